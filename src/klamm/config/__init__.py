@@ -1,0 +1,1 @@
+"""Floor 1: server.properties and topic configs, one row each."""

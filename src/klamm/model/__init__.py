@@ -1,0 +1,1 @@
+"""Floor 0: ids, LeaderAndIsr, assignments, errors."""

@@ -1,0 +1,41 @@
+"""Which brokers hold a partition, and which come and go. Source: ReplicaAssignment (ControllerContext.scala)."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from klamm.model.ids import BrokerId
+
+
+class ReplicaAssignment(NamedTuple):
+    """`replicas` in preference order; it contains those `adding` and those `removing`."""
+
+    replicas: tuple[BrokerId, ...]
+    adding: tuple[BrokerId, ...] = ()
+    removing: tuple[BrokerId, ...] = ()
+
+    @property
+    def is_being_reassigned(self) -> bool:
+        return bool(self.adding or self.removing)
+
+    @property
+    def origin(self) -> tuple[BrokerId, ...]:
+        return tuple(b for b in self.replicas if b not in self.adding)
+
+    @property
+    def target(self) -> tuple[BrokerId, ...]:
+        return tuple(b for b in self.replicas if b not in self.removing)
+
+    def reassign_to(self, target: Sequence[BrokerId]) -> "ReplicaAssignment":
+        full = tuple(dict.fromkeys((*target, *self.origin)))
+        return ReplicaAssignment(
+            full,
+            adding=tuple(b for b in full if b not in self.origin),
+            removing=tuple(b for b in full if b not in target),
+        )
+
+    def without(self, broker: BrokerId) -> "ReplicaAssignment":
+        return ReplicaAssignment(
+            tuple(b for b in self.replicas if b != broker),
+            tuple(b for b in self.adding if b != broker),
+            tuple(b for b in self.removing if b != broker),
+        )

@@ -1,0 +1,29 @@
+"""Names for the things a cluster is made of."""
+
+from typing import NamedTuple, NewType
+
+BrokerId = NewType("BrokerId", int)
+
+NO_BROKER = BrokerId(-1)
+"""What Kafka writes where there is no leader or no controller."""
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic; prints as Kafka names its log directory: `flights-3`."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+def parse_topic_partition(text: str) -> TopicPartition:
+    """Read `topic-3`; the partition follows the last dash, as in a log directory's name.
+
+    Raises ValueError where there is no dash or what follows it is not a number.
+    """
+    topic, dash, number = text.rpartition("-")
+    if not dash or not topic or not (number.isascii() and number.isdigit()):
+        raise ValueError(f"{text!r} is not TOPIC-PARTITION, for example orders-0")
+    return TopicPartition(topic, int(number))

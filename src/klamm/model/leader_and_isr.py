@@ -1,0 +1,56 @@
+"""Who leads a partition and who follows in sync. Source: LeaderAndIsr.scala, LeaderRecoveryState.java."""
+
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from klamm.model.ids import NO_BROKER, BrokerId
+
+INITIAL_LEADER_EPOCH: Final = 0
+INITIAL_PARTITION_EPOCH: Final = 0
+NO_EPOCH: Final = -1
+LEADER_DURING_DELETE: Final = BrokerId(-2)
+EPOCH_DURING_DELETE: Final = -2
+
+
+class LeaderRecoveryState(IntEnum):
+    RECOVERED = 0
+    RECOVERING = 1  # after an unclean election, until the leader says otherwise (KIP-704)
+
+
+class LeaderAndIsr(NamedTuple):
+    """The content of a partition's `state` znode.
+
+    `partition_epoch` is the znode's version and never stands inside its JSON; `controller_epoch`
+    is the epoch of the controller that decided.
+    """
+
+    leader: BrokerId
+    leader_epoch: int
+    isr: tuple[BrokerId, ...]
+    controller_epoch: int
+    partition_epoch: int = INITIAL_PARTITION_EPOCH
+    recovery: LeaderRecoveryState = LeaderRecoveryState.RECOVERED
+
+    @property
+    def has_leader(self) -> bool:
+        return self.leader != NO_BROKER
+
+    def with_leader(
+        self,
+        leader: BrokerId,
+        isr: tuple[BrokerId, ...],
+        controller_epoch: int,
+        recovery: LeaderRecoveryState | None = None,
+    ) -> "LeaderAndIsr":
+        """What a controller writes: a leader epoch newer by one, the partition epoch as it was read."""
+        return LeaderAndIsr(
+            leader,
+            self.leader_epoch + 1,
+            isr,
+            controller_epoch,
+            self.partition_epoch,
+            self.recovery if recovery is None else recovery,
+        )
+
+    def at_partition_epoch(self, partition_epoch: int) -> "LeaderAndIsr":
+        return self._replace(partition_epoch=partition_epoch)

@@ -1,0 +1,1 @@
+"""Floor 3: partitions, ISR, fetchers, purgatories."""

@@ -1,0 +1,1 @@
+"""Floor 1: the door outside; time, network, disk, randomness and processes enter here only."""

@@ -1,0 +1,60 @@
+"""TCP, as asyncio Protocols. A simulated network answers the same two calls."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
+
+
+class Listener(Protocol):
+    @property
+    def port(self) -> int:
+        """The bound port; where 0 was asked for, the one the system chose."""
+        ...
+
+    async def close(self) -> None:
+        """Stop accepting; connections already made live on."""
+        ...
+
+
+class Network(Protocol):
+    async def connect(self, make: Callable[[], ProtocolT], host: str, port: int) -> ProtocolT:
+        """A connected protocol. Raises OSError; give it a timeout from outside."""
+        ...
+
+    async def listen(self, make: Callable[[], asyncio.Protocol], host: str, port: int, backlog: int = 50) -> Listener:
+        """Raises OSError where the address is taken or not ours."""
+        ...
+
+
+class _RealListener:
+    def __init__(self, server: asyncio.Server) -> None:
+        self._server = server
+
+    @property
+    def port(self) -> int:
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def close(self) -> None:
+        self._server.close()
+
+
+class RealNetwork:
+    async def connect(self, make: Callable[[], ProtocolT], host: str, port: int) -> ProtocolT:
+        transport, protocol = await asyncio.get_running_loop().create_connection(make, host, port)
+        _send_at_once(transport)
+        return protocol
+
+    async def listen(self, make: Callable[[], asyncio.Protocol], host: str, port: int, backlog: int = 50) -> Listener:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(make, host or None, port, backlog=backlog, reuse_address=True)
+        return _RealListener(server)
+
+
+def _send_at_once(transport: asyncio.BaseTransport) -> None:
+    raw = transport.get_extra_info("socket")
+    if raw is not None and raw.family in (socket.AF_INET, socket.AF_INET6):
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,0 +1,1 @@
+"""Floor 1: logs, metrics, the journal of what happened and why."""

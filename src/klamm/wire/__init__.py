@@ -1,0 +1,1 @@
+"""Floor 1: Kafka's messages and record batches as bytes."""

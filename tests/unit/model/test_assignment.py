@@ -1,0 +1,33 @@
+"""The rows of Kafka's reassignment algebra (ControllerContextTest, ReplicaAssignment)."""
+
+import pytest
+
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.ids import BrokerId
+
+
+def ids(text: str) -> tuple[BrokerId, ...]:
+    return tuple(BrokerId(int(c)) for c in text)
+
+
+CASES = [
+    ("1234", "4253", ("42531", "5", "1")),
+    ("123", "456", ("456123", "456", "123")),
+    ("123", "312", ("312", "", "")),
+]
+
+
+@pytest.mark.parametrize(("start", "target", "expected"), CASES)
+def test_reassign_to(start: str, target: str, expected: tuple[str, str, str]) -> None:
+    got = ReplicaAssignment(ids(start)).reassign_to(ids(target))
+
+    assert got == ReplicaAssignment(*map(ids, expected))
+
+
+def test_an_override_keeps_the_origin_and_its_own_target_changes_nothing() -> None:
+    first = ReplicaAssignment(ids("123")).reassign_to(ids("456"))
+    second = first.reassign_to(ids("789"))
+
+    assert second == ReplicaAssignment(ids("789123"), ids("789"), ids("123"))
+    assert second.reassign_to(ids("123")) == ReplicaAssignment(ids("123"))
+    assert second.reassign_to(second.target) == second
