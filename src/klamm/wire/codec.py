@@ -1,0 +1,110 @@
+"""What all message classes share: encoding and decoding in any version, compiled when first asked for."""
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from klamm.wire import plain
+from klamm.wire.compile_decode import compile_decoder
+from klamm.wire.compile_encode import Parts, compile_encoder
+from klamm.wire.errors import MalformedMessage, UnencodableField, UnsupportedVersion
+from klamm.wire.schema import Message
+from klamm.wire.source import Refused
+
+Buffer = bytes | bytearray | memoryview
+
+_DECODE_ERRORS: Final = (Refused, struct.error, IndexError)
+_ENCODE_ERRORS: Final = (struct.error, TypeError, ValueError, AttributeError)
+_LARGE_BYTES: Final = 4096
+"""Pieces from this size travel on their own; smaller ones are joined."""
+
+
+class Codec:
+    """One message's functions by version."""
+
+    def __init__(self, message: Message, classes: Mapping[str, type]) -> None:
+        self.message = message
+        self.classes = classes
+        self.encoders = _Compiled(message, classes, compile_encoder)
+        self.decoders = _Compiled(message, classes, compile_decoder)
+
+
+class _Compiled(dict[int, Callable[..., Any]]):
+    def __init__(
+        self,
+        message: Message,
+        classes: Mapping[str, type],
+        make: Callable[[Message, int, Mapping[str, type]], Callable[..., Any]],
+    ) -> None:
+        super().__init__()
+        self._message = message
+        self._classes = classes
+        self._make = make
+
+    def __missing__(self, version: int) -> Callable[..., Any]:
+        if version not in self._message.versions:
+            raise UnsupportedVersion(self._message.name, version, str(self._message.versions))
+        made = self[version] = self._make(self._message, version, self._classes)
+        return made
+
+
+class WireStruct(msgspec.Struct, gc=False):
+    """A part of a message. Messages are trees, so the garbage collector need not follow them."""
+
+
+class WireMessage(WireStruct, gc=False):
+    """A request or response body."""
+
+    API_KEY: ClassVar[int]
+    CODEC: ClassVar[Codec]
+
+    def encode(self, version: int) -> bytes:
+        """The body's bytes. Raises UnsupportedVersion, UnsupportedField, UnencodableField."""
+        return b"".join(self.encode_pieces(version))
+
+    def encode_parts(self, version: int) -> Parts:
+        """The same bytes in few buffers; records are not copied, unless they are small."""
+        return join_small(self.encode_pieces(version))
+
+    def encode_pieces(self, version: int) -> Parts:
+        pieces: Parts = []
+        codec = self.CODEC
+        try:
+            codec.encoders[version](self, pieces)
+        except _ENCODE_ERRORS as error:
+            plain.encode(codec.message, version, self)
+            raise UnencodableField(codec.message.name, version, "", str(error)) from error
+        return pieces
+
+    @classmethod
+    def decode(cls, buffer: Buffer, version: int, offset: int = 0) -> Any:
+        """An instance from the bytes at `offset`; what follows it is ignored.
+
+        Records are views into `buffer`. Raises UnsupportedVersion, MalformedMessage.
+        """
+        codec = cls.CODEC
+        whole = buffer if isinstance(buffer, bytes) else bytes(buffer)
+        try:
+            return codec.decoders[version](whole, offset)
+        except _DECODE_ERRORS as error:
+            plain.decode(codec.message, version, codec.classes, whole, offset)
+            raise MalformedMessage(codec.message.name, version, "", offset, str(error)) from error
+
+
+def join_small(pieces: Parts) -> Parts:
+    """Join neighbours below `_LARGE_BYTES`; larger pieces stay as they are."""
+    parts: Parts = []
+    small: Parts = []
+    for piece in pieces:
+        if len(piece) < _LARGE_BYTES:
+            small.append(piece)
+            continue
+        if small:
+            parts.append(b"".join(small))
+            small = []
+        parts.append(piece)
+    if small:
+        parts.append(b"".join(small))
+    return parts

@@ -1,0 +1,257 @@
+"""Decoding, compiled: one Python function per message and version.
+
+Consecutive fields of fixed size, together with the length that follows them, become one `unpack_from`. Lengths and
+counts are held against the bytes that remain before anything is made. The generated code says only *that* bytes do
+not parse (`Refused`, `struct.error`, `IndexError`); `klamm.wire.plain` finds the field.
+"""
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from klamm.model.topic_ids import ZERO_ID
+from klamm.wire.schema import FIXED, Field, Kind, Message, Struct
+from klamm.wire.source import (
+    MOST_STRING_BYTES,
+    CountedUnpack,
+    Refused,
+    Source,
+    least_bytes,
+    more_uvarint,
+    read_uvarint,
+    skip_tagged,
+    uuid_of,
+)
+
+_COUNTED: Final[dict[Kind, CountedUnpack]] = {
+    k: CountedUnpack.of(c) for k, (c, _) in FIXED.items() if k is not Kind.UUID
+}
+_PREFIX_BYTES: Final = {"b": 1, "B": 1, "h": 2, "i": 4}
+
+
+def compile_decoder(message: Message, version: int, classes: Mapping[str, type]) -> Callable[[bytes, int], Any]:
+    """A function (buffer, position of the body) -> instance; `classes` by struct name."""
+    return _Decoder(message, version, classes).function()
+
+
+def decoder_source(message: Message, version: int, classes: Mapping[str, type]) -> str:
+    """What was generated, to read."""
+    decoder = _Decoder(message, version, classes)
+    decoder.function()
+    return decoder.source.text()
+
+
+class _Run:
+    """Fixed fields waiting to be read at once: (character, name, bytes)."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._waiting: list[tuple[str, str, int]] = []
+
+    def add(self, character: str, size: int) -> str:
+        name = self._source.name("v")
+        self._waiting.append((character, name, size))
+        return name
+
+    def read(self) -> None:
+        """Emit the code that reads what waits."""
+        if not self._waiting:
+            return
+        line = self._source.line
+        size = sum(s for _, _, s in self._waiting)
+        names = ", ".join(n for _, n, _ in self._waiting)
+        characters = "".join(c for c, _, _ in self._waiting)
+        if characters == "B":
+            line(f"{names} = b[p]")
+        else:
+            unpack = self._source.constant(struct.Struct(">" + characters).unpack_from, "U")
+            line(f"{names}, = {unpack}(b, p)")
+        line(f"p += {size}")
+        self._waiting.clear()
+
+
+class _Decoder:
+    def __init__(self, message: Message, version: int, classes: Mapping[str, type]) -> None:
+        self._message = message
+        self._version = version
+        self._flexible = message.is_flexible(version)
+        self._classes = classes
+        self.source = Source("def decode(b, p):")
+        self.source.constants.update(
+            Refused=Refused,
+            ZERO_ID=ZERO_ID,
+            more=more_uvarint,
+            skip=skip_tagged,
+            unpack=_unpack_many,
+            uuid=uuid_of,
+            uvarint=read_uvarint,
+        )
+
+    def function(self) -> Callable[[bytes, int], Any]:
+        self.source.line("end = len(b)")
+        if any(f.element is Kind.RECORDS for s in self._message.structs() for f in s.fields):
+            self.source.line("m = memoryview(b)")
+        self.source.line(f"return {self._struct(self._message.body)}")
+        return self.source.compile("decode", f"decode {self._message.name} v{self._version}")
+
+    def _struct(self, struct_: Struct) -> str:
+        """Emit the reading of all fields; the expression that makes the instance."""
+        run = _Run(self.source)
+        values = {f.name: self._field(f, run) for f in struct_.in_order(self._version)}
+        if self._flexible:
+            tags = run.add("B", 1)
+            run.read()
+            values |= self._tagged(struct_, tags)
+        run.read()
+        name = self._class(struct_)
+        arguments = [values.get(f.name) or self._default(f) for f in struct_.fields]
+        return f"{name}({', '.join(arguments)})"
+
+    def _class(self, struct_: Struct) -> str:
+        self.source.constants[struct_.name] = self._classes[struct_.name]
+        return struct_.name
+
+    def _default(self, field: Field) -> str:
+        if field.null_default:
+            return "None"
+        if field.is_array:
+            return "[]" if isinstance(field.element, Struct) else "()"
+        if isinstance(field.element, Struct):
+            return f"{self._class(field.element)}()"
+        if field.element is Kind.UUID:
+            return "ZERO_ID"
+        if field.default is not None:
+            return repr(field.default)
+        return {Kind.BOOL: "False", Kind.STR: "''", Kind.BYTES: "b''", Kind.F64: "0.0"}.get(field.element, "0")
+
+    def _tagged(self, struct_: Struct, count: str) -> dict[str, str]:
+        """Emit the reading of a tagged section whose first byte was read into `count`."""
+        line, source = self.source.line, self.source
+        known = struct_.tagged(self._version)
+        if not known:
+            line(f"if {count}: p = skip(b, p, {count})")
+            return {}
+        values = {f.name: source.name("t") for _, f in known}
+        for _, f in known:
+            line(f"{values[f.name]} = {self._default(f)}")
+        line(f"if {count}:")
+        source.indent()
+        line(f"if {count} > 127: {count}, p = more(b, p, {count})")
+        line(f"for _ in range({count}):")
+        source.indent()
+        tag, stop = source.name("tag"), source.name("stop")
+        line(f"{tag}, p = uvarint(b, p)")
+        line(f"{stop}, p = uvarint(b, p)")
+        line(f"{stop} += p")
+        line(f"if {stop} > end: raise Refused")
+        for number, f in known:
+            line(f"if {tag} == {number}:")
+            source.indent()
+            run = _Run(source)
+            value = self._field(f, run)
+            run.read()
+            line(f"{values[f.name]} = {value}")
+            line(f"if p != {stop}: raise Refused")
+            source.dedent()
+        line(f"p = {stop}")
+        source.dedent()
+        source.dedent()
+        return values
+
+    def _field(self, field: Field, run: _Run) -> str:
+        """Put the field into the run or emit its reading; an expression with its value."""
+        nullable = field.is_nullable(self._version)
+        if field.is_array:
+            return self._after_length("i", nullable, run, lambda n: self._array(field.element, n))
+        if isinstance(field.element, Struct):
+            inner = field.element
+            if nullable:
+                return self._after_length("b", nullable, run, lambda n: self._struct(inner))
+            run.read()
+            return self._struct(inner)
+        return self._primitive(field.element, nullable, run)
+
+    def _primitive(self, kind: Kind, nullable: bool, run: _Run) -> str:
+        if kind in FIXED:
+            value = run.add(*FIXED[kind])
+            return f"uuid({value})" if kind is Kind.UUID else value
+        if kind is Kind.STR:
+            return self._after_length("h", nullable, run, self._string)
+        return self._after_length("i", nullable, run, lambda n: self._bytes(kind, n))
+
+    def _after_length(self, plain: str, nullable: bool, run: _Run, body: Callable[[str], str]) -> str:
+        """Read a length (or a null mark), then the body; a name with the value, None where null."""
+        line, source = self.source.line, self.source
+        compact = self._flexible and plain != "b"
+        character = "B" if compact else plain
+        length = run.add(character, _PREFIX_BYTES[character])
+        run.read()
+        if compact:
+            line(f"if {length} > 127: {length}, p = more(b, p, {length})")
+            line(f"{length} -= 1")
+        if not nullable:
+            line(f"if {length} < 0: raise Refused")
+            return body(length)
+        value = source.name("n")
+        line(f"if {length} < 0: {value} = None")
+        line("else:")
+        source.indent()
+        line(f"{value} = {body(length)}")
+        source.dedent()
+        return value
+
+    def _string(self, length: str) -> str:
+        line = self.source.line
+        stop, value = self.source.name("e"), self.source.name("s")
+        line(f"{stop} = p + {length}")
+        too_long = f" or {length} > {MOST_STRING_BYTES}" if self._flexible else ""
+        line(f"if {stop} > end{too_long}: raise Refused")
+        line(f"{value} = b[p:{stop}].decode('utf-8', 'replace')")
+        line(f"p = {stop}")
+        return value
+
+    def _bytes(self, kind: Kind, length: str) -> str:
+        line = self.source.line
+        stop, value = self.source.name("e"), self.source.name("s")
+        line(f"{stop} = p + {length}")
+        line(f"if {stop} > end: raise Refused")
+        line(f"{value} = {'m' if kind is Kind.RECORDS else 'b'}[p:{stop}]")
+        line(f"p = {stop}")
+        return value
+
+    def _array(self, element: Kind | Struct, count: str) -> str:
+        if isinstance(element, Kind) and element in _COUNTED:
+            return self._numbers(element, count)
+        line, source = self.source.line, self.source
+        line(f"if {count} > (end - p) // {least_bytes(element, self._version, self._flexible)}: raise Refused")
+        value = source.name("a")
+        line(f"{value} = []")
+        line(f"for _ in range({count}):")
+        source.indent()
+        if isinstance(element, Struct):
+            line(f"{value}.append({self._struct(element)})")
+            source.dedent()
+            return value
+        run = _Run(source)
+        item = self._primitive(element, False, run)
+        run.read()
+        line(f"{value}.append({item})")
+        source.dedent()
+        return f"tuple({value})"
+
+    def _numbers(self, kind: Kind, count: str) -> str:
+        line = self.source.line
+        character, size = FIXED[kind]
+        counted = f"COUNTED_{character}"
+        self.source.constants[counted] = _COUNTED[kind]
+        stop, value = self.source.name("e"), self.source.name("a")
+        line(f"{stop} = p + {count} * {size}")
+        line(f"if {stop} > end: raise Refused")
+        few = len(_COUNTED[kind])
+        line(f"{value} = {counted}[{count}](b, p) if {count} < {few} else unpack('{character}', b, p, {count})")
+        line(f"p = {stop}")
+        return value
+
+
+def _unpack_many(character: str, buffer: bytes, position: int, count: int) -> tuple[Any, ...]:
+    return struct.unpack_from(f">{count}{character}", buffer, position)

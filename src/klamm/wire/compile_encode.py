@@ -1,0 +1,303 @@
+"""Encoding, compiled: one Python function per message and version, appending pieces to a list.
+
+Consecutive fields of fixed size, together with the length that follows them, become one `pack`. Structs that are
+only numbers and arrays of numbers (partition states) become a single `pack` whose format is looked up by the lengths
+of the arrays. Records are appended as they are, never copied. The generated code says only *that* a value does not
+fit; `klamm.wire.plain` finds the field.
+"""
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from klamm.model.topic_ids import ZERO_ID
+from klamm.wire.errors import UnsupportedField
+from klamm.wire.schema import FIXED, Field, Kind, Message, Struct
+from klamm.wire.source import MOST_STRING_BYTES, CountedPack, ShapedPack, Source, uvarint
+
+Parts = list[bytes | memoryview]
+
+
+def compile_encoder(message: Message, version: int, classes: Mapping[str, type]) -> Callable[[Any, Parts], None]:
+    """A function (instance, list to append the pieces to); `classes` by struct name."""
+    return _Encoder(message, version, classes).function()
+
+
+def encoder_source(message: Message, version: int, classes: Mapping[str, type]) -> str:
+    """What was generated, to read."""
+    encoder = _Encoder(message, version, classes)
+    encoder.function()
+    return encoder.source.text()
+
+
+class _Run:
+    """Fixed fields waiting to be packed at once: `struct` characters and the expressions of their values."""
+
+    def __init__(self, source: Source, add: str) -> None:
+        self._source = source
+        self._characters = ""
+        self._values: list[str] = []
+        self.add_name = add
+
+    def add(self, character: str, value: str) -> None:
+        self._characters += character
+        self._values.append(value)
+
+    def pad(self) -> None:
+        self._characters += "x"
+
+    def write(self, character: str = "", value: str = "", keep: bool = False) -> None:
+        """Emit the packing of what waits and one more value; `keep` it waiting, for another branch."""
+        characters = self._characters + character
+        values = [*self._values, value] if value else self._values
+        if characters == "x":
+            self._source.line(f"{self.add_name}(b'\\0')")
+        elif characters:
+            pack = self._source.constant(struct.Struct(">" + characters).pack, "P")
+            self._source.line(f"{self.add_name}({pack}({', '.join(values)}))")
+        if not keep:
+            self._characters, self._values = "", []
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._characters
+
+
+class _Encoder:
+    def __init__(self, message: Message, version: int, classes: Mapping[str, type]) -> None:
+        self._message = message
+        self._version = version
+        self._flexible = message.is_flexible(version)
+        self._classes = classes
+        self.source = Source("def encode(x, w):")
+        self.source.constants.update(uvarint=uvarint, ZERO_ID=ZERO_ID, lacking=self._lacking, too_long=_too_long)
+
+    def function(self) -> Callable[[Any, Parts], None]:
+        self.source.line("add = w.append")
+        run = _Run(self.source, "add")
+        self._struct(self._message.body, "x", run)
+        run.write()
+        return self.source.compile("encode", f"encode {self._message.name} v{self._version}")
+
+    def _lacking(self, field: str, value: object) -> None:
+        raise UnsupportedField(self._message.name, self._version, field, value)
+
+    def _struct(self, struct_: Struct, owner: str, run: _Run) -> None:
+        self._refuse_absent(struct_, owner)
+        for f in struct_.in_order(self._version):
+            self._field(f, f"{owner}.{f.name}", run)
+        if self._flexible:
+            self._tagged(struct_, owner, run)
+
+    def _refuse_absent(self, struct_: Struct, owner: str) -> None:
+        for f in struct_.absent(self._version):
+            if not f.ignorable:
+                value = f"{owner}.{f.name}"
+                self.source.line(f"if {self._differs(f, value)}: lacking('{f.name}', {value})")
+
+    def _differs(self, field: Field, value: str) -> str:
+        """An expression: is the value anything but the field's default?"""
+        if field.null_default:
+            return f"{value} is not None"
+        if field.is_array:
+            return f"{value} is None or len({value})" if field.is_nullable_ever else f"len({value})"
+        if isinstance(field.element, Struct):
+            return " or ".join(f"({self._differs(f, f'{value}.{f.name}')})" for f in field.element.fields)
+        if field.element is Kind.UUID:
+            return f"{value} is not ZERO_ID and {value} != ZERO_ID"
+        if field.default is not None:
+            return f"{value} != {field.default!r}"
+        if field.element in (Kind.STR, Kind.BYTES):
+            return f"{value} is None or len({value})" if field.is_nullable_ever else f"len({value})"
+        return f"{value} != 0"
+
+    def _tagged(self, struct_: Struct, owner: str, run: _Run) -> None:
+        known = struct_.tagged(self._version)
+        if not known:
+            run.pad()
+            return
+        line, source = self.source.line, self.source
+        flags = [source.name("c") for _ in known]
+        for flag, (_, f) in zip(flags, known, strict=True):
+            line(f"{flag} = bool({self._differs(f, f'{owner}.{f.name}')})")
+        line(f"if not ({' or '.join(flags)}):")
+        source.indent()
+        run.write("x", keep=True)
+        source.dedent()
+        line("else:")
+        source.indent()
+        run.write("B", " + ".join(flags))
+        for flag, (tag, f) in zip(flags, known, strict=True):
+            line(f"if {flag}:")
+            source.indent()
+            pieces, add = source.name("w"), source.name("add")
+            line(f"{pieces} = []")
+            line(f"{add} = {pieces}.append")
+            inner = _Run(source, add)
+            self._field(f, f"{owner}.{f.name}", inner)
+            inner.write()
+            line(f"{pieces} = b''.join({pieces})")
+            line(f"{run.add_name}({uvarint(tag)!r} + uvarint(len({pieces})) + {pieces})")
+            source.dedent()
+        source.dedent()
+
+    def _field(self, field: Field, value: str, run: _Run) -> None:
+        nullable = field.is_nullable(self._version)
+        if field.is_array:
+            self._after_length("i", value, nullable, run, lambda v, n: self._array(field.element, v, n, run))
+        elif isinstance(field.element, Struct):
+            if nullable:
+                self._nullable_struct(field.element, value, run)
+            else:
+                self._struct(field.element, value, run)
+        elif field.element in FIXED:
+            _fixed(field.element, value, run)
+        elif field.element is Kind.STR:
+            self._string(value, nullable, run)
+        else:
+            self._after_length("i", value, nullable, run, lambda v, _: self.source.line(f"{run.add_name}({v})"))
+
+    def _nullable_struct(self, struct_: Struct, value: str, run: _Run) -> None:
+        line, source = self.source.line, self.source
+        run.write()
+        line(f"if {value} is None: {run.add_name}(b'\\xff')")
+        line("else:")
+        source.indent()
+        run.add("b", "1")
+        self._struct(struct_, value, run)
+        run.write()
+        source.dedent()
+
+    def _string(self, value: str, nullable: bool, run: _Run) -> None:
+        text = self.source.name("s")
+        if not nullable:
+            self.source.line(f"{text} = {value}.encode()")
+            self._length("h", text, run)
+            self.source.line(f"{run.add_name}({text})")
+            return
+        self._after_length(
+            "h",
+            value,
+            nullable,
+            run,
+            lambda v, _: self.source.line(f"{run.add_name}({v})"),
+            convert=".encode()",
+        )
+
+    def _after_length(
+        self,
+        plain: str,
+        value: str,
+        nullable: bool,
+        run: _Run,
+        body: Callable[[str, str], None],
+        convert: str = "",
+    ) -> None:
+        """Write a length, then the body; `body` gets the names of the value and its length."""
+        line, source = self.source.line, self.source
+        held = source.name("a")
+        line(f"{held} = {value}")
+        if not nullable:
+            body(held, self._length(plain, held, run))
+            return
+        line(f"if {held} is None:")
+        source.indent()
+        run.write("B" if self._flexible else plain, "0" if self._flexible else "-1", keep=True)
+        source.dedent()
+        line("else:")
+        source.indent()
+        if convert:
+            line(f"{held} = {held}{convert}")
+        body(held, self._length(plain, held, run))
+        run.write()
+        source.dedent()
+
+    def _length(self, plain: str, value: str, run: _Run) -> str:
+        """Write what waits and the length of `value`; the name of that length."""
+        line, source = self.source.line, self.source
+        length = source.name("n")
+        line(f"{length} = len({value})")
+        if not self._flexible:
+            run.write(plain, length)
+            return length
+        line(f"if {length} < 127:")
+        source.indent()
+        run.write("B", f"{length} + 1", keep=True)
+        source.dedent()
+        line("else:")
+        source.indent()
+        if plain == "h":
+            line(f"if {length} > {MOST_STRING_BYTES}: too_long({length})")
+        run.write()
+        line(f"{run.add_name}(uvarint({length} + 1))")
+        source.dedent()
+        return length
+
+    def _array(self, element: Kind | Struct, items: str, length: str, run: _Run) -> None:
+        line, source = self.source.line, self.source
+        if isinstance(element, Kind) and element in FIXED and element is not Kind.UUID:
+            packs = f"COUNTED_{FIXED[element][0]}"
+            source.constants[packs] = CountedPack.of(FIXED[element][0])
+            line(f"{run.add_name}({packs}[{length}](*{items}))")
+            return
+        item = source.name("i")
+        line(f"for {item} in {items}:")
+        source.indent()
+        if isinstance(element, Struct):
+            if self._is_flat(element):
+                self._flat(element, item, run)
+            else:
+                self._struct(element, item, run)
+        else:
+            self._field(Field("", element, False, self._message.versions), item, run)
+        run.write()
+        source.dedent()
+
+    def _is_flat(self, struct_: Struct) -> bool:
+        """Only numbers and arrays of numbers, at least one array."""
+        fields = struct_.in_order(self._version)
+        return (
+            any(f.is_array for f in fields)
+            and not struct_.tagged(self._version)
+            and all(
+                f.element in FIXED and not (f.is_array and (f.element is Kind.UUID or f.is_nullable(self._version)))
+                for f in fields
+            )
+        )
+
+    def _flat(self, struct_: Struct, owner: str, run: _Run) -> None:
+        """The whole struct as one pack, its format found by the lengths of the arrays."""
+        line, source = self.source.line, self.source
+        self._refuse_absent(struct_, owner)
+        template, values, lengths = ">", [], []
+        for f in struct_.in_order(self._version):
+            value = f"{owner}.{f.name}"
+            character = FIXED[f.element][0] if isinstance(f.element, Kind) else ""
+            if not f.is_array:
+                template += character
+                values.append(f"{value}.bytes" if f.element is Kind.UUID else value)
+                continue
+            held, length = source.name("a"), source.name("n")
+            line(f"{held} = {value}; {length} = len({held})")
+            lengths.append(length)
+            template += f"{'B' if self._flexible else 'i'}%d{character}"
+            values += [f"{length} + 1" if self._flexible else length, f"*{held}"]
+        packs = source.constant(ShapedPack(template + ("x" if self._flexible else "")), "SHAPES")
+        packing = f"{run.add_name}({packs}[{', '.join(lengths)}]({', '.join(values)}))"
+        if not self._flexible:
+            line(packing)
+            return
+        line(f"if {' and '.join(f'{n} < 127' for n in lengths)}: {packing}")
+        line("else:")
+        source.indent()
+        self._struct(struct_, owner, run)
+        run.write()
+        source.dedent()
+
+
+def _fixed(kind: Kind, value: str, run: _Run) -> None:
+    run.add(FIXED[kind][0], f"{value}.bytes" if kind is Kind.UUID else value)
+
+
+def _too_long(length: int) -> None:
+    raise ValueError(f"a string of {length} bytes; at most {MOST_STRING_BYTES} fit")

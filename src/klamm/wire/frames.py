@@ -1,0 +1,173 @@
+"""Frames and headers: how messages lie on a connection. Source: RequestHeader.java, NetworkReceive.java."""
+
+import struct
+from typing import Any, Final, NamedTuple
+
+from klamm.wire.api import ApiKey, api
+from klamm.wire.codec import WireMessage, join_small
+from klamm.wire.compile_encode import Parts
+from klamm.wire.errors import MalformedFrame, MalformedHeader
+from klamm.wire.source import Refused, skip_tagged
+
+MAX_REQUEST_BYTES: Final = 104_857_600
+"""`socket.request.max.bytes` where nobody says otherwise."""
+
+_SIZE: Final = struct.Struct(">i")
+_REQUEST: Final = struct.Struct(">hhi")
+_CLIENT_ID_LENGTH: Final = struct.Struct(">h")
+_FRAMED_REQUEST: Final = struct.Struct(">ihhi")
+_FRAMED_RESPONSE: Final = struct.Struct(">ii")
+_SMALL_CHUNK_BYTES: Final = 4096
+_UNSUPPORTED_VERSION: Final = b"\x00\x23"
+
+
+class RequestHeader(NamedTuple):
+    """`client_id` is "" where the client sent null."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str = ""
+
+
+def decode_request_header(frame: bytes) -> tuple[RequestHeader, int]:
+    """The header and the offset at which the body begins.
+
+    The version need not be one we know: a broker answers even an unknown version of ApiVersions. Raises UnknownApi,
+    MalformedHeader.
+    """
+    try:
+        key, version, correlation_id = _REQUEST.unpack_from(frame)
+    except struct.error:
+        raise MalformedHeader(f"a request of {len(frame)} bytes has no header") from None
+    form = api(key).request_header_version(version)
+    at = _REQUEST.size
+    client_id = ""
+    if form >= 1:
+        try:
+            (length,) = _CLIENT_ID_LENGTH.unpack_from(frame, at)
+        except struct.error:
+            raise MalformedHeader("the request ends before its client id") from None
+        at += _CLIENT_ID_LENGTH.size
+        if length > 0:
+            client_id = frame[at : at + length].decode("utf-8", "replace")
+            at += length
+            if at > len(frame):
+                raise MalformedHeader("the request ends inside its client id")
+    if form == 2:
+        at = _skip_tagged(frame, at)
+    return RequestHeader(key, version, correlation_id, client_id), at
+
+
+def encode_request(header: RequestHeader, body: WireMessage) -> Parts:
+    """A whole frame, size first, in few buffers; records are not copied."""
+    key, version, correlation_id, client_id = header
+    pieces = body.encode_pieces(version)
+    form = api(key).request_header_version(version)
+    tail = b""
+    if form >= 1:
+        text = client_id.encode()
+        tail = _CLIENT_ID_LENGTH.pack(len(text)) + text + (b"\0" if form == 2 else b"")
+    size = _REQUEST.size + len(tail) + sum(map(len, pieces))
+    pieces.insert(0, _FRAMED_REQUEST.pack(size, key, version, correlation_id) + tail)
+    return join_small(pieces)
+
+
+def encode_response(api_key: int, version: int, correlation_id: int, body: WireMessage) -> Parts:
+    """A whole frame, size first, in few buffers; records are not copied.
+
+    ApiVersions in a version above ours is answered in the layout of version 0, which every client reads.
+    """
+    about = api(api_key)
+    if about.key is ApiKey.API_VERSIONS and not about.min_version <= version <= about.max_version:
+        version = 0
+    pieces = body.encode_pieces(version)
+    tail = b"\0" if about.response_header_version(version) else b""
+    size = _FRAMED_RESPONSE.size - _SIZE.size + len(tail) + sum(map(len, pieces))
+    pieces.insert(0, _FRAMED_RESPONSE.pack(size, correlation_id) + tail)
+    return join_small(pieces)
+
+
+def decode_response(frame: bytes, api_key: int, version: int) -> tuple[int, Any]:
+    """(correlation id, message) of a frame without its size. Raises UnknownApi, MalformedHeader, MalformedMessage.
+
+    `version` is the request's. A broker that does not know this version of ApiVersions answers in version 0.
+    """
+    about = api(api_key)
+    if len(frame) < _SIZE.size:
+        raise MalformedHeader(f"a response of {len(frame)} bytes has no header")
+    (correlation_id,) = _SIZE.unpack_from(frame)
+    at = _SIZE.size
+    if about.response_header_version(version):
+        at = _skip_tagged(frame, at)
+    if about.key is ApiKey.API_VERSIONS and frame[at : at + 2] == _UNSUPPORTED_VERSION:
+        version = 0
+    return correlation_id, about.response.decode(frame, version, at)
+
+
+def _skip_tagged(frame: bytes, at: int) -> int:
+    try:
+        return skip_tagged(frame, at + 1, frame[at])
+    except (IndexError, Refused):
+        raise MalformedHeader("the header's tagged fields do not parse") from None
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames.
+
+    Holds at most one incomplete frame: memory is that of the bytes fed, whatever size they announce. Large chunks
+    are copied once, when their frame is complete.
+    """
+
+    def __init__(self, max_bytes: int = MAX_REQUEST_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._chunks: list[bytes | bytearray] = []
+        self._have = 0
+        self._need = _SIZE.size  # bytes of the size, then of size and frame
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._have
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Frames now complete, without their sizes.
+
+        Raises MalformedFrame with the frames before it; the connection cannot go on after that.
+        """
+        self._keep(data)
+        if self._have < self._need:
+            return []
+        whole = bytes(self._chunks[0]) if len(self._chunks) == 1 else b"".join(self._chunks)
+        frames: list[bytes] = []
+        at = 0
+        while self._have - at >= _SIZE.size:
+            (size,) = _SIZE.unpack_from(whole, at)
+            if not 0 <= size <= self._max_bytes:
+                raise MalformedFrame(size, self._max_bytes, frames)
+            stop = at + _SIZE.size + size
+            if stop > self._have:
+                break
+            frames.append(whole[at + _SIZE.size : stop])
+            at = stop
+        self._restart(whole, at)
+        return frames
+
+    def _keep(self, data: bytes) -> None:
+        """Small chunks share one buffer, so that a frame that trickles in does not cost many times its size."""
+        self._have += len(data)
+        last = self._chunks[-1] if self._chunks else None
+        if len(data) >= _SMALL_CHUNK_BYTES:
+            self._chunks.append(data)
+        elif isinstance(last, bytearray):
+            last += data
+        else:
+            self._chunks.append(bytearray(data))
+
+    def _restart(self, whole: bytes, at: int) -> None:
+        """Begin again with what follows the last complete frame."""
+        self._have -= at
+        rest = whole[at:] if at else whole
+        self._chunks = [rest] if self._have >= _SMALL_CHUNK_BYTES else [bytearray(rest)]
+        self._need = _SIZE.size
+        if self._have >= _SIZE.size:
+            self._need += _SIZE.unpack_from(whole, at)[0]

@@ -1,0 +1,102 @@
+"""The tables' notation.
+
+    api NAME KEY VERSIONS [flexible N+]
+      request
+        FIELD TYPE [VERSIONS] [=DEFAULT] [tagN] [~], FIELD TYPE ...
+        FIELD [STRUCT]
+          FIELD TYPE
+      response
+        ...
+
+TYPE is `i8 i16 u16 i32 i64 f64 bool uuid str bytes records`, a struct's name, or one of these in brackets:
+an array. `?` after the type: may be null; `?7+`: from version 7. VERSIONS `3+`, `0-2` or `5`; without it the
+field is there whenever its struct is. A field without `=` has 0, false, "", an empty array or the zero id as its
+default; records have null. `~`: a version without the field drops the value silently. A struct's fields stand
+below it, deeper; a struct named a second time in the same message has the fields it had the first time.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from klamm.wire.schema import NEVER, Field, Kind, Message, Struct, Versions
+
+_KINDS: Final = {k.value: k for k in Kind}
+_TYPE: Final = re.compile(r"(\[?)(\w+)\]?(?:(\?)(?:(\d+)\+)?)?")
+_VERSIONS: Final = re.compile(r"(\d+)(\+|-(\d+))?")
+
+
+def parse(table: str) -> Iterator[Message]:
+    """The messages of a table. Raises ValueError naming the line it cannot read."""
+    lines = [(len(line) - len(line.lstrip()), line.strip()) for line in table.splitlines() if line.strip()]
+    at = 0
+    while at < len(lines):
+        words = lines[at][1].split()
+        if words[0] != "api":
+            raise ValueError(f"expected `api NAME KEY VERSIONS`: {lines[at][1]!r}")
+        name, key, versions = words[1], int(words[2]), parse_versions(words[3], NEVER - 1)
+        first_flexible = parse_versions(words[5], NEVER).first if len(words) > 4 else NEVER
+        at += 1
+        for side in ("request", "response"):
+            if at >= len(lines) or lines[at][1] != side:
+                raise ValueError(f"{name}: expected `{side}`")
+            body = Struct(name + side.capitalize())
+            at = _Body(lines, versions, {}).read(at + 1, lines[at][0], body)
+            yield Message(body.name, name, key, side == "request", versions, first_flexible, body)
+
+
+def parse_versions(text: str, last: int) -> Versions:
+    match = _VERSIONS.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a range of versions")
+    first = int(match[1])
+    if match[2] is None:
+        return Versions(first, first)
+    return Versions(first, int(match[3]) if match[3] else last)
+
+
+class _Body:
+    """Reads the fields of one message."""
+
+    def __init__(self, lines: list[tuple[int, str]], versions: Versions, structs: dict[str, Struct]) -> None:
+        self._lines = lines
+        self._versions = versions
+        self._structs = structs
+
+    def read(self, at: int, indent: int, into: Struct) -> int:
+        """Read all lines deeper than `indent` into the struct; the number of the line after them."""
+        while at < len(self._lines) and self._lines[at][0] > indent:
+            depth, line = self._lines[at]
+            at += 1
+            for text in line.split(", "):
+                into.fields.append(self._field(text))
+            last = into.fields[-1].element
+            if at < len(self._lines) and self._lines[at][0] > depth:
+                if not isinstance(last, Struct) or last.fields:
+                    raise ValueError(f"fields below {line!r}, which is no new struct")
+                at = self.read(at, depth, last)
+        return at
+
+    def _field(self, text: str) -> Field:
+        name, type_text, *rest = text.split()
+        match = _TYPE.fullmatch(type_text)
+        if match is None:
+            raise ValueError(f"cannot read the type in {text!r}")
+        kind = _KINDS.get(match[2])
+        element = self._structs.setdefault(match[2], Struct(match[2])) if kind is None else kind
+        nullable_from = NEVER if match[3] is None else int(match[4] or 0)
+        versions, tag, ignorable = self._versions, None, False
+        default: int | bool | str | None = None
+        null_default = kind is Kind.RECORDS and not match[1]
+        for word in rest:
+            if word == "~":
+                ignorable = True
+            elif word.startswith("tag"):
+                tag = int(word[3:])
+            elif word == "=null":
+                null_default = True
+            elif word.startswith("="):
+                default = word == "=true" if kind is Kind.BOOL else int(word[1:])
+            else:
+                versions = parse_versions(word, self._versions.last)
+        return Field(name, element, bool(match[1]), versions, nullable_from, default, null_default, tag, ignorable)

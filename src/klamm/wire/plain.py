@@ -1,0 +1,234 @@
+"""The codec in its plainest form: walks the facts field by field, slowly, and knows where it stands.
+
+It answers which field is at fault when compiled code gives up, and is the measure that compiled code is tested
+against.
+"""
+
+import struct
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from klamm.wire.errors import MalformedMessage, UnencodableField, UnsupportedField
+from klamm.wire.schema import FIXED, Field, Kind, Message, Struct
+from klamm.wire.source import MOST_STRING_BYTES, Refused, least_bytes, read_uvarint, uvarint
+
+_LENGTH: dict[Kind | None, tuple[str, int]] = {Kind.STR: (">h", 2)}
+_LONG_LENGTH = (">i", 4)
+
+
+def decode(message: Message, version: int, classes: Mapping[str, type], buffer: bytes, offset: int) -> Any:
+    """An instance. Raises MalformedMessage naming field and offset."""
+    return _Reader(message, version, classes, buffer, offset).message()
+
+
+def encode(message: Message, version: int, value: Any) -> bytes:
+    """The bytes. Raises UnsupportedField, UnencodableField naming the field."""
+    return _Writer(message, version).message(value)
+
+
+class _Place:
+    """Where in a message a codec stands: `topics[3].partitions[0].records`."""
+
+    def __init__(self, message: Message, version: int) -> None:
+        self._message = message
+        self._version = version
+        self._flexible = message.is_flexible(version)
+        self._path: list[str] = []
+
+    def _inside(self, step: str, walk: Callable[[], Any]) -> Any:
+        """Walk one step deeper; the path stays as it was where the walk fails."""
+        self._path.append(step)
+        result = walk()
+        self._path.pop()
+        return result
+
+    @property
+    def _field_path(self) -> str:
+        return "".join(s if s.startswith("[") else f".{s}" for s in self._path).lstrip(".")
+
+
+class _Reader(_Place):
+    def __init__(self, message: Message, version: int, classes: Mapping[str, type], buffer: bytes, offset: int) -> None:
+        super().__init__(message, version)
+        self._classes = classes
+        self._buffer = buffer
+        self._at = offset
+
+    def message(self) -> Any:
+        try:
+            return self._struct(self._message.body)
+        except (Refused, IndexError) as error:
+            reason = str(error) if isinstance(error, Refused) else "the bytes end here"
+            raise MalformedMessage(self._message.name, self._version, self._field_path, self._at, reason) from None
+
+    def _struct(self, struct_: Struct) -> Any:
+        values = {
+            f.name: self._inside(f.name, lambda f=f: self._field(f))  # type: ignore[misc]
+            for f in struct_.in_order(self._version)
+        }
+        if self._flexible:
+            values |= self._tagged(dict(struct_.tagged(self._version)))
+        return self._classes[struct_.name](**values)
+
+    def _tagged(self, known: Mapping[int, Field]) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for _ in range(self._uvarint()):
+            tag = self._uvarint()
+            size = self._uvarint()
+            self._check(size)
+            stop = self._at + size
+            field = known.get(tag)
+            if field is not None:
+                values[field.name] = self._inside(field.name, lambda f=field: self._field(f))  # type: ignore[misc]
+                if self._at != stop:
+                    raise Refused(f"tagged field {tag} does not have the size it says")
+            self._at = stop
+        return values
+
+    def _field(self, field: Field) -> Any:
+        nullable = field.is_nullable(self._version)
+        if field.is_array:
+            count = self._length(None, nullable)
+            return None if count is None else self._array(field.element, count)
+        if isinstance(field.element, Struct):
+            if nullable and self._number("b", 1) < 0:
+                return None
+            return self._struct(field.element)
+        return self._primitive(field.element, nullable)
+
+    def _array(self, element: Kind | Struct, count: int) -> Any:
+        least = least_bytes(element, self._version, self._flexible)
+        if count > (len(self._buffer) - self._at) // least:
+            raise Refused(f"{count} elements cannot fit in the {len(self._buffer) - self._at} bytes that remain")
+        items = [self._inside(f"[{i}]", lambda: self._element(element)) for i in range(count)]
+        return items if isinstance(element, Struct) else tuple(items)
+
+    def _element(self, element: Kind | Struct) -> Any:
+        return self._struct(element) if isinstance(element, Struct) else self._primitive(element, False)
+
+    def _primitive(self, kind: Kind, nullable: bool) -> Any:
+        if kind is Kind.UUID:
+            return uuid.UUID(bytes=self._take(16))
+        if kind in FIXED:
+            return self._number(*FIXED[kind])
+        length = self._length(kind, nullable)
+        if length is None:
+            return None
+        if kind is Kind.STR and length > MOST_STRING_BYTES:
+            raise Refused(f"a string of {length} bytes")
+        raw = self._take(length)
+        return raw.decode("utf-8", "replace") if kind is Kind.STR else raw
+
+    def _length(self, kind: Kind | None, nullable: bool) -> int | None:
+        length = self._uvarint() - 1 if self._flexible else self._number(*_LENGTH.get(kind, _LONG_LENGTH))
+        if length >= 0:
+            return length
+        if not nullable:
+            raise Refused("null, where null is not allowed")
+        return None
+
+    def _uvarint(self) -> int:
+        value, self._at = read_uvarint(self._buffer, self._at)
+        return value
+
+    def _number(self, character: str, size: int) -> Any:
+        return struct.unpack(f">{character.lstrip('>')}", self._take(size))[0]
+
+    def _take(self, size: int) -> bytes:
+        self._check(size)
+        raw = self._buffer[self._at : self._at + size]
+        self._at += size
+        return raw
+
+    def _check(self, size: int) -> None:
+        if self._at + size > len(self._buffer):
+            raise Refused(f"{size} bytes expected, {len(self._buffer) - self._at} remain")
+
+
+class _Writer(_Place):
+    def message(self, value: Any) -> bytes:
+        try:
+            return self._struct(self._message.body, value)
+        except (struct.error, TypeError, ValueError, AttributeError) as error:
+            raise UnencodableField(self._message.name, self._version, self._field_path, str(error)) from None
+
+    def _struct(self, struct_: Struct, value: Any) -> bytes:
+        for f in struct_.absent(self._version):
+            held = getattr(value, f.name)
+            if not f.ignorable and not is_default(f, held):
+                raise UnsupportedField(self._message.name, self._version, f.name, held)
+        out = b"".join(
+            self._inside(f.name, lambda f=f: self._field(f, getattr(value, f.name)))  # type: ignore[misc]
+            for f in struct_.in_order(self._version)
+        )
+        return out + self._tagged(struct_, value) if self._flexible else out
+
+    def _tagged(self, struct_: Struct, value: Any) -> bytes:
+        present = [(t, f) for t, f in struct_.tagged(self._version) if not is_default(f, getattr(value, f.name))]
+        out = uvarint(len(present))
+        for tag, f in present:
+            payload = self._inside(f.name, lambda f=f: self._field(f, getattr(value, f.name)))  # type: ignore[misc]
+            out += uvarint(tag) + uvarint(len(payload)) + payload
+        return out
+
+    def _field(self, field: Field, value: Any) -> bytes:
+        nullable = field.is_nullable(self._version)
+        if field.is_array:
+            if value is None:
+                return self._null(None, nullable)
+            one = self._element(field.element)
+            items = [self._inside(f"[{i}]", lambda v=v: one(v)) for i, v in enumerate(value)]  # type: ignore[misc]
+            return self._length(None, len(items)) + b"".join(items)
+        if isinstance(field.element, Struct):
+            if not nullable:
+                return self._struct(field.element, value)
+            return b"\xff" if value is None else b"\x01" + self._struct(field.element, value)
+        return self._primitive(field.element, value, nullable)
+
+    def _element(self, element: Kind | Struct) -> Callable[[Any], bytes]:
+        if isinstance(element, Struct):
+            return lambda value: self._struct(element, value)
+        return lambda value: self._primitive(element, value, False)
+
+    def _primitive(self, kind: Kind, value: Any, nullable: bool) -> bytes:
+        if kind is Kind.UUID:
+            raw: bytes = value.bytes
+            return raw
+        if kind in FIXED:
+            return struct.pack(f">{FIXED[kind][0]}", value)
+        if value is None:
+            return self._null(kind, nullable)
+        raw = value.encode() if kind is Kind.STR else bytes(value)
+        if kind is Kind.STR and len(raw) > MOST_STRING_BYTES:
+            raise ValueError(f"a string of {len(raw)} bytes; at most {MOST_STRING_BYTES} fit")
+        return self._length(kind, len(raw)) + raw
+
+    def _null(self, kind: Kind | None, nullable: bool) -> bytes:
+        if not nullable:
+            raise ValueError("None, where null is not allowed")
+        return self._length(kind, -1)
+
+    def _length(self, kind: Kind | None, length: int) -> bytes:
+        if self._flexible:
+            return uvarint(length + 1)
+        return struct.pack(_LENGTH.get(kind, _LONG_LENGTH)[0], length)
+
+
+def is_default(field: Field, value: Any) -> bool:
+    """Is it what a message has where nobody said anything? Then a version may lack the field."""
+    if field.null_default:
+        return value is None
+    if field.is_array:
+        return value is not None and len(value) == 0
+    if isinstance(field.element, Struct):
+        return all(is_default(f, getattr(value, f.name)) for f in field.element.fields)
+    if field.default is not None:
+        return bool(value == field.default)
+    if field.element is Kind.UUID:
+        return bool(value.int == 0)
+    if field.element is Kind.STR:
+        return bool(value == "")
+    if field.element is Kind.BYTES:
+        return value is not None and len(value) == 0
+    return bool(value == 0)

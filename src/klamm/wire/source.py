@@ -1,0 +1,169 @@
+"""Python source under construction, and the small functions generated code calls."""
+
+import struct
+import uuid
+from collections.abc import Callable
+from functools import cache, lru_cache
+from typing import Any, Final
+
+from klamm.wire.schema import FIXED, Field, Kind, Struct
+
+MOST_STRING_BYTES: Final = 32767
+"""Kafka refuses longer strings in every encoding."""
+
+_CACHED_COUNT: Final = 16
+_CACHED_SHAPES: Final = 512
+
+
+class Refused(Exception):
+    """Bytes do not parse; who and where is found out afterwards, by the plain codec."""
+
+
+class Source:
+    """Lines of one function, and the constants they name."""
+
+    def __init__(self, header: str) -> None:
+        self._lines = [header]
+        self._indent = 1
+        self._names = 0
+        self.constants: dict[str, Any] = {}
+
+    def line(self, text: str) -> None:
+        self._lines.append("    " * self._indent + text)
+
+    def indent(self) -> None:
+        self._indent += 1
+
+    def dedent(self) -> None:
+        self._indent -= 1
+
+    def name(self, prefix: str) -> str:
+        self._names += 1
+        return f"{prefix}{self._names}"
+
+    def constant(self, value: object, prefix: str = "K") -> str:
+        name = self.name(prefix)
+        self.constants[name] = value
+        return name
+
+    def text(self) -> str:
+        return "\n".join(self._lines) + "\n"
+
+    def compile(self, function: str, origin: str) -> Callable[..., Any]:
+        namespace = dict(self.constants)
+        exec(compile(self.text(), f"<klamm.wire {origin}>", "exec"), namespace)
+        made: Callable[..., Any] = namespace[function]
+        return made
+
+
+def least_bytes(element: Kind | Struct, version: int, flexible: bool) -> int:
+    """The fewest bytes one element of an array can take: a count above what remains divided by it is a lie."""
+    if isinstance(element, Kind):
+        if element in FIXED:
+            return FIXED[element][1]
+        return 1 if flexible else 2 if element is Kind.STR else 4
+    return sum(_least_field_bytes(f, version, flexible) for f in element.in_order(version)) + flexible
+
+
+def _least_field_bytes(field: Field, version: int, flexible: bool) -> int:
+    if field.is_array:
+        return 1 if flexible else 4
+    if isinstance(field.element, Struct) and field.is_nullable(version):
+        return 1
+    return least_bytes(field.element, version, flexible)
+
+
+def uvarint(value: int) -> bytes:
+    if value < 0x80:
+        return value.to_bytes(1, "big")
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def read_uvarint(buffer: bytes, position: int) -> tuple[int, int]:
+    """(value, position after it). Raises IndexError at the buffer's end, Refused after five bytes."""
+    value = buffer[position]
+    position += 1
+    return (value, position) if value < 0x80 else more_uvarint(buffer, position, value)
+
+
+def more_uvarint(buffer: bytes, position: int, value: int) -> tuple[int, int]:
+    """Continue a uvarint whose first byte `value` has its high bit set."""
+    value &= 0x7F
+    for shift in (7, 14, 21, 28):
+        byte = buffer[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value > 0x7FFFFFFF:
+                raise Refused("a length above 2147483647")
+            return value, position
+    raise Refused("a uvarint longer than five bytes")
+
+
+def skip_tagged(buffer: bytes, position: int, count: int) -> int:
+    """Pass over the tagged fields of a section whose first byte was `count`; the position after them."""
+    if count > 0x7F:
+        count, position = more_uvarint(buffer, position, count)
+    for _ in range(count):
+        _, position = read_uvarint(buffer, position)
+        size, position = read_uvarint(buffer, position)
+        position += size
+        if position > len(buffer):
+            raise Refused("a tagged field longer than the bytes that remain")
+    return position
+
+
+@lru_cache(maxsize=4096)
+def uuid_of(raw: bytes) -> uuid.UUID:
+    """Topic ids come again and again, and making a UUID is slow."""
+    return uuid.UUID(bytes=raw)
+
+
+class CountedUnpack(tuple[Callable[[bytes, int], tuple[Any, ...]], ...]):
+    """`CountedUnpack.of("i")[n](buffer, position)` reads n numbers, for small n."""
+
+    @staticmethod
+    def of(character: str) -> "CountedUnpack":
+        return CountedUnpack(struct.Struct(f">{n}{character}").unpack_from for n in range(_CACHED_COUNT))
+
+
+class CountedPack(dict[int, Callable[..., bytes]]):
+    """`CountedPack.of("i")[n](*numbers)` packs n numbers; formats of small n are remembered."""
+
+    def __init__(self, character: str) -> None:
+        super().__init__()
+        self._character = character
+
+    def __missing__(self, count: int) -> Callable[..., bytes]:
+        made = struct.Struct(f">{count}{self._character}").pack
+        if count < _CACHED_COUNT:
+            self[count] = made
+        return made
+
+    @staticmethod
+    @cache
+    def of(character: str) -> "CountedPack":
+        return CountedPack(character)
+
+
+class ShapedPack(dict[Any, Callable[..., bytes]]):
+    """The pack function of a run whose arrays have the lengths of the key.
+
+    Bounded: lengths a cluster does not repeat are not remembered.
+    """
+
+    def __init__(self, template: str) -> None:
+        super().__init__()
+        self._template = template
+
+    def __missing__(self, key: int | tuple[int, ...]) -> Callable[..., bytes]:
+        counts = key if isinstance(key, tuple) else (key,)
+        made = struct.Struct(self._template % counts).pack
+        if len(self) < _CACHED_SHAPES and max(counts) < _CACHED_COUNT:
+            self[key] = made
+        return made

@@ -1,0 +1,168 @@
+"""What is encoded is decoded again, by compiled and by plain code alike, in every version of every message."""
+
+import uuid
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.unit.wire.strategies import ALL, IDS, class_of, instances
+
+from klamm.model.topic_ids import ZERO_ID
+from klamm.wire import plain
+from klamm.wire.errors import UnencodableField, UnsupportedField, UnsupportedVersion
+from klamm.wire.messages import (
+    AlterPartitionRequest,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    FetchResponsePartitionData,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+    MetadataRequest,
+    MetadataRequestTopic,
+    PartitionProduceData,
+    ProduceRequest,
+    TopicProduceData,
+)
+from klamm.wire.schema import Message
+
+SLOW = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+@pytest.mark.parametrize(("message", "version"), ALL, ids=IDS)
+def test_defaults_come_back(message: Message, version: int) -> None:
+    made = class_of(message)()
+
+    assert made.decode(made.encode(version), version) == made
+
+
+@pytest.mark.parametrize(("message", "version"), ALL, ids=IDS)
+@SLOW
+@given(data=st.data())
+def test_instances_come_back_and_both_codecs_agree(message: Message, version: int, data: st.DataObject) -> None:
+    made = data.draw(instances(message, version))
+    cls = class_of(message)
+
+    wire = made.encode(version)
+
+    assert wire == plain.encode(message, version, made)
+    assert b"".join(made.encode_parts(version)) == wire
+    assert cls.decode(b"head" + wire + b"tail", version, 4) == made
+    assert plain.decode(message, version, cls.CODEC.classes, wire, 0) == made
+
+
+def partition_state(isr: tuple[int, ...]) -> LeaderAndIsrPartitionState:
+    return LeaderAndIsrPartitionState(
+        partition_index=1, controller_epoch=2, leader=3, leader_epoch=4, isr=isr, partition_epoch=5, replicas=isr
+    )
+
+
+@pytest.mark.parametrize("version", [2, 3, 4, 5, 6, 7])
+def test_partition_states_of_all_shapes_in_one_request(version: int) -> None:
+    states = [partition_state(tuple(range(n))) for n in (3, 3, 2, 0, 200, 15, 16, 17, 3, 126, 127, 128)]
+    topic = LeaderAndIsrTopicState("t" * 130, partition_states=states)
+    request = LeaderAndIsrRequest(1, False, 2, topic_states=[topic] * 200)
+
+    assert LeaderAndIsrRequest.decode(request.encode(version), version) == request
+
+
+def test_arrays_may_be_given_as_lists() -> None:
+    request = AlterPartitionRequest(1)
+    given_as_list = partition_state([1, 2, 3])  # type: ignore[arg-type]
+
+    wire = LeaderAndIsrRequest(topic_states=[LeaderAndIsrTopicState("t", partition_states=[given_as_list])]).encode(7)
+
+    assert LeaderAndIsrRequest.decode(wire, 7).topic_states[0].partition_states[0].isr == (1, 2, 3)
+    assert request == AlterPartitionRequest(broker_id=1)
+
+
+def test_large_records_travel_uncopied() -> None:
+    records = bytes(100_000)
+    partition = FetchResponsePartitionData(0, records=records)
+    response = FetchResponse(responses=[FetchableTopicResponse(partitions=[partition])])
+
+    parts = response.encode_parts(17)
+
+    assert any(part is records for part in parts)
+    assert len(parts) == 3
+
+
+def test_records_are_views_into_the_frame() -> None:
+    wire = ProduceRequest(topic_data=[TopicProduceData("t", [PartitionProduceData(0, b"abc")])]).encode(9)
+
+    records = ProduceRequest.decode(wire, 9).topic_data[0].partition_data[0].records
+
+    assert isinstance(records, memoryview)
+    assert records.obj is wire
+    assert records == b"abc"
+
+
+def test_other_buffers_are_read_too() -> None:
+    wire = FetchRequest(max_wait_ms=7, rack_id="a").encode(12)
+
+    assert FetchRequest.decode(bytearray(wire), 12) == FetchRequest.decode(memoryview(wire), 12)
+    assert FetchRequest.decode(memoryview(wire), 12).max_wait_ms == 7
+
+
+def test_a_version_without_the_field_refuses_a_value_for_it() -> None:
+    with pytest.raises(UnsupportedField, match="FetchRequest v6 cannot carry forgotten_topics_data"):
+        FetchRequest(forgotten_topics_data=[FetchRequest().replica_state]).encode(6)  # type: ignore[list-item]
+
+
+def test_an_ignorable_field_is_dropped_silently() -> None:
+    assert FetchRequest.decode(FetchRequest(rack_id="a").encode(10), 10) == FetchRequest()
+
+
+def test_a_version_nobody_defined() -> None:
+    with pytest.raises(UnsupportedVersion, match="FetchRequest has no version 18; versions 0-17 are known"):
+        FetchRequest().encode(18)
+    with pytest.raises(UnsupportedVersion):
+        FetchRequest.decode(b"", -1)
+
+
+def test_null_where_it_is_not_allowed_names_the_field() -> None:
+    broken = MetadataRequest(topics=[MetadataRequestTopic(name="a"), MetadataRequestTopic(name=None)])
+
+    with pytest.raises(UnencodableField, match=r"MetadataRequest v9: topics\[1\]\.name: None, where null"):
+        broken.encode(9)
+
+
+def test_a_number_out_of_range_names_the_field() -> None:
+    state = partition_state((1, 2**31))
+    request = LeaderAndIsrRequest(topic_states=[LeaderAndIsrTopicState("t", partition_states=[state])])
+
+    with pytest.raises(UnencodableField, match=r"topic_states\[0\]\.partition_states\[0\]\.isr\[1\]"):
+        request.encode(7)
+
+
+@pytest.mark.parametrize("version", [8, 9])
+def test_a_string_longer_than_kafka_allows(version: int) -> None:
+    with pytest.raises(UnencodableField, match="topics"):
+        MetadataRequest(topics=[MetadataRequestTopic(name="x" * 32768)]).encode(version)
+
+    longest = MetadataRequest(topics=[MetadataRequestTopic(name="x" * 32767)])
+    assert MetadataRequest.decode(longest.encode(version), version) == longest
+
+
+def test_a_lone_surrogate_cannot_travel() -> None:
+    with pytest.raises(UnencodableField, match="rack_id"):
+        FetchRequest(rack_id="\ud800").encode(12)
+
+
+def test_text_that_is_not_utf_8_is_read_with_replacement_characters() -> None:
+    wire = FetchRequest(rack_id="ab").encode(12).replace(b"ab", b"a\xff")
+
+    assert FetchRequest.decode(wire, 12).rack_id == "a\ufffd"
+
+
+def test_messages_are_values() -> None:
+    one = FetchRequest(topics=[])
+
+    assert one == FetchRequest()
+    assert one.topics is not FetchRequest().topics
+    assert "max_wait_ms=0" in repr(one)
+    assert FetchRequest().replica_state.replica_epoch == -1
+    assert FetchResponse().responses == []
+    assert uuid.UUID(int=0) is not None
+    assert LeaderAndIsrTopicState().topic_id is ZERO_ID
