@@ -157,6 +157,11 @@ def find_program(name: str) -> str | None:
     return shutil.which(name)
 
 
+def python() -> str:
+    """The interpreter that runs us."""
+    return sys.executable
+
+
 def environment_variable(name: str) -> str | None:
     return os.environ.get(name) or None
 
