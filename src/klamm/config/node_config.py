@@ -1,0 +1,331 @@
+"""`server.properties` of a node: read as Kafka reads it, checked once, frozen. Source: KafkaConfig.scala (3.9).
+
+A wrong value is refused naming file, line, key, value and what would be right. An unknown key is kept and warned of,
+with the nearest known one, as Kafka goes on with it too.
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, NamedTuple
+
+from klamm.config.broker_keys import BROKER_KEYS, Value, parse_value
+from klamm.config.listeners import parse_listeners, parse_protocol_map, repeated_port
+from klamm.config.properties import BadProperties, parse_properties
+from klamm.model.brokers import Endpoint, SecurityProtocol
+from klamm.model.errors import KlammError
+
+_PREFIXED: Final = ("listener.name.", "rsm.config.", "rlmm.config.")
+
+
+class WrongConfig(KlammError):
+    """One line of the configuration cannot be used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    """What a node does with its configuration; fields are named as their keys, with `_` for `.`."""
+
+    source: str
+    given: Mapping[str, str]
+    """Every entry as written, for topic defaults and for DescribeConfigs."""
+    warnings: tuple[str, ...]
+
+    # put together from several keys
+    log_directories: tuple[str, ...]
+    endpoints: tuple[Endpoint, ...]
+    """Where to listen, in the file's order; the host is empty for every address."""
+    advertised_endpoints: tuple[Endpoint, ...]
+    inter_broker_listener: str
+    control_plane_listener: str | None
+    zookeeper_hosts: str
+    zookeeper_chroot: str
+    connections_per_address: Mapping[str, int]
+
+    broker_id: int
+    broker_id_generation_enable: bool
+    reserved_broker_max_id: int
+    broker_rack: str | None
+    zookeeper_session_timeout_ms: int
+    zookeeper_connection_timeout_ms: int
+    zookeeper_max_in_flight_requests: int
+    inter_broker_protocol_version: str
+    socket_request_max_bytes: int
+    socket_listen_backlog_size: int
+    max_connections: int
+    max_connections_per_ip: int
+    connections_max_idle_ms: int
+    num_partitions: int
+    default_replication_factor: int
+    auto_create_topics_enable: bool
+    delete_topic_enable: bool
+    message_max_bytes: int
+    min_insync_replicas: int
+    unclean_leader_election_enable: bool
+    auto_leader_rebalance_enable: bool
+    leader_imbalance_check_interval_seconds: int
+    leader_imbalance_per_broker_percentage: int
+    controlled_shutdown_enable: bool
+    controlled_shutdown_max_retries: int
+    controlled_shutdown_retry_backoff_ms: int
+    controller_socket_timeout_ms: int
+    request_timeout_ms: int
+    fetch_max_bytes: int
+    max_incremental_fetch_session_cache_slots: int
+    num_replica_fetchers: int
+    num_recovery_threads_per_data_dir: int
+    replica_lag_time_max_ms: int
+    replica_fetch_max_bytes: int
+    replica_fetch_response_max_bytes: int
+    replica_fetch_wait_max_ms: int
+    replica_fetch_min_bytes: int
+    replica_fetch_backoff_ms: int
+    replica_socket_timeout_ms: int
+    replica_high_watermark_checkpoint_interval_ms: int
+    log_flush_offset_checkpoint_interval_ms: int
+    log_flush_start_offset_checkpoint_interval_ms: int
+    log_flush_scheduler_interval_ms: int
+    log_retention_check_interval_ms: int
+    log_initial_task_delay_ms: int
+    producer_id_expiration_ms: int
+    producer_id_expiration_check_interval_ms: int
+    offsets_topic_num_partitions: int
+    offsets_topic_replication_factor: int
+    transaction_state_log_num_partitions: int
+    transaction_state_log_replication_factor: int
+
+
+class _Entry(NamedTuple):
+    line: int
+    text: str
+
+
+class _Reader:
+    """The entries of one file, and how to refuse one."""
+
+    def __init__(self, source: str, entries: Mapping[str, _Entry]) -> None:
+        self._source = source
+        self.entries = entries
+        self.values: dict[str, Value] = {name: self._parse(name) for name in BROKER_KEYS}
+
+    def refuse(self, name: str, reason: str) -> WrongConfig:
+        entry = self.entries.get(name)
+        if entry is None:
+            return WrongConfig(f"{self._source}: {name} is not set: {reason}")
+        return WrongConfig(f"{self._source} line {entry.line}: {name}={entry.text}: {reason}")
+
+    def require(self, holds: bool, name: str, reason: str) -> None:
+        if not holds:
+            raise self.refuse(name, reason)
+
+    def number(self, name: str) -> int:
+        value = self.values[name]
+        assert isinstance(value, int)
+        return value
+
+    def text(self, name: str) -> str | None:
+        value = self.values[name]
+        return value if isinstance(value, str) and value else None
+
+    def _parse(self, name: str) -> Value:
+        key = BROKER_KEYS[name]
+        entry = self.entries.get(name)
+        if entry is None:
+            return None if key.default is None else parse_value(key, key.default)
+        try:
+            return parse_value(key, entry.text)
+        except ValueError as error:
+            raise self.refuse(name, str(error)) from None
+
+
+def parse_node_config(content: bytes, source: str) -> NodeConfig:
+    """The configuration in `content`; `source` is the file's name for messages. Raises WrongConfig."""
+    try:
+        properties = parse_properties(content)
+    except BadProperties as error:
+        raise WrongConfig(f"{source} line {error.line}: {error}") from None
+    reader = _Reader(source, {p.key: _Entry(p.line, p.value) for p in properties})
+    _check(reader)
+    composed = _composed(reader)
+    simple = {f.name: reader.values[f.name.replace("_", ".")] for f in fields(NodeConfig) if f.name not in composed}
+    return NodeConfig(**composed, **simple)  # type: ignore[arg-type]
+
+
+def _composed(reader: _Reader) -> dict[str, Any]:
+    endpoints, advertised = _endpoints(reader)
+    hosts, chroot = _zookeeper(reader)
+    return {
+        "source": reader._source,
+        "given": {name: entry.text for name, entry in reader.entries.items()},
+        "warnings": _warnings(reader),
+        "log_directories": _log_directories(reader),
+        "endpoints": endpoints,
+        "advertised_endpoints": advertised,
+        "inter_broker_listener": _inter_broker_listener(reader, advertised),
+        "control_plane_listener": _control_plane_listener(reader, advertised),
+        "zookeeper_hosts": hosts,
+        "zookeeper_chroot": chroot,
+        "connections_per_address": _connections_per_address(reader),
+        "zookeeper_connection_timeout_ms": reader.values["zookeeper.connection.timeout.ms"]
+        or reader.number("zookeeper.session.timeout.ms"),
+    }
+
+
+def _check(reader: _Reader) -> None:
+    """Rules between keys, and what klamm does not offer."""
+    require, number = reader.require, reader.number
+    require(not reader.values["process.roles"], "process.roles", "klamm nodes run in ZooKeeper mode; remove it")
+    require(
+        not reader.values["zookeeper.metadata.migration.enable"],
+        "zookeeper.metadata.migration.enable",
+        "klamm does not migrate to KRaft; remove it",
+    )
+    require(
+        not reader.values["zookeeper.ssl.client.enable"],
+        "zookeeper.ssl.client.enable",
+        "TLS to ZooKeeper is not offered yet; set it to false",
+    )
+    require(not reader.text("authorizer.class.name"), "authorizer.class.name", "ACLs are not offered yet; remove it")
+    require(
+        not reader.values["remote.log.storage.system.enable"],
+        "remote.log.storage.system.enable",
+        "tiered storage is not offered; set it to false",
+    )
+    require(
+        str(reader.values["inter.broker.protocol.version"]).startswith("3.9"),
+        "inter.broker.protocol.version",
+        "klamm speaks 3.9 between brokers; raise the cluster to 3.9 first, then write 3.9 or remove the line",
+    )
+    broker_id = number("broker.id")
+    if reader.values["broker.id.generation.enable"]:
+        highest = number("reserved.broker.max.id")
+        require(-1 <= broker_id <= highest, "broker.id", f"write -1 to {highest} (reserved.broker.max.id)")
+    else:
+        require(broker_id >= 0, "broker.id", "write 0 or more, as broker.id.generation.enable is false")
+    wait = number("replica.fetch.wait.max.ms")
+    require(
+        wait <= number("replica.socket.timeout.ms"), "replica.fetch.wait.max.ms", "at most replica.socket.timeout.ms"
+    )
+    require(wait <= number("replica.lag.time.max.ms"), "replica.fetch.wait.max.ms", "at most replica.lag.time.max.ms")
+    require(number("zookeeper.session.timeout.ms") > 0, "zookeeper.session.timeout.ms", "write at least 1")
+    require(number("num.replica.fetchers") >= 1, "num.replica.fetchers", "write at least 1")
+    if number("max.connections.per.ip") == 0:
+        require(
+            bool(reader.text("max.connections.per.ip.overrides")),
+            "max.connections.per.ip",
+            "0 needs max.connections.per.ip.overrides, or nobody may connect",
+        )
+
+
+def _endpoints(reader: _Reader) -> tuple[tuple[Endpoint, ...], tuple[Endpoint, ...]]:
+    protocols = _parsed(reader, "listener.security.protocol.map", parse_protocol_map)
+    listening = _parsed(reader, "listeners", lambda text: parse_listeners(text, protocols))
+    for endpoint in listening:
+        reader.require(
+            endpoint.security_protocol is SecurityProtocol.PLAINTEXT,
+            "listeners",
+            f"the listener {endpoint.listener} uses {endpoint.security_protocol.name}, which klamm does not offer yet; "
+            "use PLAINTEXT",
+        )
+    port = repeated_port(listening)
+    reader.require(port is None, "listeners", f"each listener needs a port of its own; {port} stands there twice")
+    if reader.text("advertised.listeners") is None:
+        advertised, key = listening, "listeners"
+    else:
+        key = "advertised.listeners"
+        advertised = _parsed(reader, key, lambda text: parse_listeners(text, protocols))
+    names = [e.listener for e in listening]
+    for endpoint in advertised:
+        reader.require(
+            endpoint.listener in names, key, f"{endpoint.listener} is not among the listeners {', '.join(names)}"
+        )
+        reader.require(
+            endpoint.host != "0.0.0.0",
+            key,
+            "nobody can connect to 0.0.0.0: set advertised.listeners to an address that clients reach",
+        )
+    return listening, advertised
+
+
+def _inter_broker_listener(reader: _Reader, advertised: tuple[Endpoint, ...]) -> str:
+    names = [e.listener for e in advertised]
+    named = reader.text("inter.broker.listener.name")
+    if named is not None:
+        reader.require(
+            "security.inter.broker.protocol" not in reader.entries,
+            "inter.broker.listener.name",
+            "set either this or security.inter.broker.protocol, not both",
+        )
+        reader.require(named.upper() in names, "inter.broker.listener.name", f"write one of {', '.join(names)}")
+        return named.upper()
+    protocol = SecurityProtocol[reader.text("security.inter.broker.protocol") or "PLAINTEXT"]
+    found = next((e.listener for e in advertised if e.security_protocol is protocol), None)
+    if found is None:
+        raise reader.refuse("inter.broker.listener.name", f"no listener speaks {protocol.name}; name one of them")
+    return found
+
+
+def _control_plane_listener(reader: _Reader, advertised: tuple[Endpoint, ...]) -> str | None:
+    key = "control.plane.listener.name"
+    named = reader.text(key)
+    if named is None:
+        return None
+    names = [e.listener for e in advertised]
+    reader.require(named.upper() in names, key, f"write one of {', '.join(names)}")
+    reader.require(
+        named.upper() != _inter_broker_listener(reader, advertised),
+        key,
+        "it must differ from the inter-broker listener",
+    )
+    return named.upper()
+
+
+def _zookeeper(reader: _Reader) -> tuple[str, str]:
+    text = reader.text("zookeeper.connect")
+    if text is None:
+        raise reader.refuse("zookeeper.connect", "write host:port of the ensemble, for example localhost:2181")
+    hosts, slash, chroot = text.partition("/")
+    for host in hosts.split(","):
+        name, colon, port = host.strip().rpartition(":")
+        wrong = not host.strip() or (colon and not (name and port.isdigit()))
+        reader.require(not wrong, "zookeeper.connect", f"{host.strip()!r} is not host:port")
+    chroot = slash + chroot.rstrip("/")
+    return hosts.replace(" ", ""), "" if chroot == "/" else chroot
+
+
+def _log_directories(reader: _Reader) -> tuple[str, ...]:
+    key = "log.dirs" if reader.text("log.dirs") else "log.dir"
+    directories = [d.strip() for d in (reader.text(key) or "").split(",")]
+    reader.require(all(directories), key, "write at least one directory, several with commas between them")
+    reader.require(len(set(directories)) == len(directories), key, "a directory stands there twice")
+    return tuple(directories)
+
+
+def _connections_per_address(reader: _Reader) -> dict[str, int]:
+    key = "max.connections.per.ip.overrides"
+    found: dict[str, int] = {}
+    for item in (reader.text(key) or "").split(","):
+        if not item.strip():
+            continue
+        host, _, count = item.strip().rpartition(":")
+        reader.require(bool(host) and count.isdigit(), key, f"{item.strip()!r} is not host:count")
+        found[host] = int(count)
+    return found
+
+
+def _parsed(reader: _Reader, name: str, parse: Any) -> Any:
+    try:
+        return parse(reader.text(name) or "")
+    except ValueError as error:
+        raise reader.refuse(name, str(error)) from None
+
+
+def _warnings(reader: _Reader) -> tuple[str, ...]:
+    found: list[str] = []
+    for name, entry in reader.entries.items():
+        if name in BROKER_KEYS or name.startswith(_PREFIXED):
+            continue
+        near = difflib.get_close_matches(name, BROKER_KEYS, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        found.append(f"{reader._source} line {entry.line}: {name} is not a key of Kafka 3.9 and has no effect{hint}")
+    return tuple(found)

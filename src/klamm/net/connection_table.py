@@ -1,0 +1,72 @@
+"""Who is connected, and whether one more may be. Source: ConnectionQuotas (SocketServer.scala).
+
+Where Kafka's acceptor waits at `max.connections`, a connection too many is closed here at once and logged.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+NO_LIMIT: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    max_connections: int = NO_LIMIT
+    max_per_address: int = NO_LIMIT
+    per_address: Mapping[str, int] = field(default_factory=dict)
+
+
+class Connection(Protocol):
+    last_active: float
+
+    @property
+    def listener(self) -> str: ...
+    @property
+    def remote_host(self) -> str: ...
+    def is_idle_since(self, moment: float) -> bool: ...
+    def end(self) -> None: ...
+
+
+class ConnectionTable:
+    """Connections in the order they came."""
+
+    def __init__(self, limits: ConnectionLimits, protected_listener: str | None = None) -> None:
+        self._limits = limits
+        self._protected = protected_listener
+        self._open: dict[Connection, None] = {}
+        self._per_address: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(self._open)
+
+    def admit(self, connection: Connection) -> str | None:
+        """Take it in, or say why not. Brokers get in on the protected listener at the cost of an idle client."""
+        limit = self._limits.per_address.get(connection.remote_host, self._limits.max_per_address)
+        if self._per_address[connection.remote_host] >= limit:
+            return f"already {limit} connections from {connection.remote_host} (max.connections.per.ip)"
+        if len(self._open) >= self._limits.max_connections and not self._make_room_for(connection):
+            return f"already {len(self._open)} connections (max.connections)"
+        self._open[connection] = None
+        self._per_address[connection.remote_host] += 1
+        return None
+
+    def forget(self, connection: Connection) -> None:
+        if connection in self._open:
+            del self._open[connection]
+            self._per_address[connection.remote_host] -= 1
+            if not self._per_address[connection.remote_host]:
+                del self._per_address[connection.remote_host]
+
+    def _make_room_for(self, connection: Connection) -> bool:
+        others = [c for c in self._open if c.listener != self._protected]
+        if connection.listener != self._protected or not others:
+            return False
+        least_used = min(others, key=lambda c: c.last_active)
+        self.forget(least_used)
+        least_used.end()
+        return True

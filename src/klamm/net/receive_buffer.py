@@ -1,0 +1,110 @@
+"""Bytes from a socket become frames: `int32 size`, then `size` bytes. Source: NetworkReceive.java.
+
+The socket reads straight into our memory (asyncio's BufferedProtocol), so a frame of a megabyte is
+never joined from pieces. Memory follows what has arrived, not what a size field claims.
+"""
+
+import struct
+from typing import Final
+
+from klamm.model.errors import KlammError
+
+_SIZE: Final = struct.Struct(">i")
+_SMALL_BYTES: Final = 16 * 1024
+_FIRST_BIG_BYTES: Final = 1024 * 1024
+
+
+class BadFrameSize(KlammError):
+    """The peer announced a frame that we do not take: it does not speak our protocol, or asks too much."""
+
+    def __init__(self, size: int, max_bytes: int) -> None:
+        super().__init__(f"frame of {size} bytes announced, allowed are 0 to {max_bytes}")
+        self.size = size
+
+
+class ReceiveBuffer:
+    """Ask for `writable()`, fill it, say `received(n)`, then take frames with `next_frame()`.
+
+    Frames are `bytearray`s of their own: whoever takes one may keep and change it. Small frames share
+    one receiving area of 16 KiB; a larger one gets memory of its own that doubles as bytes arrive.
+    """
+
+    __slots__ = ("_big", "_big_size", "_end", "_filled", "_max_bytes", "_small", "_start", "_view")
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._small = bytearray(_SMALL_BYTES)
+        self._view = memoryview(self._small)
+        self._start = 0
+        self._end = 0
+        self._big: bytearray | None = None
+        self._big_size = 0
+        self._filled = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes received that are not yet part of a taken frame."""
+        return self._end - self._start + self._filled
+
+    def writable(self) -> memoryview:
+        """Where the next bytes go; empty only while a full buffer waits for `next_frame`."""
+        if self._big is not None:
+            return memoryview(self._big)[self._filled :]
+        return self._view[self._end :]
+
+    def received(self, count: int) -> None:
+        if self._big is None:
+            self._end += count
+            return
+        self._filled += count
+        if self._filled == len(self._big) < self._big_size:
+            self._grow()
+
+    def next_frame(self) -> bytearray | None:
+        """The next complete frame without its size field, None where more must arrive. Raises BadFrameSize."""
+        if self._big is not None:
+            return self._take_big() if self._filled == self._big_size else None
+        start = self._start
+        held = self._end - start
+        if held < 4:
+            self._make_room(4)
+            return None
+        size: int = _SIZE.unpack_from(self._small, start)[0]
+        if not 0 <= size <= self._max_bytes:
+            raise BadFrameSize(size, self._max_bytes)
+        if held < size + 4:
+            self._expect(size)
+            return None
+        frame = self._small[start + 4 : start + 4 + size]
+        self._start = start + 4 + size
+        if self._start == self._end:
+            self._start = self._end = 0
+        return frame
+
+    def _expect(self, size: int) -> None:
+        if size + 4 <= _SMALL_BYTES:
+            self._make_room(size + 4)
+            return
+        arrived = self._view[self._start + 4 : self._end]
+        self._big = bytearray(min(size, _FIRST_BIG_BYTES))
+        self._big[: len(arrived)] = arrived
+        self._big_size = size
+        self._filled = len(arrived)
+        self._start = self._end = 0
+
+    def _make_room(self, frame_bytes: int) -> None:
+        if self._start + frame_bytes > _SMALL_BYTES:
+            held = self._end - self._start
+            self._small[:held] = self._small[self._start : self._end]
+            self._start, self._end = 0, held
+
+    def _grow(self) -> None:
+        assert self._big is not None
+        larger = bytearray(min(self._big_size, 2 * len(self._big)))
+        larger[: self._filled] = self._big
+        self._big = larger
+
+    def _take_big(self) -> bytearray | None:
+        frame, self._big = self._big, None
+        self._filled = self._big_size = 0
+        return frame

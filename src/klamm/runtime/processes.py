@@ -1,0 +1,181 @@
+"""Child processes: started in a session of their own, written to a log file, and never left behind.
+
+Each child asks the kernel to be killed when its parent dies (Linux), so that even a parent that is
+killed leaves nothing running. The kernel means the thread that spawned: spawn from one that stays.
+"""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NewType
+
+ExitStatus = NewType("ExitStatus", int)
+"""What the child returned; -9 and the like where a signal ended it."""
+
+# runs first in the child: takes the parent's death as its own, then becomes the command
+_LAUNCHER: Final = """
+import ctypes, os, sys
+parent = int(sys.argv[1])
+try:
+    ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)
+except AttributeError:
+    pass
+if os.getppid() != parent:
+    os._exit(1)
+try:
+    os.execv(sys.argv[2], sys.argv[2:])
+except OSError as error:
+    os.write(2, f"{sys.argv[2]}: {error.strerror}\\n".encode())
+    os._exit(127)
+"""
+_POLL_S: Final = 0.01
+
+
+class Child:
+    """A process that we started. Signals to one that has ended are nothing."""
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes], log_path: str) -> None:
+        self.name = name
+        self.log_path = log_path
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exit_status(self) -> ExitStatus | None:
+        """None while it runs."""
+        status = self._process.poll()
+        return None if status is None else ExitStatus(status)
+
+    @property
+    def is_running(self) -> bool:
+        return self.exit_status is None
+
+    def wait(self, timeout_s: float | None = None) -> ExitStatus | None:
+        """Block until it ends; None where it still runs after `timeout_s`."""
+        try:
+            return ExitStatus(self._process.wait(timeout_s))
+        except subprocess.TimeoutExpired:
+            return None
+
+    def terminate(self) -> None:
+        """SIGTERM: asks for an orderly end."""
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL to it and all that it started, and wait until it is gone."""
+        if self.is_running:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def pause(self) -> None:
+        """SIGSTOP: it lives, holds its connections, and does nothing."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def stop(self, timeout_s: float) -> ExitStatus:
+        """SIGTERM, also to a paused one; SIGKILL where that is not enough within `timeout_s`."""
+        self.resume()
+        self.terminate()
+        status = self.wait(timeout_s)
+        if status is not None:
+            return status
+        self.kill()
+        return ExitStatus(self._process.wait())
+
+    def log_tail(self, lines: int = 20) -> str:
+        """The last lines that it wrote."""
+        with contextlib.suppress(OSError), open(self.log_path, errors="replace") as log:
+            return "".join(log.readlines()[-lines:])
+        return ""
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.is_running:
+            os.kill(self.pid, number)
+
+
+def spawn(
+    name: str,
+    command: Sequence[str],
+    log_path: str,
+    *,
+    environment: Mapping[str, str] | None = None,
+    directory: str | None = None,
+) -> Child:
+    """Start `command` with what it prints appended to `log_path`; its standard input is empty.
+
+    `environment` is added to our own. Raises FileNotFoundError where the program does not exist.
+    """
+    program = shutil.which(command[0])
+    if program is None:
+        raise FileNotFoundError(f"there is no program {command[0]}")
+    os.makedirs(os.path.dirname(log_path) or ".", exist_ok=True)
+    launch = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), program, *command[1:]]
+    with open(log_path, "ab") as log:
+        process = subprocess.Popen(
+            launch,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **(environment or {})},
+            cwd=directory,
+            start_new_session=True,
+        )
+    return Child(name, process, log_path)
+
+
+def run(command: Sequence[str], timeout_s: float) -> tuple[ExitStatus, str]:
+    """Run to the end: its status and what it printed. Raises FileNotFoundError, TimeoutError."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout_s,
+            check=False,
+            text=True,
+            errors="replace",
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TimeoutError(f"{command[0]} did not end within {timeout_s:g} s") from error
+    return ExitStatus(done.returncode), done.stdout
+
+
+def find_program(name: str) -> str | None:
+    """Its full path where it is on PATH, or is itself the path of a program."""
+    return shutil.which(name)
+
+
+def python() -> str:
+    """The interpreter that runs us."""
+    return sys.executable
+
+
+def environment_variable(name: str) -> str | None:
+    return os.environ.get(name) or None
+
+
+def pause_s(seconds: float) -> None:
+    """Block; for the command line, which has no loop."""
+    time.sleep(seconds)
+
+
+def ticks(timeout_s: float, interval_s: float = _POLL_S) -> Iterator[None]:
+    """Yield at once and then every `interval_s` until `timeout_s` is over: what a wait loops over."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        yield
+        if time.monotonic() >= deadline:
+            return
+        time.sleep(interval_s)

@@ -1,0 +1,36 @@
+"""Real servers as fixtures. Each test that asks for one gets its own, in its own directory and on its own port."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support import zookeeper as zk
+
+from klamm.cli.zookeeper import ZooKeeperServer
+
+
+@pytest.fixture
+def zookeeper(tmp_path: Path) -> Iterator[ZooKeeperServer]:
+    """A running server with nothing in it; `.connect_string`, `.port`, stop/start, kill, pause/resume."""
+    server = zk.server(tmp_path / "zookeeper")
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="session")
+def shared_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """One running server for many tests: keep to a chroot of your own, and leave it running."""
+    server = zk.server(tmp_path_factory.mktemp("shared-zookeeper"))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def zookeeper_ensemble(tmp_path: Path) -> Iterator[zk.Ensemble]:
+    """Three running servers; `.connect_string` names all, `.leader`, `.followers`, `.servers` each."""
+    ensemble = zk.Ensemble(tmp_path / "ensemble")
+    ensemble.start()
+    yield ensemble
+    ensemble.kill()

@@ -1,0 +1,50 @@
+"""The real ZooKeeper that other tests stand on: it starts, stops, pauses, and an ensemble survives its leader."""
+
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from tests.support.zookeeper import Ensemble
+
+from klamm.cli.zookeeper import NoZooKeeper, ZooKeeperServer
+from klamm.runtime.processes import ticks
+
+
+def test_a_server_keeps_its_znodes_over_a_restart(zookeeper: ZooKeeperServer) -> None:
+    client = KazooClient(zookeeper.connect_string)
+    client.start()
+    client.create("/kept", b"value")
+
+    zookeeper.stop()
+    assert zookeeper.mode is None
+    zookeeper.start()
+
+    assert client.retry(client.get, "/kept")[0] == b"value"
+    client.stop()
+
+
+def test_a_paused_server_answers_again_once_resumed(zookeeper: ZooKeeperServer) -> None:
+    zookeeper.pause()
+    zookeeper.resume()
+
+    assert zookeeper.mode == "standalone"
+
+
+def test_a_taken_port_is_told(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+    second = ZooKeeperServer(str(tmp_path / "second"), zookeeper.port)
+
+    with pytest.raises(NoZooKeeper, match=f"port {zookeeper.port} is in use"):
+        second.start()
+    assert not second.is_running
+
+
+def test_an_ensemble_elects_again(zookeeper_ensemble: Ensemble) -> None:
+    first = zookeeper_ensemble.leader
+
+    first.kill()
+    for _ in ticks(20):
+        if any(s.mode == "leader" for s in zookeeper_ensemble.servers if s is not first):
+            break
+
+    assert zookeeper_ensemble.leader is not first
+    assert len(zookeeper_ensemble.followers) == 1

@@ -1,0 +1,122 @@
+"""server.properties becomes a frozen NodeConfig, or one sentence that names the wrong line."""
+
+import pytest
+
+from klamm.config.broker_keys import BROKER_KEYS, parse_value
+from klamm.config.node_config import NodeConfig, WrongConfig, parse_node_config
+from klamm.model.brokers import Endpoint, SecurityProtocol
+
+
+def read(text: str) -> NodeConfig:
+    return parse_node_config(f"zookeeper.connect=z1:2181\n{text}".encode(), "server.properties")
+
+
+def refusal(text: str) -> str:
+    with pytest.raises(WrongConfig) as refused:
+        read(text)
+    return str(refused.value)
+
+
+def test_the_shortest_configuration_takes_kafkas_defaults() -> None:
+    config = read("")
+
+    assert config.broker_id == -1
+    assert config.endpoints == (Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "", 9092),)
+    assert config.advertised_endpoints == config.endpoints
+    assert config.log_directories == ("/tmp/kafka-logs",)
+    assert config.zookeeper_connection_timeout_ms == config.zookeeper_session_timeout_ms == 18_000
+    assert (config.zookeeper_hosts, config.zookeeper_chroot) == ("z1:2181", "")
+    assert config.warnings == ()
+
+
+def test_every_default_of_the_table_is_a_value_of_its_type() -> None:
+    assert len(BROKER_KEYS) > 300
+    for key in BROKER_KEYS.values():
+        if key.default is not None:
+            parse_value(key, key.default)
+
+
+def test_listeners_with_names_of_their_own() -> None:
+    config = read(
+        "listeners=CLIENT://:9092,REPL://[::1]:9093\n"
+        "advertised.listeners=client://h1:19092,REPL://h1:9093\n"
+        "listener.security.protocol.map=CLIENT:PLAINTEXT,REPL:plaintext\n"
+        "inter.broker.listener.name=REPL\n"
+    )
+
+    assert [str(e) for e in config.endpoints] == ["CLIENT://:9092", "REPL://[::1]:9093"]
+    assert [str(e) for e in config.advertised_endpoints] == ["CLIENT://h1:19092", "REPL://h1:9093"]
+    assert config.inter_broker_listener == "REPL"
+
+
+def test_chroot_and_several_hosts() -> None:
+    config = parse_node_config(b"zookeeper.connect=z1:2181, z2:2182/kafka/a/", "x")
+
+    assert (config.zookeeper_hosts, config.zookeeper_chroot) == ("z1:2181,z2:2182", "/kafka/a")
+
+
+def test_the_last_of_repeated_lines_counts() -> None:
+    assert read("broker.id=1\nbroker.id=2").broker_id == 2
+
+
+def test_an_unknown_key_is_warned_of_with_the_nearest_known_one() -> None:
+    (warning,) = read("log.retention.minuts=3\nlistener.name.plaintext.max.connections=3").warnings
+
+    assert "server.properties line 2: log.retention.minuts" in warning
+    assert "log.retention.minutes?" in warning
+
+
+REFUSED = {
+    "not a number": ("broker.id=one", "line 2: broker.id=one: write a whole number"),
+    "too large": ("num.partitions=99999999999", "32 bits"),
+    "below the range": ("num.partitions=0", "at least 1"),
+    "not a choice": ("log.cleanup.policy=delete,keep", "compact, delete"),
+    "not a truth value": ("auto.create.topics.enable=yes", "true or false"),
+    "reserved broker id": ("broker.id=1001", "reserved.broker.max.id"),
+    "no id and none to be generated": ("broker.id.generation.enable=false", "broker.id is not set: write 0 or more"),
+    "no listener syntax": ("listeners=localhost:9092", "PLAINTEXT://localhost:9092"),
+    "listener without protocol": ("listeners=FAST://:9092", "listener.security.protocol.map"),
+    "TLS": ("listeners=SSL://:9093", "does not offer yet"),
+    "port": ("listeners=PLAINTEXT://:70000", "0 to 65535"),
+    "same port": (
+        "listeners=A://:9092,B://:9092\nlistener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT",
+        "9092 stands there twice",
+    ),
+    "same name": ("listeners=PLAINTEXT://:1,PLAINTEXT://:2", "a name of its own"),
+    "unknown protocol": ("listener.security.protocol.map=A:TLS", "PLAINTEXT, SSL"),
+    "meta address": ("listeners=PLAINTEXT://0.0.0.0:9092", "advertised.listeners"),
+    "advertised only": (
+        "listeners=PLAINTEXT://:1\nadvertised.listeners=B://h:2\nlistener.security.protocol.map=PLAINTEXT:PLAINTEXT,B:PLAINTEXT",
+        "not among the listeners",
+    ),
+    "inter-broker listener": ("inter.broker.listener.name=REPL", "write one of PLAINTEXT"),
+    "two ways to say it": (
+        "inter.broker.listener.name=PLAINTEXT\nsecurity.inter.broker.protocol=PLAINTEXT",
+        "not both",
+    ),
+    "no listener for brokers": ("security.inter.broker.protocol=SSL", "no listener speaks SSL"),
+    "control plane": ("control.plane.listener.name=PLAINTEXT", "must differ"),
+    "zookeeper port": ("zookeeper.connect=z1:abc", "is not host:port"),
+    "directory twice": ("log.dirs=/a,/a", "twice"),
+    "empty directory": ("log.dirs=/a,,/b", "at least one directory"),
+    "connections": ("max.connections.per.ip.overrides=h1", "host:count"),
+    "nobody may connect": ("max.connections.per.ip=0", "nobody may connect"),
+    "KRaft": ("process.roles=broker", "ZooKeeper mode"),
+    "authorizer": ("authorizer.class.name=x.Y", "ACLs are not offered"),
+    "old protocol": ("inter.broker.protocol.version=2.8", "3.9"),
+    "wait longer than lag": ("replica.lag.time.max.ms=100", "replica.lag.time.max.ms"),
+    "broken escape": ("log.dir=\\u00", "line 2"),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), REFUSED.values(), ids=REFUSED)
+def test_a_wrong_line_is_refused_with_its_remedy(text: str, expected: str) -> None:
+    message = refusal(text)
+
+    assert message.startswith("server.properties")
+    assert expected in message
+
+
+def test_zookeeper_must_be_named() -> None:
+    with pytest.raises(WrongConfig, match=r"zookeeper.connect is not set: .*localhost:2181"):
+        parse_node_config(b"broker.id=1", "server.properties")

@@ -1,0 +1,40 @@
+"""As java.util.Properties reads it."""
+
+import pytest
+
+from klamm.config.properties import BadProperties, parse_properties
+
+CASES = {
+    "plain": (b"a=b", [("a", "b")]),
+    "colon": (b"a:b", [("a", "b")]),
+    "blank between": (b"a b c", [("a", "b c")]),
+    "blanks around": (b"  a \t= b ", [("a", "b ")]),
+    "only the first separator counts": (b"a = = b", [("a", "= b")]),
+    "no value": (b"a", [("a", "")]),
+    "comments": (b"# x=y\n ! z=1\na=b#c", [("a", "b#c")]),
+    "continued": (b"a=one,\\\n   two", [("a", "one,two")]),
+    "an even number of backslashes ends the line": (b"a=one\\\\\nb=two", [("a", "one\\"), ("b", "two")]),
+    "a comment sign within a continuation is text": (b"a=one\\\n#two", [("a", "one#two")]),
+    "windows lines": (b"a=1\r\nb=2\r\n", [("a", "1"), ("b", "2")]),
+    "escaped separators": (b"a\\=b\\ c=d", [("a=b c", "d")]),
+    "escapes": (b"a=\\t\\u00e9\\q", [("a", "\té" + "q")]),
+    "latin-1": (b"a=\xe9", [("a", "é")]),
+    "repeated": (b"a=1\na=2", [("a", "1"), ("a", "2")]),
+    "continued to the end": (b"a=1\\", [("a", "1")]),
+}
+
+
+@pytest.mark.parametrize(("content", "expected"), CASES.values(), ids=CASES)
+def test_entries(content: bytes, expected: list[tuple[str, str]]) -> None:
+    assert [(p.key, p.value) for p in parse_properties(content)] == expected
+
+
+def test_lines_are_counted_from_the_first_of_an_entry() -> None:
+    assert [p.line for p in parse_properties(b"# top\n\na=1\\\n  2\nb=3")] == [3, 5]
+
+
+def test_a_broken_escape_names_its_line() -> None:
+    with pytest.raises(BadProperties) as refusal:
+        parse_properties(b"a=1\nb=\\u12x4")
+
+    assert refusal.value.line == 2

@@ -1,0 +1,84 @@
+"""Frames come out as they were sent, however the bytes were cut; memory follows what arrived."""
+
+import contextlib
+import random
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klamm.net.receive_buffer import BadFrameSize, ReceiveBuffer
+
+LIMIT = 8 * 1024 * 1024
+
+
+def framed(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+def frames_of(content: bytes, cut: int, limit: int = LIMIT) -> list[bytes]:
+    buffer = ReceiveBuffer(limit)
+    found: list[bytes] = []
+    at = 0
+    while at < len(content):
+        room = buffer.writable()
+        part = content[at : at + min(cut, len(room))]
+        room[: len(part)] = part
+        buffer.received(len(part))
+        at += len(part)
+        while (frame := buffer.next_frame()) is not None:
+            found.append(bytes(frame))
+    return found
+
+
+BODIES = [b"", b"a", b"b" * 10, b"c" * 16_380, b"d" * 16_381, b"e" * 70_000, b"f", b"g" * 3_000_001, b"h" * 5]
+
+
+@pytest.mark.parametrize("cut", [1, 3, 7, 1000, 16_384, 65_536, 1 << 30])
+def test_frames_of_all_sizes_survive_any_cut(cut: int) -> None:
+    bodies = BODIES if cut >= 1000 else [*BODIES[:4], b"x" * 20_000, *BODIES[:2]]
+
+    assert frames_of(b"".join(map(framed, bodies)), cut) == bodies
+
+
+@given(bodies=st.lists(st.binary(max_size=40_000), max_size=8), cut=st.integers(1, 50_000))
+def test_any_bodies_any_cut(bodies: list[bytes], cut: int) -> None:
+    assert frames_of(b"".join(map(framed, bodies)), max(cut, sum(map(len, bodies)) // 2000 + 1)) == bodies
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), LIMIT + 1, 2**31 - 1, int.from_bytes(b"GET ", "big")])
+def test_a_size_beyond_the_limit_is_refused_at_once(size: int) -> None:
+    with pytest.raises(BadFrameSize, match=str(size)):
+        frames_of(size.to_bytes(4, "big", signed=True), 4)
+
+
+def test_the_largest_frame_allowed_is_taken() -> None:
+    body = bytes(LIMIT)
+
+    assert frames_of(framed(body), 100_000) == [body]
+
+
+def test_a_claim_takes_no_memory_until_bytes_arrive() -> None:
+    huge = 1 << 30
+    tracemalloc.start()
+    try:
+        buffer = ReceiveBuffer(huge)
+        buffer.writable()[:4] = huge.to_bytes(4, "big")
+        buffer.received(4)
+        assert buffer.next_frame() is None
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+
+    assert peak < 2 * 1024 * 1024
+    assert len(buffer.writable()) > 0
+
+
+def test_random_rubbish_ends_in_frames_or_a_refusal() -> None:
+    dice = random.Random(5)
+    for _ in range(300):
+        content = bytearray(b"".join(framed(dice.randbytes(dice.randrange(200))) for _ in range(5)))
+        content[dice.randrange(len(content))] ^= 1 << dice.randrange(8)
+        with contextlib.suppress(BadFrameSize):
+            frames_of(bytes(content), dice.choice([1, 5, 64]), limit=4096)
