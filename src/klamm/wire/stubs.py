@@ -1,6 +1,6 @@
 """Prints `messages.pyi`, which shows every message's fields to mypy and editors.
 
-    python -m klamm.wire.stubs > src/klamm/wire/messages.pyi
+python -m klamm.wire.stubs > src/klamm/wire/messages.pyi
 """
 
 from klamm.wire.classes import MESSAGES
