@@ -1,0 +1,164 @@
+"""What ZooKeeper may refuse and what may happen to a session. Source: KeeperException.java."""
+
+from enum import IntEnum
+
+from klamm.model.errors import KlammError
+
+
+class ZkCode(IntEnum):
+    """ZooKeeper's error codes; the positive ones are this client's own findings.
+
+    A number that is not listed becomes a member of its own, so that nothing a newer server says is lost.
+    """
+
+    OK = 0
+    SYSTEM_ERROR = -1
+    RUNTIME_INCONSISTENCY = -2  # in a failed multi: this operation came after the one that failed
+    DATA_INCONSISTENCY = -3
+    CONNECTION_LOSS = -4
+    MARSHALLING_ERROR = -5
+    UNIMPLEMENTED = -6
+    OPERATION_TIMEOUT = -7
+    BAD_ARGUMENTS = -8
+    API_ERROR = -100
+    NO_NODE = -101
+    NO_AUTH = -102
+    BAD_VERSION = -103
+    NO_CHILDREN_FOR_EPHEMERALS = -108
+    NODE_EXISTS = -110
+    NOT_EMPTY = -111
+    SESSION_EXPIRED = -112
+    INVALID_CALLBACK = -113
+    INVALID_ACL = -114
+    AUTH_FAILED = -115
+    SESSION_MOVED = -118
+    NOT_READ_ONLY = -119
+    EPHEMERAL_ON_LOCAL_SESSION = -120
+    QUOTA_EXCEEDED = -125
+    THROTTLED = -127
+
+    CLOSED = 1
+    REQUEST_TOO_LARGE = 2
+    REPLY_TOO_LARGE = 3
+    MALFORMED_REPLY = 4
+
+    @classmethod
+    def _missing_(cls, value: object) -> "ZkCode | None":
+        if not isinstance(value, int):
+            return None
+        member = int.__new__(cls, value)
+        member._name_ = f"CODE_{value}"
+        member._value_ = value
+        return member
+
+
+class ZkError(KlammError):
+    """A request that ZooKeeper refused, or that could not be asked; `code` says which."""
+
+    code = ZkCode.SYSTEM_ERROR
+
+    def __init__(self, path: str, detail: str = "") -> None:
+        super().__init__(f"{detail or _words(self.code)}: {path}" if path else detail or _words(self.code))
+        self.path = path
+
+
+class NoNode(ZkError):
+    code = ZkCode.NO_NODE
+
+
+class NoAuth(ZkError):
+    code = ZkCode.NO_AUTH
+
+
+class BadVersion(ZkError):
+    code = ZkCode.BAD_VERSION
+
+
+class NodeExists(ZkError):
+    code = ZkCode.NODE_EXISTS
+
+
+class NotEmpty(ZkError):
+    code = ZkCode.NOT_EMPTY
+
+
+class NoChildrenForEphemerals(ZkError):
+    code = ZkCode.NO_CHILDREN_FOR_EPHEMERALS
+
+
+class BadArguments(ZkError):
+    code = ZkCode.BAD_ARGUMENTS
+
+
+class InvalidAcl(ZkError):
+    code = ZkCode.INVALID_ACL
+
+
+class Unimplemented(ZkError):
+    code = ZkCode.UNIMPLEMENTED
+
+
+class ConnectionLoss(ZkError):
+    """No server could be reached in the time given to `connect`."""
+
+    code = ZkCode.CONNECTION_LOSS
+
+
+class SessionExpired(ZkError):
+    """The ensemble ended the session: its ephemeral znodes are gone, this client is finished."""
+
+    code = ZkCode.SESSION_EXPIRED
+
+
+class AuthFailed(ZkError):
+    """The ensemble refused the credentials; this client is finished."""
+
+    code = ZkCode.AUTH_FAILED
+
+
+class SessionClosed(ZkError):
+    """`close` was called; what had not been answered by then is refused."""
+
+    code = ZkCode.CLOSED
+
+
+class RequestTooLarge(ZkError):
+    """The packet is beyond the limit (jute.maxbuffer) here, or the server hung up on it again and again."""
+
+    code = ZkCode.REQUEST_TOO_LARGE
+
+
+class ReplyTooLarge(ZkError):
+    """The answer was beyond the limit (jute.maxbuffer) and was thrown away unread."""
+
+    code = ZkCode.REPLY_TOO_LARGE
+
+
+class MalformedReply(ZkError):
+    """The answer could not be read; the connection it came from was dropped."""
+
+    code = ZkCode.MALFORMED_REPLY
+
+
+_BY_CODE: dict[ZkCode, type[ZkError]] = {
+    kind.code: kind
+    for kind in (
+        NoNode, NoAuth, BadVersion, NodeExists, NotEmpty, NoChildrenForEphemerals, BadArguments, InvalidAcl,
+        Unimplemented, ConnectionLoss, SessionExpired, AuthFailed, SessionClosed, RequestTooLarge, ReplyTooLarge,
+        MalformedReply,
+    )
+}  # fmt: skip
+
+
+def error_of(code: ZkCode, path: str) -> ZkError:
+    """The exception of that code; a plain ZkError carrying the code where it has no class of its own."""
+    kind = _BY_CODE.get(code)
+    if kind is not None:
+        return kind(path)
+    error = ZkError(path, _words(code))
+    error.code = code
+    return error
+
+
+def _words(code: ZkCode) -> str:
+    return f"ZooKeeper: {code.name.lower().replace('_', ' ')}"

@@ -1,0 +1,56 @@
+"""Packets out of a stream of bytes: each is counted by four bytes in front. Memory stays within the limit."""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from klamm.zk.jute import INT, MalformedPacket
+
+HEAD_BYTES: Final = 16  # enough to tell whose reply an oversized packet is: xid, zxid, error
+MOST_BYTES: Final = 1 << 30
+
+
+class Packet(NamedTuple):
+    """`content` is whole, or only its first 16 bytes where the packet is beyond the limit; the rest is thrown away."""
+
+    content: bytes
+    whole: bool
+
+
+class PacketReader:
+    """Feed it bytes as they come, cut anywhere."""
+
+    __slots__ = ("_buffer", "_skip", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._buffer = bytearray()
+        self._skip = 0
+
+    def feed(self, data: bytes) -> Iterator[Packet]:
+        """The packets that are complete now. Raises MalformedPacket on a length that cannot be."""
+        if self._skip:
+            dropped = min(self._skip, len(data))
+            self._skip -= dropped
+            data = data[dropped:]
+        self._buffer += data
+        start = 0
+        try:
+            while len(self._buffer) - start >= 4:
+                size: int = INT.unpack_from(self._buffer, start)[0]
+                if not 0 <= size <= MOST_BYTES:
+                    raise MalformedPacket(f"a packet of {size} bytes announced")
+                if size > self.limit:
+                    if len(self._buffer) - start < 4 + HEAD_BYTES:
+                        break
+                    yield Packet(bytes(self._buffer[start + 4 : start + 4 + HEAD_BYTES]), False)
+                    end = start + 4 + size
+                    self._skip = max(0, end - len(self._buffer))
+                    start = min(end, len(self._buffer))
+                    continue
+                if len(self._buffer) - start < 4 + size:
+                    break
+                packet = bytes(memoryview(self._buffer)[start + 4 : start + 4 + size])
+                start += 4 + size
+                yield Packet(packet, True)
+        finally:
+            del self._buffer[:start]

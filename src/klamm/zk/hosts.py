@@ -1,0 +1,82 @@
+"""The text that names an ensemble: `h1:2181,h2:2181/chroot`. Source: ConnectStringParser.java."""
+
+from typing import Final, NamedTuple
+
+from klamm.model.errors import KlammError
+
+DEFAULT_PORT: Final = 2181
+
+
+class WrongHosts(KlammError):
+    """The text does not name an ensemble; says which part is wrong."""
+
+
+class WrongPath(KlammError):
+    """Not a znode's path; says why."""
+
+
+class Server(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Ensemble(NamedTuple):
+    servers: tuple[Server, ...]
+    chroot: str  # empty, or starts with a slash and does not end with one
+
+
+def parse_hosts(text: str) -> Ensemble:
+    """Servers in the order written; a port left out is 2181; IPv6 addresses stand in brackets.
+
+    Raises WrongHosts, WrongPath (the chroot).
+    """
+    hosts, slash, chroot = text.strip().partition("/")
+    chroot = chroot.rstrip("/")
+    if chroot:
+        check_path("/" + chroot)
+    servers = tuple(_parse_server(part.strip(), text) for part in hosts.split(",") if part.strip())
+    if not servers:
+        raise WrongHosts(f"{text!r} names no ZooKeeper server; write it as host1:2181,host2:2181/chroot")
+    return Ensemble(tuple(dict.fromkeys(servers)), slash + chroot if chroot else "")
+
+
+def _parse_server(part: str, text: str) -> Server:
+    if part.startswith("["):
+        host, bracket, rest = part[1:].partition("]")
+        if not bracket or (rest and not rest.startswith(":")):
+            raise WrongHosts(f"{part!r} in {text!r}: an IPv6 address is written [::1]:2181")
+        port = rest[1:] if rest else str(DEFAULT_PORT)
+    elif part.count(":") > 1:
+        raise WrongHosts(f"{part!r} in {text!r}: put an IPv6 address in brackets, for example [{part}]:2181")
+    else:
+        host, colon, port = part.partition(":")
+        port = port if colon else str(DEFAULT_PORT)
+    if not host:
+        raise WrongHosts(f"{part!r} in {text!r} has no host name before the port")
+    if not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+        raise WrongHosts(f"{part!r} in {text!r}: {port!r} is not a port between 1 and 65535")
+    return Server(host, int(port))
+
+
+def check_path(path: str) -> None:
+    """Raises WrongPath where ZooKeeper would not take the path. Source: PathUtils.java."""
+    if not path.startswith("/"):
+        raise WrongPath(f"znode path {path!r} does not start with a slash")
+    if path == "/":
+        return
+    if path.endswith("/"):
+        raise WrongPath(f"znode path {path!r} ends with a slash")
+    if "//" in path:
+        raise WrongPath(f"znode path {path!r} has an empty part")
+    if "/./" in path + "/" or "/../" in path + "/":
+        raise WrongPath(f"znode path {path!r} is relative")
+    if not path.isprintable() and any(_is_refused(character) for character in path):
+        raise WrongPath(f"znode path {path!r} holds a character that ZooKeeper refuses")
+
+
+def _is_refused(character: str) -> bool:
+    value = ord(character)
+    return value < 0x20 or 0x7F <= value <= 0x9F or 0xD800 <= value <= 0xF8FF or 0xFFF0 <= value <= 0xFFFF

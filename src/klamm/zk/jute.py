@@ -1,0 +1,118 @@
+"""Jute, ZooKeeper's serialisation: big-endian numbers, counted texts and buffers. Source: BinaryInputArchive.java."""
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from klamm.model.errors import KlammError
+from klamm.zk.acl import Acl
+
+INT: Final = struct.Struct(">i")
+LONG: Final = struct.Struct(">q")
+STAT: Final = struct.Struct(">qqqqiiiqiiq")
+
+pack_int: Final = INT.pack
+
+
+class MalformedPacket(KlammError):
+    """Bytes that are not what the protocol says."""
+
+
+class Stat(NamedTuple):
+    """What ZooKeeper knows about a znode; `ctime` and `mtime` in milliseconds since 1970."""
+
+    czxid: int
+    mzxid: int
+    ctime: int
+    mtime: int
+    version: int
+    cversion: int
+    aversion: int
+    ephemeral_owner: int
+    data_length: int
+    num_children: int
+    pzxid: int
+
+
+def text(value: str) -> bytes:
+    raw = value.encode()
+    return pack_int(len(raw)) + raw
+
+
+def buffer(value: bytes | None) -> bytes:
+    """None and empty are different: a znode may hold either."""
+    return b"\xff\xff\xff\xff" if value is None else pack_int(len(value)) + value
+
+
+def texts(values: Sequence[str]) -> bytes:
+    return pack_int(len(values)) + b"".join(map(text, values))
+
+
+def acls(values: Sequence[Acl]) -> bytes:
+    entries = (pack_int(a.permissions) + text(a.scheme) + text(a.identity) for a in values)
+    return pack_int(len(values)) + b"".join(entries)
+
+
+class Reader:
+    """Reads one packet from front to back; raises MalformedPacket where it ends too early or lies about a length."""
+
+    __slots__ = ("_packet", "position")
+
+    def __init__(self, packet: bytes, position: int = 0) -> None:
+        self._packet = packet
+        self.position = position
+
+    @property
+    def left(self) -> int:
+        return len(self._packet) - self.position
+
+    def int32(self) -> int:
+        value: int = INT.unpack_from(self._packet, self._advance(4))[0]
+        return value
+
+    def int64(self) -> int:
+        value: int = LONG.unpack_from(self._packet, self._advance(8))[0]
+        return value
+
+    def boolean(self) -> bool:
+        return self._packet[self._advance(1)] != 0
+
+    def buffer(self) -> bytes | None:
+        size = self.int32()
+        if size == -1:
+            return None
+        start = self._advance(size)
+        return self._packet[start : self.position]
+
+    def text(self) -> str:
+        """Raises MalformedPacket also where it is not UTF-8; a null text reads as empty."""
+        raw = self.buffer()
+        try:
+            return raw.decode() if raw is not None else ""
+        except UnicodeDecodeError as error:
+            raise MalformedPacket(f"text before offset {self.position} is not UTF-8") from error
+
+    def texts(self) -> list[str]:
+        return [self.text() for _ in range(self._count(4))]
+
+    def acls(self) -> list[Acl]:
+        return [Acl(self.int32(), self.text(), self.text()) for _ in range(self._count(12))]
+
+    def stat(self) -> Stat:
+        return Stat._make(STAT.unpack_from(self._packet, self._advance(STAT.size)))
+
+    def _count(self, smallest_element: int) -> int:
+        """A vector's length, refused where that many elements cannot follow; a null vector is empty."""
+        count = self.int32()
+        if count == -1:
+            return 0
+        if not 0 <= count * smallest_element <= self.left:
+            raise MalformedPacket(f"vector of {count} elements at offset {self.position}, {self.left} bytes are left")
+        return count
+
+    def _advance(self, size: int) -> int:
+        start = self.position
+        if not 0 <= size <= len(self._packet) - start:
+            raise MalformedPacket(f"{size} bytes wanted at offset {start}, {len(self._packet) - start} are left")
+        self.position = start + size
+        return start

@@ -1,0 +1,440 @@
+"""A ZooKeeper session as a plain machine: feed it bytes and the time, ask it what to send. Source: ClientCnxn.java.
+
+It never awaits, sleeps or connects. Whoever drives it opens a connection to `server` whenever `attempt` has grown,
+reports what happens to that attempt, writes what `take_outgoing` gives, and calls `tick` at `wake_at`. Times are
+seconds of any clock that only moves forward.
+
+Requests are answered in the order they were submitted. What was unanswered when a connection was lost is sent again
+on the next one, before everything newer: a write whose answer was lost may therefore have been applied already, so a
+create can come back as NODE_EXISTS and a conditional set or delete as BAD_VERSION or NO_NODE although it was ours.
+"""
+
+import struct
+from collections import deque
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, Final, Protocol, TypeAlias
+
+from klamm.zk import jute, requests
+from klamm.zk.errors import ZkCode
+from klamm.zk.frames import PacketReader
+from klamm.zk.hosts import Server
+from klamm.zk.jute import MalformedPacket, Reader
+from klamm.zk.requests import Request
+from klamm.zk.watches import EventType, Watches, WatchEvent
+
+MAX_PACKET_BYTES: Final = 4 << 20
+"""jute.maxbuffer as Kafka sets it for its client."""
+SERVER_PACKET_BYTES: Final = 0xFFFFF
+"""jute.maxbuffer as a server has it unless told otherwise; it hangs up on more."""
+
+_HANDSHAKE_LIMIT: Final = 4096
+_WATCHES_BYTES: Final = 128 << 10
+_FIRST_BACKOFF_S: Final = 0.05
+_LONGEST_BACKOFF_S: Final = 1.0
+_MOST_LOSSES: Final = 3  # of a request so large that it may be the cause
+
+_NOTIFICATION_XID: Final = -1
+_PING_XID: Final = -2
+_AUTH_XID: Final = -4
+_WATCHES_XID: Final = -8
+_PING: Final = struct.pack(">iii", 8, _PING_XID, requests.Opcode.PING)
+_SIZE_AND_XID: Final = struct.Struct(">ii")
+_REPLY_HEADER: Final = struct.Struct(">iqi")
+_LAST_XID: Final = 0x7FFFFFFF
+
+
+class Phase(StrEnum):
+    WAITING = "waiting"  # no connection; the next attempt is due at a known time
+    CONNECTING = "connecting"  # somebody is opening the connection for us
+    HANDSHAKE = "handshake"  # open; the session is asked for
+    CONNECTED = "connected"
+    EXPIRED = "expired"
+    AUTH_FAILED = "auth failed"
+    CLOSED = "closed"
+
+
+WAITING, CONNECTING, HANDSHAKE, CONNECTED, EXPIRED, AUTH_FAILED, CLOSED = Phase
+
+VALID_PREVIOUS: Final = {
+    WAITING: {CONNECTING, HANDSHAKE, CONNECTED},
+    CONNECTING: {WAITING},
+    HANDSHAKE: {CONNECTING},
+    CONNECTED: {HANDSHAKE},
+    EXPIRED: {HANDSHAKE, CONNECTED},
+    AUTH_FAILED: {CONNECTED},
+    CLOSED: {WAITING, CONNECTING, HANDSHAKE, CONNECTED},
+}
+
+ENDED: Final = {
+    EXPIRED: ZkCode.SESSION_EXPIRED,
+    AUTH_FAILED: ZkCode.AUTH_FAILED,
+    CLOSED: ZkCode.CLOSED,
+}
+
+
+class SessionState(StrEnum):
+    """What the owner of a session is told; the last three are final."""
+
+    CONNECTED = "connected"
+    DISCONNECTED = "disconnected"
+    EXPIRED = "expired"
+    AUTH_FAILED = "auth failed"
+    CLOSED = "closed"
+
+
+class Dice(Protocol):
+    def shuffle(self, x: list[Server]) -> None: ...
+    def random(self) -> float: ...
+
+
+Outcome: TypeAlias = Request[Any] | WatchEvent | SessionState
+"""A request that is completed, a watch that fired, or a change of state; in the order they happened."""
+
+
+class Session:
+    """One session, from its first connection to its end; it is not used again after that."""
+
+    def __init__(
+        self,
+        servers: Sequence[Server],
+        timeout_ms: int,
+        dice: Dice,
+        *,
+        max_in_flight: int = 256,
+        max_packet_bytes: int = MAX_PACKET_BYTES,
+        auth: Sequence[tuple[str, bytes]] = (),
+        now: float = 0.0,
+    ) -> None:
+        self._servers = list(servers)
+        dice.shuffle(self._servers)
+        self._dice = dice
+        self._max_in_flight = max_in_flight
+        self._max_packet_bytes = max_packet_bytes
+        self.phase = WAITING
+        self.attempt = 0
+        self.server = self._servers[-1]
+        self.last_failure = ""
+        self.session_id = 0
+        self.last_zxid = 0
+        self.watches = Watches()
+        self._password = bytes(16)
+        self._requested_timeout_ms = timeout_ms
+        self.timeout_ms = timeout_ms
+        self._auth = [requests.auth(scheme, credentials) for scheme, credentials in auth]
+        self._auth_unanswered: deque[Request[None]] = deque()
+        self._packets = PacketReader(_HANDSHAKE_LIMIT)
+        self._urgent: list[bytes] = []
+        self._queue: deque[Request[Any]] = deque()
+        self._in_flight: deque[Request[Any]] = deque()
+        self._outcomes: list[Outcome] = []
+        self._xid = 0
+        self._failures = 0
+        self._closing = False
+        self._due = now  # of the next attempt, or of the end of this one
+        self._sent_at = now
+        self._heard_at = now
+        self._connected_at = now
+
+    # ---- what the driver asks
+
+    @property
+    def wants_connection(self) -> bool:
+        return self.phase in (CONNECTING, HANDSHAKE, CONNECTED)
+
+    @property
+    def has_ended(self) -> bool:
+        return self.phase in ENDED
+
+    @property
+    def unanswered(self) -> int:
+        """Requests submitted and not completed."""
+        return len(self._queue) + len(self._in_flight)
+
+    def wake_at(self) -> float | None:
+        """When `tick` is owed; None once the session has ended."""
+        if self.phase is CONNECTED:
+            return min(self._sent_at + self._timeout_s / 3, self._heard_at + self._timeout_s * 2 / 3)
+        return None if self.has_ended else self._due
+
+    def take_outcomes(self) -> list[Outcome]:
+        taken, self._outcomes = self._outcomes, []
+        return taken
+
+    def take_outgoing(self, now: float) -> list[bytes]:
+        """What to write to the connection of this attempt, in pieces; marks it as sent."""
+        pieces, self._urgent = self._urgent, []
+        if self.phase is CONNECTED:
+            while self._queue and len(self._in_flight) < self._max_in_flight:
+                request = self._queue.popleft()
+                if request.abandoned:
+                    self._complete(request, ZkCode.CONNECTION_LOSS)
+                    continue
+                if request.xid != _WATCHES_XID:
+                    request.xid = self._next_xid()
+                self._in_flight.append(request)
+                pieces += (_SIZE_AND_XID.pack(len(request.payload) + 4, request.xid), request.payload)
+        if pieces:
+            self._sent_at = now
+        return pieces
+
+    # ---- what the driver tells
+
+    def submit(self, request: Request[Any]) -> None:
+        """Queue a request; it completes at once where the session has ended or the packet is too large."""
+        if self.has_ended or self._closing:
+            self._complete(request, ENDED.get(self.phase, ZkCode.CLOSED))
+        elif len(request.payload) + 4 > self._max_packet_bytes:
+            self._complete(request, ZkCode.REQUEST_TOO_LARGE)
+        else:
+            self._queue.append(request)
+
+    def add_auth(self, request: Request[None]) -> None:
+        """Present credentials now and on every later connection; completes once accepted."""
+        if self.has_ended or self._closing:
+            self._complete(request, ENDED.get(self.phase, ZkCode.CLOSED))
+            return
+        self._auth.append(request)
+        if self.phase is CONNECTED:
+            self._send_auth(request)
+
+    def close(self) -> None:
+        """End the session after what is queued; at once where there is no connection."""
+        if self.has_ended or self._closing:
+            return
+        if self.phase is CONNECTED:
+            self._queue.append(requests.close_session())
+            self._closing = True
+        else:
+            self._end(CLOSED)
+
+    def abort(self) -> None:
+        """End the session without telling the ensemble, which keeps it until its time-out."""
+        if not self.has_ended:
+            self._end(CLOSED)
+
+    def connection_made(self, attempt: int, now: float) -> None:
+        if attempt != self.attempt or self.phase is not CONNECTING:
+            return
+        self._move(HANDSHAKE)
+        self._packets = PacketReader(_HANDSHAKE_LIMIT)
+        self._heard_at = now
+        body = struct.pack(">iqiq", 0, self.last_zxid, self._requested_timeout_ms, self.session_id)
+        body += jute.buffer(self._password) + b"\0"
+        self._urgent = [jute.pack_int(len(body)), body]
+
+    def connection_lost(self, attempt: int, reason: str, now: float) -> None:
+        """The connection broke, was refused, or could not be opened."""
+        if attempt == self.attempt and self.wants_connection:
+            self._lose(reason or "the server closed the connection", now, hung_up=True)
+
+    def receive(self, attempt: int, data: bytes, now: float) -> None:
+        if attempt != self.attempt or self.phase not in (HANDSHAKE, CONNECTED):
+            return
+        self._heard_at = now
+        try:
+            for packet in self._packets.feed(data):
+                if self.phase is HANDSHAKE:
+                    self._take_answer(packet.content, packet.whole, now)
+                else:
+                    self._take_reply(packet.content, packet.whole, now)
+                if not self.wants_connection or attempt != self.attempt:
+                    return
+        except MalformedPacket as error:
+            self._lose(f"malformed packet: {error}", now)
+
+    def tick(self, now: float) -> None:
+        """Time has passed: try the next server, send a ping, or give up on a silent connection."""
+        if self.phase is WAITING and now >= self._due:
+            self._try_next(now)
+        elif self.phase in (CONNECTING, HANDSHAKE) and now >= self._due:
+            self._lose(f"no session within {self._attempt_s * 1000:.0f} ms", now)
+        elif self.phase is CONNECTED:
+            if now >= self._heard_at + self._timeout_s * 2 / 3:
+                self._lose(f"nothing heard for {(now - self._heard_at) * 1000:.0f} ms", now)
+            elif now >= self._sent_at + self._timeout_s / 3:
+                self._urgent.append(_PING)
+
+    # ---- connections
+
+    @property
+    def _timeout_s(self) -> float:
+        return self.timeout_ms / 1000
+
+    @property
+    def _attempt_s(self) -> float:
+        """How long one server may take from the first packet to the session, so that all get their turn in time."""
+        return self._requested_timeout_ms / 1000 / len(self._servers)
+
+    def _try_next(self, now: float) -> None:
+        self._move(CONNECTING)
+        self.server = self._servers[self.attempt % len(self._servers)]
+        self.attempt += 1
+        self._due = now + self._attempt_s
+
+    def _lose(self, reason: str, now: float, *, hung_up: bool = False) -> None:
+        was_connected = self.phase is CONNECTED
+        self.last_failure = f"{self.server}: {reason}"
+        self._urgent.clear()
+        self._auth_unanswered.clear()
+        if self._closing:
+            self._end(CLOSED)
+            return
+        self._move(WAITING)
+        if was_connected:
+            self._outcomes.append(SessionState.DISCONNECTED)
+            if now - self._connected_at > _LONGEST_BACKOFF_S:
+                self._failures = 0
+            self._send_again(hung_up)
+        self._due = now + self._backoff_s()
+
+    def _send_again(self, hung_up: bool) -> None:
+        """What was in flight goes back to the front of the queue, in its order."""
+        for request in reversed(self._in_flight):
+            request.losses += hung_up
+            is_suspect = len(request.payload) + 4 > SERVER_PACKET_BYTES and request.losses >= _MOST_LOSSES
+            if request.xid == _WATCHES_XID:
+                continue
+            if is_suspect:
+                self._complete(request, ZkCode.REQUEST_TOO_LARGE)
+            else:
+                self._queue.appendleft(request)
+        self._in_flight.clear()
+
+    def _backoff_s(self) -> float:
+        """Nothing while there are servers not tried since the last good connection, then longer each round."""
+        rounds, self._failures = self._failures // len(self._servers), self._failures + 1
+        if not rounds:
+            return 0.0
+        longest = min(_LONGEST_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** min(rounds - 1, 16))
+        return longest * (0.5 + self._dice.random() / 2)
+
+    def _move(self, phase: Phase) -> None:
+        assert self.phase in VALID_PREVIOUS[phase], (self.phase, phase)
+        self.phase = phase
+
+    def _end(self, phase: Phase) -> None:
+        self._move(phase)
+        self._urgent.clear()
+        code = ENDED[phase]
+        for request in (*self._auth, *self._in_flight, *self._queue):
+            if request.code is None and request.xid != _WATCHES_XID:
+                self._complete(request, code)
+        self._in_flight.clear()
+        self._queue.clear()
+        self._outcomes.append(SessionState(phase.value))
+
+    # ---- packets
+
+    def _take_answer(self, packet: bytes, whole: bool, now: float) -> None:
+        """The answer to a connect request: the session, or word that it is no more."""
+        if not whole:
+            raise MalformedPacket("an answer to the connect request that is too long")
+        reader = Reader(packet)
+        reader.int32()
+        timeout_ms, session_id, password = reader.int32(), reader.int64(), reader.buffer()
+        if timeout_ms <= 0 or session_id == 0:
+            self._end(EXPIRED)
+            return
+        self.timeout_ms = timeout_ms
+        self.session_id = session_id
+        self._password = password or b""
+        self._connected_at = now
+        self._sent_at = now
+        self._packets.limit = self._max_packet_bytes
+        self._move(CONNECTED)
+        self._outcomes.append(SessionState.CONNECTED)
+        for request in self._auth:
+            self._send_auth(request)
+        self._queue.extendleft(reversed(list(self._watches_again())))
+
+    def _watches_again(self) -> "list[Request[None]]":
+        limit = min(_WATCHES_BYTES, self._max_packet_bytes // 2)
+        again = [requests.set_watches(body) for body in self.watches.set_again(self.last_zxid, limit)]
+        for request in again:
+            request.xid = _WATCHES_XID
+        return again
+
+    def _take_reply(self, packet: bytes, whole: bool, now: float) -> None:
+        if len(packet) < _REPLY_HEADER.size:
+            raise MalformedPacket(f"a reply of {len(packet)} bytes")
+        xid, zxid, error = _REPLY_HEADER.unpack_from(packet)
+        if xid == _PING_XID:
+            return
+        if xid == _NOTIFICATION_XID and whole:
+            self._take_notification(packet)
+        elif xid == _AUTH_XID:
+            self._take_auth_reply(error)
+        elif self._in_flight and self._in_flight[0].xid == xid:
+            self.last_zxid = max(self.last_zxid, zxid)
+            self._take_answer_to(self._in_flight.popleft(), packet if whole else None, error, now)
+        else:
+            expected = self._in_flight[0].xid if self._in_flight else "none"
+            raise MalformedPacket(f"a reply to request {xid}, expected {expected}")
+
+    def _take_answer_to(self, request: Request[Any], packet: bytes | None, error: int, now: float) -> None:
+        if error == ZkCode.SESSION_EXPIRED:
+            self._in_flight.appendleft(request)
+            self._end(EXPIRED)
+        elif error == ZkCode.SESSION_MOVED:
+            self._in_flight.appendleft(request)
+            self._lose("the session has moved to another connection", now)
+        elif request.payload[:4] == _CLOSE_SESSION:
+            self._end(CLOSED)
+        elif request.xid == _WATCHES_XID:
+            if error:
+                raise MalformedPacket(f"watches could not be set again: {ZkCode(error).name}")
+        elif packet is None:
+            self._complete(request, ZkCode.REPLY_TOO_LARGE)
+        else:
+            self._read_reply(request, packet, ZkCode(error))
+
+    def _read_reply(self, request: Request[Any], packet: bytes, code: ZkCode) -> None:
+        if code is ZkCode.OK:
+            request.reply_bytes = len(packet)
+            try:
+                request.value = request.read(Reader(packet, _REPLY_HEADER.size))
+            except MalformedPacket:
+                self._complete(request, ZkCode.MALFORMED_REPLY)
+                raise
+        kind = request.watch.get(code)
+        if kind is not None:
+            self.watches.add(kind, request.path)
+        self._complete(request, code)
+
+    def _take_notification(self, packet: bytes) -> None:
+        reader = Reader(packet, _REPLY_HEADER.size)
+        number = reader.int32()
+        reader.int32()
+        path = reader.text()
+        if number not in _EVENT_TYPES:
+            raise MalformedPacket(f"a watch event of type {number}")
+        event = WatchEvent(EventType(number), path)
+        self.watches.fire(event)
+        self._outcomes.append(event)
+
+    def _send_auth(self, request: Request[None]) -> None:
+        self._auth_unanswered.append(request)
+        self._urgent += (_SIZE_AND_XID.pack(len(request.payload) + 4, _AUTH_XID), request.payload)
+
+    def _take_auth_reply(self, error: int) -> None:
+        if not self._auth_unanswered:
+            raise MalformedPacket("an answer to credentials that were not sent")
+        request = self._auth_unanswered.popleft()
+        if error:
+            self.last_failure = f"{self.server}: the credentials were refused"
+            self._end(AUTH_FAILED)
+        elif request.code is None:
+            self._complete(request, ZkCode.OK)
+
+    def _complete(self, request: Request[Any], code: ZkCode) -> None:
+        request.code = code
+        self._outcomes.append(request)
+
+    def _next_xid(self) -> int:
+        self._xid = 1 if self._xid == _LAST_XID else self._xid + 1
+        return self._xid
+
+
+_CLOSE_SESSION: Final = jute.pack_int(requests.Opcode.CLOSE_SESSION)
+_EVENT_TYPES: Final = frozenset(EventType)

@@ -1,0 +1,224 @@
+"""Moves bytes and time between a session machine and the world, and lets coroutines wait for requests."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from klamm.runtime.world import World
+from klamm.zk.requests import Request
+from klamm.zk.session import Session, SessionState
+from klamm.zk.watches import WatchEvent
+
+R = TypeVar("R", bound=Request[Any])
+
+
+class _Link(asyncio.Protocol):
+    """One connection attempt; after `detach` nothing of it reaches the session any more."""
+
+    def __init__(self, driver: "Driver", attempt: int) -> None:
+        self._driver: Driver | None = driver
+        self._attempt = attempt
+        self._transport: asyncio.Transport | None = None
+        self.writable = True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        if self._driver is None:
+            transport.abort()
+        else:
+            self._driver.link_made(self, self._attempt)
+
+    def data_received(self, data: bytes) -> None:
+        if self._driver is not None:
+            self._driver.link_received(self._attempt, data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._driver is not None:
+            self._driver.link_lost(self._attempt, str(exc) if exc is not None else "")
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+        if self._driver is not None:
+            self._driver.wake()
+
+    def write(self, pieces: list[bytes]) -> None:
+        assert self._transport is not None
+        self._transport.writelines(pieces)
+
+    def detach(self) -> None:
+        self._driver = None
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class Driver:
+    """Drives one session: opens its connections, feeds it, writes for it, wakes it in time.
+
+    At most `max_waiting` requests are with the session at once; further callers wait their turn in order.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        session: Session,
+        max_waiting: int,
+        on_watch: Callable[[WatchEvent], None],
+        on_state: Callable[[SessionState], None],
+    ) -> None:
+        self._network = world.network
+        self.session = session
+        self._on_watch = on_watch
+        self._on_state = on_state
+        self._slots = asyncio.Semaphore(max_waiting)
+        self._futures: dict[Request[Any], asyncio.Future[None]] = {}
+        self._link: _Link | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._attempt = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_running = False
+        self._is_woken = False
+        self.decided = asyncio.Event()
+        """There was a session, or there will be none."""
+        self.ended = asyncio.Event()
+
+    # ---- for coroutines
+
+    async def complete(self, request: R) -> R:
+        """Submit a request and wait for its end, which is in `request.code`."""
+        future = await self.start(request)
+        try:
+            await future
+        except asyncio.CancelledError:
+            request.abandoned = True
+            raise
+        return request
+
+    async def complete_all(self, requests: Iterable[R]) -> list[R]:
+        """Submit requests one after the other without waiting between them; all of them, ended."""
+        started: list[tuple[R, asyncio.Future[None]]] = []
+        try:
+            for request in requests:
+                started.append((request, await self.start(request)))  # noqa: PERF401
+            for _, future in started:
+                await future
+        except asyncio.CancelledError:
+            for request, _ in started:
+                request.abandoned = True
+            raise
+        return [request for request, _ in started]
+
+    async def start(self, request: Request[Any]) -> asyncio.Future[None]:
+        """Submit once there is room; the future ends with the request. Set `abandoned` when giving up on it."""
+        await self._slots.acquire()
+        return self._expect(request, self.session.submit)
+
+    async def add_auth(self, request: Request[None]) -> Request[None]:
+        """Like `complete`, for credentials."""
+        await self._slots.acquire()
+        await self._expect(request, self.session.add_auth)
+        return request
+
+    def _expect(self, request: Request[Any], submit: Callable[[Request[Any]], None]) -> asyncio.Future[None]:
+        future = asyncio.get_running_loop().create_future()
+        self._futures[request] = future
+        submit(request)
+        self.wake()
+        return future
+
+    def run(self) -> None:
+        """Start; nothing is sent before."""
+        self._is_running = True
+        self.wake()
+
+    def wake(self) -> None:
+        """Have the session looked after in this turn of the loop; many calls cost one."""
+        if not self._is_woken and (self._is_running or self.session.has_ended):
+            self._is_woken = True
+            asyncio.get_running_loop().call_soon(self._look_after)
+
+    # ---- for the connection
+
+    def link_made(self, link: _Link, attempt: int) -> None:
+        self._link = link
+        self.session.connection_made(attempt, asyncio.get_running_loop().time())
+        self.wake()
+
+    def link_received(self, attempt: int, data: bytes) -> None:
+        self.session.receive(attempt, data, asyncio.get_running_loop().time())
+        self.wake()
+
+    def link_lost(self, attempt: int, reason: str) -> None:
+        self.session.connection_lost(attempt, reason, asyncio.get_running_loop().time())
+        self.wake()
+
+    # ---- the work of a turn
+
+    def _look_after(self) -> None:
+        self._is_woken = False
+        session, now = self.session, asyncio.get_running_loop().time()
+        session.tick(now)
+        self._follow_attempts()
+        link = self._link
+        if link is not None and link.writable and (pieces := session.take_outgoing(now)):
+            link.write(pieces)
+        self._hand_out()
+        self._set_timer()
+
+    def _hand_out(self) -> None:
+        for outcome in self.session.take_outcomes():
+            if isinstance(outcome, Request):
+                future = self._futures.pop(outcome, None)
+                if future is not None:
+                    self._slots.release()
+                    if not future.done():
+                        future.set_result(None)
+            elif isinstance(outcome, WatchEvent):
+                self._on_watch(outcome)
+            else:
+                self._on_state(outcome)
+                self.decided.set()
+                if self.session.has_ended:
+                    self.ended.set()
+
+    def _follow_attempts(self) -> None:
+        session = self.session
+        if session.wants_connection and session.attempt == self._attempt:
+            return
+        if self._opening is not None:
+            self._opening.cancel()
+            self._opening = None
+        if self._link is not None:
+            self._link.detach()
+            self._link = None
+        if session.wants_connection:
+            self._attempt = session.attempt
+            self._opening = asyncio.get_running_loop().create_task(self._open(session.attempt))
+
+    async def _open(self, attempt: int) -> None:
+        server = self.session.server
+        link = _Link(self, attempt)
+        try:
+            await self._network.connect(lambda: link, server.host, server.port)
+        except OSError as error:
+            self.link_lost(attempt, str(error) or type(error).__name__)
+        except asyncio.CancelledError:
+            link.detach()
+            raise
+
+    def _set_timer(self) -> None:
+        """A timer that fires too early costs one look; so it is moved only where it would be late."""
+        due = self.session.wake_at()
+        timer = self._timer
+        if timer is not None and (due is None or due < timer.when()):
+            timer.cancel()
+            timer = self._timer = None
+        if timer is None and due is not None:
+            self._timer = asyncio.get_running_loop().call_at(due, self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        self._look_after()
