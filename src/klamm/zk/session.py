@@ -425,6 +425,7 @@ class Session:
             self.last_failure = f"{self.server}: the credentials were refused"
             self._end(AUTH_FAILED)
         elif request.code is None:
+            request.value = None
             self._complete(request, ZkCode.OK)
 
     def _complete(self, request: Request[Any], code: ZkCode) -> None:

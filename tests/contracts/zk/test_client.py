@@ -1,0 +1,173 @@
+"""Our client against a real server, with kazoo as the witness on the other side."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from itertools import count
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
+
+from klamm.cli.zookeeper import ZooKeeperServer
+from klamm.runtime.world import real_world
+from klamm.zk.acl import CREATOR_ALL_ACL, OPEN_ACL, digest_acl
+from klamm.zk.client import ZooKeeper
+from klamm.zk.errors import BadVersion, NoAuth, NodeExists, NoNode, NotEmpty, ZkCode
+from klamm.zk.operations import Check, Create, Delete, Set
+from klamm.zk.watches import EventType, WatchEvent
+
+_chroots = count(1)
+
+
+@pytest.fixture
+def chroot() -> str:
+    return f"/client-{next(_chroots)}"
+
+
+@pytest.fixture
+async def zk(shared_zookeeper: ZooKeeperServer, chroot: str) -> AsyncIterator[ZooKeeper]:
+    client = ZooKeeper(real_world(), shared_zookeeper.connect_string + chroot, 10_000)
+    await client.connect(10)
+    await client.ensure_chroot()
+    yield client
+    await client.close()
+
+
+@pytest.fixture
+def kazoo(shared_zookeeper: ZooKeeperServer, chroot: str) -> Iterator[KazooClient]:
+    witness = KazooClient(shared_zookeeper.connect_string + chroot)
+    witness.start()
+    yield witness
+    witness.stop()
+    witness.close()
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"\0\xff" * 500, None], ids=["empty", "byte", "binary", "null"])
+async def test_what_we_write_kazoo_reads_with_the_same_stat(
+    zk: ZooKeeper, kazoo: KazooClient, data: bytes | None
+) -> None:
+    path, created = await zk.create("/a", data)
+    assert (await asyncio.to_thread(kazoo.get, "/a")) == (data, tuple(created))
+
+    changed = await zk.set("/a", b"new", created.version)
+
+    assert (path, changed.version) == ("/a", 1)
+    assert (await asyncio.to_thread(kazoo.get, "/a")) == (b"new", tuple(changed))
+    assert await zk.get("/a") == (b"new", changed)
+
+
+async def test_errors_by_name(zk: ZooKeeper) -> None:
+    await zk.create("/a", b"")
+    await zk.create("/a/b", b"")
+
+    with pytest.raises(NodeExists, match="/a"):
+        await zk.create("/a", b"")
+    with pytest.raises(NotEmpty):
+        await zk.delete("/a")
+    with pytest.raises(BadVersion):
+        await zk.delete("/a/b", 7)
+    with pytest.raises(BadVersion):
+        await zk.set("/a/b", b"", 7)
+    with pytest.raises(NoNode):
+        await zk.get("/x")
+    assert await zk.exists("/x") is None
+
+
+async def test_watches_fire_once_and_before_the_answer_that_shows_the_change(zk: ZooKeeper, kazoo: KazooClient) -> None:
+    seen: list[WatchEvent] = []
+    zk.on_watch = seen.append
+    await zk.create("/a", b"")
+    await zk.get("/a", watch=True)
+    await zk.children("/a", watch=True)
+    await zk.exists("/absent", watch=True)
+
+    await zk.set("/a", b"1")
+    assert seen == [WatchEvent(EventType.DATA_CHANGED, "/a")]
+    await zk.set("/a", b"2")
+    await zk.create("/a/b", b"")
+    await zk.create("/absent", b"")
+
+    assert seen[1:] == [WatchEvent(EventType.CHILDREN_CHANGED, "/a"), WatchEvent(EventType.CREATED, "/absent")]
+
+
+async def test_a_multi_is_applied_whole(zk: ZooKeeper, kazoo: KazooClient) -> None:
+    await zk.create("/a", b"")
+    await zk.create("/gone", b"")
+
+    results = await zk.multi(
+        [Check("/a", 0), Set("/a", b"1", 0), Create("/s-", b"", sequential=True), Delete("/gone"), Create("/n", None)]
+    )
+
+    assert [r.code for r in results] == [ZkCode.OK] * 5
+    assert results[2].path == "/s-0000000002"
+    assert results[1].stat == (await zk.get("/a"))[1]
+    assert sorted(await asyncio.to_thread(kazoo.get_children, "/")) == ["a", "n", "s-0000000002"]
+
+
+async def test_a_multi_that_fails_tells_which_operation_did(zk: ZooKeeper) -> None:
+    await zk.create("/a", b"")
+
+    results = await zk.multi([Check("/a", 0), Set("/a", b"1", 5), Create("/b", b"")])
+
+    assert [r.code for r in results] == [ZkCode.OK, ZkCode.BAD_VERSION, ZkCode.RUNTIME_INCONSISTENCY]
+    assert await zk.exists("/b") is None
+
+
+async def test_many_reads_keep_their_order_and_tell_what_is_missing(zk: ZooKeeper) -> None:
+    await zk.multi([Create(f"/n-{i}", b"%d" % i * (i % 50)) for i in range(0, 3000, 2)])
+    paths = [f"/n-{i}" for i in range(3000)]
+
+    for watch in (False, True):
+        got = await zk.get_many(paths, watch)
+
+        assert [r.path for r in got] == paths
+        assert {r.code for r in got[1::2]} == {ZkCode.NO_NODE}
+        assert [r.data for r in got[::2]] == [b"%d" % i * (i % 50) for i in range(0, 3000, 2)]
+        assert got[4].stat == (await zk.get("/n-4"))[1]
+    assert [s and s.version for s in await zk.exists_many(["/n-0", "/n-1"])] == [0, None]
+    await zk.create("/n-0/x", None)
+    assert [r.children for r in await zk.children_many(["/n-0", "/n-1", "/n-2"])] == [["x"], [], []]
+    assert [r.children for r in await zk.children_many(["/n-0", "/n-1", "/n-2"], watch=True)] == [["x"], [], []]
+
+
+async def test_ephemerals_vanish_with_the_session(
+    shared_zookeeper: ZooKeeperServer, zk: ZooKeeper, chroot: str
+) -> None:
+    other = ZooKeeper(real_world(), shared_zookeeper.connect_string + chroot, 10_000)
+    await other.connect(10)
+    _, stat = await other.create("/e", b"", ephemeral=True)
+    assert stat.ephemeral_owner == other.session_id
+    assert await zk.exists("/e") is not None
+
+    await other.close()
+
+    assert await zk.exists("/e") is None
+
+
+async def test_acls_and_credentials(zk: ZooKeeper, kazoo: KazooClient) -> None:
+    await zk.add_auth("digest", b"kafka:secret")
+    await zk.create("/mine", b"x", acl=CREATOR_ALL_ACL)
+    acl, _ = await zk.get_acl("/mine")
+
+    assert acl == [digest_acl("kafka", "secret")]
+    with pytest.raises(NoAuthError):
+        await asyncio.to_thread(kazoo.get, "/mine")
+    await asyncio.to_thread(kazoo.add_auth, "digest", "kafka:secret")
+    assert (await asyncio.to_thread(kazoo.get, "/mine"))[0] == b"x"
+    assert (await zk.set_acl("/mine", OPEN_ACL)).aversion == 1
+
+
+async def test_without_credentials_there_is_no_access(zk: ZooKeeper) -> None:
+    await zk.create("/closed", b"x", acl=[digest_acl("kafka", "secret")])
+
+    with pytest.raises(NoAuth):
+        await zk.get("/closed")
+    assert [r.code for r in await zk.get_many(["/closed"])] == [ZkCode.NO_AUTH]
+
+
+async def test_paths_are_made_with_their_parents(zk: ZooKeeper) -> None:
+    await zk.ensure_path("/a/b/c")
+    await zk.ensure_path("/a/b/c")
+
+    assert (await zk.get("/a/b/c"))[0] is None
+    await zk.sync("/a")
