@@ -25,8 +25,8 @@ class BadFrameSize(KlammError):
 class ReceiveBuffer:
     """Ask for `writable()`, fill it, say `received(n)`, then take frames with `next_frame()`.
 
-    Frames are `bytearray`s of their own: whoever takes one may keep and change it. Small frames share
-    one receiving area of 16 KiB; a larger one gets memory of its own that doubles as bytes arrive.
+    Frames own their bytes. Small ones share a receiving area of 16 KiB; a larger one gets memory of its own that
+    doubles as bytes arrive.
     """
 
     __slots__ = ("_big", "_big_size", "_end", "_filled", "_max_bytes", "_small", "_start", "_view")
@@ -60,7 +60,7 @@ class ReceiveBuffer:
         if self._filled == len(self._big) < self._big_size:
             self._grow()
 
-    def next_frame(self) -> bytearray | None:
+    def next_frame(self) -> bytes | None:
         """The next complete frame without its size field, None where more must arrive. Raises BadFrameSize."""
         if self._big is not None:
             return self._take_big() if self._filled == self._big_size else None
@@ -75,7 +75,7 @@ class ReceiveBuffer:
         if held < size + 4:
             self._expect(size)
             return None
-        frame = self._small[start + 4 : start + 4 + size]
+        frame = bytes(self._view[start + 4 : start + 4 + size])
         self._start = start + 4 + size
         if self._start == self._end:
             self._start = self._end = 0
@@ -104,7 +104,8 @@ class ReceiveBuffer:
         larger[: self._filled] = self._big
         self._big = larger
 
-    def _take_big(self) -> bytearray | None:
-        frame, self._big = self._big, None
+    def _take_big(self) -> bytes:
+        assert self._big is not None
+        frame, self._big = bytes(self._big), None
         self._filled = self._big_size = 0
         return frame

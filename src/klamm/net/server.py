@@ -41,7 +41,7 @@ class Peer(NamedTuple):
         return f"{self.host}:{self.port}"
 
 
-Handler = Callable[[bytearray, Peer], Answer | Awaitable[Answer]]
+Handler = Callable[[bytes, Peer], Answer | Awaitable[Answer]]
 """Serves one frame. An answer that is ready is written at once; one that must wait is awaited, and nothing else
 of that connection is served meanwhile."""
 
@@ -115,7 +115,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._table = table
         self._received = ReceiveBuffer(max_request_bytes)
         self._transport: asyncio.Transport | None = None
-        self._next: bytearray | None = None  # complete, waiting for the request in progress
+        self._next: bytes | None = None  # complete, waiting for the request in progress
         self._busy = False
         self._blocked = False  # the peer does not read what we wrote
         self._paused = False
@@ -189,18 +189,18 @@ class ServerConnection(asyncio.BufferedProtocol):
                 return
             self._serve(frame)
 
-    def _serve(self, frame: bytearray) -> None:
+    def _serve(self, frame: bytes) -> None:
         try:
             answer = self._handle(frame, self.peer)
         except Exception as error:
-            self._failed(error, bytes(frame[:4]))
+            self._failed(error, frame[:4])
             return
         if answer is None or not isinstance(answer, Awaitable):
             self._send(answer)
             return
         self._busy = True
         waiting = asyncio.ensure_future(answer)
-        head = bytes(frame[:4])  # not the frame: it may be large and is no longer needed
+        head = frame[:4]  # not the frame: it may be large and is no longer needed
         waiting.add_done_callback(lambda done: self._finished(done, head))
 
     def _finished(self, done: "asyncio.Future[Answer]", head: bytes) -> None:

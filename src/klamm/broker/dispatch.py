@@ -1,0 +1,82 @@
+"""From a frame to its handler and back to a frame. Source: KafkaApis.handle, RequestContext.parseRequest.
+
+What cannot be parsed, or is not offered in that version, ends the connection: the peer has no way to read an answer.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, NamedTuple
+
+from klamm.net.server import Answer, CloseConnection, Peer
+from klamm.wire.api import ApiKey, api
+from klamm.wire.errors import WireError
+from klamm.wire.frames import decode_request_header, encode_response
+
+
+class Request(NamedTuple):
+    """What a handler may want to know besides the message."""
+
+    api_key: ApiKey
+    version: int
+    correlation_id: int
+    client_id: str
+    peer: Peer
+
+
+class Offered(NamedTuple):
+    """A range of versions that works here."""
+
+    api_key: ApiKey
+    min_version: int
+    max_version: int
+
+
+Handle = Callable[[Request, Any], Any]
+"""(request, message) -> the response message, an awaitable of it, or None where no answer is owed."""
+
+
+class Route(NamedTuple):
+    offered: Offered
+    handle: Handle
+
+
+class Dispatcher:
+    """Serves frames; `parse_unoffered` are keys whose handler gets requests of a newer version with no message."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self._routes = {int(route.offered.api_key): route for route in routes}
+        self._decoders = {key: api(ApiKey(key)).request.decode for key in self._routes}
+
+    def __call__(self, frame: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
+        """Raises CloseConnection."""
+        try:
+            header, body = decode_request_header(frame)
+        except WireError as error:
+            raise CloseConnection(f"{len(frame)} bytes that are no request: {error}") from None
+        route = self._routes.get(header.api_key)
+        if route is None:
+            raise CloseConnection(f"api key {header.api_key} v{header.api_version} is not offered")
+        api_key = ApiKey(header.api_key)
+        request = Request(api_key, header.api_version, header.correlation_id, header.client_id, peer)
+        message: Any = None
+        if route.offered.min_version <= request.version <= route.offered.max_version:
+            try:
+                message = self._decoders[header.api_key](frame, request.version, body)
+            except WireError as error:
+                raise CloseConnection(f"{len(frame)} bytes, {api_key.name} v{request.version}: {error}") from None
+        elif api_key is not ApiKey.API_VERSIONS:
+            raise CloseConnection(f"{api_key.name} v{request.version} is not offered")
+        response = route.handle(request, message)
+        if inspect.isawaitable(response):
+            return _answer_later(request, response)
+        return _answer(request, response)
+
+
+async def _answer_later(request: Request, response: Awaitable[Any]) -> Answer:
+    return _answer(request, await response)
+
+
+def _answer(request: Request, response: Any) -> Answer:
+    if response is None:
+        return None
+    return encode_response(request.api_key, request.version, request.correlation_id, response)

@@ -1,0 +1,1 @@
+"""One module per family of APIs. Kafka's error codes are chosen here."""

@@ -1,0 +1,33 @@
+"""ApiVersions: what this node offers. Source: ApiVersionsRequest.java, ApiVersionManager.scala, KIP-511."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from klamm.broker.dispatch import Offered, Request
+from klamm.model.errors import ErrorCode
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+
+API_VERSIONS: Final = Offered(ApiKey.API_VERSIONS, 0, 4)
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_NAMES_SOFTWARE: Final = 3
+
+
+class ApiVersions:
+    def __init__(self, offered: Sequence[Offered]) -> None:
+        self._offered = [
+            ApiVersion(api_key=int(o.api_key), min_version=o.min_version, max_version=o.max_version)
+            for o in sorted(offered)
+        ]
+        self._itself = [a for a in self._offered if a.api_key == ApiKey.API_VERSIONS]
+
+    def handle(self, request: Request, message: ApiVersionsRequest | None) -> ApiVersionsResponse:
+        """A version that we do not know (no message) is told ours; the caller encodes that answer as version 0."""
+        if message is None:
+            return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=self._itself)
+        if request.version >= _NAMES_SOFTWARE and not (
+            _SOFTWARE.fullmatch(message.client_software_name) and _SOFTWARE.fullmatch(message.client_software_version)
+        ):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        return ApiVersionsResponse(api_keys=self._offered)

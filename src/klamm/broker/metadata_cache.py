@@ -1,0 +1,174 @@
+"""What this broker knows of the cluster: brokers, topics, leaders, the controller. Source: ZkMetadataCache.scala.
+
+Filled by the controller's UpdateMetadata alone. A request that does not await sees one state of it; an update changes
+it between two requests, in time that grows with what the update brings.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
+from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LEADER_DURING_DELETE
+from klamm.model.topic_ids import ZERO_ID
+from klamm.wire.messages import UpdateMetadataBroker, UpdateMetadataPartitionState, UpdateMetadataRequest
+
+PartitionState = UpdateMetadataPartitionState
+_OLD_LISTENERS: Final = {p.value: p.name for p in SecurityProtocol}
+
+
+class MetadataCache:
+    """`listener` is the inter-broker one: where `endpoint` points to."""
+
+    def __init__(self, listener: str) -> None:
+        self._listener = listener
+        self.brokers: dict[BrokerId, Broker] = {}
+        self.controller_id: BrokerId | None = None
+        self.generation = 0
+        """Grows with every update: whoever keeps something made from the cache compares it."""
+        self._topics: dict[str, dict[int, PartitionState]] = {}
+        self._ids: dict[str, uuid.UUID] = {}
+        self._names: dict[uuid.UUID, str] = {}
+        self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
+
+    # ---- what replication asks
+
+    def is_alive(self, broker_id: BrokerId) -> bool:
+        return broker_id in self.brokers
+
+    def endpoint(self, broker_id: BrokerId) -> tuple[str, int] | None:
+        """Host and port of the inter-broker listener; None where the broker is not alive or lacks it."""
+        found = self.endpoint_on(broker_id, self._listener)
+        return None if found is None else (found.host, found.port)
+
+    def contains(self, topic_partition: TopicPartition) -> bool:
+        return topic_partition.partition in self._topics.get(topic_partition.topic, {})
+
+    def topic_name(self, topic_id: uuid.UUID) -> str | None:
+        return self._names.get(topic_id)
+
+    # ---- what clients ask
+
+    def endpoint_on(self, broker_id: BrokerId, listener: str) -> Endpoint | None:
+        broker = self.brokers.get(broker_id)
+        return None if broker is None else broker.endpoint(listener)
+
+    def brokers_on(self, listener: str) -> Iterator[tuple[Broker, Endpoint]]:
+        """The brokers that a client of this listener can reach."""
+        for broker in self.brokers.values():
+            if (endpoint := broker.endpoint(listener)) is not None:
+                yield broker, endpoint
+
+    def topics(self) -> Iterable[str]:
+        return self._topics.keys()
+
+    def has_topic(self, topic: str) -> bool:
+        return topic in self._topics
+
+    def topic_id(self, topic: str) -> uuid.UUID:
+        """The zero id where the topic has none or is not known."""
+        return self._ids.get(topic, ZERO_ID)
+
+    def partitions(self, topic: str) -> Mapping[int, PartitionState]:
+        """By number; empty where the topic is not known."""
+        return self._topics.get(topic, {})
+
+    def state(self, topic_partition: TopicPartition) -> PartitionState | None:
+        return self._topics.get(topic_partition.topic, {}).get(topic_partition.partition)
+
+    def has_leaders(self, topic: str) -> bool:
+        """Whether the topic is known and each of its partitions has a leader."""
+        partitions = self._topics.get(topic)
+        return bool(partitions) and all(p.leader != NO_BROKER for p in partitions.values())
+
+    async def wait_until(self, holds: Callable[[], bool], timeout_s: float) -> bool:
+        """Whether `holds()` becomes true with an update before the time is over."""
+        if holds():
+            return True
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[waiter] = holds
+        try:
+            await asyncio.wait_for(waiter, timeout_s)
+        except TimeoutError:
+            return holds()
+        finally:
+            self._waiting.pop(waiter, None)
+        return True
+
+    # ---- what the controller tells
+
+    def update(self, request: UpdateMetadataRequest) -> list[TopicPartition]:
+        """Take over a request of any version: brokers are replaced, partitions merged. The partitions deleted."""
+        self.generation += 1
+        self.controller_id = BrokerId(request.controller_id) if request.controller_id >= 0 else None
+        self.brokers = {BrokerId(b.id): _broker(b) for b in request.live_brokers}
+        deleted = [
+            TopicPartition(state.topic_name, state.partition_index)
+            for state in request.ungrouped_partition_states
+            if self._merge(state.topic_name, state)
+        ]
+        for topic in request.topic_states:
+            self._set_id(topic.topic_name, topic.topic_id)
+            deleted += [
+                TopicPartition(topic.topic_name, state.partition_index)
+                for state in topic.partition_states
+                if self._merge(topic.topic_name, state)
+            ]
+        self._wake()
+        return deleted
+
+    def fill_brokers(self, brokers: Iterable[Broker], controller_id: BrokerId | None) -> None:
+        """What ZooKeeper says, while no UpdateMetadata has come: clients ask for brokers before that."""
+        if self.generation == 0:
+            self.brokers = {b.id: b for b in brokers}
+            self.controller_id = controller_id
+
+    def forget_controller(self) -> None:
+        """It answered NOT_CONTROLLER; the next UpdateMetadata names the new one."""
+        self.controller_id = None
+
+    def _merge(self, topic: str, state: PartitionState) -> bool:
+        """True where the state says that the partition is gone."""
+        if state.leader != LEADER_DURING_DELETE:
+            self._topics.setdefault(topic, {})[state.partition_index] = state
+            return False
+        partitions = self._topics.get(topic)
+        if partitions is not None:
+            partitions.pop(state.partition_index, None)
+            if not partitions:
+                del self._topics[topic]
+                self._set_id(topic, ZERO_ID)
+        return True
+
+    def _set_id(self, topic: str, topic_id: uuid.UUID) -> None:
+        old = self._ids.pop(topic, None)
+        if old is not None:
+            self._names.pop(old, None)
+        if topic_id != ZERO_ID:
+            self._ids[topic] = topic_id
+            self._names[topic_id] = topic
+
+    def _wake(self) -> None:
+        for waiter, holds in list(self._waiting.items()):
+            if not waiter.done() and holds():
+                waiter.set_result(None)
+
+
+def _broker(live: UpdateMetadataBroker) -> Broker:
+    if not live.endpoints:  # version 0 names one host, without a listener
+        endpoints: tuple[Endpoint, ...] = (
+            Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, live.v0_host, live.v0_port),
+        )
+    else:
+        endpoints = tuple(
+            Endpoint(
+                e.listener or _OLD_LISTENERS[e.security_protocol],
+                SecurityProtocol(e.security_protocol),
+                e.host,
+                e.port,
+            )
+            for e in live.endpoints
+        )
+    return Broker(BrokerId(live.id), endpoints, live.rack)

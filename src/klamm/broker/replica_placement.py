@@ -1,0 +1,90 @@
+"""Which brokers get the replicas of a new topic. Source: AdminUtils.assignReplicasToBrokers (3.9), rules only.
+
+Leaders go round the brokers from a random one; the other replicas of a partition follow at a distance that grows by
+one each round, so that two brokers share only a few partitions. With racks, replicas are spread over racks first.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+
+from klamm.model.ids import BrokerId
+
+Placement = dict[int, tuple[BrokerId, ...]]
+
+
+class PlacementRefused(ValueError):
+    """No placement exists for what was asked; the text says why."""
+
+
+def place_replicas(
+    brokers: Mapping[BrokerId, str | None], partitions: int, replication_factor: int, dice: random.Random
+) -> Placement:
+    """Replicas by partition number, the preferred leader first; `brokers` are the live ones with their racks.
+
+    Raises PlacementRefused where there are too few brokers, or only some of them name a rack.
+    """
+    if replication_factor > len(brokers):
+        raise PlacementRefused(
+            f"replication factor {replication_factor} is larger than the number of live brokers, {len(brokers)}"
+        )
+    racks = {broker: rack for broker, rack in brokers.items() if rack is not None}
+    if racks and len(racks) != len(brokers):
+        raise PlacementRefused("some brokers have a rack (broker.rack) and some have none; set it on all or on none")
+    start, shift = dice.randrange(len(brokers)), dice.randrange(len(brokers))
+    if racks:
+        return _over_racks(racks, partitions, replication_factor, start, shift)
+    return _over_brokers(sorted(brokers), partitions, replication_factor, start, shift)
+
+
+def _over_brokers(
+    brokers: Sequence[BrokerId], partitions: int, replication_factor: int, start: int, shift: int
+) -> Placement:
+    placement: Placement = {}
+    count = len(brokers)
+    for partition in range(partitions):
+        if partition and partition % count == 0:
+            shift += 1
+        first = (partition + start) % count
+        others = (_follower(first, shift, j, count) for j in range(replication_factor - 1))
+        placement[partition] = (brokers[first], *(brokers[i] for i in others))
+    return placement
+
+
+def _follower(first: int, shift: int, replica: int, count: int) -> int:
+    """Never the first itself: the distance is 1 to count - 1."""
+    return (first + 1 + (shift + replica) % (count - 1)) % count
+
+
+def _over_racks(
+    racks: Mapping[BrokerId, str], partitions: int, replication_factor: int, start: int, shift: int
+) -> Placement:
+    brokers = alternate_racks(racks)
+    count, rack_count = len(brokers), len(set(racks.values()))
+    placement: Placement = {}
+    for partition in range(partitions):
+        if partition and partition % count == 0:
+            shift += 1
+        first = (partition + start) % count
+        replicas = [brokers[first]]
+        used_racks = {racks[brokers[first]]}
+        tried = 0
+        while len(replicas) < replication_factor:
+            broker = brokers[_follower(first, shift * rack_count, tried, count)]
+            tried += 1
+            rack_is_full = racks[broker] in used_racks and len(used_racks) < rack_count
+            if broker not in replicas and not rack_is_full:
+                replicas.append(broker)
+                used_racks.add(racks[broker])
+        placement[partition] = tuple(replicas)
+    return placement
+
+
+def alternate_racks(racks: Mapping[BrokerId, str]) -> list[BrokerId]:
+    """Brokers so that neighbours are in different racks as long as racks have any left."""
+    by_rack = {rack: sorted(b for b, r in racks.items() if r == rack) for rack in sorted(set(racks.values()))}
+    order: list[BrokerId] = []
+    round_ = 0
+    while len(order) < len(racks):
+        order += [members[round_] for members in by_rack.values() if round_ < len(members)]
+        round_ += 1
+    return order

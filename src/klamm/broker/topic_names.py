@@ -1,0 +1,31 @@
+"""Which topic names are legal, and which two cannot live together. Source: Topic.java (3.9)."""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+INTERNAL_TOPICS: Final = frozenset(("__consumer_offsets", "__transaction_state"))
+CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
+_LONGEST: Final = 249
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+def name_error(topic: str) -> str | None:
+    """Why the name is not legal; None where it is."""
+    if not topic:
+        return "the empty string is not allowed as a topic name"
+    if topic in (".", ".."):
+        return f"{topic!r} is not allowed as a topic name"
+    if len(topic) > _LONGEST:
+        return f"the topic name has {len(topic)} characters, at most {_LONGEST} are allowed"
+    if not _LEGAL.fullmatch(topic):
+        return f"the topic name {topic!r} may hold only letters, digits, '.', '_' and '-'"
+    return None
+
+
+def colliding_topic(topic: str, existing: Iterable[str]) -> str | None:
+    """A topic whose metrics would have the same name, as '.' and '_' are one there; None where there is none."""
+    if "." not in topic and "_" not in topic:
+        return None
+    plain = topic.replace(".", "_")
+    return next((e for e in existing if e != topic and e.replace(".", "_") == plain), None)

@@ -1,0 +1,56 @@
+"""One process, one event loop: uvloop where it is installed, signals as calls, as many open files as allowed."""
+
+import asyncio
+import contextlib
+import gc
+import resource
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+_STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+def run_loop(main: Coroutine[Any, Any, T]) -> T:
+    """Run to the end on a loop of its own."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(main)
+
+
+def call_on_stop_signal(stop: Callable[[str], None]) -> None:
+    """From now on SIGTERM and SIGINT call `stop` with the signal's name, each time."""
+    loop = asyncio.get_running_loop()
+    for number in _STOP_SIGNALS:
+        loop.add_signal_handler(number, stop, number.name)
+
+
+def allow_many_open_files() -> int:
+    """Raise this process's limit of open files to what the system lets it have; the limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def settle_memory() -> None:
+    """What exists after the start stays for good: the garbage collector need not look at it again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 50, 100)
+
+
+def say(text: str) -> None:
+    """One line for whoever started the process, on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory

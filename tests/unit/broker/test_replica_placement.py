@@ -1,0 +1,72 @@
+"""Where the replicas of a new topic go."""
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klamm.broker.replica_placement import PlacementRefused, _over_brokers, alternate_racks, place_replicas
+from klamm.model.ids import BrokerId
+
+
+def brokers(count: int, racks: int = 0) -> dict[BrokerId, str | None]:
+    return {BrokerId(n): f"r{n % racks}" if racks else None for n in range(count)}
+
+
+def test_kafkas_own_example() -> None:
+    # the table in the comment of AdminUtils.assignReplicasToBrokers: 10 partitions, 3 replicas, 5 brokers
+    placed = _over_brokers([BrokerId(n) for n in range(5)], 10, 3, start=0, shift=0)
+
+    columns = [placed[p] for p in range(10)]
+    assert [c[0] for c in columns] == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]
+    assert [c[1] for c in columns] == [1, 2, 3, 4, 0, 2, 3, 4, 0, 1]
+    assert [c[2] for c in columns] == [2, 3, 4, 0, 1, 3, 4, 0, 1, 2]
+
+
+@given(
+    count=st.integers(1, 9),
+    partitions=st.integers(1, 40),
+    seed=st.integers(0, 1000),
+    data=st.data(),
+)
+def test_leaders_are_even_and_no_broker_holds_a_partition_twice(
+    count: int, partitions: int, seed: int, data: st.DataObject
+) -> None:
+    factor = data.draw(st.integers(1, count))
+
+    placed = place_replicas(brokers(count), partitions, factor, random.Random(seed))
+
+    leaders = Counter(replicas[0] for replicas in placed.values())
+    assert sorted(placed) == list(range(partitions))
+    assert all(len(set(replicas)) == factor for replicas in placed.values())
+    assert max(leaders.values()) - min(leaders.values()) <= 1 or len(leaders) < count
+
+
+@given(per_rack=st.integers(1, 4), racks=st.integers(2, 4), partitions=st.integers(1, 30), seed=st.integers(0, 99))
+def test_a_partition_uses_as_many_racks_as_it_can(per_rack: int, racks: int, partitions: int, seed: int) -> None:
+    members = brokers(per_rack * racks, racks)
+    factor = min(3, len(members))
+
+    placed = place_replicas(members, partitions, factor, random.Random(seed))
+
+    for replicas in placed.values():
+        assert len({members[b] for b in replicas}) == min(factor, racks)
+        assert len(set(replicas)) == factor
+
+
+def test_racks_alternate() -> None:
+    racks = {BrokerId(0): "a", BrokerId(1): "a", BrokerId(2): "a", BrokerId(3): "b", BrokerId(4): "c", BrokerId(5): "c"}
+
+    assert alternate_racks(racks) == [0, 3, 4, 1, 5, 2]
+
+
+def test_too_few_brokers() -> None:
+    with pytest.raises(PlacementRefused, match="larger than the number of live brokers, 2"):
+        place_replicas(brokers(2), 1, 3, random.Random(1))
+
+
+def test_racks_on_some_brokers_only() -> None:
+    with pytest.raises(PlacementRefused, match=r"broker\.rack"):
+        place_replicas({BrokerId(1): "a", BrokerId(2): None}, 1, 1, random.Random(1))

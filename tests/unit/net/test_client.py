@@ -1,0 +1,140 @@
+"""Requests and answers of one connection, against a peer that the test plays byte by byte."""
+
+import asyncio
+
+import pytest
+from tests.unit.net.transports import RecordingTransport, connect, feed
+
+from klamm.net.client import AnswerTimedOut, Connection, ConnectionLost
+from klamm.wire.api import ApiKey
+from klamm.wire.frames import decode_request_header, encode_response
+from klamm.wire.messages import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+LONG_S = 1000.0
+
+
+@pytest.fixture
+async def connection() -> Connection:
+    return Connection("b1:9092", "7")
+
+
+@pytest.fixture
+async def peer(connection: Connection) -> RecordingTransport:
+    return connect(connection)
+
+
+def versions(connection: Connection, timeout_s: float = LONG_S) -> "asyncio.Future[ApiVersionsResponse]":
+    return connection.send(ApiKey.API_VERSIONS, 2, ApiVersionsRequest(), timeout_s)
+
+
+def answer(correlation_id: int, key: int = 0) -> bytes:
+    body = ApiVersionsResponse(api_keys=[ApiVersion(api_key=key, min_version=0, max_version=1)])
+    return b"".join(encode_response(ApiKey.API_VERSIONS, 2, correlation_id, body))
+
+
+async def test_requests_carry_client_id_and_rising_correlation_ids(
+    connection: Connection, peer: RecordingTransport
+) -> None:
+    versions(connection)
+    first = bytes(peer.written[4:])
+    peer.written.clear()
+    versions(connection)
+
+    assert decode_request_header(first)[0] == (ApiKey.API_VERSIONS, 2, 0, "7")
+    assert decode_request_header(bytes(peer.written[4:]))[0].correlation_id == 1
+
+
+async def test_pipelined_answers_go_to_their_callers(connection: Connection, peer: RecordingTransport) -> None:
+    asked = [versions(connection) for _ in range(3)]
+
+    feed(peer, b"".join(answer(n, key=n) for n in range(3)), at_most=5)
+
+    assert [(await a).api_keys[0].api_key for a in asked] == [0, 1, 2]
+    assert connection.in_flight == 0
+
+
+async def test_flexible_headers(connection: Connection, peer: RecordingTransport) -> None:
+    asked = connection.send(ApiKey.DESCRIBE_CLUSTER, 1, DescribeClusterRequest(), LONG_S)
+
+    feed(peer, b"".join(encode_response(ApiKey.DESCRIBE_CLUSTER, 1, 0, DescribeClusterResponse(cluster_id="c"))))
+
+    assert (await asked).cluster_id == "c"
+
+
+async def test_a_lost_connection_fails_all_that_wait(connection: Connection, peer: RecordingTransport) -> None:
+    asked = [versions(connection) for _ in range(2)]
+
+    connection.connection_lost(ConnectionResetError("reset by peer"))
+
+    for one in asked:
+        with pytest.raises(ConnectionLost, match="b1:9092: .*reset by peer"):
+            await one
+    assert connection.closed
+    with pytest.raises(ConnectionLost):
+        versions(connection)
+
+
+async def test_an_answer_out_of_order_ends_the_connection(connection: Connection, peer: RecordingTransport) -> None:
+    asked = versions(connection)
+
+    feed(peer, answer(5))
+
+    with pytest.raises(ConnectionLost, match="answer 5 came where 0 was due"):
+        await asked
+    assert peer.aborted
+
+
+async def test_an_answer_nobody_asked_for_ends_the_connection(connection: Connection, peer: RecordingTransport) -> None:
+    feed(peer, answer(0))
+
+    assert peer.aborted
+
+
+async def test_an_answer_that_does_not_parse_ends_the_connection(
+    connection: Connection, peer: RecordingTransport
+) -> None:
+    asked = versions(connection)
+
+    feed(peer, b"\0\0\0\x08" + bytes(4) + b"\0\0\xff\xff")
+
+    with pytest.raises(ConnectionLost):
+        await asked
+    assert peer.aborted
+
+
+async def test_no_answer_in_time_ends_the_connection(connection: Connection, peer: RecordingTransport) -> None:
+    late, next_ = versions(connection, timeout_s=0.0), versions(connection)
+
+    with pytest.raises(AnswerTimedOut, match="API_VERSIONS v2 within 0 s"):
+        await late
+    with pytest.raises(ConnectionLost):
+        await next_
+    assert peer.aborted
+
+
+async def test_a_caller_that_gave_up_does_not_disturb_the_order(
+    connection: Connection, peer: RecordingTransport
+) -> None:
+    gone, waiting = versions(connection), versions(connection)
+    gone.cancel()
+
+    feed(peer, answer(0) + answer(1, key=9))
+
+    assert (await waiting).api_keys[0].api_key == 9
+
+
+async def test_closing_ourselves(connection: Connection, peer: RecordingTransport) -> None:
+    asked = versions(connection)
+
+    connection.close()
+
+    with pytest.raises(ConnectionLost, match="closed by us"):
+        await asked
+    connection.connection_lost(None)
+    await connection.wait_closed()
