@@ -80,7 +80,7 @@ class MetadataCache:
 
     def has_leaders(self, topic: str) -> bool:
         """Whether the topic is known and each of its partitions has a leader."""
-        partitions = self._topics.get(topic)
+        partitions = self.partitions(topic)
         return bool(partitions) and all(p.leader != NO_BROKER for p in partitions.values())
 
     async def wait_until(self, holds: Callable[[], bool], timeout_s: float) -> bool:

@@ -18,7 +18,7 @@ log = structlog.get_logger("producer ids")
 
 class ProducerIdBlock(NamedTuple):
     first: int
-    count: int
+    size: int
 
 
 class ProducerIds:
@@ -53,8 +53,8 @@ class ProducerIds:
         block, self._following = self._following, None
         if block is None:
             return False
-        self._next, self._end = block.first, block.first + block.count
-        self._prefetch_at = block.first + int(block.count * PREFETCH_AT)
+        self._next, self._end = block.first, block.first + block.size
+        self._prefetch_at = block.first + int(block.size * PREFETCH_AT)
         return True
 
     def _fetch(self) -> "asyncio.Task[None]":
@@ -63,7 +63,9 @@ class ProducerIds:
         return self._fetching
 
     async def _fetch_block(self) -> None:
-        while (block := await self._allocate()) is None:
+        block = await self._allocate()
+        while block is None:
             await asyncio.sleep(_RETRY_S)
-        log.debug("block of producer ids", first=block.first, count=block.count)
+            block = await self._allocate()
+        log.debug("block of producer ids", first=block.first, count=block.size)
         self._following = block

@@ -73,7 +73,7 @@ async def test_a_lost_connection_fails_all_that_wait(connection: Connection, pee
     connection.connection_lost(ConnectionResetError("reset by peer"))
 
     for one in asked:
-        with pytest.raises(ConnectionLost, match="b1:9092: .*reset by peer"):
+        with pytest.raises(ConnectionLost, match=r"b1:9092: .*reset by peer"):
             await one
     assert connection.closed
     with pytest.raises(ConnectionLost):
