@@ -4,10 +4,10 @@ Leaders go round the brokers from a random one; the other replicas of a partitio
 one each round, so that two brokers share only a few partitions. With racks, replicas are spread over racks first.
 """
 
-import random
 from collections.abc import Mapping, Sequence
 
 from klamm.model.ids import BrokerId
+from klamm.runtime.randomness import Dice
 
 Placement = dict[int, tuple[BrokerId, ...]]
 
@@ -17,7 +17,7 @@ class PlacementRefused(ValueError):
 
 
 def place_replicas(
-    brokers: Mapping[BrokerId, str | None], partitions: int, replication_factor: int, dice: random.Random
+    brokers: Mapping[BrokerId, str | None], partitions: int, replication_factor: int, dice: Dice
 ) -> Placement:
     """Replicas by partition number, the preferred leader first; `brokers` are the live ones with their racks.
 
