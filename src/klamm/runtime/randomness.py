@@ -3,6 +3,9 @@
 import random
 from typing import Protocol
 
+Dice = random.Random
+"""A named stream's generator, for annotations above this floor."""
+
 
 class Randomness(Protocol):
     def stream(self, name: str) -> random.Random:
