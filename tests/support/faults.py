@@ -1,0 +1,98 @@
+"""What a campaign does to a running cluster, and how long the cluster may take to heal. One fault at a time."""
+
+import random
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tests.support.cluster import SESSION_TIMEOUT_S, Cluster
+from tests.support.workload import Workload
+
+from klamm.cli.cluster import NodeProcess
+
+HEAL_S = SESSION_TIMEOUT_S + 15.0
+"""From the fault on (or from its end, where it lasts) until every partition has all its replicas in sync."""
+
+
+class Healed(NamedTuple):
+    fault: str
+    healed_s: float
+    longest_gap_s: float
+
+    def __str__(self) -> str:
+        return f"{self.fault}: in sync again after {self.healed_s:.1f} s, longest gap {self.longest_gap_s:.1f} s"
+
+
+class Campaign:
+    """Faults on a cluster under load. `copies` nodes hold every partition of the workload's topic."""
+
+    def __init__(
+        self, cluster: Cluster, workload: Workload, copies: int = 3, seed: int = 0, *, restart_at_once: bool = True
+    ) -> None:
+        self.cluster = cluster
+        self.workload = workload
+        self.copies = copies
+        self._dice = random.Random(seed)
+        self._restart_at_once = restart_at_once  # Apache Kafka refuses while its old session lives
+
+    def random_victim(self, controller: bool) -> NodeProcess:
+        active = self.cluster.controller_id
+        nodes = [n for n in self.cluster.nodes if (n.broker_id == active) == controller]
+        return self._dice.choice(nodes)
+
+    def kill(self, node: NodeProcess) -> Healed:
+        """SIGKILL, and started again."""
+        role = "controller" if node.broker_id == self.cluster.controller_id else "broker"
+
+        def fault() -> None:
+            node.kill()
+            if not self._restart_at_once:
+                self.cluster.wait_until_forgotten(node.broker_id)
+            node.start()
+
+        return self._suffer(f"SIGKILL of node {node.broker_id} ({role})", fault)
+
+    def stop(self, node: NodeProcess) -> Healed:
+        """SIGTERM, and started again when it has ended."""
+
+        def fault() -> None:
+            node.stop()
+            node.start()
+
+        return self._suffer(f"SIGTERM of node {node.broker_id}", fault)
+
+    def freeze(self, node: NodeProcess, seconds: float) -> Healed:
+        """SIGSTOP for so long, then SIGCONT."""
+
+        def fault() -> None:
+            node.pause()
+            time.sleep(seconds)  # the fault itself has a length
+            node.resume()
+
+        return self._suffer(f"SIGSTOP of node {node.broker_id} for {seconds:g} s", fault)
+
+    def stop_zookeeper(self, seconds: float) -> Healed:
+        """Its process killed, and started again with its data after so long."""
+
+        def fault() -> None:
+            self.cluster.zookeeper.kill()
+            time.sleep(seconds)
+            self.cluster.zookeeper.start()
+
+        return self._suffer(f"ZooKeeper gone for {seconds:g} s", fault)
+
+    def _suffer(self, name: str, fault: Callable[[], None]) -> Healed:
+        began = time.monotonic()
+        fault()
+        ended = time.monotonic()
+        self._wait_until_acknowledged_again()
+        self.cluster.wait_until_complete(HEAL_S)
+        left_s = max(1.0, HEAL_S - (time.monotonic() - ended))
+        self.cluster.wait_until_in_sync(self.workload.topic, self.workload.partitions, self.copies, left_s)
+        return Healed(name, time.monotonic() - began, self.workload.longest_gap_s(since=began))
+
+    def _wait_until_acknowledged_again(self) -> None:
+        count = len(self.workload.acknowledged)
+        self.cluster.wait_until(
+            "a record is acknowledged again", lambda: len(self.workload.acknowledged) > count, HEAL_S
+        )

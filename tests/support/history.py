@@ -1,0 +1,81 @@
+"""What producers were promised, compared with what a reader found. Plain functions on plain facts.
+
+Writers number the records of each partition 1, 2, 3, ...; the names of the anomalies are those of Jepsen's
+kafka checker (lost write, duplicate, nonmonotonic, inconsistent offsets).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+
+class Acknowledged(NamedTuple):
+    """The broker said: record `number` of this partition stands at `offset`."""
+
+    partition: int
+    number: int
+    offset: int
+
+
+class Found(NamedTuple):
+    """A reader saw record `number` at `offset`."""
+
+    offset: int
+    number: int
+
+
+class Verdict(NamedTuple):
+    """Each anomaly as text, empty where there is none."""
+
+    acknowledged: int
+    found: int
+    lost: list[str]
+    duplicated: list[str]
+    reordered: list[str]
+    misplaced: list[str]
+
+    @property
+    def is_clean(self) -> bool:
+        return not (self.lost or self.duplicated or self.reordered or self.misplaced)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.acknowledged} acknowledged, {self.found} found, {len(self.lost)} lost, "
+            f"{len(self.duplicated)} duplicated, {len(self.reordered)} out of order, {len(self.misplaced)} misplaced"
+        )
+
+
+def compare(acknowledged: Iterable[Acknowledged], found: Mapping[int, Sequence[Found]]) -> Verdict:
+    """`found` maps each partition to its records in the order read."""
+    promised = list(acknowledged)
+    lost: list[str] = []
+    misplaced: list[str] = []
+    at = {partition: {record.number: record.offset for record in records} for partition, records in found.items()}
+    for partition, number, offset in promised:
+        where = at.get(partition, {}).get(number)
+        if where is None:
+            lost.append(f"partition {partition}: record {number}, acknowledged at offset {offset}")
+        elif offset not in (where, -1):  # -1: a duplicate's acknowledgement need not know its offset
+            misplaced.append(f"partition {partition}: record {number} at {where}, acknowledged at {offset}")
+    return Verdict(
+        acknowledged=len(promised),
+        found=sum(len(records) for records in found.values()),
+        lost=lost,
+        duplicated=[text for partition, records in sorted(found.items()) for text in _duplicates(partition, records)],
+        reordered=[text for partition, records in sorted(found.items()) for text in _inversions(partition, records)],
+        misplaced=misplaced,
+    )
+
+
+def _duplicates(partition: int, records: Sequence[Found]) -> list[str]:
+    times = Counter(record.number for record in records)
+    return [f"partition {partition}: record {number} {count} times" for number, count in times.items() if count > 1]
+
+
+def _inversions(partition: int, records: Sequence[Found]) -> list[str]:
+    return [
+        f"partition {partition}: record {later.number} at {later.offset} after {earlier.number} at {earlier.offset}"
+        for earlier, later in pairwise(records)
+        if later.number < earlier.number or later.offset <= earlier.offset
+    ]

@@ -1,0 +1,128 @@
+"""A producer that never stops while nodes come and go, and the reader that checks it afterwards (librdkafka)."""
+
+import threading
+import time
+from collections import deque
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
+from tests.support.history import Acknowledged, Found, Verdict, compare
+
+NOTICE_GAP_S = 0.25
+
+
+class Workload:
+    """Sends numbered records to every partition in turn, acks=all and idempotent, until stopped.
+
+    `rate` is records per second over all partitions. Acknowledgements are kept with the time they came.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, rate: int = 2_000) -> None:
+        self.bootstrap = bootstrap
+        self.topic = topic
+        self.partitions = partitions
+        self.acknowledged: list[Acknowledged] = []
+        self.failures: list[str] = []
+        self.gaps: deque[tuple[float, float]] = deque(maxlen=10_000)
+        """(when it ended, how long): each stretch of over a quarter second without any acknowledgement."""
+        self._rate = rate
+        self._last = time.monotonic()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "delivery.timeout.ms": 120_000,
+                "request.timeout.ms": 10_000,
+                "retry.backoff.max.ms": 500,
+                "reconnect.backoff.max.ms": 500,
+                "topic.metadata.refresh.interval.ms": 5_000,
+                "log_level": 0,
+            }
+        )
+
+    def start(self) -> None:
+        self._last = time.monotonic()
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 130) -> None:
+        """Send no more and wait for what is under way."""
+        self._stopping.set()
+        self._thread.join()
+        left = self._producer.flush(timeout_s)
+        assert not left, f"{left} records without an answer after {timeout_s:g} s"
+
+    def longest_gap_s(self, since: float = 0.0) -> float:
+        """The longest stretch without an acknowledgement that ended after `since` (monotonic), or lasts yet."""
+        ended = [length for when, length in self.gaps if when >= since]
+        return max([*ended, time.monotonic() - self._last])
+
+    def check(self) -> Verdict:
+        """Read every partition from its beginning to its end and compare with what was acknowledged."""
+        found = read_all(self.bootstrap, self.topic, self.partitions)
+        return compare(self.acknowledged, found)
+
+    def _run(self) -> None:
+        number = 0
+        tick_s = 0.01
+        per_tick = max(1, int(self._rate * tick_s / self.partitions))
+        while not self._stopping.is_set():
+            for _ in range(per_tick):
+                number += 1
+                for partition in range(self.partitions):
+                    self._send(partition, number)
+            self._producer.poll(tick_s)
+            self._stopping.wait(tick_s / 2)
+
+    def _send(self, partition: int, number: int) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._producer.produce(self.topic, b"%d" % number, partition=partition, on_delivery=self._delivered)
+            except BufferError:
+                self._producer.poll(0.1)
+            else:
+                return
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.failures.append(str(error))
+            return
+        now = time.monotonic()
+        if now - self._last > NOTICE_GAP_S:
+            self.gaps.append((now, now - self._last))
+        self._last = now
+        self.acknowledged.append(Acknowledged(message.partition(), int(message.value()), message.offset()))
+
+
+def read_all(bootstrap: str, topic: str, partitions: int, timeout_s: float = 60) -> dict[int, list[Found]]:
+    """Every record of the topic below the high watermarks of this moment."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "check",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "log_level": 0,
+        }
+    )
+    found: dict[int, list[Found]] = {p: [] for p in range(partitions)}
+    try:
+        ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=30)[1] for p in found}
+        waiting = {p for p, end in ends.items() if end > 0}
+        consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in sorted(waiting)])
+        deadline = time.monotonic() + timeout_s
+        while waiting and time.monotonic() < deadline:
+            for message in consumer.consume(10_000, timeout=0.5):
+                error = message.error()
+                if error is None:
+                    found[message.partition()].append(Found(message.offset(), int(message.value())))
+                elif error.code() != KafkaError._PARTITION_EOF:
+                    continue  # librdkafka retries by itself
+                if message.offset() >= ends[message.partition()] - 1:
+                    waiting.discard(message.partition())
+        assert not waiting, f"partitions {sorted(waiting)} were not read to the end within {timeout_s:g} s"
+    finally:
+        consumer.close()
+    return found

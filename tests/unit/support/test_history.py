@@ -1,0 +1,36 @@
+"""The judge is judged: each planted anomaly is found, and a clean history stays clean."""
+
+import pytest
+from tests.support.history import Acknowledged, Found, compare
+
+CLEAN = {0: [Found(0, 1), Found(1, 2), Found(3, 3)], 1: [Found(0, 1)]}
+PROMISED = [Acknowledged(0, 1, 0), Acknowledged(0, 3, 3), Acknowledged(1, 1, 0)]
+
+
+def test_a_clean_history() -> None:
+    verdict = compare(PROMISED, CLEAN)
+
+    assert verdict.is_clean
+    assert str(verdict).startswith("3 acknowledged, 4 found, 0 lost, 0 duplicated")
+
+
+def test_what_was_never_acknowledged_may_be_there_or_not() -> None:
+    assert compare(PROMISED[:1], CLEAN).is_clean
+
+
+PLANTED = {
+    "lost": ({0: [Found(0, 1), Found(1, 2)], 1: [Found(0, 1)]}, "lost"),
+    "partition gone": ({0: CLEAN[0]}, "lost"),
+    "twice": ({0: [*CLEAN[0], Found(4, 3)], 1: CLEAN[1]}, "duplicated"),
+    "order": ({0: [Found(0, 2), Found(1, 1), Found(3, 3)], 1: CLEAN[1]}, "reordered"),
+    "offset again": ({0: [Found(0, 1), Found(0, 2), Found(3, 3)], 1: CLEAN[1]}, "reordered"),
+    "another offset": ({0: [Found(0, 1), Found(1, 2), Found(4, 3)], 1: CLEAN[1]}, "misplaced"),
+}
+
+
+@pytest.mark.parametrize(("found", "anomaly"), PLANTED.values(), ids=PLANTED)
+def test_a_planted_anomaly_is_found(found: dict[int, list[Found]], anomaly: str) -> None:
+    verdict = compare(PROMISED, found)
+
+    assert getattr(verdict, anomaly)
+    assert not verdict.is_clean
