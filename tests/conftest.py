@@ -9,6 +9,16 @@ from tests.support import zookeeper as zk
 from klamm.cli.zookeeper import ZooKeeperServer
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--brokers", choices=("klamm", "apache"), default="klamm", help="whose brokers clients talk to")
+    parser.addoption("--records", type=int, default=1_000, help="records per client, codec and kind of producer")
+
+
+@pytest.fixture(scope="session")
+def record_count(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("--records"))
+
+
 @pytest.fixture
 def zookeeper(tmp_path: Path) -> Iterator[ZooKeeperServer]:
     """A running server with nothing in it; `.connect_string`, `.port`, stop/start, kill, pause/resume."""

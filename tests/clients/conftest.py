@@ -1,0 +1,25 @@
+"""One cluster of three nodes for the tests that break nothing; whose brokers they are, `--brokers` says."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.support import apache_kafka
+from tests.support.cluster import Cluster, running_cluster
+
+from klamm.cli.cluster import Command, klamm_node
+
+
+@pytest.fixture(scope="session")
+def node_command(request: pytest.FixtureRequest) -> Command:
+    if request.config.getoption("--brokers") == "apache":
+        if why := apache_kafka.why_missing():
+            pytest.skip(why)
+        return apache_kafka.broker()
+    return klamm_node
+
+
+@pytest.fixture(scope="session")
+def cluster(node_command: Command, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three nodes, all up: leave them so, and use topics of your own."""
+    with running_cluster(tmp_path_factory.mktemp("cluster"), command=node_command) as running:
+        yield running

@@ -1,0 +1,55 @@
+"""Each client sends with each codec, with and without idempotence, and reads back what it sent, byte by byte.
+
+`--records` says how many: few in `make test`, 100,000 in `make clients`.
+"""
+
+import itertools
+
+import pytest
+from tests.support import apache_kafka
+from tests.support.cluster import Cluster
+from tests.support.records import CODECS, check_all_found, make_records
+from tests.support.witnesses import WITNESSES, JavaConsole, Witness
+
+_numbers = itertools.count()
+
+
+def a_topic(cluster: Cluster, partitions: int) -> str:
+    name = f"codecs-{next(_numbers)}"
+    cluster.create_topic(name, partitions, copies=3, config={"min.insync.replicas": "2"})
+    return name
+
+
+def available(witness: Witness) -> Witness:
+    if isinstance(witness, JavaConsole) and (why := apache_kafka.why_missing()):
+        pytest.skip(why)
+    return witness
+
+
+@pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "plain"])
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("witness", WITNESSES, ids=lambda w: w.name)
+def test_what_was_sent_is_read_back(
+    cluster: Cluster, witness: Witness, codec: str, idempotent: bool, record_count: int
+) -> None:
+    client = available(witness)
+    partitions = 1 if isinstance(client, JavaConsole) else 2
+    topic = a_topic(cluster, partitions)
+    records = make_records(record_count, printable=client.printable)
+
+    client.send(cluster.bootstrap, topic, records, codec, idempotent)
+    found = client.read(cluster.bootstrap, topic, partitions, len(records))
+
+    check_all_found(records, found, timestamps=not client.printable)
+
+
+@pytest.mark.parametrize("writer", WITNESSES, ids=lambda w: w.name)
+def test_each_client_reads_what_another_sent(cluster: Cluster, writer: Witness, record_count: int) -> None:
+    topic = a_topic(cluster, 1)
+    records = make_records(record_count, printable=True)
+
+    available(writer).send(cluster.bootstrap, topic, records, "zstd", idempotent=True)
+
+    for reader in WITNESSES:
+        found = available(reader).read(cluster.bootstrap, topic, 1, len(records))
+        check_all_found(records, found, timestamps=not writer.printable)

@@ -1,0 +1,70 @@
+"""Records to send and to find again, different enough to betray a mixed-up byte."""
+
+import random
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+_PRINTABLE = bytes(range(0x21, 0x7F)).translate(None, b":,")
+
+
+class Sent(NamedTuple):
+    """What a client is told to send. The value begins with the record's number, unless there is no value."""
+
+    number: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+    timestamp_ms: int
+
+
+class Found(NamedTuple):
+    """What a client read."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...]
+    timestamp_ms: int
+
+
+def make_records(count: int, seed: int = 0, *, printable: bool = False) -> list[Sent]:
+    """`printable` keeps to what a console tool can carry: keys and values of visible ASCII, at least one byte each."""
+    dice = random.Random(seed)
+    return [_make(dice, number, printable) for number in range(count)]
+
+
+def _make(dice: random.Random, number: int, printable: bool) -> Sent:
+    def noise(most: int) -> bytes:
+        raw = dice.randbytes(dice.randrange(most))
+        return bytes(_PRINTABLE[b % len(_PRINTABLE)] for b in raw) if printable else raw
+
+    key = b"%d-" % number + noise(12)
+    value = None if number % 97 == 13 else b"%09d-" % number + noise(40) + b"klamm" * dice.randrange(12)
+    headers = tuple((f"h{i}", b"x" + noise(8)) for i in range(dice.randrange(3) if number % 5 == 0 else 0))
+    return Sent(number, key, value, headers, 1_700_000_000_000 + number)
+
+
+def check_all_found(sent: Sequence[Sent], found: Iterable[Found], *, timestamps: bool = True) -> None:
+    """Every record once, byte by byte; offsets without a gap and numbers rising within each partition."""
+    by_partition: dict[int, list[Found]] = {}
+    for record in found:
+        by_partition.setdefault(record.partition, []).append(record)
+    expected = {record.key: record for record in sent}
+    assert len(expected) == len(sent), "keys must differ"
+    seen: set[bytes | None] = set()
+    for partition, records in by_partition.items():
+        assert [r.offset for r in records] == list(range(len(records))), f"offsets of partition {partition}"
+        numbers = []
+        for record in records:
+            assert record.key in expected, f"nobody sent the key {record.key!r}"
+            assert record.key not in seen, f"found twice: {record.key!r}"
+            seen.add(record.key)
+            original = expected[record.key]
+            numbers.append(original.number)
+            assert (record.value, record.headers) == (original.value, original.headers)
+            assert not timestamps or record.timestamp_ms == original.timestamp_ms
+        assert numbers == sorted(numbers), f"order of partition {partition}"
+    lost = expected.keys() - seen
+    assert not lost, f"{len(lost)} of {len(sent)} records lost, for example {sorted(map(str, lost))[:3]}"
