@@ -1,0 +1,136 @@
+"""Carries ISR proposals from leaders to the controller. Source: AlterPartitionManager.scala (KIP-497).
+
+One request is in flight at a time and carries everything that was queued before it; a partition is in the queue once.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from itertools import groupby
+from typing import Final
+
+import structlog
+
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderRecoveryState
+from klamm.model.topic_ids import ZERO_ID
+from klamm.replication.ports import IsrAnswer, IsrProposal
+from klamm.wire.messages import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartitionData,
+    AlterPartitionRequestTopicData,
+    AlterPartitionResponse,
+    BrokerState,
+)
+
+log = structlog.get_logger()
+
+RETRY_S: Final = 0.05
+NEWEST_VERSION: Final = 3
+FIRST_VERSION_WITH_BROKER_EPOCHS: Final = 3
+NEWEST_VERSION_WITHOUT_TOPIC_IDS: Final = 1
+NO_BROKER_EPOCH: Final = -1
+
+SendAlterPartition = Callable[[Callable[[int], AlterPartitionRequest], int], Awaitable[AlterPartitionResponse]]
+"""`send(build, newest)`: find the controller, agree on a version up to `newest`, send `build(version)`, await the answer.
+
+NOT_CONTROLLER is the sender's own matter; it raises KlammError or OSError where there is no answer.
+"""
+
+
+class AlterPartitionManager:
+    """The queue of proposals; bounded by the number of partitions this broker leads."""
+
+    def __init__(self, broker_id: BrokerId, broker_epoch: Callable[[], int], send: SendAlterPartition) -> None:
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._send = send
+        self._queued: dict[TopicPartition, IsrProposal] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def submit(self, proposal: IsrProposal) -> bool:
+        """Queue a proposal; False where one of this partition waits or is on its way, whose answer frees the place."""
+        if self._closed or proposal.topic_partition in self._queued:
+            return False
+        self._queued[proposal.topic_partition] = proposal
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._send_all(), name="alter-partition")
+        return True
+
+    async def close(self) -> None:
+        self._closed = True
+        self._queued.clear()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _send_all(self) -> None:
+        while self._queued:
+            sent = list(self._queued.values())
+            try:
+                error = self._take(sent, await self._ask(sent))
+            except (KlammError, OSError, TimeoutError) as trouble:
+                log.info("AlterPartition not answered", partitions=len(sent), why=str(trouble))
+                error = ErrorCode.NETWORK_EXCEPTION
+            if error or any(self._queued.get(p.topic_partition) is p for p in sent):
+                await asyncio.sleep(RETRY_S)
+
+    async def _ask(self, sent: list[IsrProposal]) -> AlterPartitionResponse:
+        has_ids = all(p.topic_id != ZERO_ID for p in sent)
+        newest = NEWEST_VERSION if has_ids else NEWEST_VERSION_WITHOUT_TOPIC_IDS
+        return await self._send(lambda version: self._request(sent, version), newest)
+
+    def _request(self, sent: Iterable[IsrProposal], version: int) -> AlterPartitionRequest:
+        in_order = sorted(sent, key=lambda p: p.topic_partition)
+        topics = [
+            AlterPartitionRequestTopicData(
+                topic_name=topic, topic_id=topic_id, partitions=[_partition(p, version) for p in proposals]
+            )
+            for (topic, topic_id), proposals in groupby(in_order, lambda p: (p.topic_partition.topic, p.topic_id))
+        ]
+        return AlterPartitionRequest(broker_id=self._broker_id, broker_epoch=self._broker_epoch(), topics=topics)
+
+    def _take(self, sent: Iterable[IsrProposal], response: AlterPartitionResponse) -> ErrorCode:
+        """Hand each answer to its partition; what the response leaves out stays queued. The top-level error."""
+        if response.error_code:
+            log.info("AlterPartition refused", error=ErrorCode(response.error_code).name)
+            return ErrorCode(response.error_code)
+        names = {p.topic_id: p.topic_partition.topic for p in sent}
+        for topic_partition, answer in _answers(response, names):
+            proposal = self._queued.pop(topic_partition, None)
+            if proposal is not None:
+                proposal.answered(answer)
+        return ErrorCode.NONE
+
+
+def _partition(proposal: IsrProposal, version: int) -> AlterPartitionRequestPartitionData:
+    with_epochs = version >= FIRST_VERSION_WITH_BROKER_EPOCHS
+    return AlterPartitionRequestPartitionData(
+        partition_index=proposal.topic_partition.partition,
+        leader_epoch=proposal.leader_epoch,
+        new_isr=() if with_epochs else proposal.isr,
+        new_isr_with_epochs=[BrokerState(b, NO_BROKER_EPOCH) for b in proposal.isr] if with_epochs else [],
+        leader_recovery_state=LeaderRecoveryState.RECOVERED,
+        partition_epoch=proposal.partition_epoch,
+    )
+
+
+def _answers(
+    response: AlterPartitionResponse, names: dict[uuid.UUID, str]
+) -> Iterator[tuple[TopicPartition, IsrAnswer]]:
+    for topic in response.topics:
+        name = topic.topic_name or names.get(topic.topic_id)
+        if name is None:
+            continue
+        for found in topic.partitions:
+            yield (
+                TopicPartition(name, found.partition_index),
+                IsrAnswer(
+                    ErrorCode(found.error_code),
+                    found.leader_epoch,
+                    tuple(BrokerId(b) for b in found.isr),
+                    found.partition_epoch,
+                ),
+            )

@@ -1,0 +1,294 @@
+"""Incremental fetches: what a client asked for is remembered, only changes travel (KIP-227). Source: FetchSession.scala.
+
+| request (id, epoch)  | meaning                                                               |
+|----------------------|-----------------------------------------------------------------------|
+| (0, 0)               | full fetch, please create a session                                   |
+| (x, 0)               | full fetch, drop session x, create a new one                          |
+| (x, −1) or (0, −1)   | full fetch without session, drop x                                    |
+| (x, n > 0)           | incremental: changes relative to the session                          |
+"""
+
+import random
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId
+from klamm.replication.watch import FetchData, FetchPartition, FetchWatch, WatchedPartition
+
+NO_SESSION: Final = 0
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+MAX_EPOCH: Final = 2**31 - 1
+EVICTION_MS: Final = 120_000
+DEFAULT_SLOTS: Final = 1_000
+
+PartitionKey = tuple[str | uuid.UUID | None, int]
+
+
+class FetchAnswer(NamedTuple):
+    """A whole Fetch response; where `error` is set there are no partitions."""
+
+    error: ErrorCode
+    session_id: int
+    partitions: Sequence[tuple[WatchedPartition, FetchData]] = ()
+
+
+class FetchRequested(NamedTuple):
+    """What a Fetch request says, apart from `FetchParams`. `forgotten` names partitions as `FetchPartition` does."""
+
+    partitions: Sequence[FetchPartition]
+    session_id: int = NO_SESSION
+    session_epoch: int = FINAL_EPOCH
+    forgotten: Sequence[tuple[str | None, uuid.UUID, int]] = ()
+    uses_topic_ids: bool = False
+    replica_id: BrokerId = BrokerId(-1)
+
+
+def next_epoch(epoch: int) -> int:
+    """The epoch a client sends next; after the greatest comes 1, never 0."""
+    return 1 if epoch >= MAX_EPOCH else epoch + 1
+
+
+class FetchSession:
+    """The partitions one client asked for over several requests."""
+
+    __slots__ = ("created_ms", "epoch", "id", "last_used_ms", "partitions", "uses_topic_ids", "watch")
+
+    def __init__(
+        self,
+        session_id: int,
+        watch: FetchWatch,
+        partitions: dict[PartitionKey, WatchedPartition],
+        *,
+        uses_topic_ids: bool,
+        now_ms: float,
+    ) -> None:
+        self.id = session_id
+        self.watch = watch
+        self.partitions = partitions
+        self.uses_topic_ids = uses_topic_ids
+        self.epoch = next_epoch(INITIAL_EPOCH)
+        self.created_ms = now_ms
+        self.last_used_ms = now_ms
+
+    @property
+    def is_privileged(self) -> bool:
+        return self.watch.is_follower
+
+    def worth(self) -> tuple[bool, int, int]:
+        """What an eviction compares: followers above consumers, then the number of partitions."""
+        return self.is_privileged, len(self.partitions), self.id
+
+    def update(self, requested: FetchRequested) -> None:
+        """Take in the changes of an incremental request: those named are looked at again."""
+        marked = self.watch.marked
+        for wanted in requested.partitions:
+            key = key_of(wanted.topic, wanted.topic_id, wanted.partition, self.uses_topic_ids)
+            known = self.partitions.get(key)
+            if known is None:
+                known = self.partitions[key] = WatchedPartition(wanted, self.watch)
+            elif wanted.topic is None and known.request.topic is not None:
+                known.request = wanted._replace(topic=known.request.topic)
+            else:
+                known.request = wanted
+            marked[known] = None
+        for topic, topic_id, partition in requested.forgotten:
+            gone = self.partitions.pop(key_of(topic, topic_id, partition, self.uses_topic_ids), None)
+            if gone is not None:
+                gone.unsubscribe()
+                marked.pop(gone, None)
+
+
+def key_of(topic: str | None, topic_id: uuid.UUID, partition: int, uses_topic_ids: bool) -> PartitionKey:
+    return (topic_id if uses_topic_ids else topic), partition
+
+
+class FetchContext:
+    """One fetch between request and answer: which partitions to look at, and how to answer."""
+
+    __slots__ = ("watch",)
+
+    def __init__(self, watch: FetchWatch) -> None:
+        self.watch = watch
+
+    def has_partitions(self) -> bool:
+        """Whether there is anything to wait for."""
+        raise NotImplementedError
+
+    def answer(self, results: Mapping[WatchedPartition, FetchData]) -> FetchAnswer:
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Called last, also when the fetch was cancelled."""
+
+
+class FullFetch(FetchContext):
+    """All partitions are in the request; where `sessions` is given a session is created with the answer."""
+
+    __slots__ = ("_partitions", "_requested", "_sessions")
+
+    def __init__(self, requested: FetchRequested, sessions: "FetchSessions | None") -> None:
+        super().__init__(FetchWatch(requested.replica_id, stays=False))
+        self._requested = requested
+        self._sessions = sessions
+        self._partitions = {
+            key_of(wanted.topic, wanted.topic_id, wanted.partition, requested.uses_topic_ids): WatchedPartition(
+                wanted, self.watch
+            )
+            for wanted in requested.partitions
+        }
+        self.watch.marked.update(dict.fromkeys(self._partitions.values()))
+
+    def has_partitions(self) -> bool:
+        return bool(self._partitions)
+
+    def answer(self, results: Mapping[WatchedPartition, FetchData]) -> FetchAnswer:
+        session_id = NO_SESSION
+        if self._sessions is not None and self._partitions:
+            session_id = self._create_session(self._sessions, results)
+        return FetchAnswer(ErrorCode.NONE, session_id, list(results.items()))
+
+    def _create_session(self, sessions: "FetchSessions", results: Mapping[WatchedPartition, FetchData]) -> int:
+        session = sessions.create(self.watch, self._partitions, uses_topic_ids=self._requested.uses_topic_ids)
+        if session is None:
+            return NO_SESSION
+        self.watch.stays = True
+        for watched, told in results.items():
+            watched.told_high_watermark = told.high_watermark
+            watched.told_log_start_offset = told.log_start_offset
+        return session.id
+
+    def end(self) -> None:
+        if not self.watch.stays:
+            self.watch.close(self._partitions.values())
+
+
+class IncrementalFetch(FetchContext):
+    """Only changes are in the request, and only changes are answered."""
+
+    __slots__ = ("_expected_epoch", "_session")
+
+    def __init__(self, session: FetchSession) -> None:
+        super().__init__(session.watch)
+        self._session = session
+        self._expected_epoch = session.epoch
+
+    def has_partitions(self) -> bool:
+        return bool(self._session.partitions)
+
+    def answer(self, results: Mapping[WatchedPartition, FetchData]) -> FetchAnswer:
+        session = self._session
+        if session.epoch != self._expected_epoch:
+            return FetchAnswer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id)
+        changed = [(watched, data) for watched, data in results.items() if must_tell(watched, data)]
+        for watched, data in changed:
+            watched.told_high_watermark = -1 if data.error else data.high_watermark
+            watched.told_log_start_offset = data.log_start_offset
+            if data.records and watched in self.watch.marked:
+                del self.watch.marked[watched]  # behind those that wait for their turn (KAFKA-12330)
+                self.watch.marked[watched] = None
+        return FetchAnswer(ErrorCode.NONE, session.id, changed)
+
+
+def must_tell(watched: WatchedPartition, data: FetchData) -> bool:
+    """Whether an incremental response has to name this partition."""
+    return bool(
+        data.error
+        or data.records
+        or data.diverging is not None
+        or data.high_watermark != watched.told_high_watermark
+        or data.log_start_offset != watched.told_log_start_offset
+    )
+
+
+class FetchSessions:
+    """The sessions of one broker, at most `slots`; times are the event loop's, in milliseconds."""
+
+    def __init__(self, dice: random.Random, now_ms: Callable[[], float], slots: int = DEFAULT_SLOTS) -> None:
+        self._dice = dice
+        self._now_ms = now_ms
+        self._slots = slots
+        self._sessions: dict[int, FetchSession] = {}  # least recently used first
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def partition_count(self) -> int:
+        return sum(len(s.partitions) for s in self._sessions.values())
+
+    def get(self, session_id: int) -> FetchSession | None:
+        return self._sessions.get(session_id)
+
+    def open(self, requested: FetchRequested) -> FetchContext | ErrorCode:
+        """The context of a fetch, or why its session cannot be used (70, 71, 106)."""
+        if requested.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self.remove(requested.session_id)
+            return FullFetch(requested, self if requested.session_epoch == INITIAL_EPOCH else None)
+        session = self._sessions.get(requested.session_id)
+        if session is None:
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        if session.epoch != requested.session_epoch:
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        if session.uses_topic_ids != requested.uses_topic_ids:
+            return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        session.update(requested)
+        if not session.partitions:
+            self.remove(session.id)
+            return FullFetch(requested, None)
+        self._touch(session)
+        session.epoch = next_epoch(session.epoch)
+        return IncrementalFetch(session)
+
+    def create(
+        self, watch: FetchWatch, partitions: dict[PartitionKey, WatchedPartition], *, uses_topic_ids: bool
+    ) -> FetchSession | None:
+        """A session for these partitions; None where no slot is free and none may be evicted."""
+        now_ms = self._now_ms()
+        if len(self._sessions) >= self._slots and not self._evict(watch.is_follower, len(partitions), now_ms):
+            return None
+        session = FetchSession(self._new_id(), watch, partitions, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+        self._sessions[session.id] = session
+        return session
+
+    def remove(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.watch.close(session.partitions.values())
+
+    def close(self) -> None:
+        for session_id in list(self._sessions):
+            self.remove(session_id)
+
+    def _touch(self, session: FetchSession) -> None:
+        session.last_used_ms = self._now_ms()
+        self._sessions[session.id] = self._sessions.pop(session.id)
+
+    def _evict(self, privileged: bool, size: int, now_ms: float) -> bool:
+        """Make room: for anybody where the oldest is stale, else at the expense of one worth less."""
+        stalest = next(iter(self._sessions.values()), None)
+        if stalest is None:
+            return False
+        if now_ms - stalest.last_used_ms > EVICTION_MS:
+            self.remove(stalest.id)
+            return True
+        cheapest = min(self._evictable(privileged, now_ms), key=FetchSession.worth, default=None)
+        if cheapest is None or (privileged, size, 0) < cheapest.worth():
+            return False
+        self.remove(cheapest.id)
+        return True
+
+    def _evictable(self, privileged: bool, now_ms: float) -> Iterable[FetchSession]:
+        """Who has lived long enough; a follower may also push out any consumer."""
+        return (
+            s
+            for s in self._sessions.values()
+            if now_ms - s.created_ms > EVICTION_MS or (privileged and not s.is_privileged)
+        )
+
+    def _new_id(self) -> int:
+        while (session_id := self._dice.randrange(1, 2**31)) in self._sessions:
+            continue
+        return session_id

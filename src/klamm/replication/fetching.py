@@ -1,0 +1,142 @@
+"""A fetch on the broker that is asked: look, wait for news, answer. Source: ReplicaManager.scala, DelayedFetch.scala."""
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from klamm.model.errors import ErrorCode
+from klamm.model.topic_ids import ZERO_ID
+from klamm.replication.fetch_sessions import FetchAnswer, FetchContext, FetchRequested, FetchSessions
+from klamm.replication.hosting import Hosting
+from klamm.replication.partition import Partition
+from klamm.replication.ports import PartitionRefused
+from klamm.replication.watch import FetchData, FetchParams, WatchedPartition
+
+
+class Looked(NamedTuple):
+    """What one look at the marked partitions found."""
+
+    size: int
+    """Bytes of records."""
+    is_urgent: bool
+    """An error or a diverging epoch, which is answered at once."""
+
+
+class Fetches:
+    """Serves consumers and followers. At most `limit` fetches wait; one more is answered with what there is."""
+
+    def __init__(
+        self,
+        hosting: Hosting,
+        sessions: FetchSessions,
+        now_ms: Callable[[], float],
+        on_disk_error: Callable[[WatchedPartition, OSError], None],
+        limit: int = 20_000,
+    ) -> None:
+        self._hosting = hosting
+        self._sessions = sessions
+        self._now_ms = now_ms
+        self._on_disk_error = on_disk_error
+        self._limit = limit
+        self._waiting = 0
+
+    async def fetch(self, params: FetchParams, requested: FetchRequested) -> FetchAnswer:
+        """Answer at once where there is enough or something is wrong, else after at most `max_wait_ms`."""
+        context = self._sessions.open(requested)
+        if isinstance(context, ErrorCode):
+            return FetchAnswer(context, 0)
+        watch = context.watch
+        watch.fetched_at_ms = self._now_ms()
+        results: dict[WatchedPartition, FetchData] = {}
+        answered = False
+        try:
+            found = self._look(context, params, results, is_first=True)
+            if self._has_to_wait(params, context, found):
+                await self._wait(context, params, results)
+            answer = context.answer(results)
+            answered = not answer.error
+            return answer
+        finally:
+            if not answered:
+                watch.marked.update(dict.fromkeys(results))  # found, but never told
+            context.end()
+
+    def _has_to_wait(self, params: FetchParams, context: FetchContext, found: Looked) -> bool:
+        return (
+            params.max_wait_ms > 0
+            and not found.is_urgent
+            and found.size < params.min_bytes
+            and self._waiting < self._limit
+            and context.has_partitions()
+        )
+
+    async def _wait(
+        self, context: FetchContext, params: FetchParams, results: dict[WatchedPartition, FetchData]
+    ) -> None:
+        until = asyncio.get_running_loop().time() + params.max_wait_ms / 1000
+        self._waiting += 1
+        try:
+            while True:
+                has_news = await context.watch.wait(until)
+                found = self._look(context, params, results, is_first=False)
+                if not has_news or found.is_urgent or found.size >= params.min_bytes:
+                    return
+        finally:
+            self._waiting -= 1
+
+    def _look(
+        self, context: FetchContext, params: FetchParams, results: dict[WatchedPartition, FetchData], *, is_first: bool
+    ) -> Looked:
+        """Read the marked partitions, in their order, within the request's size limit."""
+        watch = context.watch
+        left = params.max_bytes
+        at_least_one = params.first_may_exceed
+        size = 0
+        is_urgent = False
+        for watched in list(watch.marked):
+            del watch.marked[watched]  # before reading: what moves from here on marks it again
+            data = self._read(watched, params, left, at_least_one=at_least_one, is_first=is_first)
+            results[watched] = data
+            count = len(data.records)
+            if count:
+                size += count
+                left = max(0, left - count)
+                at_least_one = False
+            if not data.settled:
+                watch.marked[watched] = None
+            if data.error or data.diverging is not None:
+                is_urgent = True
+        return Looked(size, is_urgent)
+
+    def _read(
+        self, watched: WatchedPartition, params: FetchParams, left: int, *, at_least_one: bool, is_first: bool
+    ) -> FetchData:
+        try:
+            hosted = watched.hosted
+            if hosted is None:
+                hosted = self._resolve(watched)
+            return hosted.read(watched, params, left, at_least_one=at_least_one, is_first=is_first)
+        except PartitionRefused as refusal:
+            return FetchData(refusal.code)
+        except OSError as error:
+            self._on_disk_error(watched, error)
+            return FetchData(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def _resolve(self, watched: WatchedPartition) -> Partition:
+        """Find the hosted partition and have it tell its news. Raises PartitionRefused (3, 6, 56, 100, 103)."""
+        topic_id = watched.request.topic_id
+        if watched.request.topic is None:
+            name = self._hosting.metadata.topic_name(topic_id)
+            if name is None:
+                raise PartitionRefused(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
+            watched.request = watched.request._replace(topic=name)
+        topic_partition = watched.topic_partition
+        assert topic_partition is not None
+        partition = self._hosting.find(topic_partition)
+        if topic_id != ZERO_ID and partition.topic_id is not None and partition.topic_id != topic_id:
+            raise PartitionRefused(
+                ErrorCode.INCONSISTENT_TOPIC_ID, f"{topic_partition} has the id {partition.topic_id}, not {topic_id}"
+            )
+        watched.hosted = partition
+        watched.subscribe()
+        return partition

@@ -1,0 +1,71 @@
+"""Which replicas this broker hosts. Source: ReplicaManager.scala (HostedPartition)."""
+
+from collections.abc import Iterable, Iterator
+
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.replication.partition import Partition, Surroundings
+from klamm.replication.ports import MetadataPort, PartitionRefused
+
+
+class Hosting:
+    """A partition is hosted online, hosted offline (its log directory failed), or not hosted."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._online: dict[TopicPartition, Partition] = {}
+        self._offline: set[TopicPartition] = set()
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(list(self._online.values()))
+
+    def __len__(self) -> int:
+        return len(self._online)
+
+    @property
+    def metadata(self) -> MetadataPort:
+        return self._around.metadata
+
+    @property
+    def offline(self) -> frozenset[TopicPartition]:
+        return frozenset(self._offline)
+
+    def get(self, topic_partition: TopicPartition) -> Partition | None:
+        return self._online.get(topic_partition)
+
+    def is_offline(self, topic_partition: TopicPartition) -> bool:
+        return topic_partition in self._offline
+
+    def find(self, topic_partition: TopicPartition) -> Partition:
+        """The online partition. Raises PartitionRefused: offline 56, known but not here 6, unknown 3."""
+        partition = self._online.get(topic_partition)
+        if partition is not None:
+            return partition
+        raise PartitionRefused(self.absence(topic_partition), f"{topic_partition} is not served by this broker")
+
+    def absence(self, topic_partition: TopicPartition) -> ErrorCode:
+        if topic_partition in self._offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if self.metadata.contains(topic_partition):
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def create(self, topic_partition: TopicPartition) -> Partition:
+        partition = self._online[topic_partition] = Partition(topic_partition, self._around)
+        return partition
+
+    def remove(self, topic_partition: TopicPartition) -> Partition | None:
+        """Host it no longer; its waiters are answered."""
+        self._offline.discard(topic_partition)
+        partition = self._online.pop(topic_partition, None)
+        if partition is not None:
+            partition.give_up()
+        return partition
+
+    def set_offline(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """Their log directory failed: from now on they answer KAFKA_STORAGE_ERROR."""
+        for topic_partition in topic_partitions:
+            self._offline.add(topic_partition)
+            partition = self._online.pop(topic_partition, None)
+            if partition is not None:
+                partition.give_up()

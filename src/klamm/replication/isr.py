@@ -1,0 +1,123 @@
+"""Who is in sync: the ISR's three states and the rules that change it. Source: Partition.scala, KIP-497.
+
+A leader proposes a change of the ISR and goes on with the proposal pending until the controller answers.
+Meanwhile the high watermark counts everybody who may be in the ISR by now: the *maximal* ISR.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from klamm.model.ids import BrokerId
+from klamm.replication.replica import RemoteReplica
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The ISR as the controller last confirmed it."""
+
+    isr: tuple[BrokerId, ...]
+
+    @property
+    def maximal(self) -> tuple[BrokerId, ...]:
+        return self.isr
+
+
+@dataclass(frozen=True, slots=True)
+class PendingExpand:
+    """`new` was proposed as a member; it counts for the high watermark from now on."""
+
+    isr: tuple[BrokerId, ...]
+    new: BrokerId
+
+    @property
+    def maximal(self) -> tuple[BrokerId, ...]:
+        return (*self.isr, self.new)
+
+    @property
+    def proposed(self) -> tuple[BrokerId, ...]:
+        return (*self.isr, self.new)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingShrink:
+    """`out` were proposed to leave; they count for the high watermark until that is confirmed."""
+
+    isr: tuple[BrokerId, ...]
+    out: frozenset[BrokerId]
+
+    @property
+    def maximal(self) -> tuple[BrokerId, ...]:
+        return self.isr
+
+    @property
+    def proposed(self) -> tuple[BrokerId, ...]:
+        return tuple(b for b in self.isr if b not in self.out)
+
+
+Pending = PendingExpand | PendingShrink
+IsrState = Committed | PendingExpand | PendingShrink
+
+
+def next_high_watermark(
+    state: IsrState,
+    replicas: Iterable[RemoteReplica],
+    leader_end: int,
+    *,
+    now_ms: float,
+    lag_time_max_ms: int,
+    is_alive: Callable[[BrokerId], bool],
+) -> int:
+    """The lowest log end offset among the leader, the maximal ISR and those about to join it.
+
+    A replica outside the ISR that has caught up and is alive is waited for as well: otherwise the high watermark of a
+    leader alone in its ISR would run ahead of it for ever. The answer is −1 where a member's end is not known yet.
+    """
+    lowest = leader_end
+    for replica in replicas:
+        end = replica.log_end_offset
+        if end < lowest and (
+            replica.broker_id in state.maximal
+            or (replica.is_caught_up(leader_end, now_ms, lag_time_max_ms) and is_alive(replica.broker_id))
+        ):
+            lowest = end
+    return lowest
+
+
+def may_join(
+    state: IsrState, replica: RemoteReplica, *, alive: bool, high_watermark: int, epoch_start_offset: int | None
+) -> bool:
+    """Whether a follower that has just fetched may be proposed as a member.
+
+    Reaching the high watermark is not enough: below the start of the leader's own epoch the high watermark
+    may still rise to what the follower lacks (KAFKA-7128).
+    """
+    end = replica.log_end_offset
+    return (
+        isinstance(state, Committed)
+        and replica.broker_id not in state.isr
+        and epoch_start_offset is not None
+        and end >= high_watermark
+        and end >= epoch_start_offset
+        and alive
+    )
+
+
+def out_of_sync(
+    state: Committed,
+    replicas: Mapping[BrokerId, RemoteReplica],
+    leader_end: int,
+    *,
+    own_id: BrokerId,
+    now_ms: float,
+    lag_time_max_ms: int,
+) -> frozenset[BrokerId]:
+    """The members that have not been level with the leader for longer than `replica.lag.time.max.ms`.
+
+    A member that is not assigned (KAFKA-9672) never fetches and has no replica object: it is out of sync at once.
+    """
+    return frozenset(
+        b
+        for b in state.isr
+        if b != own_id
+        and not ((replica := replicas.get(b)) and replica.is_caught_up(leader_end, now_ms, lag_time_max_ms))
+    )

@@ -1,0 +1,99 @@
+"""The leader's side of a fetcher: one connection, opened when needed, and what is asked over it.
+
+Source: RemoteLeaderEndPoint.scala, BrokerBlockingSender.scala.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Protocol
+
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.replication.ports import MetadataPort, PartitionRefused
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+
+LIST_OFFSETS_VERSION: Final = 9
+LATEST: Final = -1
+EARLIEST: Final = -2
+
+
+class ConnectionPort(Protocol):
+    """An open connection to another broker."""
+
+    @property
+    def closed(self) -> bool: ...
+    async def request(self, api_key: int, version: int, message: Any, timeout_s: float) -> Any:
+        """The decoded answer. Raises KlammError or OSError where there is none, TimeoutError when it is late."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+Connect = Callable[[str, int, str], Awaitable[ConnectionPort]]
+"""`connect(host, port, client_id)`; raises KlammError, OSError or TimeoutError."""
+
+
+class LeaderUnknown(KlammError):
+    """The metadata does not know where the leader listens."""
+
+
+class LeaderEndPoint:
+    """Asks one leader; finds its address anew for every connection."""
+
+    def __init__(
+        self, broker_id: BrokerId, leader_id: BrokerId, client_id: str, metadata: MetadataPort, connect: Connect,
+        timeout_s: float,
+    ) -> None:
+        self._broker_id = broker_id
+        self._leader_id = leader_id
+        self._client_id = client_id
+        self._metadata = metadata
+        self._connect = connect
+        self._timeout_s = timeout_s
+        self._connection: ConnectionPort | None = None
+
+    async def fetch(self, request: FetchRequest, version: int) -> FetchResponse:
+        response: FetchResponse = await self._ask(ApiKey.FETCH, version, request)
+        return response
+
+    async def list_offset(self, topic_partition: TopicPartition, leader_epoch: int, timestamp: int) -> int:
+        """The leader's first (EARLIEST) offset or its log end (LATEST). Raises PartitionRefused."""
+        wanted = ListOffsetsPartition(
+            partition_index=topic_partition.partition, current_leader_epoch=leader_epoch, timestamp=timestamp
+        )
+        request = ListOffsetsRequest(
+            replica_id=self._broker_id, topics=[ListOffsetsTopic(name=topic_partition.topic, partitions=[wanted])]
+        )
+        response: ListOffsetsResponse = await self._ask(ApiKey.LIST_OFFSETS, LIST_OFFSETS_VERSION, request)
+        for topic in response.topics:
+            for found in topic.partitions:
+                if (topic.name, found.partition_index) == topic_partition:
+                    if found.error_code:
+                        raise PartitionRefused(ErrorCode(found.error_code), f"{topic_partition}: ListOffsets refused")
+                    offset: int = found.offset
+                    return offset
+        raise PartitionRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_partition} is not in the answer")
+
+    async def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def _ask(self, api_key: int, version: int, message: Any) -> Any:
+        connection = self._connection
+        if connection is None or connection.closed:
+            connection = self._connection = await self._open()
+        return await connection.request(api_key, version, message, self._timeout_s)
+
+    async def _open(self) -> ConnectionPort:
+        address = self._metadata.endpoint(self._leader_id)
+        if address is None:
+            raise LeaderUnknown(f"broker {self._leader_id} is not in the metadata, or has no inter-broker listener")
+        return await self._connect(*address, self._client_id)

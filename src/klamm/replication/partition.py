@@ -1,0 +1,471 @@
+"""One hosted replica: its role, its ISR, its high watermark. Source: Partition.scala (Kafka 3.9).
+
+Nothing here awaits: each method is one step that no other step can interrupt.
+"""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.model.topic_ids import ZERO_ID
+from klamm.replication.isr import (
+    Committed,
+    IsrState,
+    Pending,
+    PendingExpand,
+    PendingShrink,
+    may_join,
+    next_high_watermark,
+    out_of_sync,
+)
+from klamm.replication.ports import (
+    AlterPartitionPort,
+    AppendInfo,
+    Buffer,
+    IsrAnswer,
+    MetadataPort,
+    PartitionLog,
+    PartitionRefused,
+)
+from klamm.replication.purgatory import Purgatory
+from klamm.replication.replica import RemoteReplica
+from klamm.replication.watch import EpochEnd, FetchData, FetchParams, Isolation, WatchedPartition
+
+log = structlog.get_logger()
+
+NO_LEADER_EPOCH: Final = -1
+
+_BACK_TO_COMMITTED: Final = {ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA}
+_WAIT_FOR_LEADER_AND_ISR: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.INVALID_UPDATE_VERSION,
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.NEW_LEADER_ELECTED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all partitions of a broker share."""
+
+    broker_id: BrokerId
+    metadata: MetadataPort
+    alter_partition: AlterPartitionPort
+    produces: Purgatory[TopicPartition]
+    deletes: Purgatory[TopicPartition]
+    now_ms: Callable[[], float]
+    lag_time_max_ms: int = 30_000
+
+
+class Proposal:
+    """A change of a partition's ISR on its way to the controller, with the epochs it was made in."""
+
+    __slots__ = ("_partition", "isr", "leader_epoch", "partition_epoch", "pending", "topic_id", "topic_partition")
+
+    def __init__(self, partition: "Partition", pending: Pending) -> None:
+        self._partition = partition
+        self.pending = pending
+        self.topic_partition = partition.topic_partition
+        self.topic_id: uuid.UUID = partition.topic_id or ZERO_ID
+        self.leader_epoch: int = partition.leader_epoch
+        self.partition_epoch: int = partition.partition_epoch
+        self.isr = pending.proposed
+
+    def answered(self, answer: IsrAnswer) -> None:
+        self._partition.on_isr_answer(self.pending, answer)
+
+
+class Partition:
+    """A replica this broker hosts, as leader or follower. Source of the fields: broker reference, KIP-101, KIP-497."""
+
+    __slots__ = (
+        "_around",
+        "_consumers",
+        "_followers",
+        "assignment",
+        "controller_epoch",
+        "is_leader",
+        "isr_state",
+        "leader_epoch",
+        "leader_epoch_start",
+        "leader_id",
+        "log",
+        "partition_epoch",
+        "replicas",
+        "topic_partition",
+    )
+
+    def __init__(self, topic_partition: TopicPartition, around: Surroundings) -> None:
+        self.topic_partition = topic_partition
+        self._around = around
+        self.controller_epoch = 0
+        self.leader_epoch = NO_LEADER_EPOCH
+        self.leader_epoch_start: int | None = None
+        self.partition_epoch = 0
+        self.leader_id = NO_BROKER
+        self.is_leader = False
+        self.assignment = ReplicaAssignment(())
+        self.isr_state: IsrState = Committed(())
+        self.replicas: dict[BrokerId, RemoteReplica] = {}
+        self.log: PartitionLog | None = None
+        self._followers: dict[WatchedPartition, None] = {}
+        self._consumers: dict[WatchedPartition, None] = {}
+
+    # ---- facts
+
+    @property
+    def topic_id(self) -> uuid.UUID | None:
+        return None if self.log is None else self.log.topic_id
+
+    @property
+    def hosted_log(self) -> PartitionLog:
+        """The log; raises PartitionRefused where it could not be created yet."""
+        if self.log is None:
+            raise PartitionRefused(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition} has no log here yet")
+        return self.log
+
+    @property
+    def leader_log(self) -> PartitionLog:
+        """The log; raises PartitionRefused unless this broker leads."""
+        if self.log is None or not self.is_leader:
+            raise PartitionRefused(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition} is not led by this broker"
+            )
+        return self.log
+
+    @property
+    def effective_min_isr(self) -> int:
+        """`min.insync.replicas`, but never more than there are replicas."""
+        assert self.log is not None
+        return min(self.log.config.min_insync_replicas, len(self.assignment.replicas))
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        return len(self.isr_state.isr) < self.effective_min_isr
+
+    def check_leader_epoch(self, epoch: int) -> None:
+        """Refuse who believes in another leader epoch than we do; −1 is not checked (KIP-320)."""
+        if epoch == NO_LEADER_EPOCH or epoch == self.leader_epoch:
+            return
+        if epoch < self.leader_epoch:
+            raise PartitionRefused(
+                ErrorCode.FENCED_LEADER_EPOCH, f"{self.topic_partition}: epoch {epoch} ended, it is {self.leader_epoch}"
+            )
+        raise PartitionRefused(
+            ErrorCode.UNKNOWN_LEADER_EPOCH,
+            f"{self.topic_partition}: epoch {epoch} is not known, it is {self.leader_epoch}",
+        )
+
+    # ---- roles
+
+    def make_leader(self, state: LeaderAndIsr, assignment: ReplicaAssignment) -> bool:
+        """Lead from `state` on; the log must be there. Whether we did not lead before.
+
+        Skipped where we know a newer partition epoch. Only a newer *leader epoch* resets what is known of followers.
+        """
+        if state.partition_epoch < self.partition_epoch:
+            return False
+        own_log = self.hosted_log
+        around = self._around
+        was_leader = self.is_leader
+        self.controller_epoch = state.controller_epoch
+        self.assignment = assignment
+        self.isr_state = Committed(state.isr)  # a change still pending is thereby discarded
+        followers = [b for b in assignment.replicas if b != around.broker_id]
+        self.replicas = {b: self.replicas.get(b) or RemoteReplica(b) for b in followers}
+        if state.leader_epoch > self.leader_epoch:
+            start = own_log.end_offset
+            # at once, before any record: a follower may ask for this epoch first of all (KAFKA-7415)
+            own_log.assign_epoch_start(state.leader_epoch, start)
+            now_ms = around.now_ms()
+            for replica in self.replicas.values():
+                in_isr = replica.broker_id in state.isr
+                replica.reset(in_isr=in_isr, stays_known=was_leader, epoch_start_offset=start, now_ms=now_ms)
+            self.leader_epoch = state.leader_epoch
+            self.leader_epoch_start = start
+        self.partition_epoch = state.partition_epoch
+        self.leader_id = around.broker_id
+        self.is_leader = True
+        self._role_changed()
+        if self.advance_high_watermark():
+            self._high_watermark_moved()
+        return not was_leader
+
+    def make_follower(self, state: LeaderAndIsr, assignment: ReplicaAssignment) -> bool:
+        """Follow from `state` on; whether the leader epoch is newer, so that fetching must start over (KAFKA-13161)."""
+        if state.partition_epoch < self.partition_epoch:
+            return False
+        newer = state.leader_epoch > self.leader_epoch
+        self.controller_epoch = state.controller_epoch
+        self.is_leader = False
+        self.leader_id = state.leader
+        self.leader_epoch = state.leader_epoch
+        self.leader_epoch_start = None
+        self.partition_epoch = state.partition_epoch
+        self.assignment = assignment
+        self.isr_state = Committed(())
+        self.replicas = {}
+        self._role_changed()
+        return newer
+
+    def give_up(self) -> None:
+        """The replica is deleted, or its directory failed: whoever waits here gets an answer."""
+        self.is_leader = False
+        self.log = None
+        self.isr_state = Committed(())
+        self.replicas = {}
+        watchers = [*self._followers, *self._consumers]
+        for watcher in watchers:
+            watcher.unsubscribe()
+            watcher.news(wakes=True)
+        self.check_waiting()
+
+    # ---- appending
+
+    def append_as_leader(self, records: Buffer, acks: int, origin: int = 0) -> AppendInfo:
+        """Append a client's batch. Raises PartitionRefused (6, 19), what the log refuses, OSError."""
+        own_log = self.leader_log
+        if acks == -1 and self.is_under_min_isr:
+            raise PartitionRefused(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self.topic_partition}: {len(self.isr_state.isr)} in-sync replicas, not {self.effective_min_isr}",
+            )
+        old_end = own_log.end_offset
+        info = own_log.append_as_leader(records, self.leader_epoch, origin)
+        if own_log.end_offset != old_end:
+            self._end_moved(old_end)
+            if self.advance_high_watermark():
+                self._high_watermark_moved()
+        return info
+
+    def append_as_follower(self, records: Buffer) -> AppendInfo:
+        """Append what the leader sent, offsets and epochs as they are. Raises what the log refuses, OSError."""
+        return self.hosted_log.append_as_follower(records)
+
+    def follow_offsets(self, leader_high_watermark: int, leader_log_start: int) -> None:
+        """Take over the leader's high watermark, bounded by our own log (it may go down), and its log start."""
+        own_log = self.hosted_log
+        bounded = max(own_log.start_offset, min(leader_high_watermark, own_log.end_offset))
+        if bounded != own_log.high_watermark:
+            own_log.update_high_watermark(bounded)
+            self._high_watermark_moved()
+        if own_log.start_offset < leader_log_start <= own_log.high_watermark:
+            own_log.advance_start_offset(leader_log_start)
+
+    def truncate_to(self, offset: int) -> None:
+        """Cut the end of the log; below the high watermark only an unclean election makes that necessary."""
+        own_log = self.hosted_log
+        if offset < own_log.high_watermark:
+            log.warning("truncated below the high watermark", partition=str(self.topic_partition), offset=offset)
+        own_log.truncate_to(offset)
+        self._role_changed()
+
+    def restart_at(self, offset: int) -> None:
+        """Drop all records; the next one has `offset`."""
+        self.hosted_log.truncate_fully_and_start_at(offset)
+        self._role_changed()
+
+    # ---- reading
+
+    def read(
+        self, watcher: WatchedPartition, params: FetchParams, max_bytes: int, *, at_least_one: bool, is_first: bool
+    ) -> FetchData:
+        """Serve one partition of a fetch; `is_first` only when the request came in, not when it is looked at again.
+
+        Raises PartitionRefused. Offsets in the answer are those from before this fetch had an effect.
+        """
+        request = watcher.request
+        self.check_leader_epoch(request.current_leader_epoch)
+        is_follower = params.is_follower
+        own_log = self.leader_log if is_follower or params.leader_only else self.hosted_log
+        replica = self._follower(params.replica_id, request.current_leader_epoch) if is_follower else None
+        high_watermark, end = own_log.high_watermark, own_log.end_offset
+        start, stable = own_log.start_offset, own_log.last_stable_offset
+        offset = request.fetch_offset
+        if request.last_fetched_epoch >= 0:
+            ours = self._divergence(own_log, request.last_fetched_epoch, offset)
+            if ours is not None:
+                return FetchData(ErrorCode.NONE, high_watermark, stable, start, diverging=ours)
+        if offset > end or offset < start:
+            raise PartitionRefused(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.topic_partition}: {offset} is outside [{start}, {end}]"
+            )
+        if is_follower:
+            bound = end
+        elif params.isolation is Isolation.READ_COMMITTED:
+            bound = stable
+        else:
+            bound = high_watermark
+        records: bytes | memoryview = b""
+        if offset < bound and (max_bytes > 0 or at_least_one):
+            records = own_log.read(offset, min(max_bytes, request.max_bytes), bound, at_least_one).records
+        if replica is not None and is_first:
+            self._follower_fetched(replica, offset, request.log_start_offset, end)
+        settled = offset >= bound and (replica is None or replica.broker_id in self.isr_state.isr)
+        return FetchData(ErrorCode.NONE, high_watermark, stable, start, records, settled=settled)
+
+    def _follower(self, replica_id: BrokerId, epoch: int) -> RemoteReplica:
+        replica = self.replicas.get(replica_id)
+        if replica is None:
+            # with an epoch sent, the follower may only be ahead of us (KAFKA-13837)
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER if epoch == NO_LEADER_EPOCH else ErrorCode.UNKNOWN_LEADER_EPOCH
+            raise PartitionRefused(code, f"{self.topic_partition}: broker {replica_id} is not assigned")
+        return replica
+
+    def _divergence(self, own_log: PartitionLog, last_fetched_epoch: int, offset: int) -> EpochEnd | None:
+        """Where the follower's log left ours, None where it did not. Raises PartitionRefused (1)."""
+        epoch, end = own_log.end_offset_for_epoch(last_fetched_epoch)
+        if epoch < 0 or offset < own_log.start_offset:
+            raise PartitionRefused(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.topic_partition}: no end known for epoch {last_fetched_epoch}"
+            )
+        return EpochEnd(epoch, end) if epoch < last_fetched_epoch or end < offset else None
+
+    def end_of_epoch(self, epoch: int, current_leader_epoch: int) -> EpochEnd:
+        """OffsetForLeaderEpoch; only the leader answers. Raises PartitionRefused (6, 74, 75)."""
+        self.check_leader_epoch(current_leader_epoch)
+        return EpochEnd(*self.leader_log.end_offset_for_epoch(epoch))
+
+    # ---- followers and the ISR
+
+    def _follower_fetched(self, replica: RemoteReplica, offset: int, log_start: int, leader_end: int) -> None:
+        around = self._around
+        previous = replica.log_end_offset
+        replica.fetched(offset, log_start, leader_end, around.now_ms())
+        if replica.broker_id not in self.isr_state.isr:
+            self._maybe_expand_isr(replica)
+        if previous != offset and self.advance_high_watermark():
+            self._high_watermark_moved()
+        if around.deletes:
+            around.deletes.check(self.topic_partition)
+
+    def _maybe_expand_isr(self, replica: RemoteReplica) -> None:
+        if may_join(
+            self.isr_state,
+            replica,
+            alive=self._around.metadata.is_alive(replica.broker_id),
+            high_watermark=self.leader_log.high_watermark,
+            epoch_start_offset=self.leader_epoch_start,
+        ):
+            self._propose(PendingExpand(self.isr_state.isr, replica.broker_id))
+
+    def maybe_shrink_isr(self) -> None:
+        """Propose an ISR without those that lag; run every half `replica.lag.time.max.ms`."""
+        state, own_log = self.isr_state, self.log
+        if not self.is_leader or own_log is None or not isinstance(state, Committed):
+            return
+        around = self._around
+        out = out_of_sync(
+            state,
+            self.replicas,
+            own_log.end_offset,
+            own_id=around.broker_id,
+            now_ms=around.now_ms(),
+            lag_time_max_ms=around.lag_time_max_ms,
+        )
+        if out:
+            self._propose(PendingShrink(state.isr, out))
+
+    def _propose(self, pending: Pending) -> None:
+        self.isr_state = pending
+        if self._around.alter_partition.submit(Proposal(self, pending)):
+            log.info("ISR change proposed", partition=str(self.topic_partition), isr=pending.isr, to=pending.proposed)
+        else:
+            self.isr_state = Committed(pending.isr)
+
+    def on_isr_answer(self, pending: Pending, answer: IsrAnswer) -> None:
+        """What the controller said to `pending`; of no interest once a LeaderAndIsr has replaced it."""
+        if self.isr_state is not pending:
+            return
+        if answer.error in _BACK_TO_COMMITTED:
+            self.isr_state = Committed(pending.isr)
+        elif answer.error in _WAIT_FOR_LEADER_AND_ISR:
+            log.info("ISR change refused", partition=str(self.topic_partition), error=answer.error.name)
+        elif answer.error:
+            self._propose(pending)
+        elif answer.leader_epoch == self.leader_epoch and answer.partition_epoch >= self.partition_epoch:
+            self._commit_isr(answer)
+
+    def _commit_isr(self, answer: IsrAnswer) -> None:
+        self.isr_state = Committed(answer.isr)
+        self.partition_epoch = answer.partition_epoch
+        log.info("ISR changed", partition=str(self.topic_partition), isr=answer.isr, epoch=answer.partition_epoch)
+        if self.advance_high_watermark():
+            self._high_watermark_moved()
+        else:
+            self.check_waiting()
+
+    # ---- high watermark
+
+    def advance_high_watermark(self) -> bool:
+        """Raise the high watermark as far as the ISR allows; whether it moved. Not while under min ISR (KAFKA-15583)."""
+        own_log = self.log
+        if own_log is None or not self.is_leader or self.is_under_min_isr:
+            return False
+        around = self._around
+        offset = next_high_watermark(
+            self.isr_state,
+            self.replicas.values(),
+            own_log.end_offset,
+            now_ms=around.now_ms(),
+            lag_time_max_ms=around.lag_time_max_ms,
+            is_alive=around.metadata.is_alive,
+        )
+        if offset <= own_log.high_watermark:
+            return False
+        own_log.update_high_watermark(offset)
+        return True
+
+    def acknowledged(self, required_offset: int) -> ErrorCode | None:
+        """How an acks=all append up to `required_offset` ended; None while the high watermark is below it."""
+        if not self.is_leader or self.log is None:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if self.log.high_watermark < required_offset:
+            return None
+        enough = self.effective_min_isr <= len(self.isr_state.maximal)
+        return ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+    # ---- watchers
+
+    def add_watcher(self, watcher: WatchedPartition) -> None:
+        (self._followers if watcher.watch.is_follower else self._consumers)[watcher] = None
+
+    def remove_watcher(self, watcher: WatchedPartition) -> None:
+        self._followers.pop(watcher, None)
+        self._consumers.pop(watcher, None)
+
+    def _end_moved(self, old_end: int) -> None:
+        for watcher in self._followers:
+            watch = watcher.watch
+            if watcher not in watch.marked:
+                # its fetches since went without naming this partition: it was level all the while
+                replica = self.replicas.get(watch.replica_id)
+                if replica is not None:
+                    replica.was_level(old_end, watch.fetched_at_ms)
+            watcher.news(wakes=True)
+
+    def _high_watermark_moved(self) -> None:
+        for watcher in self._consumers:
+            watcher.news(wakes=True)
+        for watcher in self._followers:
+            watcher.news(wakes=False)
+        self.check_waiting()
+
+    def _role_changed(self) -> None:
+        for watcher in (*self._followers, *self._consumers):
+            watcher.news(wakes=True)
+        self.check_waiting()
+
+    def check_waiting(self) -> None:
+        self._around.produces.check(self.topic_partition)
+        if self._around.deletes:
+            self._around.deletes.check(self.topic_partition)

@@ -1,0 +1,81 @@
+"""Where requests wait for something to become true. Source: DelayedOperation.scala (DelayedOperationPurgatory).
+
+Try; register under every key; try again; a timer ends the wait. Everything runs on one loop, so that between the
+last try and the registration nothing can slip through, and no lock is held when an operation completes.
+"""
+
+import asyncio
+from collections.abc import Callable, Hashable, Iterable
+from typing import Generic, TypeVar
+
+KeyT = TypeVar("KeyT", bound=Hashable)
+
+
+class Waiting:
+    """One parked operation; `is_done` is asked again each time one of its keys is checked."""
+
+    __slots__ = ("future", "is_done")
+
+    def __init__(self, is_done: Callable[[], bool], future: asyncio.Future[bool]) -> None:
+        self.is_done = is_done
+        self.future = future
+
+    def complete(self, in_time: bool) -> None:
+        if not self.future.done():
+            self.future.set_result(in_time)
+
+
+class Purgatory(Generic[KeyT]):
+    """Operations waiting under keys, at most `limit` of them: one more is answered at once as if its time were up."""
+
+    def __init__(self, limit: int = 100_000) -> None:
+        self._limit = limit
+        self._waiting = 0
+        self._by_key: dict[KeyT, dict[Waiting, None]] = {}  # a dict keeps the order of arrival
+
+    def __len__(self) -> int:
+        return self._waiting
+
+    @property
+    def keys(self) -> Iterable[KeyT]:
+        return self._by_key.keys()
+
+    async def wait(self, keys: Iterable[KeyT], is_done: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until `is_done()` holds; False where time ran out first or the purgatory is full."""
+        if is_done():
+            return True
+        if timeout_s <= 0 or self._waiting >= self._limit:
+            return False
+        loop = asyncio.get_running_loop()
+        operation = Waiting(is_done, loop.create_future())
+        own_keys = tuple(keys)
+        self._register(operation, own_keys)
+        timer = loop.call_later(timeout_s, operation.complete, False)
+        try:
+            return await operation.future
+        finally:
+            timer.cancel()
+            self._forget(operation, own_keys)
+
+    def check(self, key: KeyT) -> int:
+        """Ask the operations under `key` again; how many are done now."""
+        operations = self._by_key.get(key)
+        if not operations:
+            return 0
+        done = [o for o in operations if not o.future.done() and o.is_done()]
+        for operation in done:
+            operation.complete(True)
+        return len(done)
+
+    def _register(self, operation: Waiting, keys: tuple[KeyT, ...]) -> None:
+        self._waiting += 1
+        for key in keys:
+            self._by_key.setdefault(key, {})[operation] = None
+
+    def _forget(self, operation: Waiting, keys: tuple[KeyT, ...]) -> None:
+        self._waiting -= 1
+        for key in keys:
+            operations = self._by_key[key]
+            operations.pop(operation, None)
+            if not operations:
+                del self._by_key[key]

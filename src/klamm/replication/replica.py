@@ -1,0 +1,69 @@
+"""What a leader knows of one follower. Source: Replica.scala."""
+
+import math
+
+from klamm.model.ids import BrokerId
+
+NEVER = -math.inf
+UNKNOWN_OFFSET = -1
+
+
+class RemoteReplica:
+    """A follower's progress, learnt from its fetches. Times are the event loop's, in milliseconds."""
+
+    __slots__ = (
+        "broker_id",
+        "last_caught_up_ms",
+        "last_fetch_leader_end",
+        "last_fetch_ms",
+        "log_end_offset",
+        "log_start_offset",
+    )
+
+    def __init__(self, broker_id: BrokerId) -> None:
+        self.broker_id = broker_id
+        self.log_start_offset = UNKNOWN_OFFSET
+        self.log_end_offset = UNKNOWN_OFFSET
+        self.last_fetch_leader_end = UNKNOWN_OFFSET
+        self.last_fetch_ms = NEVER
+        self.last_caught_up_ms = NEVER
+
+    def fetched(self, offset: int, log_start_offset: int, leader_end: int, now_ms: float) -> None:
+        """Take in a fetch from `offset`, made when the leader's log ended at `leader_end`.
+
+        A follower that fetches what was the end at its previous fetch was level then, though never at this instant.
+        """
+        if offset >= leader_end:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
+        elif offset >= self.last_fetch_leader_end:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, self.last_fetch_ms)
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = offset
+        self.last_fetch_leader_end = max(leader_end, self.last_fetch_leader_end)
+        self.last_fetch_ms = now_ms
+
+    def was_level(self, leader_end: int, at_ms: float) -> None:
+        """The follower's fetch at `at_ms` implied, without naming this partition, that it was at the end."""
+        if self.log_end_offset == leader_end and at_ms > self.last_fetch_ms:
+            self.last_caught_up_ms = max(self.last_caught_up_ms, at_ms)
+            self.last_fetch_leader_end = leader_end
+            self.last_fetch_ms = at_ms
+
+    def reset(self, *, in_isr: bool, stays_known: bool, epoch_start_offset: int, now_ms: float) -> None:
+        """Start over in a new leader epoch; `stays_known` where we led the epoch before as well.
+
+        A member of the ISR is taken to be level now, so that it has the whole lag time to show up.
+        """
+        caught_up_ms = now_ms if in_isr else NEVER
+        if stays_known:
+            self.last_fetch_leader_end = epoch_start_offset
+            self.last_fetch_ms = caught_up_ms
+        else:
+            self.log_start_offset = UNKNOWN_OFFSET
+            self.log_end_offset = UNKNOWN_OFFSET
+            self.last_fetch_leader_end = UNKNOWN_OFFSET
+            self.last_fetch_ms = NEVER
+        self.last_caught_up_ms = caught_up_ms
+
+    def is_caught_up(self, leader_end: int, now_ms: float, lag_time_max_ms: int) -> bool:
+        return self.log_end_offset == leader_end or now_ms - self.last_caught_up_ms <= lag_time_max_ms

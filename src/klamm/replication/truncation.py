@@ -1,0 +1,18 @@
+"""Where a follower cuts its log when it has left the leader's. Source: AbstractFetcherThread.scala, KIP-101, KIP-279."""
+
+from klamm.replication.watch import EpochEnd
+
+
+def truncation_offset(leader: EpochEnd, own: EpochEnd, own_end: int, fetch_offset: int) -> int:
+    """The offset to cut at, after the leader said where its epoch nearest to our last one ends.
+
+    `own` is where the *leader's* epoch ends in our log (our largest epoch not above it). Where we never had that
+    epoch, everything from the end of our smaller one on is foreign: cut there, and the next fetch asks again.
+    """
+    if leader.end_offset < 0:
+        return fetch_offset
+    if leader.epoch < 0 or own.epoch < 0:
+        return min(leader.end_offset, own_end)
+    if own.epoch != leader.epoch:
+        return min(own.end_offset, own_end)
+    return min(own.end_offset, leader.end_offset, own_end)
