@@ -33,7 +33,7 @@ NEWEST_VERSION_WITHOUT_TOPIC_IDS: Final = 1
 NO_BROKER_EPOCH: Final = -1
 
 SendAlterPartition = Callable[[Callable[[int], AlterPartitionRequest], int], Awaitable[AlterPartitionResponse]]
-"""`send(build, newest)`: find the controller, agree on a version up to `newest`, send `build(version)`, await the answer.
+"""`send(build, newest)`: find the controller, agree on a version up to `newest`, send `build(version)`; the answer.
 
 NOT_CONTROLLER is the sender's own matter; it raises KlammError or OSError where there is no answer.
 """

@@ -1,4 +1,4 @@
-"""The client's side of a fetch session: what the leader remembers, and what to tell it. Source: FetchSessionHandler.java.
+"""The client's side of a fetch session: what the leader knows, what to tell it. Source: FetchSessionHandler.java.
 
 Cost grows with the partitions that changed: only those are named in a request while the session lives.
 """
@@ -8,13 +8,14 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from klamm.model.errors import ErrorCode
-from klamm.model.ids import TopicPartition
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.fetch_sessions import INITIAL_EPOCH, NO_SESSION, next_epoch
-from klamm.wire.messages import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic
+from klamm.wire.messages import FetchPartition, FetchRequest, FetchResponse, FetchTopic, ForgottenTopic, ReplicaState
 
 NEWEST_VERSION: Final = 17
 NEWEST_VERSION_BY_NAME: Final = 12
+NOT_GIVEN: Final = BrokerId(-1)
 
 
 class Wanted(NamedTuple):
@@ -25,6 +26,16 @@ class Wanted(NamedTuple):
     leader_epoch: int
     last_fetched_epoch: int
     log_start_offset: int
+
+
+class FetchSettings(NamedTuple):
+    """What every fetch of a follower carries. Sizes in bytes."""
+
+    replica_id: BrokerId
+    max_wait_ms: int = 500
+    min_bytes: int = 1
+    max_bytes: int = 10_485_760
+    partition_max_bytes: int = 1_048_576
 
 
 class Told(NamedTuple):
@@ -76,29 +87,34 @@ class FetchSessionClient:
         if told is not None:
             self._forgotten[topic_partition] = told.topic_id
 
-    def build(self, template: FetchRequest) -> Told:
-        """Fill in session and partitions. Ids and names do not mix: one partition without id turns all to names."""
+    def build(self, settings: FetchSettings, broker_epoch: int) -> Told:
+        """The next request. Ids and names do not mix: one partition without an id turns all to names."""
         by_id = not self._without_id
         if by_id != self._by_id:
             self._by_id = by_id
             self._epoch = INITIAL_EPOCH
-        replaced = {
+        reborn = {
             tp: told.topic_id
             for tp, wanted in self._changed.items()
             if (told := self._told.get(tp)) is not None and told.topic_id != wanted.topic_id
         }
         self._told.update(self._changed)
-        if self._epoch == INITIAL_EPOCH:
-            template.topics = _topics(self._told.items())
-            template.forgotten_topics_data = []
-        else:
-            template.topics = _topics(self._changed.items())
-            template.forgotten_topics_data = _forgotten({**self._forgotten, **replaced})
-        template.session_id = self._session_id
-        template.session_epoch = self._epoch
-        self._changed.clear()
-        self._forgotten.clear()
-        return Told(template, NEWEST_VERSION if by_id else NEWEST_VERSION_BY_NAME)
+        is_full = self._epoch == INITIAL_EPOCH
+        named = self._told if is_full else self._changed
+        request = FetchRequest(
+            replica_id=NOT_GIVEN if by_id else settings.replica_id,
+            replica_state=ReplicaState(settings.replica_id, broker_epoch) if by_id else ReplicaState(),
+            max_wait_ms=settings.max_wait_ms,
+            min_bytes=settings.min_bytes,
+            max_bytes=settings.max_bytes,
+            session_id=self._session_id,
+            session_epoch=self._epoch,
+            topics=_topics(named.items(), settings.partition_max_bytes),
+            forgotten_topics_data=[] if is_full else _forgotten({**self._forgotten, **reborn}),
+        )
+        self._changed = {}
+        self._forgotten = {}
+        return Told(request, NEWEST_VERSION if by_id else NEWEST_VERSION_BY_NAME)
 
     def take(self, response: FetchResponse) -> bool:
         """Follow the session by the response; False where it says that the session is void, and has no data."""
@@ -124,19 +140,20 @@ class FetchSessionClient:
         self._epoch = INITIAL_EPOCH
 
 
-def _topics(wanted: Iterable[tuple[TopicPartition, Wanted]]) -> list[FetchTopic]:
-    topics: dict[str, FetchTopic] = {}
-    for (name, partition), w in wanted:
-        topic = topics.get(name)
+def _topics(wanted: Iterable[tuple[TopicPartition, Wanted]], max_bytes: int) -> list[FetchTopic]:
+    topics: dict[tuple[str, uuid.UUID], FetchTopic] = {}
+    for (name, number), w in wanted:
+        topic = topics.get((name, w.topic_id))
         if topic is None:
-            topic = topics[name] = FetchTopic(topic=name, topic_id=w.topic_id, partitions=[])
+            topic = topics[name, w.topic_id] = FetchTopic(topic=name, topic_id=w.topic_id, partitions=[])
         topic.partitions.append(
             FetchPartition(
-                partition=partition,
+                partition=number,
                 current_leader_epoch=w.leader_epoch,
                 fetch_offset=w.fetch_offset,
                 last_fetched_epoch=w.last_fetched_epoch,
                 log_start_offset=w.log_start_offset,
+                partition_max_bytes=max_bytes,
             )
         )
     return list(topics.values())
@@ -147,6 +164,6 @@ def _forgotten(gone: dict[TopicPartition, uuid.UUID]) -> list[ForgottenTopic]:
     for (name, partition), topic_id in gone.items():
         topics.setdefault((name, topic_id), []).append(partition)
     return [
-        ForgottenTopic(topic=name, topic_id=topic_id, partitions=numbers)
+        ForgottenTopic(topic=name, topic_id=topic_id, partitions=tuple(numbers))
         for (name, topic_id), numbers in topics.items()
     ]

@@ -1,4 +1,4 @@
-"""Incremental fetches: what a client asked for is remembered, only changes travel (KIP-227). Source: FetchSession.scala.
+"""Incremental fetches: what a client asked for is kept, only changes travel (KIP-227). Source: FetchSession.scala.
 
 | request (id, epoch)  | meaning                                                               |
 |----------------------|-----------------------------------------------------------------------|

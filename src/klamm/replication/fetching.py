@@ -1,4 +1,4 @@
-"""A fetch on the broker that is asked: look, wait for news, answer. Source: ReplicaManager.scala, DelayedFetch.scala."""
+"""A fetch on the broker that is asked: look, wait for news, answer. Source: ReplicaManager.scala, DelayedFetch."""
 
 import asyncio
 from collections.abc import Callable

@@ -29,11 +29,11 @@ class ConnectionPort(Protocol):
 
     @property
     def closed(self) -> bool: ...
-    async def request(self, api_key: int, version: int, message: Any, timeout_s: float) -> Any:
+    async def request(self, api_key: ApiKey, version: int, message: Any, timeout_s: float) -> Any:
         """The decoded answer. Raises KlammError or OSError where there is none, TimeoutError when it is late."""
         ...
 
-    async def close(self) -> None: ...
+    def close(self) -> None: ...
 
 
 Connect = Callable[[str, int, str], Awaitable[ConnectionPort]]
@@ -48,7 +48,12 @@ class LeaderEndPoint:
     """Asks one leader; finds its address anew for every connection."""
 
     def __init__(
-        self, broker_id: BrokerId, leader_id: BrokerId, client_id: str, metadata: MetadataPort, connect: Connect,
+        self,
+        broker_id: BrokerId,
+        leader_id: BrokerId,
+        client_id: str,
+        metadata: MetadataPort,
+        connect: Connect,
         timeout_s: float,
     ) -> None:
         self._broker_id = broker_id
@@ -81,12 +86,12 @@ class LeaderEndPoint:
                     return offset
         raise PartitionRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_partition} is not in the answer")
 
-    async def close(self) -> None:
+    def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            await connection.close()
+            connection.close()
 
-    async def _ask(self, api_key: int, version: int, message: Any) -> Any:
+    async def _ask(self, api_key: ApiKey, version: int, message: Any) -> Any:
         connection = self._connection
         if connection is None or connection.closed:
             connection = self._connection = await self._open()

@@ -19,7 +19,7 @@ from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.fetcher_manager import FetcherManager, Following
 from klamm.replication.hosting import Hosting
 from klamm.replication.partition import Partition
-from klamm.replication.ports import LogsPort, OnDiskError, PartitionRefused
+from klamm.replication.ports import LogsPort, OnDiskError
 from klamm.wire.messages import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrPartitionState,
@@ -126,9 +126,7 @@ class Leadership:
             self._lead(found)
             self._follow(found)
             self._fetchers.stop_idle()
-            self._on_change(
-                LeadershipChange(tuple(p for p, _ in found.leaders), tuple(p for p, _ in found.followers))
-            )
+            self._on_change(LeadershipChange(tuple(p for p, _ in found.leaders), tuple(p for p, _ in found.followers)))
             return _answer(orders, found.errors, version, ErrorCode.NONE)
 
     def _sort(self, order: Order, found: Sorted) -> None:

@@ -407,7 +407,7 @@ class Partition:
     # ---- high watermark
 
     def advance_high_watermark(self) -> bool:
-        """Raise the high watermark as far as the ISR allows; whether it moved. Not while under min ISR (KAFKA-15583)."""
+        """Raise the high watermark as far as the ISR allows; whether it moved. Not under min ISR (KAFKA-15583)."""
         own_log = self.log
         if own_log is None or not self.is_leader or self.is_under_min_isr:
             return False

@@ -1,4 +1,4 @@
-"""Where a follower cuts its log when it has left the leader's. Source: AbstractFetcherThread.scala, KIP-101, KIP-279."""
+"""Where a follower cuts a log that has left the leader's. Source: AbstractFetcherThread.scala, KIP-279."""
 
 from klamm.replication.watch import EpochEnd
 

@@ -1,0 +1,304 @@
+"""Follows one leader: fetch, append, fetch again. Source: AbstractFetcherThread.scala, ReplicaFetcherThread.scala.
+
+One task per leader and fetcher id, whatever the number of partitions. Between an answer and the next request there
+is no timer: that is what carries an acks=all append through.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import TopicPartition
+from klamm.model.topic_ids import ZERO_ID
+from klamm.replication.fetch_session_client import FetchSessionClient, FetchSettings, Wanted
+from klamm.replication.leader_end_point import EARLIEST, LATEST, LeaderEndPoint
+from klamm.replication.partition import Partition
+from klamm.replication.ports import CorruptRecords, OnDiskError, PartitionRefused
+from klamm.replication.truncation import truncation_offset
+from klamm.replication.watch import EpochEnd
+from klamm.wire.messages import FetchResponse, FetchResponsePartitionData
+
+log = structlog.get_logger()
+
+NO_EPOCH: Final = -1
+SESSION_ERRORS: Final = {
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+}
+
+
+class FetchRefused(KlammError):
+    """A whole fetch was refused, not for its session."""
+
+
+class Followed:
+    """One partition being fetched in one leader epoch; a newer epoch makes a new object."""
+
+    __slots__ = ("fetch_offset", "last_fetched_epoch", "leader_epoch", "partition", "retry_at", "topic_id")
+
+    def __init__(self, partition: Partition, leader_epoch: int) -> None:
+        own_log = partition.hosted_log
+        latest = own_log.latest_epoch
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.topic_id = own_log.topic_id or ZERO_ID
+        # without any epoch there is nothing to compare with the leader: all above the high watermark goes
+        self.fetch_offset = own_log.high_watermark if latest is None else own_log.end_offset
+        self.last_fetched_epoch = NO_EPOCH if latest is None else latest
+        self.retry_at: float | None = None
+
+    def resume(self, offset: int) -> None:
+        """Go on from `offset`, with the epoch that the log now ends in."""
+        latest = self.partition.hosted_log.latest_epoch
+        self.fetch_offset = offset
+        self.last_fetched_epoch = NO_EPOCH if latest is None else latest
+
+    def asked_as(self, told: Wanted) -> bool:
+        """Whether that is still where we are; if not, its answer is void."""
+        return told.fetch_offset == self.fetch_offset and told.leader_epoch == self.leader_epoch
+
+    def wanted(self) -> Wanted:
+        start = self.partition.hosted_log.start_offset
+        return Wanted(self.topic_id, self.fetch_offset, self.leader_epoch, self.last_fetched_epoch, start)
+
+
+class Fetcher:
+    """Fetches its partitions from one leader until it is closed."""
+
+    def __init__(
+        self,
+        leader: LeaderEndPoint,
+        settings: FetchSettings,
+        broker_epoch: Callable[[], int],
+        on_disk_error: OnDiskError,
+        backoff_s: float,
+    ) -> None:
+        self._leader = leader
+        self._settings = settings
+        self._broker_epoch = broker_epoch
+        self._on_disk_error = on_disk_error
+        self._backoff_s = backoff_s
+        self._followed: dict[TopicPartition, Followed] = {}
+        self._resting: dict[TopicPartition, Followed] = {}
+        self._session = FetchSessionClient()
+        self._news = asyncio.Event()
+        self.failed: set[TopicPartition] = set()
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    def __contains__(self, topic_partition: object) -> bool:
+        return topic_partition in self._followed
+
+    # ---- partitions come and go
+
+    def add(self, topic_partition: TopicPartition, partition: Partition, leader_epoch: int) -> None:
+        """Fetch a partition; nothing happens where it is being fetched in that epoch already."""
+        self.failed.discard(topic_partition)
+        known = self._followed.get(topic_partition)
+        if known is not None and known.leader_epoch == leader_epoch:
+            return
+        try:
+            followed = Followed(partition, leader_epoch)
+            if followed.last_fetched_epoch == NO_EPOCH and followed.fetch_offset < partition.hosted_log.end_offset:
+                partition.truncate_to(followed.fetch_offset)
+        except OSError as error:
+            self._fail(topic_partition, error)
+            return
+        self._resting.pop(topic_partition, None)
+        self._followed[topic_partition] = followed
+        self._session.want(topic_partition, followed.wanted())
+        self._news.set()
+
+    def remove(self, topic_partition: TopicPartition) -> None:
+        self.failed.discard(topic_partition)
+        if self._followed.pop(topic_partition, None) is not None:
+            self._resting.pop(topic_partition, None)
+            self._session.forget(topic_partition)
+
+    def set_topic_id(self, topic_partition: TopicPartition, topic_id: uuid.UUID) -> None:
+        """The topic got its id, or lost it: fetch by it from now on."""
+        followed = self._followed.get(topic_partition)
+        if followed is not None and followed.topic_id != topic_id:
+            followed.topic_id = topic_id
+            if topic_partition not in self._resting:
+                self._session.want(topic_partition, followed.wanted())
+
+    # ---- the loop
+
+    async def run(self) -> None:
+        try:
+            while True:
+                self._wake_rested()
+                if len(self._session):
+                    await self._fetch_once()
+                else:
+                    await self._wait_for_news()
+        finally:
+            self._leader.close()
+
+    async def _wait_for_news(self) -> None:
+        self._news.clear()
+        try:
+            async with asyncio.timeout(self._backoff_s):
+                await self._news.wait()
+        except TimeoutError:
+            return
+
+    async def _fetch_once(self) -> None:
+        """One request and its answer. Whatever goes wrong on the way, all partitions are tried again later."""
+        try:
+            request, version = self._session.build(self._settings, self._broker_epoch())
+            response = await self._leader.fetch(request, version)
+            if self._session.take(response):
+                await self._take(response)
+            elif response.error_code not in SESSION_ERRORS:
+                raise FetchRefused(f"the leader refuses to be fetched from: {ErrorCode(response.error_code).name}")
+        except (KlammError, OSError, TimeoutError) as error:
+            log.info("leader does not answer", why=str(error) or type(error).__name__, partitions=len(self))
+            self._lose_connection()
+        except Exception:
+            log.exception("fetching failed")
+            self._lose_connection()
+
+    def _lose_connection(self) -> None:
+        self._session.lost()
+        self._leader.close()
+        for topic_partition in list(self._followed):
+            self._rest(topic_partition)
+
+    # ---- resting partitions
+
+    def _rest(self, topic_partition: TopicPartition) -> None:
+        """Leave a partition out for the back-off time."""
+        followed = self._followed.get(topic_partition)
+        if followed is None or topic_partition in self._resting:
+            return
+        followed.retry_at = asyncio.get_running_loop().time() + self._backoff_s
+        self._resting[topic_partition] = followed
+        self._session.forget(topic_partition)
+
+    def _wake_rested(self) -> None:
+        if not self._resting:
+            return
+        now = asyncio.get_running_loop().time()
+        for topic_partition, followed in list(self._resting.items()):
+            if followed.retry_at is None or followed.retry_at <= now:
+                del self._resting[topic_partition]
+                self._session.want(topic_partition, followed.wanted())
+
+    def _fail(self, topic_partition: TopicPartition, error: Exception) -> None:
+        """Stop fetching until the next LeaderAndIsr; the others go on."""
+        self.remove(topic_partition)
+        self.failed.add(topic_partition)
+        log.error("replica failed", partition=str(topic_partition), why=str(error) or type(error).__name__)
+        if isinstance(error, OSError):
+            self._on_disk_error(topic_partition, error)
+
+    # ---- answers
+
+    async def _take(self, response: FetchResponse) -> None:
+        """Apply the answer, partition by partition; what the requests of a moment ago no longer fit is left alone."""
+        diverging: list[tuple[TopicPartition, Followed, EpochEnd]] = []
+        out_of_range: list[tuple[TopicPartition, Followed]] = []
+        for topic in response.responses:
+            name = topic.topic or self._session.name_of(topic.topic_id)
+            if name is None:
+                continue
+            for answer in topic.partitions:
+                topic_partition = TopicPartition(name, answer.partition_index)
+                followed = self._followed.get(topic_partition)
+                told = self._session.wanted(topic_partition)
+                if followed is None or told is None or not followed.asked_as(told):
+                    continue
+                if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    out_of_range.append((topic_partition, followed))
+                elif answer.error_code:
+                    self._refused(topic_partition, followed, ErrorCode(answer.error_code), told.leader_epoch)
+                elif answer.diverging_epoch.end_offset >= 0:
+                    end = EpochEnd(answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset)
+                    diverging.append((topic_partition, followed, end))
+                else:
+                    self._append(topic_partition, followed, answer)
+        for topic_partition, followed, end in diverging:
+            self._truncate(topic_partition, followed, end)
+        for topic_partition, followed in out_of_range:
+            await self._reset_offset(topic_partition, followed)
+
+    def _append(self, topic_partition: TopicPartition, followed: Followed, answer: FetchResponsePartitionData) -> None:
+        partition = followed.partition
+        try:
+            own_log = partition.hosted_log
+            if followed.fetch_offset != own_log.end_offset:
+                raise PartitionRefused(
+                    ErrorCode.UNKNOWN_SERVER_ERROR,
+                    f"fetched from {followed.fetch_offset}, but the log ends at {own_log.end_offset}",
+                )
+            start = own_log.start_offset
+            if answer.records:
+                partition.append_as_follower(answer.records)
+            partition.follow_offsets(answer.high_watermark, answer.log_start_offset)
+            if own_log.end_offset != followed.fetch_offset:
+                followed.resume(own_log.end_offset)
+            elif own_log.start_offset == start:
+                return
+            self._session.want(topic_partition, followed.wanted())
+        except CorruptRecords as error:
+            log.error("corrupt records from the leader", partition=str(topic_partition), why=str(error))
+            self._rest(topic_partition)
+        except Exception as error:
+            self._fail(topic_partition, error)
+
+    def _refused(self, topic_partition: TopicPartition, followed: Followed, error: ErrorCode, asked_epoch: int) -> None:
+        """Our epoch ended: wait for the LeaderAndIsr that says so. Anything else passes by itself."""
+        if error is ErrorCode.FENCED_LEADER_EPOCH and asked_epoch == followed.leader_epoch:
+            self._fail(topic_partition, PartitionRefused(error, f"leader epoch {asked_epoch} ended"))
+            return
+        log.info("partition not fetched", partition=str(topic_partition), error=error.name)
+        self._rest(topic_partition)
+
+    def _truncate(self, topic_partition: TopicPartition, followed: Followed, leader: EpochEnd) -> None:
+        """Our log left the leader's: cut it where they parted, as far as this answer tells."""
+        partition = followed.partition
+        try:
+            own_log = partition.hosted_log
+            own = EpochEnd(*own_log.end_offset_for_epoch(leader.epoch))
+            offset = truncation_offset(leader, own, own_log.end_offset, followed.fetch_offset)
+            log.info("log diverged", partition=str(topic_partition), leader=leader, own=own, truncated_to=offset)
+            partition.truncate_to(offset)
+            followed.resume(offset)
+            self._session.want(topic_partition, followed.wanted())
+        except Exception as error:
+            self._fail(topic_partition, error)
+
+    async def _reset_offset(self, topic_partition: TopicPartition, followed: Followed) -> None:
+        """Our offset lies outside the leader's log: after an unclean election, or after we were away for long."""
+        partition, epoch = followed.partition, followed.leader_epoch
+        try:
+            leader_end = await self._leader.list_offset(topic_partition, epoch, LATEST)
+            if not self._is_current(topic_partition, followed):
+                return
+            own_end = partition.hosted_log.end_offset
+            if leader_end < own_end:
+                partition.truncate_to(leader_end)
+                offset = leader_end
+            else:
+                leader_start = await self._leader.list_offset(topic_partition, epoch, EARLIEST)
+                if not self._is_current(topic_partition, followed):
+                    return
+                offset = max(leader_start, own_end)
+                if leader_start > own_end:
+                    partition.restart_at(leader_start)
+            log.warning("fetch offset reset", partition=str(topic_partition), was=followed.fetch_offset, now=offset)
+            followed.resume(offset)
+            self._session.want(topic_partition, followed.wanted())
+        except PartitionRefused as refusal:
+            self._refused(topic_partition, followed, refusal.code, epoch)
+
+    def _is_current(self, topic_partition: TopicPartition, followed: Followed) -> bool:
+        return self._followed.get(topic_partition) is followed and topic_partition not in self._resting

@@ -1,0 +1,128 @@
+"""All fetchers of a broker: one task per leader and fetcher id. Source: AbstractFetcherManager.scala."""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.replication.fetch_session_client import FetchSettings
+from klamm.replication.fetcher import Fetcher
+from klamm.replication.leader_end_point import Connect, LeaderEndPoint
+from klamm.replication.partition import Partition
+from klamm.replication.ports import MetadataPort, OnDiskError
+
+
+class Following(NamedTuple):
+    """Whom a partition is to be fetched from, in which leader epoch."""
+
+    partition: Partition
+    leader: BrokerId
+    leader_epoch: int
+
+
+class FetcherManager:
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        broker_epoch: Callable[[], int],
+        metadata: MetadataPort,
+        connect: Connect,
+        on_disk_error: OnDiskError,
+        settings: FetchSettings,
+        *,
+        fetchers_per_leader: int = 1,
+        backoff_ms: int = 1_000,
+        socket_timeout_ms: int = 30_000,
+    ) -> None:
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._metadata = metadata
+        self._connect = connect
+        self._on_disk_error = on_disk_error
+        self._settings = settings
+        self._per_leader = fetchers_per_leader
+        self._backoff_s = backoff_ms / 1000
+        self._timeout_s = socket_timeout_ms / 1000
+        self._fetchers: dict[tuple[BrokerId, int], Fetcher] = {}
+        self._tasks: dict[tuple[BrokerId, int], asyncio.Task[None]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._fetchers)
+
+    @property
+    def failed(self) -> set[TopicPartition]:
+        """What is not fetched any more until the next LeaderAndIsr."""
+        return {tp for fetcher in self._fetchers.values() for tp in fetcher.failed}
+
+    def leader_of(self, topic_partition: TopicPartition) -> BrokerId | None:
+        """Whom this partition is fetched from."""
+        return next((leader for (leader, _), f in self._fetchers.items() if topic_partition in f), None)
+
+    def add(self, following: Mapping[TopicPartition, Following]) -> None:
+        if self._closed:
+            return
+        for topic_partition, (partition, leader, leader_epoch) in following.items():
+            key = leader, fetcher_id(topic_partition, self._per_leader)
+            fetcher = self._fetchers.get(key) or self._start(key)
+            fetcher.add(topic_partition, partition, leader_epoch)
+
+    def remove(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        for topic_partition in topic_partitions:
+            for fetcher in self._fetchers.values():
+                fetcher.remove(topic_partition)
+
+    def set_topic_id(self, topic_partition: TopicPartition, topic_id: uuid.UUID) -> None:
+        for fetcher in self._fetchers.values():
+            fetcher.set_topic_id(topic_partition, topic_id)
+
+    def stop_idle(self) -> None:
+        """End the fetchers that have no partition left, also those whose partitions all failed."""
+        for key, fetcher in list(self._fetchers.items()):
+            if not len(fetcher):
+                self._stop(key)
+
+    async def close(self) -> None:
+        self._closed = True
+        for key in list(self._fetchers):
+            self._stop(key)
+        await asyncio.gather(*self._ending, return_exceptions=True)
+
+    def _start(self, key: tuple[BrokerId, int]) -> Fetcher:
+        leader, number = key
+        client_id = f"broker-{self._broker_id}-fetcher-{number}"
+        end_point = LeaderEndPoint(self._broker_id, leader, client_id, self._metadata, self._connect, self._timeout_s)
+        fetcher = Fetcher(end_point, self._settings, self._broker_epoch, self._on_disk_error, self._backoff_s)
+        self._fetchers[key] = fetcher
+        self._tasks[key] = asyncio.get_running_loop().create_task(fetcher.run(), name=f"fetcher-{leader}-{number}")
+        return fetcher
+
+    def _stop(self, key: tuple[BrokerId, int]) -> None:
+        del self._fetchers[key]
+        task = self._tasks.pop(key)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        task.cancel()
+
+
+def fetcher_id(topic_partition: TopicPartition, count: int) -> int:
+    """Which of a leader's fetchers takes the partition; as Kafka spreads them."""
+    if count == 1:
+        return 0
+    spread = _int32(31 * _java_hash(topic_partition.topic) + topic_partition.partition)
+    return (0 if spread == -(2**31) else abs(spread)) % count
+
+
+def _java_hash(text: str) -> int:
+    units = memoryview(text.encode("utf-16-be")).cast("B")
+    value = 0
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    return _int32(value)
+
+
+def _int32(value: int) -> int:
+    value &= 0xFFFFFFFF
+    return value - 2**32 if value >= 2**31 else value

@@ -1,0 +1,75 @@
+"""ListOffsets and OffsetForLeaderEpoch for one partition. Source: Partition.scala (fetchOffsetForTimestamp)."""
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId
+from klamm.replication.partition import NO_LEADER_EPOCH, Partition
+from klamm.replication.ports import PartitionLog, PartitionRefused
+from klamm.replication.watch import CONSUMER, Isolation
+
+DEBUGGING_CONSUMER = BrokerId(-2)
+NO_TIMESTAMP = -1
+
+
+class Timestamp(IntEnum):
+    """Timestamps that stand for something else."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX = -3
+    EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
+
+
+class FoundOffset(NamedTuple):
+    """What a look-up found; −1 throughout where there is nothing."""
+
+    error: ErrorCode = ErrorCode.NONE
+    timestamp: int = NO_TIMESTAMP
+    offset: int = -1
+    leader_epoch: int = NO_LEADER_EPOCH
+
+
+def look_up(
+    partition: Partition, timestamp: int, replica_id: BrokerId, isolation: Isolation, current_leader_epoch: int
+) -> FoundOffset:
+    """The offset for a timestamp or one of `Timestamp`. A consumer sees no further than it may read.
+
+    Raises PartitionRefused: 6, 74, 75, and 78 while a new leader's high watermark has not reached its epoch.
+    """
+    partition.check_leader_epoch(current_leader_epoch)
+    own_log = partition.hosted_log if replica_id == DEBUGGING_CONSUMER else partition.leader_log
+    is_client = replica_id == CONSUMER
+    if timestamp == Timestamp.LATEST:
+        if is_client:
+            _refuse_while_lagging(partition, own_log)
+        return FoundOffset(offset=_bound(own_log, isolation, is_client), leader_epoch=partition.leader_epoch)
+    if timestamp in (Timestamp.EARLIEST, Timestamp.EARLIEST_LOCAL):
+        start = own_log.start_offset
+        return FoundOffset(offset=start, leader_epoch=own_log.epoch_at(start))
+    if timestamp == Timestamp.LATEST_TIERED:
+        return FoundOffset()
+    found = own_log.max_timestamp() if timestamp == Timestamp.MAX else own_log.offset_for_timestamp(timestamp)
+    if found is not None and found.offset < _bound(own_log, isolation, is_client):
+        return FoundOffset(ErrorCode.NONE, found.timestamp, found.offset, found.leader_epoch)
+    if is_client:
+        _refuse_while_lagging(partition, own_log)
+    return FoundOffset()
+
+
+def _bound(own_log: PartitionLog, isolation: Isolation, is_client: bool) -> int:
+    if not is_client:
+        return own_log.end_offset
+    return own_log.last_stable_offset if isolation is Isolation.READ_COMMITTED else own_log.high_watermark
+
+
+def _refuse_while_lagging(partition: Partition, own_log: PartitionLog) -> None:
+    """Until then the true end is not known here, and an answer could go backwards for the client."""
+    start = partition.leader_epoch_start
+    if start is not None and start > own_log.high_watermark:
+        raise PartitionRefused(
+            ErrorCode.OFFSET_NOT_AVAILABLE,
+            f"{partition.topic_partition}: high watermark {own_log.high_watermark} is below epoch start {start}",
+        )

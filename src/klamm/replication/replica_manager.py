@@ -1,0 +1,254 @@
+"""The replicas of one broker, and all that is done with them. Source: ReplicaManager.scala (Kafka 3.9)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.replication.alter_partition import AlterPartitionManager, SendAlterPartition
+from klamm.replication.appending import AppendResult, Appends
+from klamm.replication.fetch_session_client import FetchSettings
+from klamm.replication.fetch_sessions import FetchAnswer, FetchRequested, FetchSessions
+from klamm.replication.fetcher_manager import FetcherManager
+from klamm.replication.fetching import Fetches
+from klamm.replication.hosting import Hosting
+from klamm.replication.leader_end_point import Connect
+from klamm.replication.leadership import Leadership, LeadershipChange
+from klamm.replication.offset_lookup import FoundOffset, look_up
+from klamm.replication.partition import Partition, Surroundings
+from klamm.replication.ports import Buffer, LogsPort, MetadataPort, PartitionRefused
+from klamm.replication.purgatory import Purgatory
+from klamm.replication.watch import CONSUMER, EpochEnd, FetchParams, Isolation, WatchedPartition
+from klamm.runtime.world import World
+from klamm.wire.messages import LeaderAndIsrRequest, LeaderAndIsrResponse, StopReplicaRequest, StopReplicaResponse
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationSettings:
+    """The broker configs replication reads, by Kafka's names with underscores."""
+
+    replica_lag_time_max_ms: int = 30_000
+    replica_fetch_wait_max_ms: int = 500
+    replica_fetch_min_bytes: int = 1
+    replica_fetch_max_bytes: int = 1_048_576
+    replica_fetch_response_max_bytes: int = 10_485_760
+    replica_fetch_backoff_ms: int = 1_000
+    replica_socket_timeout_ms: int = 30_000
+    num_replica_fetchers: int = 1
+    replica_high_watermark_checkpoint_interval_ms: int = 5_000
+    max_incremental_fetch_session_cache_slots: int = 1_000
+    max_waiting_requests: int = 100_000
+    """Produce requests that wait for their replicas at the same time; one more is answered as timed out."""
+
+
+class ReplicaManager:
+    """Create it, `start()` it, hand it the controller's orders and the clients' requests, `close()` it."""
+
+    def __init__(
+        self,
+        world: World,
+        broker_id: BrokerId,
+        broker_epoch: Callable[[], int],
+        logs: LogsPort,
+        metadata: MetadataPort,
+        send_alter_partition: SendAlterPartition,
+        connect: Connect,
+        settings: ReplicationSettings | None = None,
+        *,
+        on_leadership_change: Callable[[LeadershipChange], None] = lambda change: None,
+        on_partitions_offline: Callable[[Collection[TopicPartition]], None] = lambda partitions: None,
+    ) -> None:
+        """`broker_epoch()` is the czxid of our registration. `on_partitions_offline`: a log directory failed."""
+        self._settings = settings = settings or ReplicationSettings()
+        self._logs = logs
+        self._on_partitions_offline = on_partitions_offline
+        self._alter_partition = AlterPartitionManager(broker_id, broker_epoch, send_alter_partition)
+        self._produces: Purgatory[TopicPartition] = Purgatory(settings.max_waiting_requests)
+        self._deletes: Purgatory[TopicPartition] = Purgatory(settings.max_waiting_requests)
+        around = Surroundings(
+            broker_id,
+            metadata,
+            self._alter_partition,
+            self._produces,
+            self._deletes,
+            _now_ms,
+            settings.replica_lag_time_max_ms,
+        )
+        self._hosting = Hosting(around)
+        self._fetchers = FetcherManager(
+            broker_id,
+            broker_epoch,
+            metadata,
+            connect,
+            self.on_disk_error,
+            FetchSettings(
+                broker_id,
+                settings.replica_fetch_wait_max_ms,
+                settings.replica_fetch_min_bytes,
+                settings.replica_fetch_response_max_bytes,
+                settings.replica_fetch_max_bytes,
+            ),
+            fetchers_per_leader=settings.num_replica_fetchers,
+            backoff_ms=settings.replica_fetch_backoff_ms,
+            socket_timeout_ms=settings.replica_socket_timeout_ms,
+        )
+        self._leadership = Leadership(
+            broker_id, broker_epoch, self._hosting, logs, self._fetchers, self.on_disk_error, self._changed
+        )
+        self._on_leadership_change = on_leadership_change
+        self._appends = Appends(self._hosting, self._produces, self.on_disk_error)
+        dice = world.randomness.stream("fetch sessions")
+        self._sessions = FetchSessions(dice, _now_ms, settings.max_incremental_fetch_session_cache_slots)
+        self._fetches = Fetches(self._hosting, self._sessions, _now_ms, self._fetch_met_disk_error)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._checkpoints_run = False
+
+    # ---- life
+
+    def start(self) -> None:
+        """Start the task that shrinks ISRs; the high watermarks are kept from the first LeaderAndIsr on."""
+        self._run_every(self._settings.replica_lag_time_max_ms / 2000, self._shrink_isrs)
+
+    async def close(self) -> None:
+        """Stop fetching and all tasks; who still waits is left to the server that closes its connections."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._fetchers.close()
+        await self._alter_partition.close()
+        self._sessions.close()
+        if self._checkpoints_run:
+            await self._logs.checkpoint_high_watermarks()
+
+    # ---- the controller's orders
+
+    async def become_leader_or_follower(self, request: LeaderAndIsrRequest, version: int) -> LeaderAndIsrResponse:
+        """Carry out a LeaderAndIsr; who may send one is the caller's to check."""
+        response = await self._leadership.become_leader_or_follower(request, version)
+        if not self._checkpoints_run and not response.error_code:
+            self._checkpoints_run = True
+            seconds = self._settings.replica_high_watermark_checkpoint_interval_ms / 1000
+            self._run_every(seconds, self._logs.checkpoint_high_watermarks)
+        return response
+
+    async def stop_replicas(self, request: StopReplicaRequest, version: int) -> StopReplicaResponse:
+        return await self._leadership.stop_replicas(request, version)
+
+    def check_update_metadata(self, broker_epoch: int, controller_epoch: int) -> ErrorCode:
+        """Whether an UpdateMetadata is out of date (77, 11); if not, its controller epoch is remembered."""
+        return self._leadership.refuse(broker_epoch, controller_epoch)
+
+    # ---- clients and followers
+
+    async def append(
+        self, acks: int, timeout_ms: int, records: Mapping[TopicPartition, Buffer], origin: int = 0
+    ) -> dict[TopicPartition, AppendResult]:
+        """Append one batch to each partition and wait as `acks` asks: for −1 until the in-sync replicas have it.
+
+        Errors are in the results, by partition: 3, 6, 19, 20, 7, 56 and what the log refuses a batch for.
+        """
+        return await self._appends.append(acks, timeout_ms, records, origin)
+
+    async def fetch(self, params: FetchParams, requested: FetchRequested) -> FetchAnswer:
+        """Serve a Fetch of a consumer or a follower, waiting up to `params.max_wait_ms` for `params.min_bytes`."""
+        return await self._fetches.fetch(params, requested)
+
+    def look_up_offset(
+        self,
+        topic_partition: TopicPartition,
+        timestamp: int,
+        *,
+        replica_id: BrokerId = CONSUMER,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+        current_leader_epoch: int = -1,
+    ) -> FoundOffset:
+        """ListOffsets for one partition; see `offset_lookup`. Error 78 is 5 for requests below version 5."""
+        try:
+            partition = self._hosting.find(topic_partition)
+            return look_up(partition, timestamp, replica_id, isolation, current_leader_epoch)
+        except PartitionRefused as refusal:
+            return FoundOffset(refusal.code)
+        except OSError as error:
+            self.on_disk_error(topic_partition, error)
+            return FoundOffset(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def end_of_epoch(
+        self, topic_partition: TopicPartition, leader_epoch: int, current_leader_epoch: int = -1
+    ) -> tuple[ErrorCode, EpochEnd]:
+        """OffsetForLeaderEpoch for one partition."""
+        try:
+            return ErrorCode.NONE, self._hosting.find(topic_partition).end_of_epoch(leader_epoch, current_leader_epoch)
+        except PartitionRefused as refusal:
+            return refusal.code, EpochEnd()
+
+    # ---- facts
+
+    def partition(self, topic_partition: TopicPartition) -> Partition | None:
+        """The hosted partition; None where it is not hosted or offline."""
+        return self._hosting.get(topic_partition)
+
+    def partitions(self) -> Iterator[Partition]:
+        return iter(self._hosting)
+
+    @property
+    def offline_partitions(self) -> frozenset[TopicPartition]:
+        return self._hosting.offline
+
+    @property
+    def fetchers(self) -> FetcherManager:
+        return self._fetchers
+
+    @property
+    def fetch_sessions(self) -> FetchSessions:
+        return self._sessions
+
+    # ---- failures
+
+    def on_disk_error(self, topic_partition: TopicPartition, error: OSError) -> None:
+        """A log could not be read or written: everything in its directory goes offline."""
+        log.error("log directory failed", partition=str(topic_partition), why=str(error))
+        self.set_offline(self._logs.directory_failed(topic_partition, error))
+
+    def set_offline(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """These partitions answer KAFKA_STORAGE_ERROR from now on and are not fetched any more."""
+        partitions = list(topic_partitions)
+        self._fetchers.remove(partitions)
+        self._hosting.set_offline(partitions)
+        self._on_partitions_offline(partitions)
+
+    def _fetch_met_disk_error(self, watched: WatchedPartition, error: OSError) -> None:
+        topic_partition = watched.topic_partition
+        if topic_partition is not None:
+            self.on_disk_error(topic_partition, error)
+
+    def _changed(self, change: LeadershipChange) -> None:
+        self._on_leadership_change(change)
+
+    # ---- background
+
+    def _run_every(self, seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+        self._tasks.append(asyncio.get_running_loop().create_task(_repeat(seconds, work)))
+
+    async def _shrink_isrs(self) -> None:
+        for count, partition in enumerate(self._hosting, 1):
+            partition.maybe_shrink_isr()
+            if count % 1_000 == 0:
+                await asyncio.sleep(0)
+
+
+async def _repeat(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            await work()
+        except (KlammError, OSError) as error:
+            log.error("background work failed", work=work.__qualname__, why=str(error))
+
+
+def _now_ms() -> float:
+    return asyncio.get_running_loop().time() * 1000
