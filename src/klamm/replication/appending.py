@@ -6,8 +6,7 @@ Source: ReplicaManager.scala (appendRecords), DelayedProduce.scala.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from klamm.log.errors import AppendRefused, RecordError
-from klamm.model.errors import ErrorCode
+from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.replication.hosting import Hosting
 from klamm.replication.ports import Buffer, OnDiskError, PartitionRefused
@@ -24,7 +23,7 @@ class AppendResult(NamedTuple):
     base_offset: int = -1
     log_append_time_ms: int = -1
     log_start_offset: int = -1
-    record_errors: Sequence[RecordError] = ()
+    record_errors: Sequence[tuple[int, str]] = ()
     message: str | None = None
 
 
@@ -60,8 +59,9 @@ class Appends:
             info = self._hosting.find(topic_partition).append_as_leader(batch, acks, origin)
         except PartitionRefused as refusal:
             return AppendResult(refusal.code, message=str(refusal)), -1
-        except AppendRefused as refusal:
-            return AppendResult(refusal.code, record_errors=refusal.record_errors, message=str(refusal)), -1
+        except KlammError as refusal:
+            code = getattr(refusal, "code", ErrorCode.UNKNOWN_SERVER_ERROR)
+            return AppendResult(code, record_errors=getattr(refusal, "record_errors", ()), message=str(refusal)), -1
         except OSError as error:
             self._on_disk_error(topic_partition, error)
             return AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, message=str(error)), -1

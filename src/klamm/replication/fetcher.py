@@ -17,7 +17,7 @@ from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.fetch_session_client import FetchSessionClient, FetchSettings, Wanted
 from klamm.replication.leader_end_point import EARLIEST, LATEST, LeaderEndPoint
 from klamm.replication.partition import Partition
-from klamm.replication.ports import CorruptRecords, OnDiskError, PartitionRefused
+from klamm.replication.ports import OnDiskError, PartitionRefused
 from klamm.replication.truncation import truncation_offset
 from klamm.replication.watch import EpochEnd
 from klamm.wire.messages import FetchResponse, FetchResponsePartitionData
@@ -248,8 +248,8 @@ class Fetcher:
             elif own_log.start_offset == start:
                 return
             self._session.want(topic_partition, followed.wanted())
-        except CorruptRecords as error:
-            log.error("corrupt records from the leader", partition=str(topic_partition), why=str(error))
+        except KlammError as error:
+            log.error("records from the leader refused", partition=str(topic_partition), why=str(error))
             self._rest(topic_partition)
         except Exception as error:
             self._fail(topic_partition, error)
