@@ -8,7 +8,6 @@
 | (x, n > 0)           | incremental: changes relative to the session                          |
 """
 
-import random
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -16,6 +15,7 @@ from typing import Final, NamedTuple
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.replication.watch import FetchData, FetchPartition, FetchWatch, WatchedPartition
+from klamm.runtime.randomness import Dice
 
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
@@ -206,7 +206,7 @@ def must_tell(watched: WatchedPartition, data: FetchData) -> bool:
 class FetchSessions:
     """The sessions of one broker, at most `slots`; times are the event loop's, in milliseconds."""
 
-    def __init__(self, dice: random.Random, now_ms: Callable[[], float], slots: int = DEFAULT_SLOTS) -> None:
+    def __init__(self, dice: Dice, now_ms: Callable[[], float], slots: int = DEFAULT_SLOTS) -> None:
         self._dice = dice
         self._now_ms = now_ms
         self._slots = slots
