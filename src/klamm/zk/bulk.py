@@ -3,18 +3,21 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from klamm.zk import requests
-from klamm.zk.errors import MalformedReply, ZkCode, error_of
+from klamm.zk.errors import ZkCode, error_of
 from klamm.zk.jute import Stat
+from klamm.zk.multi import multi_children, multi_get
 from klamm.zk.operations import ChildrenResult, GetResult
 from klamm.zk.requests import Request
 from klamm.zk.session import ENDED
 from klamm.zk.transport import Driver
 
 T = TypeVar("T")
-MultiRead: TypeAlias = Callable[[Sequence[bytes], str], Request[list[T] | None]]
+Part: TypeAlias = Callable[[Sequence[str]], Request[list[T] | None]]
+"""Builds the read of some of the paths."""
+MultiRead: TypeAlias = Callable[[Sequence[str], str], Request[list[T] | None]]
 
 MOST_PER_REQUEST: Final = 1_000
 REPLY_BYTES: Final = 512 << 10
@@ -26,43 +29,45 @@ _DEPTH: Final = 4  # requests under way: while one is decoded here, the server w
 class BulkReads:
     """The reads of one client; remembers which connection's server does not know multiRead."""
 
-    def __init__(self, driver: Driver, full: Callable[[str], str]) -> None:
+    def __init__(self, driver: Driver, chroot: str) -> None:
         self._driver = driver
-        self._full = full
+        self._chroot = chroot
         self._refused_at = 0
 
     async def get_many(self, paths: Sequence[str], watch: bool) -> list[GetResult]:
-        names = [self._full(p) for p in paths]
-        answers = await self._multi_read(names, watch, requests.multi_get)
-        for i, single in await self._singly(names, answers, lambda name: requests.get(name, watch)):
+        answers = await self._multi_read(paths, watch, multi_get)
+        for i, single in await self._singly(paths, answers, lambda full: requests.get(full, watch)):
             data, stat = single.value if single.code is ZkCode.OK else (None, None)
-            answers[i] = (_settled(single), data, stat)
-        return [GetResult(path, *answer) for path, answer in zip(paths, answers, strict=True) if answer]
+            answers[i] = GetResult(paths[i], _settled(single), data, stat)
+        return cast("list[GetResult]", answers)
 
     async def children_many(self, paths: Sequence[str], watch: bool) -> list[ChildrenResult]:
-        names = [self._full(p) for p in paths]
-        answers = await self._multi_read(names, watch, requests.multi_children)
-        for i, single in await self._singly(names, answers, lambda name: requests.children(name, watch)):
-            answers[i] = (_settled(single), single.value[0] if single.code is ZkCode.OK else [])
-        return [ChildrenResult(path, *answer) for path, answer in zip(paths, answers, strict=True) if answer]
+        answers = await self._multi_read(paths, watch, multi_children)
+        for i, single in await self._singly(paths, answers, lambda full: requests.children(full, watch)):
+            answers[i] = ChildrenResult(paths[i], _settled(single), single.value[0] if single.code is ZkCode.OK else [])
+        return cast("list[ChildrenResult]", answers)
 
     async def exists_many(self, paths: Sequence[str], watch: bool) -> list[Stat | None]:
         ended = await self._driver.complete_all(requests.exists(self._full(p), watch) for p in paths)
         return [None if r.code is ZkCode.NO_NODE else value_of(r) for r in ended]
 
-    async def _multi_read(self, names: list[str], watch: bool, build: MultiRead[T]) -> list[T | None]:
+    async def _multi_read(self, paths: Sequence[str], watch: bool, build: MultiRead[T]) -> list[T | None]:
         """Answers in order; None for what has to be read singly."""
-        reading = _Reading(self._driver, [name.encode() for name in names], build)
+        reading = _Reading(self._driver, paths, lambda part: build(part, self._chroot))
         if not watch and self._refused_at != self._driver.session.attempt and not await reading.run():
             self._refused_at = self._driver.session.attempt
         return reading.answers
 
     async def _singly(
-        self, names: Sequence[str], answers: Sequence[object], build: Callable[[str], Request[T]]
+        self, paths: Sequence[str], answers: Sequence[object], build: Callable[[str], Request[T]]
     ) -> list[tuple[int, Request[T]]]:
         """Read what has no answer yet; with its place."""
         missing = [i for i, answer in enumerate(answers) if answer is None]
-        return list(zip(missing, await self._driver.complete_all(build(names[i]) for i in missing), strict=True))
+        ended = await self._driver.complete_all(build(self._full(paths[i])) for i in missing)
+        return list(zip(missing, ended, strict=True))
+
+    def _full(self, path: str) -> str:
+        return self._chroot + path if path != "/" else self._chroot or path
 
 
 def value_of(request: Request[T]) -> T:
@@ -94,7 +99,9 @@ class _Part(NamedTuple, Generic[T]):
 class _Reading(Generic[T]):
     """One read of many paths: a few requests under way, each as long as replies have been small."""
 
-    def __init__(self, driver: Driver, paths: Sequence[bytes], build: MultiRead[T]) -> None:
+    def __init__(
+        self, driver: Driver, paths: Sequence[str], build: Callable[[Sequence[str]], Request[list[T] | None]]
+    ) -> None:
         self._driver = driver
         self._paths = paths
         self._build = build
@@ -124,7 +131,7 @@ class _Reading(Generic[T]):
         return max(1, min(MOST_PER_REQUEST, int(REPLY_BYTES / self._expected_bytes)))
 
     async def _start(self, start: int, end: int) -> None:
-        request = self._build(self._paths[start:end], self._paths[start].decode())
+        request = self._build(self._paths[start:end])
         self._under_way.append(_Part(start, end, request, await self._driver.start(request)))
 
     async def _take(self, part: _Part[T]) -> bool:
@@ -138,8 +145,6 @@ class _Reading(Generic[T]):
             return True
         if request.code is ZkCode.UNIMPLEMENTED or (answers := value_of(request)) is None:
             return False
-        if len(answers) != end - start:
-            raise MalformedReply(request.path, f"{len(answers)} answers to {end - start} reads")
         self.answers[start:end] = answers
         self._expected_bytes = max(request.reply_bytes / (end - start), self._expected_bytes / 2)
         return True

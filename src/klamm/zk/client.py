@@ -15,6 +15,7 @@ from klamm.zk.bulk import BulkReads, value_of
 from klamm.zk.errors import ConnectionLoss, NodeExists, NoNode, ZkCode, error_of
 from klamm.zk.hosts import check_path, parse_hosts
 from klamm.zk.jute import Stat
+from klamm.zk.multi import multi
 from klamm.zk.operations import ChildrenResult, Create, Delete, GetResult, Op, Result, Set
 from klamm.zk.requests import Request
 from klamm.zk.session import ENDED, MAX_PACKET_BYTES, Session, SessionState
@@ -63,7 +64,7 @@ class ZooKeeper:
         self._driver = Driver(
             world, self._session, 2 * max_in_flight, self._take_event, lambda state: self.on_state(state)
         )
-        self._bulk = BulkReads(self._driver, self._full)
+        self._bulk = BulkReads(self._driver, self._chroot)
 
     # ---- the session
 
@@ -194,8 +195,7 @@ class ZooKeeper:
         """
         if not operations:
             return []
-        encoded = [requests.encode_operation(op, self._chroot) for op in operations]
-        results = await self._ask(requests.multi(encoded, self._full(operations[0].path)))
+        results = await self._ask(multi(operations, self._chroot, operations[0].path))
         if not self._chroot:
             return results
         return [r if r.path is None else r._replace(path=self._relative(r.path)) for r in results]

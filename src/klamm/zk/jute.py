@@ -56,33 +56,33 @@ def acls(values: Sequence[Acl]) -> bytes:
 class Reader:
     """Reads one packet from front to back; raises MalformedPacket where it ends too early or lies about a length."""
 
-    __slots__ = ("_packet", "position")
+    __slots__ = ("packet", "position")
 
     def __init__(self, packet: bytes, position: int = 0) -> None:
-        self._packet = packet
+        self.packet = packet
         self.position = position
 
     @property
     def left(self) -> int:
-        return len(self._packet) - self.position
+        return len(self.packet) - self.position
 
     def int32(self) -> int:
-        value: int = INT.unpack_from(self._packet, self._advance(4))[0]
+        value: int = INT.unpack_from(self.packet, self._advance(4))[0]
         return value
 
     def int64(self) -> int:
-        value: int = LONG.unpack_from(self._packet, self._advance(8))[0]
+        value: int = LONG.unpack_from(self.packet, self._advance(8))[0]
         return value
 
     def boolean(self) -> bool:
-        return self._packet[self._advance(1)] != 0
+        return self.packet[self._advance(1)] != 0
 
     def buffer(self) -> bytes | None:
         size = self.int32()
         if size == -1:
             return None
         start = self._advance(size)
-        return self._packet[start : self.position]
+        return self.packet[start : self.position]
 
     def text(self) -> str:
         """Raises MalformedPacket also where it is not UTF-8; a null text reads as empty."""
@@ -99,7 +99,7 @@ class Reader:
         return [Acl(self.int32(), self.text(), self.text()) for _ in range(self._count(12))]
 
     def stat(self) -> Stat:
-        return Stat._make(STAT.unpack_from(self._packet, self._advance(STAT.size)))
+        return Stat._make(STAT.unpack_from(self.packet, self._advance(STAT.size)))
 
     def _count(self, smallest_element: int) -> int:
         """A vector's length, refused where that many elements cannot follow; a null vector is empty."""
@@ -112,7 +112,7 @@ class Reader:
 
     def _advance(self, size: int) -> int:
         start = self.position
-        if not 0 <= size <= len(self._packet) - start:
-            raise MalformedPacket(f"{size} bytes wanted at offset {start}, {len(self._packet) - start} are left")
+        if not 0 <= size <= len(self.packet) - start:
+            raise MalformedPacket(f"{size} bytes wanted at offset {start}, {len(self.packet) - start} are left")
         self.position = start + size
         return start

@@ -15,6 +15,11 @@ class Create(NamedTuple):
     sequential: bool = False
     acl: Sequence[Acl] = OPEN_ACL
 
+    @property
+    def flags(self) -> int:
+        """As the wire has it."""
+        return self.ephemeral | self.sequential << 1
+
 
 class Set(NamedTuple):
     path: str

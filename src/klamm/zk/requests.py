@@ -8,8 +8,8 @@ from typing import Final, Generic, TypeVar
 from klamm.zk import jute
 from klamm.zk.acl import Acl
 from klamm.zk.errors import ZkCode
-from klamm.zk.jute import MalformedPacket, Reader, Stat
-from klamm.zk.operations import Check, Create, Delete, Op, Result, Set
+from klamm.zk.jute import Reader, Stat
+from klamm.zk.operations import Create, Delete, Set
 from klamm.zk.watches import CHILD, DATA, EXIST, WatchKind
 
 T = TypeVar("T")
@@ -122,70 +122,12 @@ def set_watches(body: bytes) -> Request[None]:
     return Request("", jute.pack_int(Opcode.SET_WATCHES) + body, nothing)
 
 
-_MULTI_HEADER: Final = struct.Struct(">ibi")
-_MULTI_END: Final = _MULTI_HEADER.pack(-1, 1, -1)
-_HEAD: Final = {
-    opcode: _MULTI_HEADER.pack(opcode, 0, -1)
-    for opcode in (
-        Opcode.CREATE2,
-        Opcode.SET_DATA,
-        Opcode.DELETE,
-        Opcode.CHECK,
-        Opcode.GET_DATA,
-        Opcode.GET_CHILDREN,
-    )
-}
-
-
-def encode_operation(op: Op, chroot: str = "") -> bytes:
-    """An operation as it stands inside a multi; its length counts against the packet limit."""
-    if chroot:
-        op = op._replace(path=chroot + op.path if op.path != "/" else chroot)
-    if isinstance(op, Set):
-        return _HEAD[Opcode.SET_DATA] + _set_body(op)
-    if isinstance(op, Create):
-        return _HEAD[Opcode.CREATE2] + _create_body(op)
-    if isinstance(op, Check):
-        return _HEAD[Opcode.CHECK] + _path_and_version(op)
-    return _HEAD[Opcode.DELETE] + _path_and_version(op)
-
-
-def multi(operations: Sequence[bytes], path: str) -> Request[list[Result]]:
-    """All or nothing, in order; `path` is for messages only."""
-    payload = b"".join((jute.pack_int(Opcode.MULTI), *operations, _MULTI_END))
-    return Request(path, payload, _multi_results)
-
-
-RawGet = tuple[ZkCode, bytes | None, Stat | None]
-RawChildren = tuple[ZkCode, list[str]]
-
-
-def multi_get(paths: Sequence[bytes], path: str) -> Request[list[RawGet] | None]:
-    """None where the server is too old to know the request and answers with nothing."""
-    return Request(path, _multi_read(Opcode.GET_DATA, paths), _read_gets)
-
-
-def multi_children(paths: Sequence[bytes], path: str) -> Request[list[RawChildren] | None]:
-    """Like `multi_get`."""
-    return Request(path, _multi_read(Opcode.GET_CHILDREN, paths), _read_children)
-
-
-def _multi_read(opcode: Opcode, paths: Sequence[bytes]) -> bytes:
-    head = _HEAD[opcode]
-    pack = jute.pack_int
-    parts = [jute.pack_int(Opcode.MULTI_READ)]
-    for path in paths:
-        parts += (head, pack(len(path)), path, b"\0")
-    parts.append(_MULTI_END)
-    return b"".join(parts)
-
-
 def _path_and_watch(opcode: Opcode, path: str, watch: bool) -> bytes:
     raw = path.encode()
     return struct.pack(">ii", opcode, len(raw)) + raw + (b"\1" if watch else b"\0")
 
 
-def _path_and_version(op: Delete | Check) -> bytes:
+def _path_and_version(op: Delete) -> bytes:
     return jute.text(op.path) + jute.pack_int(op.version)
 
 
@@ -194,8 +136,7 @@ def _set_body(op: Set) -> bytes:
 
 
 def _create_body(op: Create) -> bytes:
-    flags = (1 if op.ephemeral else 0) | (2 if op.sequential else 0)
-    return jute.text(op.path) + jute.buffer(op.data) + jute.acls(op.acl) + jute.pack_int(flags)
+    return jute.text(op.path) + jute.buffer(op.data) + jute.acls(op.acl) + jute.pack_int(op.flags)
 
 
 def _data(reader: Reader) -> tuple[bytes | None, Stat]:
@@ -212,54 +153,3 @@ def _created(reader: Reader) -> tuple[str, Stat]:
 
 def _acl_and_stat(reader: Reader) -> tuple[list[Acl], Stat]:
     return reader.acls(), reader.stat()
-
-
-def _next_header(reader: Reader) -> int | None:
-    """The type of the next result of a multi, None at its end."""
-    opcode, done = reader.int32(), reader.boolean()
-    reader.int32()
-    return None if done else opcode
-
-
-def _multi_results(reader: Reader) -> list[Result]:
-    results = []
-    while (opcode := _next_header(reader)) is not None:
-        if opcode == Opcode.SET_DATA:
-            results.append(Result(ZkCode.OK, stat=reader.stat()))
-        elif opcode == Opcode.CREATE2:
-            results.append(Result(ZkCode.OK, reader.text(), reader.stat()))
-        elif opcode == Opcode.ERROR:
-            results.append(Result(ZkCode(reader.int32())))
-        elif opcode in (Opcode.CHECK, Opcode.DELETE):
-            results.append(Result(ZkCode.OK))
-        else:
-            raise MalformedPacket(f"a multi's result of type {opcode}")
-    return results
-
-
-def _read_gets(reader: Reader) -> list[RawGet] | None:
-    if not reader.left:
-        return None
-    results: list[RawGet] = []
-    while (opcode := _next_header(reader)) is not None:
-        if opcode == Opcode.GET_DATA:
-            results.append((ZkCode.OK, reader.buffer(), reader.stat()))
-        elif opcode == Opcode.ERROR:
-            results.append((ZkCode(reader.int32()), None, None))
-        else:
-            raise MalformedPacket(f"a read of data answered with a result of type {opcode}")
-    return results
-
-
-def _read_children(reader: Reader) -> list[RawChildren] | None:
-    if not reader.left:
-        return None
-    results: list[RawChildren] = []
-    while (opcode := _next_header(reader)) is not None:
-        if opcode == Opcode.GET_CHILDREN:
-            results.append((ZkCode.OK, reader.texts()))
-        elif opcode == Opcode.ERROR:
-            results.append((ZkCode(reader.int32()), []))
-        else:
-            raise MalformedPacket(f"a read of children answered with a result of type {opcode}")
-    return results

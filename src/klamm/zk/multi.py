@@ -1,0 +1,168 @@
+"""The packets of multi and multiRead. They carry thousands of znodes, so these loops are written for speed.
+
+A packet is a run of items, each behind a header (type, done, error), and a last header with done set.
+"""
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+from klamm.zk.errors import ZkCode
+from klamm.zk.jute import INT, STAT, MalformedPacket, Reader, Stat, acls, buffer, pack_int
+from klamm.zk.operations import ChildrenResult, Create, Delete, GetResult, Op, Result, Set
+from klamm.zk.requests import Opcode, Request
+
+T = TypeVar("T")
+
+_HEADER: Final = struct.Struct(">ibi")
+_HEADER_AND_INT: Final = struct.Struct(">ibii")
+_END: Final = _HEADER.pack(-1, 1, -1)
+_CREATE, _SET, _DELETE, _CHECK, _GET, _CHILDREN = (
+    _HEADER.pack(opcode, 0, -1)
+    for opcode in (
+        Opcode.CREATE2,
+        Opcode.SET_DATA,
+        Opcode.DELETE,
+        Opcode.CHECK,
+        Opcode.GET_DATA,
+        Opcode.GET_CHILDREN,
+    )
+)
+_SET_RESULT: Final = struct.Struct(">9x" + STAT.format[1:])
+_OK: Final = ZkCode.OK
+_DONE: Final = Result(_OK)
+_NULL: Final = buffer(None)
+
+_new = tuple.__new__  # a NamedTuple without its keyword handling
+
+
+def multi(operations: Sequence[Op], chroot: str, path: str) -> Request[list[Result]]:
+    """All or nothing, in order; `path` is for messages only."""
+    return Request(path, b"".join(_multi_pieces(operations, chroot)), partial(_read_results, len(operations)))
+
+
+def multi_get(paths: Sequence[str], chroot: str) -> Request[list[GetResult] | None]:
+    """None where the server is too old to know the request and answers with nothing."""
+    return _multi_read(_GET, paths, chroot, _read_gets)
+
+
+def multi_children(paths: Sequence[str], chroot: str) -> Request[list[ChildrenResult] | None]:
+    """Like `multi_get`."""
+    return _multi_read(_CHILDREN, paths, chroot, _read_children)
+
+
+def _multi_pieces(operations: Sequence[Op], chroot: str) -> Iterator[bytes]:
+    yield pack_int(Opcode.MULTI)
+    for op in operations:
+        raw = (chroot + op.path if op.path != "/" else chroot or "/").encode()
+        if type(op) is Set:
+            yield _SET
+            yield pack_int(len(raw))
+            yield raw
+            if op.data is None:
+                yield _NULL
+            else:
+                yield pack_int(len(op.data))
+                yield op.data
+            yield pack_int(op.version)
+        elif isinstance(op, Create):
+            yield _CREATE + pack_int(len(raw)) + raw + buffer(op.data) + acls(op.acl) + pack_int(op.flags)
+        else:
+            head = _DELETE if isinstance(op, Delete) else _CHECK
+            yield head + pack_int(len(raw)) + raw + pack_int(op.version)
+    yield _END
+
+
+def _multi_read(
+    head: bytes, paths: Sequence[str], chroot: str, read: Callable[[Sequence[str], Reader], list[T] | None]
+) -> Request[list[T] | None]:
+    pieces = [pack_int(Opcode.MULTI_READ)]
+    for path in paths:
+        raw = (chroot + path if path != "/" else chroot or "/").encode()
+        pieces += (head, pack_int(len(raw)), raw, b"\0")
+    pieces.append(_END)
+    return Request(paths[0], b"".join(pieces), partial(read, paths))
+
+
+def _read_results(expected: int, reader: Reader) -> list[Result]:
+    packet, position = reader.packet, reader.position
+    last = len(packet) - _HEADER.size
+    results: list[Result] = []
+    try:
+        while position < last:
+            (opcode,) = INT.unpack_from(packet, position)
+            if opcode == Opcode.SET_DATA:
+                stat = _new(Stat, _SET_RESULT.unpack_from(packet, position))
+                results.append(_new(Result, (_OK, None, stat)))
+                position += 77
+            elif opcode in (Opcode.CHECK, Opcode.DELETE):
+                results.append(_DONE)
+                position += 9
+            elif opcode == Opcode.ERROR:
+                results.append(Result(ZkCode(_HEADER_AND_INT.unpack_from(packet, position)[3])))
+                position += 13
+            elif opcode == Opcode.CREATE2:
+                one = Reader(packet, position + 9)
+                results.append(Result(_OK, one.text(), one.stat()))
+                position = one.position
+            else:
+                raise MalformedPacket(f"a multi's result of type {opcode}")
+    except struct.error as error:
+        raise MalformedPacket(f"a multi's result cut short at offset {position}") from error
+    _check_end(packet, position, len(results), expected)
+    return results
+
+
+def _read_gets(paths: Sequence[str], reader: Reader) -> list[GetResult] | None:
+    if not reader.left:
+        return None
+    packet, position = reader.packet, reader.position
+    last = len(packet) - _HEADER.size
+    unpack_head, unpack_stat = _HEADER_AND_INT.unpack_from, STAT.unpack_from
+    results: list[GetResult] = []
+    add = results.append
+    try:
+        for path in paths:
+            if position >= last:
+                break
+            opcode, _, _, number = unpack_head(packet, position)
+            start = position + 13
+            if opcode == 4 and number >= -1:
+                end = start + number if number > 0 else start
+                stat = _new(Stat, unpack_stat(packet, end))
+                add(_new(GetResult, (path, _OK, None if number < 0 else packet[start:end], stat)))
+                position = end + 68
+            elif opcode == -1:
+                add(GetResult(path, ZkCode(number), None, None))
+                position = start
+            else:
+                raise MalformedPacket(f"a read of data answered with a result of type {opcode}, {number} bytes")
+    except struct.error as error:
+        raise MalformedPacket(f"a read of data cut short at offset {position}") from error
+    _check_end(packet, position, len(results), len(paths))
+    return results
+
+
+def _read_children(paths: Sequence[str], reader: Reader) -> list[ChildrenResult] | None:
+    if not reader.left:
+        return None
+    results: list[ChildrenResult] = []
+    for path in paths:
+        opcode, done = reader.int32(), reader.boolean()
+        reader.int32()
+        if done:
+            raise MalformedPacket(f"{len(results)} results, expected {len(paths)}")
+        if opcode == Opcode.GET_CHILDREN:
+            results.append(ChildrenResult(path, _OK, reader.texts()))
+        elif opcode == Opcode.ERROR:
+            results.append(ChildrenResult(path, ZkCode(reader.int32()), []))
+        else:
+            raise MalformedPacket(f"a read of children answered with a result of type {opcode}")
+    _check_end(reader.packet, reader.position, len(results), len(paths))
+    return results
+
+
+def _check_end(packet: bytes, position: int, found: int, expected: int) -> None:
+    if packet[position:] != _END or found != expected:
+        raise MalformedPacket(f"{found} results up to offset {position} of {len(packet)}, expected {expected}")
