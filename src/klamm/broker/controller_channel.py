@@ -1,6 +1,6 @@
 """Requests to whoever is controller. Source: NodeToControllerChannelManager.scala.
 
-The controller is the one the metadata cache names. A lost connection, or NOT_CONTROLLER anywhere in the answer, means
+The controller is the one the metadata cache names; which versions it speaks is asked once per connection. A lost connection, or NOT_CONTROLLER anywhere in the answer, means
 looking again; the request is repeated until somebody answers it or its caller gives up.
 """
 
@@ -10,14 +10,18 @@ from typing import Any, Final
 
 import structlog
 
+from klamm import __version__
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.net.client import Connection, ConnectionLost
 from klamm.runtime.world import World
 from klamm.wire.api import ApiKey
+from klamm.wire.messages import AlterPartitionResponse, ApiVersionsRequest, ApiVersionsResponse
 
 _LOOK_AGAIN_S: Final = 0.1
+_API_VERSIONS_VERSION: Final = 3
+Address = tuple[str, int]
 log = structlog.get_logger("controller channel")
 
 
@@ -33,40 +37,49 @@ class ControllerChannel:
         self._connect_timeout_s = connect_timeout_s
         self._answer_timeout_s = answer_timeout_s
         self._connection: Connection | None = None
-        self._address: tuple[str, int] | None = None
+        self._address: Address | None = None
+        self._newest: dict[int, int] = {}
         self._opening = asyncio.Lock()
 
     async def ask(
-        self, api_key: ApiKey, version: int, message: Any, is_refused: Callable[[Any], bool] = lambda answer: False
+        self,
+        api_key: ApiKey,
+        newest: int,
+        build: Callable[[int], Any],
+        is_refused: Callable[[Any], bool] = lambda answer: False,
     ) -> Any:
-        """The controller's answer; waits as long as there is none. `is_refused`: it says that it is not controller."""
+        """The controller's answer to `build(version)`, the version being `newest` at most; waits while there is none.
+
+        `is_refused(answer)`: the answer says that it is not, or no longer, the controller.
+        """
         while True:
             address = self._controller_address()
-            if address is None:
-                await asyncio.sleep(_LOOK_AGAIN_S)
-                continue
-            try:
-                connection = await self._connected(address)
-                answer = await connection.request(api_key, version, message, self._answer_timeout_s)
-            except ConnectionLost as error:
-                log.info("no answer from the controller, asking again", api=api_key.name, reason=str(error))
-                await asyncio.sleep(_LOOK_AGAIN_S)
-                continue
-            if not is_refused(answer):
-                return answer
-            if self._controller_address() == address:
-                self._cache.forget_controller()
+            if address is not None:
+                try:
+                    connection = await self._connected(address)
+                    version = min(newest, self._newest.get(api_key, newest))
+                    answer = await connection.request(api_key, version, build(version), self._answer_timeout_s)
+                    if not is_refused(answer):
+                        return answer
+                    self._forget(address)
+                except ConnectionLost as error:
+                    log.info("no answer from the controller, asking again", api=api_key.name, reason=str(error))
             await asyncio.sleep(_LOOK_AGAIN_S)
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
 
-    def _controller_address(self) -> tuple[str, int] | None:
+    def _forget(self, address: Address) -> None:
+        """Whoever listens there is not the controller; the next UpdateMetadata names the one that is."""
+        if self._controller_address() == address:
+            self._cache.forget_controller()
+
+    def _controller_address(self) -> Address | None:
         controller = self._cache.controller_id
         return None if controller is None else self._cache.endpoint(controller)
 
-    async def _connected(self, address: tuple[str, int]) -> Connection:
+    async def _connected(self, address: Address) -> Connection:
         async with self._opening:
             connection = self._connection
             if connection is not None and self._address == address and not connection.closed:
@@ -75,8 +88,24 @@ class ControllerChannel:
             host, port = address
             connection = await Connection.open(self._world, host, port, self._client_id, self._connect_timeout_s)
             self._connection, self._address = connection, address
+            self._newest = await self._versions_of(connection)
             return connection
+
+    async def _versions_of(self, connection: Connection) -> dict[int, int]:
+        """The newest version of each API that this controller speaks."""
+        asked = ApiVersionsRequest(client_software_name="klamm", client_software_version=__version__)
+        answer: ApiVersionsResponse = await connection.request(
+            ApiKey.API_VERSIONS, _API_VERSIONS_VERSION, asked, self._answer_timeout_s
+        )
+        return {offered.api_key: offered.max_version for offered in answer.api_keys}
 
 
 def says_not_controller(answer: Any) -> bool:
+    """For answers that have one error code for all."""
     return bool(answer.error_code == ErrorCode.NOT_CONTROLLER)
+
+
+def says_not_controller_anywhere(answer: AlterPartitionResponse) -> bool:
+    return says_not_controller(answer) or any(
+        partition.error_code == ErrorCode.NOT_CONTROLLER for topic in answer.topics for partition in topic.partitions
+    )

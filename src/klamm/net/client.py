@@ -33,7 +33,7 @@ class AnswerTimedOut(ConnectionLost):
 class _Pending:
     __slots__ = ("answer", "api_key", "correlation_id", "deadline", "version")
 
-    def __init__(self, correlation_id: int, api_key: ApiKey, version: int, answer: "asyncio.Future[Any]") -> None:
+    def __init__(self, correlation_id: int, api_key: int, version: int, answer: "asyncio.Future[Any]") -> None:
         self.correlation_id = correlation_id
         self.api_key = api_key
         self.version = version
@@ -74,14 +74,14 @@ class Connection(asyncio.BufferedProtocol):
     def in_flight(self) -> int:
         return len(self._pending)
 
-    async def request(self, api_key: ApiKey, version: int, message: Any, timeout_s: float) -> Any:
+    async def request(self, api_key: int, version: int, message: Any, timeout_s: float) -> Any:
         """The answer to `message`. Several may be under way; answers are matched in order.
 
         Raises ConnectionLost (AnswerTimedOut where that is why).
         """
         return await self.send(api_key, version, message, timeout_s)
 
-    def send(self, api_key: ApiKey, version: int, message: Any, timeout_s: float) -> "asyncio.Future[Any]":
+    def send(self, api_key: int, version: int, message: Any, timeout_s: float) -> "asyncio.Future[Any]":
         """Write now, answer later: for callers that keep an order of their own. Raises ConnectionLost."""
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -149,7 +149,7 @@ class Connection(asyncio.BufferedProtocol):
         pending.answer.set_result(message)
 
     def _timed_out(self, pending: _Pending, timeout_s: float) -> None:
-        text = f"no answer to {pending.api_key.name} v{pending.version} within {timeout_s:g} s"
+        text = f"no answer to {ApiKey(pending.api_key).name} v{pending.version} within {timeout_s:g} s"
         if not pending.answer.done():
             pending.answer.set_exception(AnswerTimedOut(f"{self.peer}: {text}"))
         self._end(text)

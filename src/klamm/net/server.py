@@ -6,7 +6,7 @@ Source: SocketServer.scala, Selector.java; reference of the limits: SocketServer
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import structlog
 
@@ -54,7 +54,7 @@ class ServerLimits:
 
 
 class Server:
-    """All listeners of one node."""
+    """All listeners of one node. `bind` each, then `start`; a port is refused to others before clients get in."""
 
     def __init__(
         self, network: Network, handle: Handler, limits: ServerLimits, protected_listener: str | None = None
@@ -66,17 +66,22 @@ class Server:
         self._listeners: list[Listener] = []
         self._idle_check: asyncio.TimerHandle | None = None
 
-    async def open(self, name: str, host: str, port: int, backlog: int = 50) -> int:
-        """Accept on one more listener; the port bound. Raises OSError where the address cannot be had."""
+    async def bind(self, name: str, host: str, port: int, backlog: int = 50) -> int:
+        """Take an address for one more listener; the port. Raises OSError where it cannot be had."""
 
         def make() -> asyncio.BaseProtocol:
             return ServerConnection(name, self._handle, self._limits.max_request_bytes, self._table)
 
         listener = await self._network.listen(make, host, port, backlog)
         self._listeners.append(listener)
-        if self._idle_check is None and self._limits.max_idle_ms > 0:
-            self._check_idle()
         return listener.port
+
+    async def start(self) -> None:
+        """Let clients in on every listener."""
+        for listener in self._listeners:
+            await listener.start()
+        if self._limits.max_idle_ms > 0:
+            self._check_idle()
 
     @property
     def connection_count(self) -> int:
@@ -132,8 +137,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         return self.peer.host
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        transport = self._transport = cast(asyncio.Transport, transport)
         name = transport.get_extra_info("peername") or ("?", 0)
         self.peer = Peer(self._listener, str(name[0]), int(name[1]))
         transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER_BYTES)

@@ -1,29 +1,20 @@
-"""One process, one event loop: uvloop where it is installed, signals as calls, as many open files as allowed."""
+"""One process, one event loop: uvloop where it is installed, as many open files as allowed."""
 
 import asyncio
 import contextlib
 import gc
 import resource
-import signal
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
-_STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 def run_loop(main: Coroutine[Any, Any, T]) -> T:
     """Run to the end on a loop of its own."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(main)
-
-
-def call_on_stop_signal(stop: Callable[[str], None]) -> None:
-    """From now on SIGTERM and SIGINT call `stop` with the signal's name, each time."""
-    loop = asyncio.get_running_loop()
-    for number in _STOP_SIGNALS:
-        loop.add_signal_handler(number, stop, number.name)
 
 
 def allow_many_open_files() -> int:

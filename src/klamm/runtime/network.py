@@ -10,9 +10,15 @@ ProtocolT = TypeVar("ProtocolT", bound=BaseProtocol)
 
 
 class Listener(Protocol):
+    """A bound port; nobody gets in before `start`."""
+
     @property
     def port(self) -> int:
         """The bound port; where 0 was asked for, the one the system chose."""
+        ...
+
+    async def start(self) -> None:
+        """Accept connections from now on."""
         ...
 
     async def close(self) -> None:
@@ -26,7 +32,11 @@ class Network(Protocol):
         ...
 
     async def listen(self, make: Callable[[], BaseProtocol], host: str, port: int, backlog: int = 50) -> Listener:
-        """Raises OSError where the address is taken or not ours."""
+        """Bind. Raises OSError where the address is taken or not ours."""
+        ...
+
+    def host_name(self) -> str:
+        """What this machine calls itself."""
         ...
 
 
@@ -38,6 +48,9 @@ class _RealListener:
     def port(self) -> int:
         port: int = self._server.sockets[0].getsockname()[1]
         return port
+
+    async def start(self) -> None:
+        await self._server.start_serving()
 
     async def close(self) -> None:
         self._server.close()
@@ -51,8 +64,13 @@ class RealNetwork:
 
     async def listen(self, make: Callable[[], BaseProtocol], host: str, port: int, backlog: int = 50) -> Listener:
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(make, host or None, port, backlog=backlog, reuse_address=True)
+        server = await loop.create_server(
+            make, host or None, port, backlog=backlog, reuse_address=True, start_serving=False
+        )
         return _RealListener(server)
+
+    def host_name(self) -> str:
+        return socket.getfqdn()
 
 
 def _send_at_once(transport: asyncio.BaseTransport) -> None:

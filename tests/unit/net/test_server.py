@@ -196,6 +196,9 @@ class FakeNetwork:
         class Open:
             port = 4711
 
+            async def start(self) -> None:
+                pass
+
             async def close(self) -> None:
                 pass
 
@@ -205,7 +208,8 @@ class FakeNetwork:
 async def test_idle_connections_end_busy_ones_stay(desk: Desk) -> None:
     network = FakeNetwork()
     server = Server(network, desk, ServerLimits(max_idle_ms=1000))
-    assert await server.open("PLAINTEXT", "", 0) == 4711
+    assert await server.bind("PLAINTEXT", "", 0) == 4711
+    await server.start()
     idle, busy, stuck = (connect(network.make()) for _ in range(3))
     feed(busy, frame(b"wait"))
     feed(stuck, frame(b"wait"))

@@ -1,0 +1,40 @@
+"""The controller's orders: LeaderAndIsr, UpdateMetadata, StopReplica. Source: KafkaApis.scala, ReplicaManager.scala."""
+
+from typing import Final
+
+from klamm.broker.dispatch import Offered, Request
+from klamm.broker.metadata_cache import MetadataCache
+from klamm.model.errors import ErrorCode
+from klamm.replication.replica_manager import ReplicaManager
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+
+LEADER_AND_ISR: Final = Offered(ApiKey.LEADER_AND_ISR, 0, 7)
+STOP_REPLICA: Final = Offered(ApiKey.STOP_REPLICA, 0, 4)
+UPDATE_METADATA: Final = Offered(ApiKey.UPDATE_METADATA, 0, 8)
+
+
+class Control:
+    def __init__(self, cache: MetadataCache, replicas: ReplicaManager) -> None:
+        self._cache = cache
+        self._replicas = replicas
+
+    async def leader_and_isr(self, request: Request, message: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        return await self._replicas.become_leader_or_follower(message, request.version)
+
+    async def stop_replica(self, request: Request, message: StopReplicaRequest) -> StopReplicaResponse:
+        return await self._replicas.stop_replicas(message, request.version)
+
+    def update_metadata(self, request: Request, message: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        refusal = self._replicas.check_update_metadata(message.broker_epoch, message.controller_epoch)
+        if refusal:
+            return UpdateMetadataResponse(error_code=refusal)
+        self._cache.update(message)
+        return UpdateMetadataResponse(error_code=ErrorCode.NONE)

@@ -1,0 +1,141 @@
+"""Fetch, of consumers and followers alike. Source: KafkaApis.handleFetchRequest (3.9)."""
+
+import uuid
+from itertools import groupby
+from typing import Final
+
+from klamm.broker.dispatch import Offered, Request
+from klamm.broker.metadata_cache import MetadataCache
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.topic_ids import ZERO_ID
+from klamm.replication.fetch_sessions import FetchAnswer, FetchRequested
+from klamm.replication.replica_manager import ReplicaManager
+from klamm.replication.watch import (
+    FetchData,
+    FetchParams,
+    FetchPartition,
+    Isolation,
+    WatchedPartition,
+)
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    FetchResponseEpochEndOffset,
+    FetchResponseLeaderIdAndEpoch,
+    FetchResponseNodeEndpoint,
+    FetchResponsePartitionData,
+)
+
+FETCH: Final = Offered(ApiKey.FETCH, 4, 17)
+_KNOWS_STORAGE_ERROR: Final = 6
+_READS_FROM_FOLLOWERS: Final = 11
+_TELLS_LEADER: Final = 12
+_BY_ID: Final = 13
+_REPLICA_IN_STATE: Final = 15
+_TELLS_ENDPOINTS: Final = 16
+_SAYS_WHO_LEADS: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+class Fetch:
+    def __init__(self, cache: MetadataCache, replicas: ReplicaManager, fetch_max_bytes: int) -> None:
+        self._cache = cache
+        self._replicas = replicas
+        self._fetch_max_bytes = fetch_max_bytes
+
+    async def handle(self, request: Request, message: FetchRequest) -> FetchResponse:
+        params, requested = self._asked(request, message)
+        answer = await self._replicas.fetch(params, requested)
+        return self._response(request, answer)
+
+    def _asked(self, request: Request, message: FetchRequest) -> tuple[FetchParams, FetchRequested]:
+        version = request.version
+        replica = BrokerId(message.replica_state.replica_id if version >= _REPLICA_IN_STATE else message.replica_id)
+        most = message.max_bytes
+        params = FetchParams(
+            replica_id=replica,
+            max_wait_ms=message.max_wait_ms,
+            min_bytes=min(message.min_bytes, most),
+            max_bytes=most if replica >= 0 else min(most, self._fetch_max_bytes),
+            isolation=Isolation.READ_COMMITTED if message.isolation_level == 1 else Isolation.READ_UNCOMMITTED,
+            leader_only=version < _READS_FROM_FOLLOWERS,
+        )
+        partitions = [
+            FetchPartition(
+                name,
+                topic.topic_id,
+                p.partition,
+                p.fetch_offset,
+                p.partition_max_bytes,
+                p.current_leader_epoch,
+                p.last_fetched_epoch,
+                p.log_start_offset,
+            )
+            for topic in message.topics
+            for name in (self._name(version, topic.topic, topic.topic_id),)
+            for p in topic.partitions
+        ]
+        forgotten = [
+            (self._name(version, topic.topic, topic.topic_id), topic.topic_id, partition)
+            for topic in message.forgotten_topics_data
+            for partition in topic.partitions
+        ]
+        return params, FetchRequested(
+            partitions, message.session_id, message.session_epoch, forgotten, version >= _BY_ID, replica
+        )
+
+    def _name(self, version: int, name: str, topic_id: uuid.UUID) -> str | None:
+        return name if version < _BY_ID else self._cache.topic_name(topic_id)
+
+    def _response(self, request: Request, answer: FetchAnswer) -> FetchResponse:
+        response = FetchResponse(error_code=answer.error, session_id=answer.session_id)
+        leaders: set[BrokerId] = set()
+        for (name, topic_id), group in groupby(answer.partitions, _topic_of):
+            partitions = [self._partition(request, name, watched, data, leaders) for watched, data in group]
+            response.responses.append(FetchableTopicResponse(name or "", topic_id, partitions))
+        if leaders and request.version >= _TELLS_ENDPOINTS:
+            response.node_endpoints = [
+                FetchResponseNodeEndpoint(leader, endpoint.host, endpoint.port, self._cache.brokers[leader].rack)
+                for leader in sorted(leaders)
+                if (endpoint := self._cache.endpoint_on(leader, request.peer.listener)) is not None
+            ]
+        return response
+
+    def _partition(
+        self,
+        request: Request,
+        topic: str | None,
+        watched: WatchedPartition,
+        data: FetchData,
+        leaders: set[BrokerId],
+    ) -> FetchResponsePartitionData:
+        error = data.error
+        if error is ErrorCode.KAFKA_STORAGE_ERROR and request.version < _KNOWS_STORAGE_ERROR:
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        partition = FetchResponsePartitionData(
+            partition_index=watched.request.partition,
+            error_code=error,
+            high_watermark=data.high_watermark,
+            last_stable_offset=data.last_stable_offset,
+            log_start_offset=data.log_start_offset,
+            aborted_transactions=None
+            if data.aborted is None
+            else [AbortedTransaction(a.producer_id, a.first_offset) for a in data.aborted],
+            records=data.records,
+        )
+        if data.diverging is not None:
+            partition.diverging_epoch = FetchResponseEpochEndOffset(data.diverging.epoch, data.diverging.end_offset)
+        if error in _SAYS_WHO_LEADS and topic is not None and request.version >= _TELLS_LEADER:
+            state = self._cache.state(TopicPartition(topic, watched.request.partition))
+            if state is not None:
+                leaders.add(BrokerId(state.leader))
+                partition.current_leader = FetchResponseLeaderIdAndEpoch(state.leader, state.leader_epoch)
+        return partition
+
+
+def _topic_of(entry: tuple[WatchedPartition, FetchData]) -> tuple[str | None, uuid.UUID]:
+    request = entry[0].request
+    return request.topic, request.topic_id or ZERO_ID

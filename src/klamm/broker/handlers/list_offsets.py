@@ -1,0 +1,81 @@
+"""ListOffsets: where a log begins, ends, or reaches a time. Source: KafkaApis.handleListOffsetRequest (3.9)."""
+
+from collections import Counter
+from typing import Final
+
+from klamm.broker.dispatch import Offered, Request
+from klamm.broker.metadata_cache import MetadataCache
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.replication.replica_manager import ReplicaManager
+from klamm.replication.watch import Isolation
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+LIST_OFFSETS: Final = Offered(ApiKey.LIST_OFFSETS, 1, 9)
+_EARLIEST: Final = -2
+_FIRST_VERSION_OF: Final = {-3: 7, -4: 8, -5: 9}
+"""Special timestamps and the version that brought them: newest timestamp, earliest local, latest tiered."""
+_SAYS_OFFSET_NOT_AVAILABLE: Final = 5
+
+
+class ListOffsets:
+    def __init__(self, cache: MetadataCache, replicas: ReplicaManager) -> None:
+        self._cache = cache
+        self._replicas = replicas
+
+    def handle(self, request: Request, message: ListOffsetsRequest) -> ListOffsetsResponse:
+        times = Counter((t.name, p.partition_index) for t in message.topics for p in t.partitions)
+        twice = {key for key, count in times.items() if count > 1}
+        return ListOffsetsResponse(
+            topics=[
+                ListOffsetsTopicResponse(
+                    topic.name,
+                    [
+                        _refusal(p, ErrorCode.INVALID_REQUEST)
+                        if (topic.name, p.partition_index) in twice
+                        else self._look_up(request, message, TopicPartition(topic.name, p.partition_index), p)
+                        for p in topic.partitions
+                    ],
+                )
+                for topic in message.topics
+            ]
+        )
+
+    def _look_up(
+        self,
+        request: Request,
+        message: ListOffsetsRequest,
+        topic_partition: TopicPartition,
+        asked: ListOffsetsPartition,
+    ) -> ListOffsetsPartitionResponse:
+        if asked.timestamp < _EARLIEST and request.version < _FIRST_VERSION_OF.get(asked.timestamp, 1 << 15):
+            return _refusal(asked, ErrorCode.UNSUPPORTED_VERSION)
+        found = self._replicas.look_up_offset(
+            topic_partition,
+            asked.timestamp,
+            replica_id=BrokerId(message.replica_id),
+            isolation=Isolation.READ_COMMITTED if message.isolation_level == 1 else Isolation.READ_UNCOMMITTED,
+            current_leader_epoch=asked.current_leader_epoch,
+        )
+        if found.error:
+            error = found.error
+            if error is ErrorCode.OFFSET_NOT_AVAILABLE and request.version < _SAYS_OFFSET_NOT_AVAILABLE:
+                error = ErrorCode.LEADER_NOT_AVAILABLE
+            return _refusal(asked, error)
+        return ListOffsetsPartitionResponse(
+            partition_index=asked.partition_index,
+            timestamp=found.timestamp,
+            offset=found.offset,
+            leader_epoch=found.leader_epoch,
+        )
+
+
+def _refusal(asked: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=asked.partition_index, error_code=error)
