@@ -1,7 +1,8 @@
 """Requests to whoever is controller. Source: NodeToControllerChannelManager.scala.
 
-The controller is the one the metadata cache names; which versions it speaks is asked once per connection. A lost connection, or NOT_CONTROLLER anywhere in the answer, means
-looking again; the request is repeated until somebody answers it or its caller gives up.
+The controller is the one the metadata cache names; which versions it speaks is asked once per connection. A lost
+connection, or NOT_CONTROLLER anywhere in the answer, means looking again; the request is repeated until somebody
+answers it or its caller gives up.
 """
 
 import asyncio

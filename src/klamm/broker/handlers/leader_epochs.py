@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where an epoch ended. Source: KafkaApis.handleOffsetForLeaderEpochRequest (KIP-101, KIP-320)."""
+"""OffsetForLeaderEpoch: where an epoch ended (KIP-101, KIP-320). Source: KafkaApis.scala (3.9)."""
 
 from typing import Final
 
