@@ -30,6 +30,7 @@ SERVER_PACKET_BYTES: Final = 0xFFFFF
 
 _HANDSHAKE_LIMIT: Final = 4096
 _WATCHES_BYTES: Final = 128 << 10
+_FIRST_ATTEMPT_S: Final = 2.0
 _FIRST_BACKOFF_S: Final = 0.05
 _LONGEST_BACKOFF_S: Final = 1.0
 _MOST_LOSSES: Final = 3  # of a request so large that it may be the cause
@@ -263,8 +264,18 @@ class Session:
 
     @property
     def _attempt_s(self) -> float:
-        """How long one server may take from the first packet to the session, so that all get their turn in time."""
-        return self._requested_timeout_ms / 1000 / len(self._servers)
+        """How long one server may take to give the session: short at first, longer each round, all in their turn.
+
+        A server that starts may swallow the one packet that it is sent too early; waiting for as long as the session
+        lives, as Kafka's client does with a single server, would then lose the session.
+        """
+        share = self.timeout_ms / 1000 / max(2, len(self._servers))
+        return min(share, _FIRST_ATTEMPT_S * 2.0 ** min(self._rounds, 16))
+
+    @property
+    def _rounds(self) -> int:
+        """How often every server has failed since the last good connection."""
+        return self._failures // len(self._servers)
 
     def _try_next(self, now: float) -> None:
         self._move(CONNECTING)
@@ -303,7 +314,7 @@ class Session:
 
     def _backoff_s(self) -> float:
         """Nothing while there are servers not tried since the last good connection, then longer each round."""
-        rounds, self._failures = self._failures // len(self._servers), self._failures + 1
+        rounds, self._failures = self._rounds, self._failures + 1
         if not rounds:
             return 0.0
         longest = min(_LONGEST_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** min(rounds - 1, 16))

@@ -194,6 +194,25 @@ def test_an_attempt_that_takes_too_long_gives_way_to_the_next_server() -> None:
     assert session.server == SERVERS[1]
 
 
+@pytest.mark.parametrize(
+    ("servers", "timeout_ms", "expected"),
+    [(1, 20_000, [2, 4, 8, 10, 10]), (1, 1_000, [0.5] * 3), (3, 30_000, [2, 2, 2, 4, 4, 4, 8, 8, 8, 10])],
+)
+def test_a_server_gets_longer_each_round(servers: int, timeout_ms: int, expected: list[float]) -> None:
+    """One that is starting may swallow the request: the first attempts are short, so that none costs the session."""
+    session = Session(SERVERS[:servers], timeout_ms, LoadedDice())
+    now, allowed = 0.0, []
+    for _ in expected:
+        session.tick(now)
+        due = session.wake_at()
+        assert due is not None
+        allowed.append(round(due - now, 3))
+        session.tick(due)
+        now = session.wake_at() or 0.0
+
+    assert allowed == expected
+
+
 def test_news_of_an_attempt_given_up_is_ignored() -> None:
     session = new_session()
     session.tick(0.0)
