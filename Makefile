@@ -1,28 +1,70 @@
 PYTHON ?= python3
 VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-input
 READY := $(VENV)/ready
+DEMO_READY := $(VENV)/demo-ready
+BENCHES := $(filter-out __init__ load side_by_side,$(basename $(notdir $(wildcard benchmarks/*.py))))
+ROUNDS ?= 30
+RECORDS ?= 100000
 
 .DEFAULT_GOAL := help
 
 help:  ## list the daily words
-	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
 
 $(READY): requirements.lock pyproject.toml
-	@echo "setting up $(VENV) from requirements.lock"
+	@echo "setting up $(VENV) from requirements.lock (some minutes at first: Spark is large)"
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(PIP) --require-hashes -r requirements.lock
+	$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(DEMO_READY): $(READY) requirements-demo.lock
+	@echo "installing the demo's rows"
+	$(PIP) --require-hashes --no-deps --no-build-isolation -r requirements-demo.lock
 	@touch $@
 
 setup: $(READY)  ## make .venv from the locked versions
 
+demo: $(DEMO_READY)  ## three nodes, 336,776 flights, two interruptions, Spark counts; data stays in demo-data
+	@$(PY) -m klamm.cli.demo.run demo-data
+
+cluster: $(READY)  ## ZooKeeper and three nodes for daily use, until Ctrl-C; data stays in klamm-data
+	@$(PY) -m klamm up --nodes 3
+
 check: $(READY)  ## lint: ruff, mypy strict, floors
-	$(VENV)/bin/ruff check src tests benchmarks
-	$(VENV)/bin/ruff format --check src tests benchmarks
-	$(VENV)/bin/mypy
+	$(PY) -m ruff check src tests benchmarks
+	$(PY) -m ruff format --check src tests benchmarks
+	$(PY) -m mypy
 	$(VENV)/bin/lint-imports
 
-test: check  ## lint, unit tests, tests against real ZooKeeper and real clients
-	$(VENV)/bin/pytest
+unit: $(READY)  ## the quick tests: no network, no processes
+	$(PY) -m pytest tests/unit
 
-.PHONY: help setup check test
+test: check  ## lint, unit tests, tests against real ZooKeeper, real clients and Apache Kafka
+	$(PY) -m pytest
+
+clients: $(READY)  ## every client with every codec, RECORDS=100000 each, compared byte by byte
+	$(PY) -m pytest tests/clients/test_codecs.py --records $(RECORDS)
+
+clients-of-kafka: $(READY)  ## the same tests against Apache Kafka's own brokers: is the harness right?
+	$(PY) -m pytest tests/clients/test_codecs.py --brokers apache
+
+campaign: $(READY)  ## ROUNDS=30 kills of nodes under load, then ZooKeeper outages and frozen nodes
+	$(PY) -m tests.campaign.run --rounds $(ROUNDS) --others
+
+coverage: $(READY)  ## branches that unit and contract tests reach
+	$(PY) -m pytest --cov --cov-report=term-missing tests/unit tests/contracts
+
+bench: $(READY)  ## beside Apache Kafka in one run, then the wire's and ZooKeeper's budgets
+	$(PY) -m benchmarks.side_by_side
+	@for bench in $(BENCHES); do echo "--- $$bench"; $(PY) -m benchmarks.$$bench; done
+
+bench-%: $(READY)
+	$(PY) -m benchmarks.$*
+
+clean:  ## remove what demo and cluster left, and the caches; not .venv
+	rm -rf demo-data klamm-data spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+.PHONY: help setup demo cluster check unit test clients clients-of-kafka campaign coverage bench clean

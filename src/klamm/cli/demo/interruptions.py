@@ -1,0 +1,81 @@
+"""What happens to the cluster meanwhile: one node is killed, another is stopped in order; both come back."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from klamm.cli.cluster import NodeProcess
+from klamm.cli.demo.witness import Witness, until
+from klamm.cli.up import LocalCluster
+from klamm.runtime.clock import Clock
+
+
+@dataclass(slots=True)
+class Interruption:
+    """One of them, with its times: of the wall clock for journals, of the loop for acknowledgements."""
+
+    what: str
+    node: int
+    began_ms: int
+    began: float
+    was_controller: bool
+    ended_ms: int = 0
+    ended: float = 0.0
+    healed_s: float = 0.0
+    """From its beginning until every partition had all its replicas in sync again."""
+
+
+class Interruptions:
+    """`say` is told each step as it happens."""
+
+    def __init__(self, cluster: LocalCluster, witness: Witness, clock: Clock, say: Callable[[str], None]) -> None:
+        self._cluster = cluster
+        self._witness = witness
+        self._clock = clock
+        self._say = say
+
+    async def kill_the_controllers_node(self) -> Interruption:
+        """SIGKILL, and started again once another node is controller."""
+        node = await self._controllers_node()
+        self._say(f"SIGKILL to {node.name}, whose controller is active")
+        interruption = self._begin(f"SIGKILL of {node.name}, the active controller", node, was_controller=True)
+        node.kill()
+        await until("another node is controller", lambda: self._new_controller(node.broker_id))
+        self._say(f"node {await self._witness.controller_id()} is the controller now; starting {node.name} again")
+        return await self._start_again(node, interruption)
+
+    async def stop_another_node(self) -> Interruption:
+        """SIGTERM to a node that is not the controller's: controlled shutdown, then started again."""
+        controller = await self._controllers_node()
+        node = next(n for n in self._cluster.nodes if n is not controller)
+        self._say(f"SIGTERM to {node.name}: controlled shutdown")
+        interruption = self._begin(f"SIGTERM to {node.name} (controlled shutdown)", node, was_controller=False)
+        node.terminate()
+        await until(f"{node.name} ended", lambda: _truth(not node.is_running))
+        status = node.child.exit_status if node.child else None
+        self._say(f"{node.name} ended with status {status}; starting it again")
+        return await self._start_again(node, interruption)
+
+    def _begin(self, what: str, node: NodeProcess, *, was_controller: bool) -> Interruption:
+        now = asyncio.get_running_loop().time()
+        return Interruption(what, node.broker_id, self._clock.now_ms(), now, was_controller)
+
+    async def _start_again(self, node: NodeProcess, interruption: Interruption) -> Interruption:
+        node.start()
+        await until("every partition has all its replicas in sync", self._witness.all_in_sync)
+        interruption.ended = asyncio.get_running_loop().time()
+        interruption.ended_ms = self._clock.now_ms()
+        interruption.healed_s = interruption.ended - interruption.began
+        self._say(f"{node.name} is back, every partition is in sync, {interruption.healed_s:.1f} s after the signal")
+        return interruption
+
+    async def _controllers_node(self) -> NodeProcess:
+        await until("some node is controller", lambda: self._new_controller(-1))
+        return self._cluster.node(await self._witness.controller_id())
+
+    async def _new_controller(self, than: int) -> bool:
+        return await self._witness.controller_id() not in (than, -1)
+
+
+async def _truth(value: bool) -> bool:
+    return value

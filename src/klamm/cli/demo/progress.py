@@ -1,0 +1,46 @@
+"""How far the load is: a bar on a terminal, a line each tenth in a pipe."""
+
+import sys
+from types import TracebackType
+from typing import Final, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from klamm.cli.speech import say
+
+TENTHS: Final = 10
+
+
+class LoadProgress:
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._said = 0
+        self._bar: Progress | None = None
+        if sys.stdout.isatty():
+            columns = (TextColumn("   acknowledged"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            self._bar = Progress(*columns, console=Console())
+            self._task = self._bar.add_task("load", total=total)
+
+    def __enter__(self) -> Self:
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(self, _t: type[BaseException] | None, _e: BaseException | None, _b: TracebackType | None) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def show(self, done: int) -> None:
+        if self._bar:
+            self._bar.update(self._task, completed=done)
+        elif (tenth := done * TENTHS // self._total) > self._said:
+            self._said = tenth
+            say(f"   {done:,} of {self._total:,} records acknowledged")
+
+    def say(self, text: str) -> None:
+        """A line beside the bar."""
+        if self._bar:
+            self._bar.console.print(f"   {text}", highlight=False)
+        else:
+            say(f"   {text}")
