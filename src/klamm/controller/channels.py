@@ -1,0 +1,192 @@
+"""One channel per registered broker, ours included: requests in order, one in flight, sent again until answered.
+
+Source: ControllerChannelManager.scala, RequestSendThread (3.9).
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from klamm.controller.context import ControllerContext
+from klamm.controller.control_requests import ControlItem, RequestBuilder, UpdateMetadataItem
+from klamm.controller.events import Event, LeaderAndIsrResponseReceived, UpdateMetadataResponseReceived
+from klamm.controller.pending import PendingRequests
+from klamm.controller.settings import ControllerSettings
+from klamm.model.brokers import Broker, Endpoint
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import BrokerId
+from klamm.telemetry.journal import Journal, by_topic
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import LeaderAndIsrResponse, UpdateMetadataResponse
+
+_LISTED_IN_JOURNAL: Final = 20_000
+"""Partitions that a request's line names; a longer list stands there as its length."""
+
+
+class BrokerConnection(Protocol):
+    """`net.client.Connection`, as far as a channel needs it. Errors are KlammError."""
+
+    @property
+    def closed(self) -> bool: ...
+    async def request(self, api_key: ApiKey, version: int, message: Any, timeout_s: float) -> Any: ...
+    def close(self) -> None: ...
+
+
+class Connect(Protocol):
+    async def __call__(self, host: str, port: int, client_id: str, timeout_s: float) -> BrokerConnection:
+        """Raises KlammError where nobody answers there."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelPorts:
+    """What channels need of the outside: a way to connect, and where answers go."""
+
+    connect: Connect
+    put: Callable[[Event], object]
+
+
+class Channels:
+    """All channels of one term."""
+
+    def __init__(
+        self, context: ControllerContext, settings: ControllerSettings, ports: ChannelPorts, journal: Journal
+    ) -> None:
+        self._settings = settings
+        self._builder = RequestBuilder(context, settings)
+        self._ports = ports
+        self._journal = journal
+        self._channels: dict[BrokerId, Channel] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._channels)
+
+    def add(self, broker: Broker) -> str | None:
+        """The reason where the broker cannot be reached: it lacks the listener that control requests go to."""
+        endpoint = broker.endpoint(self._settings.control_listener)
+        if endpoint is None:
+            return f"broker {broker.id} has no listener {self._settings.control_listener}"
+        assert broker.id not in self._channels, f"broker {broker.id} has a channel already"
+        self._channels[broker.id] = Channel(broker, endpoint, self._builder, self._settings, self._ports, self._journal)
+        return None
+
+    def remove(self, broker: BrokerId) -> None:
+        """What waits for it is dropped."""
+        channel = self._channels.pop(broker, None)
+        if channel is not None:
+            closing = asyncio.ensure_future(channel.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+
+    def send(self, broker: BrokerId, item: ControlItem) -> None:
+        channel = self._channels.get(broker)
+        if channel is not None:
+            channel.put(item)
+
+    async def close(self) -> None:
+        for broker in list(self._channels):
+            self.remove(broker)
+        await asyncio.gather(*self._closing)
+
+
+class Channel:
+    def __init__(
+        self,
+        broker: Broker,
+        endpoint: Endpoint,
+        builder: RequestBuilder,
+        settings: ControllerSettings,
+        ports: ChannelPorts,
+        journal: Journal,
+    ) -> None:
+        self._broker = broker
+        self._endpoint = endpoint
+        self._builder = builder
+        self._settings = settings
+        self._ports = ports
+        self._journal = journal
+        self._pending = PendingRequests()
+        self._arrived = asyncio.Event()
+        self._connection: BrokerConnection | None = None
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"controller-to-broker-{broker.id}")
+
+    def put(self, item: ControlItem) -> None:
+        self._pending.put(item)
+        self._arrived.set()
+
+    async def close(self) -> None:
+        """Stop sending first, then close the connection (KAFKA-4959)."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        self._disconnect()
+        self._pending.clear()
+
+    async def _run(self) -> None:
+        while True:
+            while not len(self._pending):
+                self._arrived.clear()
+                await self._arrived.wait()
+            item = self._pending.take()
+            for message in self._builder.messages(item, self._broker):
+                response = await self._deliver(item, message)
+                self._tell(item, response)
+
+    async def _deliver(self, item: ControlItem, message: Any) -> Any:
+        """The answer, however often it takes; everything sent is idempotent at the receiver."""
+        api, version = ApiKey(message.API_KEY), self._builder.version(item)
+        self._journal_request(item, api, version)
+        started = asyncio.get_running_loop().time()
+        failures = 0
+        while True:
+            try:
+                response = await self._attempt(api, version, message)
+            except KlammError as error:
+                self._disconnect()
+                failures += 1
+                if failures == 1:
+                    self._journal.response(item.causes[-1], self._broker.id, api.name, failed=str(error))
+                    self._journal.flush()
+                await asyncio.sleep(self._settings.resend_pause_ms / 1000)
+                continue
+            took_ms = round((asyncio.get_running_loop().time() - started) * 1000, 1)
+            self._journal.response(
+                item.causes[-1], self._broker.id, api.name, ms=took_ms, failures=failures, error=response.error_code
+            )
+            self._journal.flush()
+            return response
+
+    async def _attempt(self, api: ApiKey, version: int, message: Any) -> Any:
+        connection = self._connection
+        if connection is None or connection.closed:
+            connection = self._connection = await self._ports.connect(
+                self._endpoint.host,
+                self._endpoint.port,
+                str(self._settings.broker_id),
+                self._settings.socket_timeout_ms / 1000,
+            )
+        return await connection.request(api, version, message, self._settings.request_timeout_ms / 1000)
+
+    def _tell(self, item: ControlItem, response: Any) -> None:
+        """LeaderAndIsr answers tell of log directories; of the others only errors matter."""
+        if isinstance(response, LeaderAndIsrResponse):
+            self._ports.put(LeaderAndIsrResponseReceived(response, self._broker.id))
+        elif isinstance(response, UpdateMetadataResponse) and response.error_code != ErrorCode.NONE:
+            self._ports.put(UpdateMetadataResponseReceived(response, self._broker.id))
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _journal_request(self, item: ControlItem, api: ApiKey, version: int) -> None:
+        partitions = list(item.partitions)
+        listed = by_topic(partitions) if len(partitions) <= _LISTED_IN_JOURNAL else {}
+        facts: dict[str, Any] = {"version": version, "count": len(partitions)}
+        if len(item.causes) > 1:
+            facts["causes"] = item.causes
+        if isinstance(item, UpdateMetadataItem):
+            facts["broker_list"] = item.broker_list_version
+        self._journal.request(item.causes[-1], self._broker.id, api.name, listed, **facts)
+        self._journal.flush()

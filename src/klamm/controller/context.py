@@ -1,0 +1,236 @@
+"""What the active controller remembers, with the indexes that let work grow with what changed, not with what exists.
+
+Written by handlers alone, after ZooKeeper took the change. Everything is dropped on resignation: a new term begins with
+an empty context. Partitions are objects with identity; dicts stand in for ordered sets, so that two runs iterate alike.
+Source: ControllerContext.scala (3.9).
+"""
+
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from klamm.controller.states import PartitionState, ReplicaState, can_move, can_move_replica
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.brokers import Broker
+from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
+from klamm.model.leader_and_isr import NO_EPOCH, LeaderAndIsr
+
+
+@dataclass(slots=True, eq=False)
+class Partition:
+    """One partition as the controller knows it; `leadership` is None until a state znode was read or written."""
+
+    topic: str
+    partition: int
+    assignment: ReplicaAssignment
+    leadership: LeaderAndIsr | None = None
+    state: PartitionState = PartitionState.NON_EXISTENT
+
+    @property
+    def replicas(self) -> tuple[BrokerId, ...]:
+        return self.assignment.replicas
+
+    @property
+    def leader(self) -> BrokerId:
+        return self.leadership.leader if self.leadership else NO_BROKER
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.leadership.leader_epoch if self.leadership else NO_EPOCH
+
+    @property
+    def key(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+
+@dataclass(slots=True, eq=False)
+class Topic:
+    name: str
+    id: uuid.UUID | None
+    partitions: dict[int, Partition] = field(default_factory=dict)
+
+
+Partitions = dict[Partition, None]  # an ordered set
+
+
+@dataclass(slots=True, eq=False)
+class ControllerContext:
+    epoch: int
+    """The controller epoch won in the election."""
+    topics: dict[str, Topic] = field(default_factory=dict)
+    registered: dict[BrokerId, Broker] = field(default_factory=dict)
+    """Live or shutting down, by id, in order of ids."""
+    shutting_down: set[BrokerId] = field(default_factory=set)
+    live: frozenset[BrokerId] = frozenset()
+    """Registered and not shutting down."""
+    broker_list_version: int = 0
+    """Grows with each change of `registered`."""
+    offline_dirs: dict[BrokerId, Partitions] = field(default_factory=dict)
+    """Replicas on failed log directories, as their brokers answered."""
+    led_by: dict[BrokerId, Partitions] = field(default_factory=dict)
+    """By leader; under -1 those that had a leader and have none."""
+    in_state: dict[PartitionState, Partitions] = field(
+        default_factory=lambda: {PartitionState.NEW: {}, PartitionState.OFFLINE: {}}
+    )
+    """Only states that call for work are indexed."""
+    replica_states: dict[BrokerId, dict[Partition, ReplicaState]] = field(default_factory=dict)
+    """By broker; lists every replica assigned to it, NonExistent ones too."""
+    _shared: dict[tuple[BrokerId, ...], tuple[BrokerId, ...]] = field(default_factory=dict)
+    _topics_by_id: dict[uuid.UUID, Topic] = field(default_factory=dict)
+
+    # ---- brokers
+
+    def add_brokers(self, brokers: Iterable[Broker]) -> None:
+        self.registered.update((b.id, b) for b in brokers)
+        self.registered = dict(sorted(self.registered.items()))
+        self._brokers_changed()
+
+    def remove_brokers(self, brokers: Collection[BrokerId]) -> None:
+        for broker in brokers:
+            self.registered.pop(broker, None)
+        self._brokers_changed()
+
+    def begin_shutdown(self, broker: BrokerId) -> None:
+        """From here on the broker is not live: it is neither elected nor let into an ISR."""
+        self.shutting_down.add(broker)
+        self._brokers_changed()
+
+    def end_shutdown(self, brokers: Collection[BrokerId]) -> None:
+        self.shutting_down.difference_update(brokers)
+        self._brokers_changed()
+
+    def _brokers_changed(self) -> None:
+        self.broker_list_version += 1
+        self.live = frozenset(b for b in self.registered if b not in self.shutting_down)
+
+    def is_online(self, broker: BrokerId, partition: Partition) -> bool:
+        return broker in self.live and partition not in self.offline_dirs.get(broker, ())
+
+    def live_for(self, partition: Partition) -> frozenset[BrokerId]:
+        """The live brokers on which this partition's log directory works, too."""
+        return self._without_offline_dirs(self.live, partition)
+
+    def registered_for(self, partition: Partition) -> frozenset[BrokerId]:
+        """The same, with brokers that are shutting down."""
+        return self._without_offline_dirs(frozenset(self.registered), partition)
+
+    def _without_offline_dirs(self, brokers: frozenset[BrokerId], partition: Partition) -> frozenset[BrokerId]:
+        if not self.offline_dirs:
+            return brokers
+        return brokers - {b for b, partitions in self.offline_dirs.items() if partition in partitions}
+
+    # ---- topics and partitions
+
+    @property
+    def partition_count(self) -> int:
+        return sum(len(t.partitions) for t in self.topics.values())
+
+    def partitions(self) -> Iterator[Partition]:
+        for topic in self.topics.values():
+            yield from topic.partitions.values()
+
+    def partition(self, topic: str, number: int) -> Partition | None:
+        found = self.topics.get(topic)
+        return found.partitions.get(number) if found else None
+
+    def topic_with_id(self, topic_id: uuid.UUID) -> Topic | None:
+        return self._topics_by_id.get(topic_id)
+
+    def add_topic(self, name: str, topic_id: uuid.UUID | None) -> Topic:
+        topic = self.topics[name] = Topic(name, topic_id)
+        if topic_id is not None:
+            self._topics_by_id[topic_id] = topic
+        return topic
+
+    def add_partition(self, topic: Topic, number: int, assignment: ReplicaAssignment) -> Partition:
+        """A partition nobody knew: NonExistent, and so are its replicas."""
+        partition = topic.partitions[number] = Partition(topic.name, number, self._share_assignment(assignment))
+        for broker in assignment.replicas:
+            self.replica_states.setdefault(broker, {})[partition] = ReplicaState.NON_EXISTENT
+        return partition
+
+    def remove_topic(self, name: str) -> None:
+        """Forget a topic wholly, states too: a topic of that name that comes later is a new one."""
+        topic = self.topics.pop(name)
+        if topic.id is not None:
+            self._topics_by_id.pop(topic.id, None)
+        for partition in topic.partitions.values():
+            for broker in partition.replicas:
+                self.replica_states[broker].pop(partition, None)
+                self.offline_dirs.get(broker, {}).pop(partition, None)
+            self.led_by.get(partition.leader, {}).pop(partition, None)
+            for listed in self.in_state.values():
+                listed.pop(partition, None)
+
+    def put_leadership(self, partition: Partition, leadership: LeaderAndIsr) -> None:
+        isr = self._shared.setdefault(leadership.isr, leadership.isr)
+        if isr is not leadership.isr:
+            leadership = leadership._replace(isr=isr)
+        before = partition.leadership
+        partition.leadership = leadership
+        if before is None or before.leader != leadership.leader:
+            if before is not None:
+                self.led_by[before.leader].pop(partition, None)
+            self.led_by.setdefault(leadership.leader, {})[partition] = None
+
+    def _share_assignment(self, assignment: ReplicaAssignment) -> ReplicaAssignment:
+        share = self._shared.setdefault
+        return ReplicaAssignment(*(share(brokers, brokers) for brokers in assignment))
+
+    # ---- states
+
+    def move(self, partitions: Iterable[Partition], target: PartitionState) -> list[Partition]:
+        """Put those into `target` that may go there; gives back those that may not."""
+        refused = []
+        for p in partitions:
+            if not can_move(p.state, target):
+                refused.append(p)
+            elif p.state is not target:
+                if (listed := self.in_state.get(p.state)) is not None:
+                    listed.pop(p, None)
+                if (listed := self.in_state.get(target)) is not None:
+                    listed[p] = None
+                p.state = target
+        return refused
+
+    def start(self, partition: Partition, state: PartitionState) -> None:
+        """The state a partition is found in when a term begins; no move."""
+        partition.state = state
+        if (listed := self.in_state.get(state)) is not None:
+            listed[partition] = None
+
+    def move_replicas(self, broker: BrokerId, partitions: Iterable[Partition], target: ReplicaState) -> list[Partition]:
+        """The same for a broker's replicas."""
+        states = self.replica_states.setdefault(broker, {})
+        refused = []
+        for p in partitions:
+            if can_move_replica(states.get(p, ReplicaState.NON_EXISTENT), target):
+                states[p] = target
+            else:
+                refused.append(p)
+        return refused
+
+    def can_replica_move(self, broker: BrokerId, partition: Partition, target: ReplicaState) -> bool:
+        now = self.replica_states.get(broker, {}).get(partition, ReplicaState.NON_EXISTENT)
+        return can_move_replica(now, target)
+
+    def replicas_on(self, broker: BrokerId) -> Mapping[Partition, ReplicaState]:
+        return self.replica_states.get(broker, {})
+
+    def led_by_nobody_online(self) -> list[Partition]:
+        """Partitions whose leader, as last known, is not online; all of them, whoever just died."""
+        gone = [p for broker, led in self.led_by.items() if broker not in self.live for p in led]
+        on_failed_dirs = [
+            p
+            for broker, failed in self.offline_dirs.items()
+            if broker in self.live
+            for p in failed
+            if p.leader == broker
+        ]
+        return gone + on_failed_dirs

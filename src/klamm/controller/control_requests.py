@@ -1,0 +1,323 @@
+"""Control requests as they wait for a broker, and how they become wire messages when their turn comes.
+
+Partition states are taken when a request is queued; broker list, broker epoch and topic ids when it is sent. Requests
+that wait for one broker merge into one with the newest state of each partition. One metadata list is shared, and
+encoded once, for all brokers that get the same. Source: AbstractControllerBrokerRequestBatch (3.9).
+"""
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.settings import ControllerSettings
+from klamm.model.brokers import Broker, SecurityProtocol
+from klamm.model.ids import BrokerId
+from klamm.model.topic_ids import ZERO_ID
+from klamm.wire.messages import (
+    LeaderAndIsrLiveLeader,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+    StopReplicaPartitionState,
+    StopReplicaPartitionV0,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+    StopReplicaTopicV1,
+    UpdateMetadataBroker,
+    UpdateMetadataEndpoint,
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
+
+MAX_CAUSES: Final = 8  # named by a merged request; the newest stay
+
+
+@dataclass(slots=True, eq=False)
+class LeaderAndIsrItem:
+    states: dict[Partition, LeaderAndIsrPartitionState]
+    causes: tuple[str, ...]
+    broker_list_version: int
+
+    @property
+    def partitions(self) -> Iterable[Partition]:
+        return self.states
+
+    def merge(self, newer: "LeaderAndIsrItem") -> "LeaderAndIsrItem":
+        """`is_new` sticks: a broker that never heard of the partition still must create its log."""
+        states = dict(self.states)
+        for p, state in newer.states.items():
+            before = states.get(p)
+            sticks = before is not None and before.is_new and not state.is_new
+            states[p] = _as_new(state) if sticks else state
+        return LeaderAndIsrItem(states, merged_causes(self, newer), newer.broker_list_version)
+
+
+@dataclass(slots=True, eq=False)
+class UpdateMetadataItem:
+    """Shared by all brokers it goes to."""
+
+    states: Mapping[Partition, UpdateMetadataPartitionState]
+    causes: tuple[str, ...]
+    broker_list_version: int
+    body: "MetadataBody | None" = field(default=None, repr=False)
+    _merged: "tuple[UpdateMetadataItem, UpdateMetadataItem] | None" = field(default=None, repr=False)
+
+    @property
+    def partitions(self) -> Iterable[Partition]:
+        return self.states
+
+    def merge(self, newer: "UpdateMetadataItem") -> "UpdateMetadataItem":
+        """Brokers that lag alike merge the same two items: they get the same third one, encoded once."""
+        if self._merged is None or self._merged[0] is not newer:
+            states = {**self.states, **newer.states}
+            self._merged = newer, UpdateMetadataItem(states, merged_causes(self, newer), newer.broker_list_version)
+        return self._merged[1]
+
+
+@dataclass(slots=True, eq=False)
+class StopReplicaItem:
+    stops: dict[Partition, StopReplicaPartitionState]
+    causes: tuple[str, ...]
+    broker_list_version: int
+
+    @property
+    def partitions(self) -> Iterable[Partition]:
+        return self.stops
+
+
+ControlItem: TypeAlias = LeaderAndIsrItem | UpdateMetadataItem | StopReplicaItem
+
+
+def merged_causes(older: ControlItem, newer: ControlItem) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*older.causes, *newer.causes)))[-MAX_CAUSES:]
+
+
+# ---- states of one partition
+
+
+def leader_and_isr_state(
+    partition: Partition, is_new: bool, with_recovery: bool, brief: bool
+) -> LeaderAndIsrPartitionState:
+    """`brief`: the topic's name stands elsewhere in the request."""
+    leadership = partition.leadership
+    assert leadership is not None, f"{partition} has no leadership to tell of"
+    replicas, adding, removing = partition.assignment
+    return LeaderAndIsrPartitionState(
+        "" if brief else partition.topic,
+        partition.partition,
+        leadership.controller_epoch,
+        leadership.leader,
+        leadership.leader_epoch,
+        leadership.isr,
+        leadership.partition_epoch,
+        replicas,
+        adding,
+        removing,
+        is_new,
+        int(leadership.recovery) if with_recovery else 0,
+    )
+
+
+def _as_new(state: LeaderAndIsrPartitionState) -> LeaderAndIsrPartitionState:
+    return LeaderAndIsrPartitionState(
+        state.topic_name,
+        state.partition_index,
+        state.controller_epoch,
+        state.leader,
+        state.leader_epoch,
+        state.isr,
+        state.partition_epoch,
+        state.replicas,
+        state.adding_replicas,
+        state.removing_replicas,
+        True,
+        state.leader_recovery_state,
+    )
+
+
+def metadata_state(context: ControllerContext, partition: Partition, brief: bool) -> UpdateMetadataPartitionState:
+    leadership = partition.leadership
+    assert leadership is not None, f"{partition} has no leadership to tell of"
+    live = context.live
+    replicas = partition.replicas
+    if context.offline_dirs:
+        offline = tuple(b for b in replicas if not context.is_online(b, partition))
+    else:
+        offline = () if live.issuperset(replicas) else tuple(b for b in replicas if b not in live)
+    return UpdateMetadataPartitionState(
+        "" if brief else partition.topic,
+        partition.partition,
+        leadership.controller_epoch,
+        leadership.leader,
+        leadership.leader_epoch,
+        leadership.isr,
+        leadership.partition_epoch,
+        replicas,
+        offline,
+    )
+
+
+# ---- whole messages
+
+
+class RequestBuilder:
+    """Makes wire messages of items, for one controller in one term."""
+
+    def __init__(self, context: ControllerContext, settings: ControllerSettings) -> None:
+        self._context = context
+        self._settings = settings
+        self._versions = settings.versions
+
+    def version(self, item: ControlItem) -> int:
+        if isinstance(item, LeaderAndIsrItem):
+            return self._versions.leader_and_isr
+        return self._versions.update_metadata if isinstance(item, UpdateMetadataItem) else self._versions.stop_replica
+
+    def messages(self, item: ControlItem, broker: Broker) -> list[Any]:
+        """One message; two for StopReplica before version 3, which cannot mix stops and deletions."""
+        if isinstance(item, LeaderAndIsrItem):
+            return [self.leader_and_isr(item, broker)]
+        if isinstance(item, UpdateMetadataItem):
+            return [self.update_metadata(item, broker)]
+        return self.stop_replica(item, broker)
+
+    def leader_and_isr(self, item: LeaderAndIsrItem, broker: Broker) -> LeaderAndIsrRequest:
+        request = LeaderAndIsrRequest(
+            controller_id=self._settings.broker_id,
+            controller_epoch=self._context.epoch,
+            broker_epoch=broker.epoch,
+            live_leaders=self._live_leaders(item),
+        )
+        if self._versions.leader_and_isr < 2:
+            request.ungrouped_partition_states = list(item.states.values())
+            return request
+        topics: dict[str, LeaderAndIsrTopicState] = {}
+        for p, state in item.states.items():
+            topic = topics.get(p.topic)
+            if topic is None:
+                topic = topics[p.topic] = LeaderAndIsrTopicState(p.topic, self._topic_id(p.topic), [])
+            topic.partition_states.append(state)
+        request.topic_states = list(topics.values())
+        return request
+
+    def update_metadata(self, item: UpdateMetadataItem, broker: Broker) -> "BodyForBroker":
+        if item.body is None or item.body.broker_list_version != self._context.broker_list_version:
+            item.body = self._metadata_body(item)
+        return BodyForBroker(item.body, broker.epoch)
+
+    def _metadata_body(self, item: UpdateMetadataItem) -> "MetadataBody":
+        version = self._versions.update_metadata
+        request = UpdateMetadataRequest(
+            controller_id=self._settings.broker_id,
+            controller_epoch=self._context.epoch,
+            live_brokers=[_live_broker(b, version) for b in self._context.registered.values()],
+        )
+        if version < 5:
+            request.ungrouped_partition_states = list(item.states.values())
+        else:
+            topics: dict[str, UpdateMetadataTopicState] = {}
+            for p, state in item.states.items():
+                topic = topics.get(p.topic)
+                if topic is None:
+                    topic = topics[p.topic] = UpdateMetadataTopicState(p.topic, self._topic_id(p.topic), [])
+                topic.partition_states.append(state)
+            request.topic_states = list(topics.values())
+        return MetadataBody(request, version, self._context.broker_list_version)
+
+    def stop_replica(self, item: StopReplicaItem, broker: Broker) -> list[StopReplicaRequest]:
+        if self._versions.stop_replica >= 3:
+            topics: dict[str, StopReplicaTopicState] = {}
+            for p, stop in item.stops.items():
+                topics.setdefault(p.topic, StopReplicaTopicState(p.topic, [])).partition_states.append(stop)
+            return [self._stop_replica(broker, topic_states=list(topics.values()))]
+        split = [(d, [p for p, stop in item.stops.items() if stop.delete_partition is d]) for d in (True, False)]
+        return [self._old_stop_replica(broker, partitions, delete) for delete, partitions in split if partitions]
+
+    def _old_stop_replica(self, broker: Broker, partitions: list[Partition], delete: bool) -> StopReplicaRequest:
+        if self._versions.stop_replica == 0:
+            ungrouped = [StopReplicaPartitionV0(p.topic, p.partition) for p in partitions]
+            return self._stop_replica(broker, delete_partitions=delete, ungrouped_partitions=ungrouped)
+        topics: dict[str, list[int]] = {}
+        for p in partitions:
+            topics.setdefault(p.topic, []).append(p.partition)
+        listed = [StopReplicaTopicV1(name, tuple(numbers)) for name, numbers in topics.items()]
+        return self._stop_replica(broker, delete_partitions=delete, topics=listed)
+
+    def _stop_replica(self, broker: Broker, **content: Any) -> StopReplicaRequest:
+        return StopReplicaRequest(
+            controller_id=self._settings.broker_id,
+            controller_epoch=self._context.epoch,
+            broker_epoch=broker.epoch,
+            **content,
+        )
+
+    def _topic_id(self, topic: str) -> uuid.UUID:
+        found = self._context.topics.get(topic)
+        return found.id if found is not None and found.id is not None else ZERO_ID
+
+    def _live_leaders(self, item: LeaderAndIsrItem) -> list[LeaderAndIsrLiveLeader]:
+        leaders = sorted({state.leader for state in item.states.values()})
+        brokers = [self._context.registered[BrokerId(b)] for b in leaders if b in self._context.registered]
+        endpoints = [(b.id, b.endpoint(self._settings.inter_broker_listener)) for b in brokers]
+        return [LeaderAndIsrLiveLeader(b, e.host, e.port) for b, e in endpoints if e is not None]
+
+
+def _live_broker(broker: Broker, version: int) -> UpdateMetadataBroker:
+    if version == 0:
+        plain = next((e for e in broker.endpoints if e.security_protocol is SecurityProtocol.PLAINTEXT), None)
+        assert plain is not None, f"broker {broker.id} has no PLAINTEXT listener, which UpdateMetadata 0 needs"
+        return UpdateMetadataBroker(id=broker.id, v0_host=plain.host, v0_port=plain.port)
+    endpoints = [UpdateMetadataEndpoint(e.port, e.host, e.listener, int(e.security_protocol)) for e in broker.endpoints]
+    return UpdateMetadataBroker(id=broker.id, endpoints=endpoints, rack=broker.rack)
+
+
+class MetadataBody:
+    """An UpdateMetadata body encoded once; only the 8 bytes of the broker epoch differ from broker to broker."""
+
+    __slots__ = ("_after", "_before", "broker_list_version", "request")
+
+    def __init__(self, request: UpdateMetadataRequest, version: int, broker_list_version: int) -> None:
+        self.request = request
+        self.broker_list_version = broker_list_version
+        encoded = request.encode(version)
+        at = _BROKER_EPOCH_AT.get(version)
+        self._before = encoded if at is None else encoded[:at]
+        self._after = b"" if at is None else encoded[at + 8 :]
+
+    def pieces(self, broker_epoch: int) -> list[Any]:
+        if not self._after:
+            return [self._before]
+        return [self._before, broker_epoch.to_bytes(8, "big", signed=True), self._after]
+
+
+_BROKER_EPOCH_AT: Final = {5: 8, 6: 8, 7: 8, 8: 9}
+"""Behind controller id and controller epoch; version 8 has one flag between them."""
+
+
+class BodyForBroker:
+    """A request body that is already bytes; stands where a message would."""
+
+    API_KEY = UpdateMetadataRequest.API_KEY
+
+    __slots__ = ("_body", "broker_epoch")
+
+    def __init__(self, body: MetadataBody, broker_epoch: int) -> None:
+        self._body = body
+        self.broker_epoch = broker_epoch
+
+    @property
+    def request(self) -> UpdateMetadataRequest:
+        """What is inside; its broker epoch is the one of this object."""
+        return self._body.request
+
+    def encode_pieces(self, version: int) -> list[Any]:
+        return self._body.pieces(self.broker_epoch)
+
+    def encode_parts(self, version: int) -> list[Any]:
+        return self._body.pieces(self.broker_epoch)
+
+    def encode(self, version: int) -> bytes:
+        return b"".join(self._body.pieces(self.broker_epoch))

@@ -1,0 +1,244 @@
+"""The controller of a node: active on one of the cluster, waiting on the others. Source: KafkaController.scala."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from klamm.controller import events
+from klamm.controller.channels import ChannelPorts, Connect
+from klamm.controller.event_queue import EventQueue, QueuedEvent
+from klamm.controller.events import Event, ProducerIds, ShutdownAnswer
+from klamm.controller.handlers import brokers, elections, isr, producer_ids, responses, shutdown, topics
+from klamm.controller.office import Office, OfficePorts
+from klamm.controller.settings import ControllerSettings
+from klamm.controller.states import ControllerState
+from klamm.controller.watches import event_of
+from klamm.controller.workbench import Workbench
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import BrokerId
+from klamm.runtime.world import World
+from klamm.telemetry.journal import Journal
+from klamm.wire.messages import AlterPartitionRequest, AlterPartitionResponse
+from klamm.zk.fenced import ControllerMoved
+from klamm.zk.store import Store
+from klamm.zk.watches import WatchEvent
+
+Handler = Callable[[Workbench, Any], Awaitable[None]]
+
+REGISTER_RETRY_S: Final = 1.0
+STOP_PATIENCE_S: Final = 5.0
+
+HANDLERS: Final[dict[type[Event], Handler]] = {
+    events.BrokerChange: brokers.on_broker_change,
+    events.BrokerModifications: brokers.on_broker_modifications,
+    events.TopicChange: topics.on_topic_change,
+    events.PartitionModifications: topics.on_partition_modifications,
+    events.TopicDeletion: topics.on_topic_deletion,
+    events.ControlledShutdown: shutdown.on_controlled_shutdown,
+    events.UncleanLeaderElectionEnable: elections.on_unclean_enabled,
+    events.TopicUncleanLeaderElectionEnable: elections.on_topic_unclean_enabled,
+    events.LeaderAndIsrResponseReceived: responses.on_leader_and_isr_response,
+    events.UpdateMetadataResponseReceived: responses.on_update_metadata_response,
+    events.LogDirEventNotification: responses.on_log_dir_event,
+    events.IsrChangeNotification: isr.on_isr_change_notification,
+    events.AlterPartitionReceived: isr.on_alter_partition,
+    events.AllocateProducerIds: producer_ids.on_allocate_producer_ids,
+}
+"""What the active controller does. An event that is not here is refused, and the journal says so."""
+
+
+class Controller:
+    """One node's controller; `start` it once the broker is registered, `stop` it before the session is closed.
+
+    The node owns the ZooKeeper sessions. It hands each one over as a `Store`, passes every watch event of the current
+    session to `on_watch`, awaits `session_expired()` when a session expires, and then calls `session_established` with
+    the next store. The controller has the node registered again: `register` is awaited with the new store, and once
+    more each second while it raises KlammError.
+
+        controller = Controller(world, settings, partial(Connection.open, world), journal, register)
+        zookeeper.on_watch = controller.on_watch
+        controller.start(Store(zookeeper))
+
+    All work happens in one task, one event at a time. Callers of `alter_partition`, `controlled_shutdown` and
+    `allocate_producer_ids` are answered in every case, with NOT_CONTROLLER where this node is not active.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        settings: ControllerSettings,
+        connect: Connect,
+        journal: Journal,
+        register: Callable[[Store], Awaitable[object]],
+    ) -> None:
+        self._journal = journal
+        self._register = register
+        self._queue = EventQueue()
+        ports = OfficePorts(ChannelPorts(connect, self._queue.put), world.clock.now_ms, world.randomness.bytes)
+        self._office = Office(settings, ports, journal)
+        self._store: Store | None = None
+        self._worker: asyncio.Task[None] | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self.state = ControllerState.IDLE
+        """What it is doing this moment."""
+
+    @property
+    def is_active(self) -> bool:
+        """From the election on, while the context is still being read, too."""
+        return self._office.bench is not None
+
+    @property
+    def epoch(self) -> int:
+        """The epoch it acts in; 0 while it does not."""
+        return self._office.bench.context.epoch if self._office.bench else 0
+
+    @property
+    def bench(self) -> Workbench | None:
+        """The term's memory and tools, for metrics and tests: read only."""
+        return self._office.bench
+
+    @property
+    def queue_size(self) -> int:
+        return len(self._queue)
+
+    # ---- the node's life
+
+    def start(self, store: Store) -> None:
+        self._store = store
+        self._office.use(store)
+        self._worker = asyncio.get_running_loop().create_task(self._work(), name="controller-events")
+        self._queue.put(events.Startup())
+
+    async def stop(self) -> None:
+        """Finish the event in work, answer who waits, resign. `/controller` goes with the session."""
+        if self._retry is not None:
+            self._retry.cancel()
+        self._queue.close(events.ShutdownEventThread())
+        if self._worker is not None:
+            await asyncio.wait([self._worker], timeout=STOP_PATIENCE_S)
+            self._worker.cancel()  # it may wait for a ZooKeeper that is gone (KAFKA-9189)
+            await asyncio.gather(self._worker, return_exceptions=True)
+        await self._office.resign("", "shut down")
+        self._journal.flush()
+
+    async def session_expired(self) -> None:
+        """Returns once the resignation has begun; everything queued before it is answered NOT_CONTROLLER."""
+        await self._queue.clear_and_put(events.Expire()).started.wait()
+
+    def session_established(self, store: Store) -> None:
+        self._store = store
+        self._queue.put(events.RegisterBrokerAndReelect(store))
+
+    def on_watch(self, watch: WatchEvent) -> None:
+        """A watch fired; paths that are not the controller's are ignored."""
+        if (event := event_of(watch)) is not None:
+            self._queue.put(event)
+
+    # ---- what brokers and handlers ask
+
+    async def alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
+        event = events.AlterPartitionReceived(request, version)
+        self._queue.put(event)
+        return await event.reply
+
+    async def controlled_shutdown(self, broker: BrokerId, broker_epoch: int) -> ShutdownAnswer:
+        event = events.ControlledShutdown(broker, broker_epoch)
+        self._queue.put(event)
+        return await event.reply
+
+    async def allocate_producer_ids(self, broker: BrokerId, broker_epoch: int) -> ProducerIds:
+        event = events.AllocateProducerIds(broker, broker_epoch)
+        self._queue.put(event)
+        return await event.reply
+
+    def unclean_election_enabled(self, topic: str | None = None) -> None:
+        """A config now allows leaders from outside the ISR: for one topic, or (None) by the brokers' default."""
+        if topic is None:
+            self._queue.put(events.UncleanLeaderElectionEnable())
+        elif self.is_active:
+            self._queue.put(events.TopicUncleanLeaderElectionEnable(topic))
+
+    # ---- one event at a time
+
+    async def _work(self) -> None:
+        while True:
+            queued = await self._queue.take()
+            if not queued.begin():
+                continue
+            if isinstance(queued.event, events.ShutdownEventThread):
+                return
+            await self._process(queued)
+
+    async def _process(self, queued: QueuedEvent) -> None:
+        event = queued.event
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        waited_ms = round((began - queued.enqueued_at) * 1000, 1)
+        cause = self._journal.event(type(event).__name__, waited_ms=waited_ms, **_facts(event))
+        self.state = event.state
+        try:
+            await self._handle(event, cause)
+        except ControllerMoved as moved:
+            self._journal.line(cause, "moved", why=str(moved))
+            event.refuse(ErrorCode.NOT_CONTROLLER)
+            await self._guard(self._office.maybe_resign(cause), cause)
+        except KlammError as error:
+            self._journal.line(cause, "failed", what=type(event).__name__, why=str(error))
+        except Exception as error:  # a mistake of ours: what memory holds cannot be trusted any more
+            self._journal.line(cause, "failed", what=type(event).__name__, why=repr(error))
+            await self._guard(self._office.move(cause, f"mistake in {type(event).__name__}"), cause)
+        finally:
+            event.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+            if self._office.bench is not None:
+                self._office.bench.batch.clear()
+            self.state = ControllerState.IDLE
+            self._journal.line(cause, "done", event=type(event).__name__, ms=round((loop.time() - began) * 1000, 1))
+            self._journal.flush()
+
+    async def _guard(self, step: Awaitable[None], cause: str) -> None:
+        """Looking after an error must not end the worker: the session may be gone, too."""
+        try:
+            await step
+        except KlammError as error:
+            self._journal.line(cause, "failed", what="looking who is controller", why=str(error))
+
+    async def _handle(self, event: Event, cause: str) -> None:
+        if isinstance(event, events.Startup):
+            await self._office.elect(cause)
+        elif isinstance(event, events.ControllerChange):
+            await self._office.maybe_resign(cause)
+        elif isinstance(event, events.Reelect):
+            await self._office.maybe_resign(cause)
+            await self._office.elect(cause)
+        elif isinstance(event, events.Expire):
+            await self._office.resign(cause, "the ZooKeeper session expired")
+        elif isinstance(event, events.RegisterBrokerAndReelect):
+            await self._register_and_reelect(event, cause)
+        elif (bench := self._office.bench) is None:
+            event.refuse(ErrorCode.NOT_CONTROLLER)
+        elif (handler := HANDLERS.get(type(event))) is None:
+            self._journal.refused(cause, type(event).__name__, "this controller does not carry it out")
+            event.refuse(ErrorCode.UNSUPPORTED_VERSION)
+        else:
+            bench.cause = cause
+            await handler(bench, event)
+
+    async def _register_and_reelect(self, event: events.RegisterBrokerAndReelect, cause: str) -> None:
+        """A registration that is refused is tried again: Kafka leaves the broker unregistered."""
+        if event.store is not self._store:
+            return  # a repetition for a session that is gone by now
+        self._office.use(event.store)
+        try:
+            await self._register(event.store)
+        except KlammError as error:
+            self._journal.line(cause, "failed", what="registration", why=str(error))
+            again = events.RegisterBrokerAndReelect(event.store)
+            self._retry = asyncio.get_running_loop().call_later(REGISTER_RETRY_S, self._queue.put, again)
+            return
+        await self._office.elect(cause)
+
+
+def _facts(event: Event) -> dict[str, Any]:
+    """What the journal tells of an event besides its name."""
+    facts = {name: getattr(event, name, None) for name in ("broker", "broker_epoch", "topic", "version")}
+    return {name: value for name, value in facts.items() if isinstance(value, int | str)}

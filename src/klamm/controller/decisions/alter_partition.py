@@ -1,0 +1,78 @@
+"""May a leader change its ISR? The rows of the AlterPartition table, in Kafka's order.
+
+Source: KafkaController.tryProcessAlterPartition (3.9). Beyond it, the requester must be the leader we know, and the new
+ISR must be non-empty and within the assignment.
+"""
+
+from typing import NamedTuple
+
+from klamm.controller.context import ControllerContext, Partition
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId
+from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
+
+FIRST_VERSION_WITH_TOPIC_IDS = 2
+
+
+class Proposal(NamedTuple):
+    """What a leader asks for one of its partitions."""
+
+    leader: BrokerId  # the broker that asks
+    leader_epoch: int
+    isr: tuple[BrokerId, ...]
+    recovery: int  # as on the wire, perhaps a number nobody knows
+    partition_epoch: int
+
+
+class Verdict(NamedTuple):
+    """Accepted with `write`; already so with `current`; else refused with an error and its reason."""
+
+    error: ErrorCode = ErrorCode.NONE
+    why: str = ""
+    write: LeaderAndIsr | None = None
+    current: LeaderAndIsr | None = None
+
+
+def check_sender(context: ControllerContext, broker: BrokerId, broker_epoch: int) -> ErrorCode:
+    """The epoch must be exactly that of the registration we know."""
+    known = context.registered.get(broker)
+    return ErrorCode.NONE if known is not None and known.epoch == broker_epoch else ErrorCode.STALE_BROKER_EPOCH
+
+
+def judge(context: ControllerContext, partition: Partition | None, asked: Proposal, version: int) -> Verdict:
+    now = partition.leadership if partition else None
+    if partition is None or now is None:
+        return Verdict(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no leadership known")
+    if asked.partition_epoch > now.partition_epoch or asked.leader_epoch > now.leader_epoch:
+        return Verdict(ErrorCode.NOT_CONTROLLER, "the leader knows a newer epoch than this controller")
+    if asked.leader_epoch < now.leader_epoch:
+        return Verdict(ErrorCode.FENCED_LEADER_EPOCH, f"leader epoch is {now.leader_epoch}")
+    if (asked.leader, asked.isr, asked.recovery) == (now.leader, now.isr, now.recovery):
+        return Verdict(current=now)
+    if asked.partition_epoch < now.partition_epoch:
+        return Verdict(ErrorCode.INVALID_UPDATE_VERSION, f"partition epoch is {now.partition_epoch}")
+    return _judge_content(context, partition, now, asked, version)
+
+
+def _judge_content(
+    context: ControllerContext, partition: Partition, now: LeaderAndIsr, asked: Proposal, version: int
+) -> Verdict:
+    if asked.leader != now.leader:
+        return Verdict(ErrorCode.INVALID_REQUEST, f"the leader is {now.leader}")
+    if asked.recovery not in LeaderRecoveryState.__members__.values():
+        return Verdict(ErrorCode.INVALID_REQUEST, f"unknown recovery state {asked.recovery}")
+    if asked.recovery == LeaderRecoveryState.RECOVERING and len(asked.isr) > 1:
+        return Verdict(ErrorCode.INVALID_REQUEST, "a recovering leader stands alone in its ISR")
+    if asked.recovery == LeaderRecoveryState.RECOVERING and now.recovery == LeaderRecoveryState.RECOVERED:
+        return Verdict(ErrorCode.INVALID_REQUEST, "a recovered leader does not begin to recover")
+    if not asked.isr:
+        return Verdict(ErrorCode.INVALID_REQUEST, "an ISR is never empty")
+    if ineligible := [b for b in asked.isr if b not in context.live or b not in partition.replicas]:
+        refusal = (
+            ErrorCode.INELIGIBLE_REPLICA
+            if version >= FIRST_VERSION_WITH_TOPIC_IDS
+            else ErrorCode.OPERATION_NOT_ATTEMPTED
+        )
+        return Verdict(refusal, f"not live or not a replica: {', '.join(map(str, ineligible))}")
+    recovery = LeaderRecoveryState(asked.recovery)
+    return Verdict(write=now._replace(isr=asked.isr, recovery=recovery, controller_epoch=context.epoch))

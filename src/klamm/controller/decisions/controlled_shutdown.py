@@ -1,0 +1,35 @@
+"""What a broker that wants to leave still holds. Source: KafkaController.doControlledShutdown (3.9)."""
+
+from typing import NamedTuple
+
+from klamm.controller.context import ControllerContext, Partition
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId
+
+
+class Departure(NamedTuple):
+    led: list[Partition]
+    followed: list[Partition]
+
+
+def check_departure(context: ControllerContext, broker: BrokerId, broker_epoch: int) -> ErrorCode:
+    """An epoch of -1 (requests of version 0 and 1) is not compared."""
+    known = context.registered.get(broker)
+    if known is None:
+        return ErrorCode.BROKER_NOT_AVAILABLE if broker_epoch == -1 else ErrorCode.UNKNOWN_SERVER_ERROR
+    if broker_epoch != -1 and broker_epoch < known.epoch:
+        return ErrorCode.STALE_BROKER_EPOCH
+    return ErrorCode.NONE
+
+
+def plan_departure(context: ControllerContext, broker: BrokerId) -> Departure:
+    """Partitions with another replica to move to; those with a single one never hold a shutdown up."""
+    departure = Departure([], [])
+    for p in context.replicas_on(broker):
+        if len(p.replicas) > 1 and p.leadership is not None:
+            (departure.led if p.leader == broker else departure.followed).append(p)
+    return departure
+
+
+def remaining_leaders(context: ControllerContext, broker: BrokerId) -> list[Partition]:
+    return [p for p in context.led_by.get(broker, ()) if len(p.replicas) > 1]

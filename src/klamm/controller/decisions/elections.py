@@ -1,0 +1,143 @@
+"""Who leads a partition next: facts in, a choice out. Source: Election.scala, PartitionStateMachine.scala (3.9)."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from klamm.controller.context import ControllerContext, Partition
+from klamm.model.ids import BrokerId
+from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
+
+
+class Facts(NamedTuple):
+    replicas: tuple[BrokerId, ...]  # assignment order; the first is preferred
+    isr: tuple[BrokerId, ...]
+    live: frozenset[BrokerId]  # registered, not shutting down, log directory online
+    unclean_allowed: bool = False
+    shutting_down: frozenset[BrokerId] = frozenset()  # registered, on their way out
+    target: tuple[BrokerId, ...] = ()  # where a reassignment leads; empty without one
+
+
+class Choice(NamedTuple):
+    leader: BrokerId
+    isr: tuple[BrokerId, ...]
+    unclean: bool = False  # the leader came from outside the ISR: records may be lost
+    recipients: tuple[BrokerId, ...] = ()  # who is told with a LeaderAndIsr
+
+
+Strategy: TypeAlias = Callable[[Facts], Choice | None]
+
+
+def elect_offline(facts: Facts) -> Choice | None:
+    """First live in-sync replica; failing that, where allowed, the first live one."""
+    live = tuple(b for b in facts.replicas if b in facts.live)
+    in_sync = next((b for b in live if b in facts.isr), None)
+    if in_sync is not None:
+        return Choice(in_sync, tuple(b for b in facts.isr if b in facts.live), recipients=live)
+    if live and facts.unclean_allowed and not facts.live.intersection(facts.isr):
+        return Choice(live[0], (live[0],), unclean=True, recipients=live)
+    return None
+
+
+def elect_preferred(facts: Facts) -> Choice | None:
+    """The first of the assignment, if it is live and in sync; nobody else."""
+    preferred = facts.replicas[:1]
+    if preferred and preferred[0] in facts.live and preferred[0] in facts.isr:
+        return Choice(preferred[0], facts.isr, recipients=facts.replicas)
+    return None
+
+
+def elect_for_reassignment(facts: Facts) -> Choice | None:
+    """First of the target replicas that is live and in sync."""
+    chosen = next((b for b in facts.target if b in facts.live and b in facts.isr), None)
+    return None if chosen is None else Choice(chosen, facts.isr, recipients=facts.target)
+
+
+def elect_for_controlled_shutdown(facts: Facts) -> Choice | None:
+    """First in-sync replica that is not shutting down itself; the ISR loses those that are.
+
+    The leader on its way out is told too: it must learn that it follows from now on.
+    """
+    present = tuple(b for b in facts.replicas if b in facts.live or b in facts.shutting_down)
+    chosen = next((b for b in present if b in facts.isr and b not in facts.shutting_down), None)
+    if chosen is None:
+        return None
+    return Choice(chosen, tuple(b for b in facts.isr if b not in facts.shutting_down), recipients=present)
+
+
+def choose_initial(facts: Facts) -> Choice | None:
+    """For a partition that never had a leader: all live replicas are in sync, the first of them leads."""
+    live = tuple(b for b in facts.replicas if b in facts.live)
+    return Choice(live[0], live, recipients=live) if live else None
+
+
+def rejected(facts: Facts, chosen: BrokerId | None) -> list[tuple[int, str]]:
+    """Why each candidate that came before the chosen one, or everyone, was passed over."""
+    reasons = []
+    for broker in facts.target or facts.replicas:
+        if broker == chosen:
+            break
+        reasons.append((int(broker), _why_not(facts, broker)))
+    return reasons
+
+
+def _why_not(facts: Facts, broker: BrokerId) -> str:
+    if broker in facts.shutting_down:
+        return "shutting down"
+    if broker not in facts.live:
+        return "not live"
+    return "not in the ISR" if broker not in facts.isr else "not the preferred replica"
+
+
+@dataclass(slots=True)
+class ElectionPlan:
+    writes: dict[Partition, LeaderAndIsr] = field(default_factory=dict)
+    choices: dict[Partition, Choice] = field(default_factory=dict)
+    refused: dict[Partition, str] = field(default_factory=dict)
+    facts: dict[Partition, Facts] = field(default_factory=dict)
+
+
+def facts_of(context: ControllerContext, partition: Partition, isr: tuple[BrokerId, ...], unclean: bool) -> Facts:
+    registered = context.registered_for(partition)
+    live = context.live_for(partition)
+    assignment = partition.assignment
+    return Facts(
+        assignment.replicas,
+        isr,
+        live,
+        unclean,
+        registered - live,
+        assignment.target if assignment.removing else (),
+    )
+
+
+def plan_elections(
+    context: ControllerContext,
+    stored: Mapping[Partition, LeaderAndIsr],
+    elect: Strategy,
+    unclean_topics: frozenset[str] = frozenset(),
+    tracks_recovery: bool = True,
+) -> ElectionPlan:
+    """Choose a leader for each partition just read.
+
+    A refusal is data, not an exception: one bad partition never stops the other 99 999.
+    """
+    plan = ElectionPlan()
+    for p, now in stored.items():
+        if now.controller_epoch > context.epoch:
+            plan.refused[p] = f"written by a newer controller (epoch {now.controller_epoch})"
+            continue
+        facts = plan.facts[p] = facts_of(context, p, now.isr, p.topic in unclean_topics)
+        choice = elect(facts)
+        if choice is None:
+            plan.refused[p] = "no eligible replica"
+            continue
+        recovering = LeaderRecoveryState.RECOVERING if choice.unclean and tracks_recovery else None
+        plan.choices[p] = choice
+        plan.writes[p] = now.with_leader(choice.leader, choice.isr, context.epoch, recovering)
+    return plan
+
+
+def without_live_isr(context: ControllerContext, stored: Mapping[Partition, LeaderAndIsr]) -> Iterable[Partition]:
+    """The partitions for which only an unclean election could help: their topics' configs are worth reading."""
+    return (p for p, now in stored.items() if context.live_for(p).isdisjoint(now.isr))

@@ -1,0 +1,33 @@
+"""What becomes of the ISRs that a gone replica stands in. Source: ReplicaStateMachine.doRemoveReplicasFromIsr (3.9)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from klamm.controller.context import Partition
+from klamm.model.ids import NO_BROKER, BrokerId
+from klamm.model.leader_and_isr import LeaderAndIsr
+
+
+@dataclass(slots=True)
+class RemovalPlan:
+    writes: dict[Partition, LeaderAndIsr] = field(default_factory=dict)
+    unchanged: dict[Partition, LeaderAndIsr] = field(default_factory=dict)  # the replica was not in the ISR
+    refused: dict[Partition, str] = field(default_factory=dict)
+
+
+def plan_isr_removal(broker: BrokerId, stored: Mapping[Partition, LeaderAndIsr], controller_epoch: int) -> RemovalPlan:
+    """Take `broker` out of each ISR; it leads no more where it led.
+
+    The last member stays: with leader -1 beside it a clean election is possible when it comes back.
+    """
+    plan = RemovalPlan()
+    for p, now in stored.items():
+        if now.controller_epoch > controller_epoch:
+            plan.refused[p] = f"written by a newer controller (epoch {now.controller_epoch})"
+        elif broker not in now.isr:
+            plan.unchanged[p] = now
+        else:
+            leader = NO_BROKER if now.leader == broker else now.leader
+            isr = now.isr if len(now.isr) == 1 else tuple(b for b in now.isr if b != broker)
+            plan.writes[p] = now.with_leader(leader, isr, controller_epoch)
+    return plan

@@ -1,0 +1,305 @@
+"""Every event the controller knows, on one page: payload, the state it puts the controller in, who is owed a reply.
+
+An event that owes an answer carries a `reply`, and gets one in every case: NOT_CONTROLLER where this node is not or no
+longer the controller. Source: KafkaController.scala, ControllerEventManager.scala (3.9).
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+from klamm.controller.states import ControllerState
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.wire.messages import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    LeaderAndIsrResponse,
+    UpdateMetadataResponse,
+)
+from klamm.zk.store import Store
+
+T = TypeVar("T")
+
+
+class Event:
+    """Something for the controller to do; handled one at a time."""
+
+    state: ClassVar[ControllerState]
+
+    @property
+    def owes_answer(self) -> bool:
+        return False
+
+    def refuse(self, error: ErrorCode) -> None:
+        """Answer with an error whoever waits; nothing where nobody does or the answer was given."""
+
+
+def _future() -> "asyncio.Future[Any]":
+    return asyncio.get_running_loop().create_future()
+
+
+@dataclass(slots=True, eq=False)
+class Answered(Event, Generic[T]):
+    """An event that somebody waits for."""
+
+    reply: "asyncio.Future[T]" = field(default_factory=_future, kw_only=True, repr=False)
+
+    @property
+    def owes_answer(self) -> bool:
+        return not self.reply.done()
+
+    def answer(self, value: T) -> None:
+        if not self.reply.done():
+            self.reply.set_result(value)
+
+    def refuse(self, error: ErrorCode) -> None:
+        self.answer(self.refusal(error))
+
+    def refusal(self, error: ErrorCode) -> T:
+        raise NotImplementedError
+
+
+# ---- who is controller
+
+
+@dataclass(slots=True, eq=False)
+class Startup(Event):
+    state = ControllerState.CONTROLLER_CHANGE
+
+
+@dataclass(slots=True, eq=False)
+class ControllerChange(Event):
+    """`/controller` was created or changed."""
+
+    state = ControllerState.CONTROLLER_CHANGE
+
+
+@dataclass(slots=True, eq=False)
+class Reelect(Event):
+    """`/controller` is gone."""
+
+    state = ControllerState.CONTROLLER_CHANGE
+
+
+@dataclass(slots=True, eq=False)
+class RegisterBrokerAndReelect(Event):
+    """There is a new ZooKeeper session."""
+
+    store: Store
+    state = ControllerState.CONTROLLER_CHANGE
+
+
+@dataclass(slots=True, eq=False)
+class Expire(Event):
+    """The ZooKeeper session is gone, and with it `/controller`."""
+
+    state = ControllerState.CONTROLLER_CHANGE
+
+
+@dataclass(slots=True, eq=False)
+class ShutdownEventThread(Event):
+    state = ControllerState.CONTROLLER_SHUTDOWN
+
+
+# ---- brokers
+
+
+@dataclass(slots=True, eq=False)
+class BrokerChange(Event):
+    state = ControllerState.BROKER_CHANGE
+
+
+@dataclass(slots=True, eq=False)
+class BrokerModifications(Event):
+    broker: BrokerId
+    state = ControllerState.BROKER_CHANGE
+
+
+class ShutdownAnswer(NamedTuple):
+    error: ErrorCode
+    remaining: tuple[TopicPartition, ...] = ()
+    """What the broker still leads, although another replica could."""
+
+
+@dataclass(slots=True, eq=False)
+class ControlledShutdown(Answered[ShutdownAnswer]):
+    broker: BrokerId
+    broker_epoch: int
+    state = ControllerState.CONTROLLED_SHUTDOWN
+
+    def refusal(self, error: ErrorCode) -> ShutdownAnswer:
+        moved = error is ErrorCode.NOT_CONTROLLER  # Kafka's word for it here
+        return ShutdownAnswer(ErrorCode.STALE_CONTROLLER_EPOCH if moved else error)
+
+
+@dataclass(slots=True, eq=False)
+class LogDirEventNotification(Event):
+    state = ControllerState.LOG_DIR_CHANGE
+
+
+# ---- topics
+
+
+@dataclass(slots=True, eq=False)
+class TopicChange(Event):
+    state = ControllerState.TOPIC_CHANGE
+
+
+@dataclass(slots=True, eq=False)
+class PartitionModifications(Event):
+    topic: str
+    state = ControllerState.TOPIC_CHANGE
+
+
+@dataclass(slots=True, eq=False)
+class TopicDeletion(Event):
+    state = ControllerState.TOPIC_DELETION
+
+
+@dataclass(slots=True, eq=False)
+class TopicDeletionStopReplicaResponseReceived(Event):
+    broker: BrokerId
+    error: ErrorCode
+    partition_errors: Mapping[TopicPartition, ErrorCode]
+    state = ControllerState.TOPIC_DELETION
+
+
+# ---- elections asked for
+
+
+@dataclass(slots=True, eq=False)
+class AutoPreferredReplicaLeaderElection(Event):
+    state = ControllerState.AUTO_LEADER_BALANCE
+
+
+@dataclass(slots=True, eq=False)
+class ReplicaLeaderElection(Answered[Mapping[TopicPartition, ErrorCode]]):
+    """`partitions` None: all. `trigger` is ZK, API or AUTO."""
+
+    partitions: Sequence[TopicPartition] | None
+    unclean: bool
+    trigger: str
+    state = ControllerState.MANUAL_LEADER_BALANCE
+
+    def refusal(self, error: ErrorCode) -> Mapping[TopicPartition, ErrorCode]:
+        return dict.fromkeys(self.partitions or (), error)
+
+
+@dataclass(slots=True, eq=False)
+class UncleanLeaderElectionEnable(Event):
+    state = ControllerState.UNCLEAN_LEADER_ELECTION_ENABLE
+
+
+@dataclass(slots=True, eq=False)
+class TopicUncleanLeaderElectionEnable(Event):
+    topic: str
+    state = ControllerState.TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE
+
+
+# ---- answers of brokers
+
+
+@dataclass(slots=True, eq=False)
+class LeaderAndIsrResponseReceived(Event):
+    response: LeaderAndIsrResponse
+    broker: BrokerId
+    state = ControllerState.LEADER_AND_ISR_RESPONSE_RECEIVED
+
+
+@dataclass(slots=True, eq=False)
+class UpdateMetadataResponseReceived(Event):
+    response: UpdateMetadataResponse
+    broker: BrokerId
+    state = ControllerState.UPDATE_METADATA_RESPONSE_RECEIVED
+
+
+# ---- ISR changes
+
+
+@dataclass(slots=True, eq=False)
+class IsrChangeNotification(Event):
+    state = ControllerState.ISR_CHANGE
+
+
+@dataclass(slots=True, eq=False)
+class AlterPartitionReceived(Answered[AlterPartitionResponse]):
+    request: AlterPartitionRequest
+    version: int
+    state = ControllerState.ISR_CHANGE
+
+    def refusal(self, error: ErrorCode) -> AlterPartitionResponse:
+        return AlterPartitionResponse(error_code=error)
+
+
+# ---- reassignment
+
+
+@dataclass(slots=True, eq=False)
+class ZkPartitionReassignment(Event):
+    state = ControllerState.ALTER_PARTITION_REASSIGNMENT
+
+
+class Reassignments(NamedTuple):
+    error: ErrorCode
+    partitions: Mapping[TopicPartition, Any] = {}
+
+
+@dataclass(slots=True, eq=False)
+class ApiPartitionReassignment(Answered[Reassignments]):
+    """A target of None cancels."""
+
+    targets: Mapping[TopicPartition, Sequence[BrokerId] | None]
+    state = ControllerState.ALTER_PARTITION_REASSIGNMENT
+
+    def refusal(self, error: ErrorCode) -> Reassignments:
+        return Reassignments(error)
+
+
+@dataclass(slots=True, eq=False)
+class PartitionReassignmentIsrChange(Event):
+    partition: TopicPartition
+    state = ControllerState.ALTER_PARTITION_REASSIGNMENT
+
+
+@dataclass(slots=True, eq=False)
+class ListPartitionReassignments(Answered[Reassignments]):
+    partitions: Sequence[TopicPartition] | None
+    state = ControllerState.LIST_PARTITION_REASSIGNMENT
+
+    def refusal(self, error: ErrorCode) -> Reassignments:
+        return Reassignments(error)
+
+
+# ---- features and producer ids
+
+
+class FeatureAnswer(NamedTuple):
+    error: ErrorCode
+    results: Mapping[str, ErrorCode] = {}
+
+
+@dataclass(slots=True, eq=False)
+class UpdateFeatures(Answered[FeatureAnswer]):
+    levels: Mapping[str, int]
+    state = ControllerState.UPDATE_FEATURES
+
+    def refusal(self, error: ErrorCode) -> FeatureAnswer:
+        return FeatureAnswer(error)
+
+
+class ProducerIds(NamedTuple):
+    error: ErrorCode
+    first: int = 0
+    length: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class AllocateProducerIds(Answered[ProducerIds]):
+    broker: BrokerId
+    broker_epoch: int
+    state = ControllerState.IDLE
+
+    def refusal(self, error: ErrorCode) -> ProducerIds:
+        return ProducerIds(error)

@@ -1,0 +1,1 @@
+"""The hands: read, decide, write, apply, send."""

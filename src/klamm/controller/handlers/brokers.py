@@ -1,0 +1,105 @@
+"""What the controller does when brokers come, go and bounce. Source: KafkaController.processBrokerChange (3.9)."""
+
+from collections.abc import Collection, Iterable, Sequence
+
+from klamm.controller.decisions.broker_changes import diff_brokers
+from klamm.controller.events import BrokerChange, BrokerModifications
+from klamm.controller.handlers.partitions import trigger_online
+from klamm.controller.handlers.replicas import Replicas, replicas_offline, replicas_online
+from klamm.controller.states import PartitionState
+from klamm.controller.workbench import Workbench
+from klamm.model.brokers import Broker
+from klamm.model.ids import BrokerId
+from klamm.zk.store import Registrations
+from klamm.zk.znodes import MalformedZnode
+
+
+async def on_broker_change(bench: Workbench, event: BrokerChange) -> None:
+    """New brokers first, then those that bounced (as dead, then new), then the dead."""
+    found = await bench.store.read_brokers(watch=True)
+    changes = diff_brokers(bench.context.registered, usable_brokers(bench, found))
+    if changes:
+        bench.journal.line(
+            bench.cause,
+            "brokers",
+            new=[b.id for b in changes.new],
+            bounced=[b.id for b in changes.bounced],
+            dead=changes.dead,
+        )
+    bounced = [b.id for b in changes.bounced]
+    for broker in (*bounced, *changes.dead):
+        bench.channels.remove(broker)
+    open_channels(bench, (*changes.new, *changes.bounced))
+    if changes.new:
+        bench.context.add_brokers(changes.new)
+        await on_broker_startup(bench, [b.id for b in changes.new])
+    if changes.bounced:
+        bench.context.remove_brokers(bounced)
+        await on_broker_failure(bench, bounced)
+        bench.context.add_brokers(changes.bounced)
+        await on_broker_startup(bench, bounced)
+    if changes.dead:
+        bench.context.remove_brokers(changes.dead)
+        await on_broker_failure(bench, changes.dead)
+
+
+async def on_broker_startup(bench: Workbench, brokers: Sequence[BrokerId]) -> None:
+    """Metadata before anything else, then everything that they host, then elections they may help with."""
+    context = bench.context
+    for broker in brokers:
+        context.offline_dirs.pop(broker, None)
+    bench.batch.add_metadata((b for b in context.registered if b not in brokers), ())
+    bench.send_requests()
+    bench.batch.add_metadata(brokers, (p for p in context.partitions() if p.leadership is not None))
+    bench.send_requests()
+    await replicas_online(bench, {b: list(context.replicas_on(b)) for b in brokers})
+    await trigger_online(bench)
+
+
+async def on_broker_failure(bench: Workbench, brokers: Collection[BrokerId]) -> None:
+    """Find new leaders for what they led, take them out of the ISRs, tell the survivors."""
+    context = bench.context
+    for broker in brokers:
+        context.offline_dirs.pop(broker, None)
+    context.end_shutdown(brokers)
+    await on_replicas_offline(bench, {b: list(context.replicas_on(b)) for b in brokers})
+
+
+async def on_replicas_offline(bench: Workbench, replicas: Replicas) -> None:
+    """Dead brokers' replicas, or those on a failed log directory; the election comes before the ISR shrinks."""
+    context = bench.context
+    context.move(context.led_by_nobody_online(), PartitionState.OFFLINE)
+    elected = await trigger_online(bench)
+    await replicas_offline(bench, replicas)
+    if elected == 0 and not any(replicas.values()):
+        # nothing changed for any partition: the brokers still must learn the new broker list (KAFKA-13225)
+        bench.batch.add_metadata(context.registered, ())
+        bench.send_requests()
+
+
+async def on_broker_modifications(bench: Workbench, event: BrokerModifications) -> None:
+    """A live broker changed its listeners: everyone is told."""
+    known = bench.context.registered.get(event.broker)
+    try:
+        read = await bench.store.read_broker(event.broker, watch=True)
+    except MalformedZnode as error:
+        bench.journal.refused(bench.cause, "broker registration", str(error), broker=event.broker)
+        return
+    if known is None or read is None or read.broker.endpoints == known.endpoints:
+        return
+    bench.context.add_brokers([read.broker])
+    bench.batch.add_metadata(bench.context.registered, ())
+    bench.send_requests()
+
+
+def usable_brokers(bench: Workbench, found: Registrations) -> dict[BrokerId, Broker]:
+    """Those whose registration can be read; one bad registration must not stop the handling of all others."""
+    for broker, why in found.unreadable.items():
+        bench.journal.refused(bench.cause, "broker registration", why, broker=broker)
+    return {b: r.broker for b, r in found.brokers.items()}
+
+
+def open_channels(bench: Workbench, brokers: Iterable[Broker]) -> None:
+    for broker in brokers:
+        if (why := bench.channels.add(broker)) is not None:
+            bench.journal.refused(bench.cause, "channel", why, broker=broker.id)

@@ -1,0 +1,89 @@
+"""Taking office, in Kafka's order. Source: KafkaController.onControllerFailover, initializeControllerContext (3.9)."""
+
+import asyncio
+
+from klamm.controller.context import Partition
+from klamm.controller.events import TopicDeletion
+from klamm.controller.handlers.brokers import open_channels, usable_brokers
+from klamm.controller.handlers.partitions import trigger_online
+from klamm.controller.handlers.replicas import replicas_offline, replicas_online
+from klamm.controller.handlers.topics import load_topics, on_topic_deletion
+from klamm.controller.states import PartitionState, ReplicaState
+from klamm.controller.workbench import Workbench
+from klamm.model.ids import BrokerId
+from klamm.telemetry.journal import by_topic
+from klamm.zk.fenced import chunks
+from klamm.zk.znodes import ISR_CHANGES, LOG_DIR_EVENTS
+
+LOAD_CHUNK = 2_000  # partitions whose state is read and remembered between two awaits
+
+
+async def on_controller_failover(bench: Workbench) -> None:
+    """Everything ZooKeeper knows into memory, the broker list to the brokers, then the two state machines.
+
+    Notifications are cleared before the context is read: what they announced is read then anyway. The broker list goes
+    out before any LeaderAndIsr: nobody can follow a leader it does not know (KAFKA-4443).
+    """
+    settings = bench.settings
+    await bench.store.set_up_features(settings.features_payload_version, settings.versions_features)
+    await _refuse_requests_of_old_tools(bench)
+    for parent in (LOG_DIR_EVENTS, ISR_CHANGES):
+        await bench.store.delete_notifications(parent, await bench.store.list_notifications(parent))
+    await _read_context(bench)
+    await on_topic_deletion(bench, TopicDeletion())
+    bench.batch.add_metadata(bench.context.registered, ())
+    bench.send_requests()
+    await _start_replicas(bench)
+    await _start_partitions(bench)
+    await trigger_online(bench)
+
+
+async def _refuse_requests_of_old_tools(bench: Workbench) -> None:
+    for path, is_there in (await bench.store.watch_requests()).items():
+        if is_there:
+            bench.journal.refused(bench.cause, path, "not carried out by this controller; the request stays")
+
+
+async def _read_context(bench: Workbench) -> None:
+    context = bench.context
+    brokers = usable_brokers(bench, await bench.store.read_brokers(watch=True))
+    context.add_brokers(brokers.values())
+    partitions = await load_topics(bench, await bench.store.list_topics(watch=True))
+    for chunk in chunks(partitions, LOAD_CHUNK):
+        read = await bench.store.read_states(chunk)
+        for p, state in read.found.items():
+            context.put_leadership(p, state)
+        bench.refuse("state", {p: why for p, why in read.unreadable.items() if why != "no state znode"})
+    moving = [p for p in partitions if p.assignment.is_being_reassigned]
+    if moving:
+        why = "a reassignment is under way; this controller leaves it as it is"
+        bench.journal.refused(bench.cause, "reassignment", why, partitions=by_topic(moving))
+    open_channels(bench, brokers.values())
+
+
+async def _start_replicas(bench: Workbench) -> None:
+    """Online where the broker lives, which tells every replica who leads; else offline, and out of the ISRs."""
+    context = bench.context
+    online: dict[BrokerId, list[Partition]] = {}
+    offline: dict[BrokerId, list[Partition]] = {}
+    for broker, states in context.replica_states.items():
+        live = broker in context.live
+        (online if live else offline)[broker] = list(states)
+        initial = ReplicaState.ONLINE if live else ReplicaState.DELETION_INELIGIBLE
+        context.replica_states[broker] = dict.fromkeys(states, initial)
+        await asyncio.sleep(0)
+    await replicas_online(bench, online)
+    await replicas_offline(bench, offline)
+
+
+async def _start_partitions(bench: Workbench) -> None:
+    """As they are: without a znode New, with a live leader Online, else Offline."""
+    context = bench.context
+    for chunk in chunks(context.partitions(), LOAD_CHUNK):
+        for p in chunk:
+            if p.leadership is None:
+                context.start(p, PartitionState.NEW)
+            else:
+                is_led = context.is_online(p.leader, p)
+                context.start(p, PartitionState.ONLINE if is_led else PartitionState.OFFLINE)
+        await asyncio.sleep(0)

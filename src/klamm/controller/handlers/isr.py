@@ -1,0 +1,168 @@
+"""ISR changes that leaders ask for or announce. Source: KafkaController.scala (3.9), processAlterPartition."""
+
+import uuid
+from typing import NamedTuple
+
+from klamm.controller.context import Partition, Topic
+from klamm.controller.decisions.alter_partition import (
+    FIRST_VERSION_WITH_TOPIC_IDS,
+    Proposal,
+    Verdict,
+    check_sender,
+    judge,
+)
+from klamm.controller.events import AlterPartitionReceived, IsrChangeNotification
+from klamm.controller.workbench import Workbench
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.model.topic_ids import ZERO_ID
+from klamm.telemetry.journal import by_topic
+from klamm.wire.messages import (
+    AlterPartitionRequestPartitionData,
+    AlterPartitionRequestTopicData,
+    AlterPartitionResponse,
+    AlterPartitionResponsePartitionData,
+    AlterPartitionResponseTopicData,
+)
+from klamm.zk.admin_znodes import decode_isr_change
+from klamm.zk.znodes import ISR_CHANGES, MalformedZnode
+
+FIRST_VERSION_WITH_BROKER_EPOCHS = 3
+
+
+class _Asked(NamedTuple):
+    """One partition of a request, and what became of it."""
+
+    topic: AlterPartitionRequestTopicData
+    number: int
+    partition: Partition | None
+    proposal: Proposal
+    verdict: Verdict
+
+
+async def on_alter_partition(bench: Workbench, event: AlterPartitionReceived) -> None:
+    """Judge each partition, write what is accepted, tell everyone; answer even where we were deposed meanwhile."""
+    request = event.request
+    sender = check_sender(bench.context, BrokerId(request.broker_id), request.broker_epoch)
+    if sender is not ErrorCode.NONE:
+        event.refuse(sender)
+        return
+    asked = [_judge(bench, event, topic, p) for topic in request.topics for p in topic.partitions]
+    writes = {a.partition: a.verdict.write for a in asked if a.partition is not None and a.verdict.write is not None}
+    outcome = await bench.store.write_states(writes)
+    if outcome.written:
+        bench.journal.write(bench.cause, "states", by_topic(outcome.written))
+    for p, state in outcome.written.items():
+        bench.decide("alter-partition", p, state, ())
+        bench.context.put_leadership(p, state)
+    bench.refuse("alter-partition", outcome.failed)
+    bench.conflicted("states", outcome.conflicted)
+    _journal_refusals(bench, asked)
+    bench.batch.add_metadata(bench.context.registered, (a.partition for a in asked if a.partition is not None))
+    bench.send_requests()
+    event.answer(_response(asked, outcome.written, set(outcome.conflicted), event.version))
+
+
+def _judge(
+    bench: Workbench,
+    event: AlterPartitionReceived,
+    topic: AlterPartitionRequestTopicData,
+    data: AlterPartitionRequestPartitionData,
+) -> _Asked:
+    proposal = Proposal(
+        BrokerId(event.request.broker_id),
+        data.leader_epoch,
+        _new_isr(data, event.version),
+        data.leader_recovery_state,
+        data.partition_epoch,
+    )
+    known = _topic(bench, topic, event.version)
+    if known is None and event.version >= FIRST_VERSION_WITH_TOPIC_IDS:
+        verdict = Verdict(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
+        return _Asked(topic, data.partition_index, None, proposal, verdict)
+    partition = known.partitions.get(data.partition_index) if known else None
+    verdict = judge(bench.context, partition, proposal, event.version)
+    return _Asked(topic, data.partition_index, partition, proposal, verdict)
+
+
+def _topic(bench: Workbench, topic: AlterPartitionRequestTopicData, version: int) -> Topic | None:
+    if version < FIRST_VERSION_WITH_TOPIC_IDS:
+        return bench.context.topics.get(topic.topic_name)
+    return bench.context.topic_with_id(topic.topic_id)
+
+
+def _new_isr(data: AlterPartitionRequestPartitionData, version: int) -> tuple[BrokerId, ...]:
+    """The broker epochs of version 3 are not looked at, as in Kafka: brokers of this mode send -1."""
+    if version >= FIRST_VERSION_WITH_BROKER_EPOCHS:
+        return tuple(BrokerId(member.broker_id) for member in data.new_isr_with_epochs)
+    return tuple(BrokerId(b) for b in data.new_isr)
+
+
+def _journal_refusals(bench: Workbench, asked: list[_Asked]) -> None:
+    refused = {
+        a.partition: f"{a.verdict.error.name}: {a.verdict.why}"
+        for a in asked
+        if a.partition is not None and a.verdict.error is not ErrorCode.NONE
+    }
+    bench.refuse("alter-partition", refused)
+
+
+def _response(
+    asked: list[_Asked], written: dict[Partition, LeaderAndIsr], conflicted: set[Partition], version: int
+) -> AlterPartitionResponse:
+    topics: dict[tuple[str, uuid.UUID], AlterPartitionResponseTopicData] = {}
+    for a in asked:
+        key = (a.topic.topic_name, ZERO_ID) if version < FIRST_VERSION_WITH_TOPIC_IDS else ("", a.topic.topic_id)
+        topic = topics.setdefault(key, AlterPartitionResponseTopicData(key[0], key[1], []))
+        topic.partitions.append(_partition_response(a, written, conflicted))
+    return AlterPartitionResponse(topics=list(topics.values()))
+
+
+def _partition_response(
+    asked: _Asked, written: dict[Partition, LeaderAndIsr], conflicted: set[Partition]
+) -> AlterPartitionResponsePartitionData:
+    partition, verdict = asked.partition, asked.verdict
+    state = verdict.current
+    error = verdict.error
+    if partition is not None and verdict.write is not None:
+        state = written.get(partition)
+        if state is None:
+            error = ErrorCode.INVALID_UPDATE_VERSION if partition in conflicted else ErrorCode.UNKNOWN_SERVER_ERROR
+    if state is None:
+        return AlterPartitionResponsePartitionData(partition_index=asked.number, error_code=error)
+    return AlterPartitionResponsePartitionData(
+        partition_index=asked.number,
+        leader_id=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=state.isr,
+        leader_recovery_state=int(state.recovery),
+        partition_epoch=state.partition_epoch,
+    )
+
+
+async def on_isr_change_notification(bench: Workbench, event: IsrChangeNotification) -> None:
+    """Leaders of an old protocol version wrote their ISR themselves: read it, and tell everyone."""
+    children = await bench.store.list_notifications(ISR_CHANGES)
+    try:
+        partitions = await _announced(bench, children)
+        read = await bench.store.read_states(partitions)
+        for p, state in read.found.items():
+            bench.context.put_leadership(p, state)
+        if partitions:
+            bench.batch.add_metadata(bench.context.registered, partitions)
+            bench.send_requests()
+    finally:
+        await bench.store.delete_notifications(ISR_CHANGES, children)
+
+
+async def _announced(bench: Workbench, children: list[str]) -> list[Partition]:
+    found: dict[Partition, None] = {}
+    for child, payload in (await bench.store.read_notifications(ISR_CHANGES, children)).items():
+        try:
+            listed = decode_isr_change(child, payload)
+        except MalformedZnode as error:
+            bench.journal.refused(bench.cause, "ISR change", str(error))
+            continue
+        found |= {p: None for topic, number in listed if (p := bench.context.partition(topic, number)) is not None}
+    return list(found)

@@ -1,0 +1,106 @@
+"""Replicas appearing, going online, going offline. Source: ReplicaStateMachine.scala (3.9).
+
+`Replicas` maps a broker to partitions it holds. Each call sends its own requests.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeAlias
+
+from klamm.controller.context import Partition
+from klamm.controller.decisions.isr_removal import RemovalPlan, plan_isr_removal
+from klamm.controller.handlers.partitions import already_written
+from klamm.controller.states import ReplicaState
+from klamm.controller.workbench import Workbench
+from klamm.model.ids import BrokerId
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.zk.fenced import chunks
+
+Replicas: TypeAlias = Mapping[BrokerId, Iterable[Partition]]
+
+REPLICA_CHUNK: Final = 2_000  # replicas moved between two awaits
+
+
+async def replicas_new(bench: Workbench, replicas: Replicas) -> None:
+    """Replicas of new partitions; where a leader is known already they are told to create their logs."""
+    for broker in sorted(replicas):
+        movable = list(replicas[broker])
+        leading = {p: "a new replica cannot lead already" for p in movable if p.leader == broker}
+        bench.refuse("new replica", leading)
+        _move(bench, broker, [p for p in movable if p not in leading], ReplicaState.NEW)
+        for p in movable:
+            if p.leadership is not None and p not in leading:
+                bench.batch.add_leader_and_isr([broker], p, is_new=True)
+    bench.send_requests()
+
+
+async def replicas_online(bench: Workbench, replicas: Replicas) -> None:
+    """Tell each replica who leads, unless it is new and was told when its partition was initialised."""
+    for broker in sorted(replicas):
+        for chunk in chunks(replicas[broker], REPLICA_CHUNK):
+            states = bench.context.replicas_on(broker)
+            fresh = {p for p in chunk if states.get(p) is ReplicaState.NEW}
+            for p in _move(bench, broker, chunk, ReplicaState.ONLINE):
+                if p not in fresh and p.leadership is not None:
+                    bench.batch.add_leader_and_isr([broker], p, is_new=False)
+            await asyncio.sleep(0)
+    bench.send_requests()
+
+
+async def replicas_offline(bench: Workbench, replicas: Replicas) -> None:
+    """Stop them, take them out of the ISRs, and tell the replicas that stay."""
+    for broker in sorted(replicas):
+        for chunk in chunks(replicas[broker], REPLICA_CHUNK):
+            await _take_offline(bench, broker, chunk)
+            await asyncio.sleep(0)
+    bench.send_requests()
+
+
+async def _take_offline(bench: Workbench, broker: BrokerId, partitions: list[Partition]) -> None:
+    allowed = [p for p in partitions if bench.context.can_replica_move(broker, p, ReplicaState.OFFLINE)]
+    for p in allowed:
+        bench.batch.add_stop_replica([broker], p, delete=False)
+    led = [p for p in allowed if p.leadership is not None]
+    leaderless = [p for p in allowed if p.leadership is None]
+    for p in await _remove_from_isrs(bench, broker, led):
+        bench.batch.add_leader_and_isr([b for b in p.replicas if b != broker], p, is_new=False)
+        bench.context.move_replicas(broker, [p], ReplicaState.OFFLINE)
+    if leaderless:
+        bench.batch.add_metadata(bench.context.registered, leaderless)
+        bench.context.move_replicas(broker, leaderless, ReplicaState.OFFLINE)
+
+
+async def _remove_from_isrs(bench: Workbench, broker: BrokerId, partitions: list[Partition]) -> list[Partition]:
+    """Those whose znode now says so, written or not; read, decide, write, apply, again where it moved under us."""
+    settled: list[Partition] = []
+    plan = RemovalPlan()
+    waiting = partitions
+    while waiting:
+        read = await bench.store.read_states(waiting)
+        taken = already_written(plan.writes, read.found)
+        bench.apply_removals(broker, taken)
+        stored = {p: s for p, s in read.found.items() if p not in taken}
+        plan = plan_isr_removal(broker, stored, bench.context.epoch)
+        outcome = await bench.store.write_states(plan.writes)
+        bench.apply_removals(broker, outcome.written)
+        _refresh(bench, plan.unchanged)
+        bench.refuse("ISR removal", read.unreadable | plan.refused | outcome.failed)
+        bench.conflicted("states", outcome.conflicted)
+        settled += (*taken, *plan.unchanged, *outcome.written)
+        waiting = outcome.conflicted
+    return settled
+
+
+def _refresh(bench: Workbench, unchanged: Mapping[Partition, LeaderAndIsr]) -> None:
+    for p, state in unchanged.items():
+        bench.context.put_leadership(p, state)
+
+
+def _move(bench: Workbench, broker: BrokerId, partitions: list[Partition], target: ReplicaState) -> list[Partition]:
+    """Those that moved; the others are written down."""
+    refused = bench.context.move_replicas(broker, partitions, target)
+    bench.refuse(f"move to {target}", dict.fromkeys(refused, "not a legal move"))
+    if not refused:
+        return partitions
+    illegal = set(refused)
+    return [p for p in partitions if p not in illegal]

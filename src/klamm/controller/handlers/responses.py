@@ -1,0 +1,70 @@
+"""What brokers answered. Source: processLeaderAndIsrResponseReceived, processUpdateMetadataResponseReceived (3.9)."""
+
+from collections.abc import Iterator
+
+from klamm.controller.context import Partition
+from klamm.controller.decisions.offline_dirs import diff_offline_dirs
+from klamm.controller.events import (
+    LeaderAndIsrResponseReceived,
+    LogDirEventNotification,
+    UpdateMetadataResponseReceived,
+)
+from klamm.controller.handlers.brokers import on_replicas_offline
+from klamm.controller.handlers.replicas import replicas_online
+from klamm.controller.workbench import Workbench
+from klamm.model.errors import ErrorCode
+from klamm.telemetry.journal import by_topic
+from klamm.wire.messages import LeaderAndIsrResponse
+from klamm.zk.znodes import LOG_DIR_EVENTS
+
+
+async def on_leader_and_isr_response(bench: Workbench, event: LeaderAndIsrResponseReceived) -> None:
+    """Only log directories are learnt from it: an error at the top, or any other code, says nothing about a replica."""
+    if event.response.error_code != ErrorCode.NONE:
+        return
+    changes = diff_offline_dirs(bench.context, event.broker, _answers(bench, event.response))
+    if not changes.offline and not changes.online:
+        return
+    failed = bench.context.offline_dirs.setdefault(event.broker, {})
+    for p in changes.online:
+        failed.pop(p, None)
+    failed.update(dict.fromkeys(changes.offline))
+    if not failed:
+        del bench.context.offline_dirs[event.broker]
+    bench.journal.line(
+        bench.cause,
+        "log-dirs",
+        broker=event.broker,
+        partitions=by_topic(changes.offline),
+        online=by_topic(changes.online),
+    )
+    if changes.offline:
+        await on_replicas_offline(bench, {event.broker: changes.offline})
+
+
+def _answers(bench: Workbench, response: LeaderAndIsrResponse) -> Iterator[tuple[Partition, int]]:
+    """Partitions of topics that are gone by now are left out."""
+    for error in response.partition_errors:
+        if (partition := bench.context.partition(error.topic_name, error.partition_index)) is not None:
+            yield partition, error.error_code
+    for topic in response.topics:
+        known = bench.context.topic_with_id(topic.topic_id)
+        if known is None:
+            continue
+        for error in topic.partition_errors:
+            if (partition := known.partitions.get(error.partition_index)) is not None:
+                yield partition, error.error_code
+
+
+async def on_update_metadata_response(bench: Workbench, event: UpdateMetadataResponseReceived) -> None:
+    """Written down by the channel already; nothing follows from it."""
+
+
+async def on_log_dir_event(bench: Workbench, event: LogDirEventNotification) -> None:
+    """Ask the brokers about all their replicas: the answers tell which lie on a failed directory."""
+    children = await bench.store.list_notifications(LOG_DIR_EVENTS)
+    try:
+        brokers = await bench.store.read_log_dir_events(children)
+        await replicas_online(bench, {b: list(bench.context.replicas_on(b)) for b in brokers})
+    finally:
+        await bench.store.delete_notifications(LOG_DIR_EVENTS, children)

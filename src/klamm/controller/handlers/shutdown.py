@@ -1,0 +1,29 @@
+"""A broker says that it is about to leave. Source: KafkaController.doControlledShutdown (3.9)."""
+
+from klamm.controller.decisions.controlled_shutdown import check_departure, plan_departure, remaining_leaders
+from klamm.controller.decisions.elections import elect_for_controlled_shutdown
+from klamm.controller.events import ControlledShutdown, ShutdownAnswer
+from klamm.controller.handlers.partitions import bring_online
+from klamm.controller.handlers.replicas import replicas_offline
+from klamm.controller.workbench import Workbench
+from klamm.model.errors import ErrorCode
+from klamm.telemetry.journal import by_topic
+
+
+async def on_controlled_shutdown(bench: Workbench, event: ControlledShutdown) -> None:
+    """Move what it leads, stop what it follows; answer with what could not be moved."""
+    context, broker = bench.context, event.broker
+    error = check_departure(context, broker, event.broker_epoch)
+    if error is not ErrorCode.NONE:
+        event.refuse(error)
+        return
+    context.begin_shutdown(broker)
+    departure = plan_departure(context, broker)
+    await bring_online(bench, departure.led, elect_for_controlled_shutdown)
+    for p in departure.followed:
+        bench.batch.add_stop_replica([broker], p, delete=False)
+    bench.send_requests()
+    await replicas_offline(bench, {broker: departure.followed})
+    remaining = remaining_leaders(context, broker)
+    bench.journal.line(bench.cause, "controlled-shutdown", broker=broker, partitions=by_topic(remaining))
+    event.answer(ShutdownAnswer(ErrorCode.NONE, tuple(p.key for p in remaining)))

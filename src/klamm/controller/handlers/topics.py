@@ -1,0 +1,105 @@
+"""New topics, more partitions, topics gone. Source: KafkaController.scala (3.9), processTopicChange and its kin."""
+
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+
+from klamm.controller.context import Partition
+from klamm.controller.decisions.elections import elect_offline
+from klamm.controller.decisions.topic_changes import added_partitions, diff_topics, is_another_topic
+from klamm.controller.events import PartitionModifications, TopicChange, TopicDeletion
+from klamm.controller.handlers.partitions import bring_online
+from klamm.controller.handlers.replicas import replicas_new, replicas_online
+from klamm.controller.states import PartitionState
+from klamm.controller.workbench import Workbench
+from klamm.model.ids import BrokerId
+from klamm.model.topic_ids import new_topic_id
+from klamm.telemetry.journal import by_topic
+from klamm.zk.errors import NoNode
+from klamm.zk.fenced import chunks
+from klamm.zk.znodes import TopicZnode
+
+TOPIC_CHUNK = 200  # topics read and decoded between two awaits
+
+
+async def on_topic_change(bench: Workbench, event: TopicChange) -> None:
+    listed = await bench.store.list_topics(watch=True)
+    changes = diff_topics(bench.context.topics, listed)
+    for name in changes.deleted:
+        bench.context.remove_topic(name)
+    if changes.new or changes.deleted:
+        bench.journal.line(bench.cause, "topics", new=changes.new, deleted=changes.deleted)
+    await on_new_partitions(bench, await load_topics(bench, changes.new))
+
+
+async def on_partition_modifications(bench: Workbench, event: PartitionModifications) -> None:
+    """Partitions added to a topic we know. A topic deleted and created anew under its name starts afresh."""
+    name = event.topic
+    found, unreadable = await bench.store.read_topics([name], watch=True)
+    for why in unreadable.values():
+        bench.journal.refused(bench.cause, "topic", why, topic=name)
+    znode = found.get(name)
+    if znode is None or name not in bench.context.topics:
+        return  # the list of topics tells of it
+    if is_another_topic(bench.context, name, znode.topic_id):
+        bench.journal.line(bench.cause, "topics", new=[name], deleted=[name])
+        bench.context.remove_topic(name)
+        await on_new_partitions(bench, await _remember(bench, found))
+        return
+    topic = bench.context.topics[name]
+    added = added_partitions(topic, znode.partitions)
+    await on_new_partitions(bench, [bench.context.add_partition(topic, n, a) for n, a in added.items()])
+
+
+async def on_new_partitions(bench: Workbench, partitions: Collection[Partition]) -> None:
+    """NonExistent to New to Online, replicas alongside."""
+    if not partitions:
+        return
+    bench.journal.line(bench.cause, "new-partitions", partitions=by_topic(partitions))
+    bench.context.move(partitions, PartitionState.NEW)
+    replicas: dict[BrokerId, list[Partition]] = {}
+    for p in partitions:
+        for broker in p.replicas:
+            replicas.setdefault(broker, []).append(p)
+    await replicas_new(bench, replicas)
+    await bring_online(bench, partitions, elect_offline)
+    await replicas_online(bench, replicas)
+
+
+async def load_topics(bench: Workbench, names: Sequence[str]) -> list[Partition]:
+    """Read topics (their znodes are watched from here on) and remember them; their partitions, all NonExistent."""
+    partitions: list[Partition] = []
+    for chunk in chunks(names, TOPIC_CHUNK):
+        found, unreadable = await bench.store.read_topics(chunk, watch=True)
+        for topic, why in unreadable.items():
+            bench.journal.refused(bench.cause, "topic", why, topic=topic)
+        partitions += await _remember(bench, found)
+    return partitions
+
+
+async def _remember(bench: Workbench, found: Mapping[str, TopicZnode]) -> list[Partition]:
+    partitions = []
+    for name, znode in found.items():
+        topic = bench.context.add_topic(name, await _topic_id(bench, name, znode))
+        partitions += [bench.context.add_partition(topic, n, a) for n, a in znode.partitions.items()]
+    return partitions
+
+
+async def _topic_id(bench: Workbench, name: str, znode: TopicZnode) -> uuid.UUID | None:
+    """The topic's id; a topic from before there were ids gets one, once (KAFKA-10545)."""
+    if znode.topic_id is not None or not bench.settings.uses_topic_ids:
+        return znode.topic_id
+    topic_id = new_topic_id(bench.random_bytes)
+    try:
+        await bench.store.write_topic(name, topic_id, znode.partitions)
+    except NoNode:
+        return None  # deleted meanwhile; the list of topics tells of it
+    bench.journal.write(bench.cause, "topic id", topic=name)
+    return topic_id
+
+
+async def on_topic_deletion(bench: Workbench, event: TopicDeletion) -> None:
+    """Deletion is asked for by a znode, which stays queued: it is not carried out here."""
+    queued = await bench.store.list_topic_deletions()
+    if queued:
+        why = "topic deletion is not carried out by this controller; the requests stay in /admin/delete_topics"
+        bench.journal.refused(bench.cause, "topic deletion", why, topics=queued)

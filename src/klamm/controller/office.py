@@ -1,0 +1,142 @@
+"""Winning, holding and leaving the controller's office. Source: KafkaController.elect, maybeResign (3.9).
+
+Where Kafka compares ids, the ephemeral's owner is compared too: `/controller` left by an earlier session of ours does
+not make us controller, and one of this very session under which nobody acts is given up (KAFKA-13407).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from klamm.controller.channels import ChannelPorts, Channels
+from klamm.controller.context import ControllerContext
+from klamm.controller.handlers.failover import on_controller_failover
+from klamm.controller.request_batch import RequestBatch
+from klamm.controller.settings import ControllerSettings
+from klamm.controller.workbench import Workbench
+from klamm.telemetry.journal import Journal
+from klamm.zk.controller_store import ControllerStore
+from klamm.zk.election import ControllerEpoch, register_controller
+from klamm.zk.errors import BadVersion, NoNode
+from klamm.zk.fenced import ControllerMoved
+from klamm.zk.store import ControllerZnode, Store
+from klamm.zk.znodes import CONTROLLER
+
+
+@dataclass(frozen=True, slots=True)
+class OfficePorts:
+    channels: ChannelPorts
+    now_ms: Callable[[], int]
+    random_bytes: Callable[[int], bytes]
+
+
+class Office:
+    """At most one term at a time: `bench` is there from the election to the resignation, and None otherwise."""
+
+    def __init__(self, settings: ControllerSettings, ports: OfficePorts, journal: Journal) -> None:
+        self._settings = settings
+        self._ports = ports
+        self._journal = journal
+        self._store: Store | None = None
+        self.bench: Workbench | None = None
+
+    def use(self, store: Store) -> None:
+        """The ZooKeeper session from here on; only while nobody holds the office."""
+        assert self.bench is None, "a new session cannot carry an old term"
+        self._store = store
+
+    async def elect(self, cause: str) -> None:
+        """Become controller if nobody is. A loser only watches; a failed start gives the office up at once."""
+        store = self._current_store()
+        holder = await store.read_controller(watch=True)
+        if holder is not None and self._is_ours(holder, store) and self.bench is None:
+            await self._abandon(store, holder, cause)
+            holder = None
+        if holder is not None or self.bench is not None:
+            return
+        try:
+            epoch = await register_controller(store.client, self._settings.broker_id, self._ports.now_ms())
+            self._begin(store, epoch, cause)
+            assert self.bench is not None
+            await on_controller_failover(self.bench)
+        except ControllerMoved as error:
+            self._journal.line(cause, "not-elected", why=str(error))
+            await self.maybe_resign(cause)
+        except Exception as error:
+            self._journal.line(cause, "failed", what="taking office", why=repr(error))
+            await self.move(cause, "could not take office")
+        else:
+            self._journal.line(
+                cause,
+                "ready",
+                brokers=list(self.bench.context.registered),
+                topic_count=len(self.bench.context.topics),
+                partition_count=self.bench.context.partition_count,
+            )
+
+    def _begin(self, store: Store, epoch: ControllerEpoch, cause: str) -> None:
+        context = ControllerContext(epoch.epoch)
+        channels = Channels(context, self._settings, self._ports.channels, self._journal)
+        self.bench = Workbench(
+            self._settings,
+            context,
+            ControllerStore(store.client, epoch),
+            channels,
+            RequestBatch(context, self._settings, channels),
+            self._journal,
+            self._ports.random_bytes,
+            cause,
+        )
+        self._journal.controller_epoch = epoch.epoch
+        self._journal.line(cause, "elected", epoch_version=epoch.version)
+
+    async def maybe_resign(self, cause: str) -> None:
+        """Look who is controller; if it is not us any more, resign."""
+        store = self._current_store()
+        holder = await store.read_controller(watch=True)
+        if self.bench is not None and (holder is None or not self._is_ours(holder, store)):
+            who = "nobody" if holder is None else f"broker {holder.broker}"
+            await self.resign(cause, f"{who} is controller now")
+
+    async def move(self, cause: str, why: str) -> None:
+        """Resign and delete `/controller`, if it is still ours, so that everyone elects anew."""
+        store = self._current_store()
+        fenced = self.bench.store if self.bench else None
+        try:
+            holder = await store.read_controller()
+        finally:
+            await self.resign(cause, why)
+        if holder is None or not self._is_ours(holder, store):
+            return
+        try:
+            if fenced is not None:
+                await fenced.delete_controller()
+            else:
+                await self._abandon(store, holder, cause)
+        except ControllerMoved:
+            self._journal.line(cause, "moved", why="another controller was elected meanwhile")
+
+    async def resign(self, cause: str, why: str) -> None:
+        """Forget everything; nothing more leaves for any broker. Harmless where we are not controller."""
+        bench, self.bench = self.bench, None
+        if bench is None:
+            return
+        bench.batch.clear()
+        await bench.channels.close()
+        self._journal.line(cause, "resigned", why=why)
+        self._journal.flush()
+        self._journal.controller_epoch = 0
+
+    async def _abandon(self, store: Store, holder: ControllerZnode, cause: str) -> None:
+        self._journal.line(cause, "abandoned", why="this session holds /controller, but nobody acts under it")
+        try:
+            await store.client.delete(CONTROLLER, holder.version)
+        except (NoNode, BadVersion):
+            self._journal.line(cause, "moved", why="/controller changed meanwhile")
+
+    def _is_ours(self, holder: ControllerZnode, store: Store) -> bool:
+        same_session = holder.owner_session == store.client.session_id
+        return holder.broker == self._settings.broker_id and same_session and not holder.is_kraft
+
+    def _current_store(self) -> Store:
+        assert self._store is not None, "no ZooKeeper session was ever given"
+        return self._store

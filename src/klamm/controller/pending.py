@@ -1,0 +1,95 @@
+"""What waits for one broker, in order; requests coalesce to the newest state of each partition where order allows.
+
+So a slow broker's queue is bounded by its partitions, not by how much happened meanwhile. Kafka keeps every request.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+from klamm.controller.control_requests import ControlItem, LeaderAndIsrItem, StopReplicaItem, UpdateMetadataItem
+
+MERGED_PARTITIONS: Final = 5_000
+"""Small requests grow into one up to this size: encoding it holds the loop a few ms."""
+COMPACT_AT: Final = 64
+"""Requests waiting before large ones are merged, too."""
+
+
+class PendingRequests:
+    def __init__(self) -> None:
+        self._items: deque[ControlItem] = deque()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def take(self) -> ControlItem:
+        return self._items.popleft()
+
+    def clear(self) -> None:
+        self._items.clear()
+
+    def put(self, item: ControlItem) -> None:
+        """LeaderAndIsr never overtakes a StopReplica, nor metadata that changes the broker list.
+
+        The leaders it names must be brokers that the receiver knows; metadata may arrive earlier than it was queued,
+        never later.
+        """
+        if isinstance(item, LeaderAndIsrItem) and self._merge_leader_and_isr(item):
+            return
+        if isinstance(item, UpdateMetadataItem) and self._merge_metadata(item):
+            return
+        self._items.append(item)
+        if len(self._items) > COMPACT_AT:
+            self._items = deque(_compacted(self._items))
+
+    def _merge_leader_and_isr(self, item: LeaderAndIsrItem) -> bool:
+        for index in range(len(self._items) - 1, -1, -1):
+            waiting = self._items[index]
+            if isinstance(waiting, StopReplicaItem):
+                return False
+            if isinstance(waiting, LeaderAndIsrItem):
+                is_last = index == len(self._items) - 1
+                known = waiting.broker_list_version == item.broker_list_version or is_last
+                if not known or len(waiting.states) + len(item.states) > MERGED_PARTITIONS:
+                    return False
+                self._items[index] = waiting.merge(item)
+                return True
+        return False
+
+    def _merge_metadata(self, item: UpdateMetadataItem) -> bool:
+        for index in range(len(self._items) - 1, -1, -1):
+            waiting = self._items[index]
+            if isinstance(waiting, UpdateMetadataItem):
+                if len(waiting.states) + len(item.states) > MERGED_PARTITIONS:
+                    return False
+                self._items[index] = waiting.merge(item)
+                return True
+        return False
+
+
+def _compacted(items: deque[ControlItem]) -> Iterator[ControlItem]:
+    """Each stretch between two StopReplica becomes its metadata, cut again, and one LeaderAndIsr."""
+    metadata: UpdateMetadataItem | None = None
+    leader_and_isr: LeaderAndIsrItem | None = None
+    for item in items:
+        if isinstance(item, UpdateMetadataItem):
+            metadata = metadata.merge(item) if metadata else item
+        elif isinstance(item, LeaderAndIsrItem):
+            leader_and_isr = leader_and_isr.merge(item) if leader_and_isr else item
+        else:
+            yield from _stretch(metadata, leader_and_isr)
+            metadata = leader_and_isr = None
+            yield item
+    yield from _stretch(metadata, leader_and_isr)
+
+
+def _stretch(metadata: UpdateMetadataItem | None, leader_and_isr: LeaderAndIsrItem | None) -> Iterator[ControlItem]:
+    if metadata is not None:
+        states = iter(metadata.states.items())
+        first = True
+        while (part := dict(islice(states, MERGED_PARTITIONS))) or first:
+            yield UpdateMetadataItem(part, metadata.causes, metadata.broker_list_version)
+            first = False
+    if leader_and_isr is not None:
+        yield leader_and_isr

@@ -1,0 +1,89 @@
+"""What the controller needs of a node's configuration, and which request versions it speaks.
+
+Source: KafkaConfig.scala, ControllerChannelManager.scala (versions by inter.broker.protocol.version).
+"""
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from klamm.model.ids import BrokerId
+
+Ibp = tuple[int, int, int]
+"""inter.broker.protocol.version as (major, minor, IV number): `2.8-IV1` is (2, 8, 1); `0.10.2-IV0` is (0, 10, 20)."""
+
+
+def parse_ibp(text: str) -> Ibp:
+    """Read `3.9`, `3.9-IV0`, `0.10.2-IV0`; a version without an IV part means its last one. Raises ValueError."""
+    numbers, _, iv = text.partition("-IV")
+    parts = [int(part) for part in numbers.split(".")]
+    if len(parts) not in (2, 3) or (iv and not iv.isdigit()):
+        raise ValueError(f"{text!r} is not an inter.broker.protocol.version, for example 3.9-IV0")
+    if parts[0] == 0:
+        patch = parts[2] if len(parts) == 3 else 0
+        return (0, parts[1], patch * 10 + (int(iv) if iv else 9))
+    return (parts[0], parts[1], int(iv) if iv else 9)
+
+
+class RequestVersions(NamedTuple):
+    leader_and_isr: int
+    update_metadata: int
+    stop_replica: int
+
+
+_VERSIONS: Final[tuple[tuple[Ibp, RequestVersions], ...]] = (
+    ((3, 4, 0), RequestVersions(7, 8, 4)),
+    ((3, 2, 0), RequestVersions(6, 7, 3)),
+    ((2, 8, 1), RequestVersions(5, 7, 3)),
+    ((2, 6, 0), RequestVersions(4, 6, 3)),
+    ((2, 4, 1), RequestVersions(4, 6, 2)),
+    ((2, 4, 0), RequestVersions(3, 5, 1)),
+    ((2, 2, 0), RequestVersions(2, 5, 1)),
+    ((1, 0, 0), RequestVersions(1, 4, 0)),
+    ((0, 10, 20), RequestVersions(0, 3, 0)),
+    ((0, 10, 1), RequestVersions(0, 2, 0)),
+    ((0, 9, 0), RequestVersions(0, 1, 0)),
+    ((0, 0, 0), RequestVersions(0, 0, 0)),
+)
+
+
+def request_versions(ibp: Ibp) -> RequestVersions:
+    """The one version of each control request; per controller, whatever the target speaks."""
+    return next(versions for since, versions in _VERSIONS if ibp >= since)
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerSettings:
+    broker_id: BrokerId
+    inter_broker_listener: str = "PLAINTEXT"
+    control_plane_listener: str | None = None
+    ibp: Ibp = (3, 9, 0)
+    unclean_leader_election: bool = False
+    """`unclean.leader.election.enable`, where a topic says nothing else."""
+    socket_timeout_ms: int = 30_000
+    """`controller.socket.timeout.ms`: how long connecting to a broker may take."""
+    request_timeout_ms: int = 30_000
+    resend_pause_ms: int = 100
+
+    @property
+    def control_listener(self) -> str:
+        return self.control_plane_listener or self.inter_broker_listener
+
+    @property
+    def versions(self) -> RequestVersions:
+        return request_versions(self.ibp)
+
+    @property
+    def uses_topic_ids(self) -> bool:
+        return self.ibp >= (2, 8, 0)
+
+    @property
+    def writes_recovery_state(self) -> bool:
+        return self.ibp >= (3, 2, 0)
+
+    @property
+    def versions_features(self) -> bool:
+        return self.ibp >= (2, 7, 0)
+
+    @property
+    def features_payload_version(self) -> int:
+        return 2 if self.ibp >= (3, 3, 0) else 1

@@ -1,0 +1,34 @@
+"""Which event a fired watch stands for. The watch itself tells nothing: the handler reads what is there now."""
+
+from klamm.controller import events
+from klamm.controller.events import Event
+from klamm.model.ids import BrokerId
+from klamm.zk import znodes
+from klamm.zk.watches import EventType, WatchEvent
+
+_CHILDREN: dict[str, type[Event]] = {
+    znodes.BROKER_IDS: events.BrokerChange,
+    znodes.TOPICS: events.TopicChange,
+    znodes.DELETE_TOPICS: events.TopicDeletion,
+    znodes.ISR_CHANGES: events.IsrChangeNotification,
+    znodes.LOG_DIR_EVENTS: events.LogDirEventNotification,
+}
+
+
+def event_of(watch: WatchEvent) -> Event | None:
+    """None where nothing follows from it."""
+    if watch.type is EventType.CHILDREN_CHANGED:
+        kind = _CHILDREN.get(watch.path)
+        return kind() if kind else None
+    if watch.path == znodes.CONTROLLER:
+        return events.Reelect() if watch.type is EventType.DELETED else events.ControllerChange()
+    if watch.path == znodes.REASSIGN_PARTITIONS:
+        return events.ZkPartitionReassignment()
+    if watch.path == znodes.PREFERRED_ELECTION and watch.type is EventType.CREATED:
+        return events.ReplicaLeaderElection(None, unclean=False, trigger="ZK")
+    parent, _, name = watch.path.rpartition("/")
+    if parent == znodes.BROKER_IDS and watch.type is EventType.DATA_CHANGED and name.isdigit():
+        return events.BrokerModifications(BrokerId(int(name)))
+    if parent == znodes.TOPICS and watch.type in (EventType.DATA_CHANGED, EventType.DELETED):
+        return events.PartitionModifications(name)
+    return None

@@ -1,0 +1,99 @@
+"""What a handler has in its hands during one term: memory, ZooKeeper, the brokers, the journal."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from klamm.controller.channels import Channels
+from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.decisions.elections import ElectionPlan, rejected
+from klamm.controller.request_batch import RequestBatch
+from klamm.controller.settings import ControllerSettings
+from klamm.controller.states import PartitionState
+from klamm.model.ids import NO_BROKER, BrokerId
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.telemetry.journal import Journal, by_topic
+from klamm.zk.controller_store import ControllerStore
+
+
+@dataclass(slots=True, eq=False)
+class Workbench:
+    """Lives as long as a term; `cause` is the id of the event in work."""
+
+    settings: ControllerSettings
+    context: ControllerContext
+    store: ControllerStore
+    channels: Channels
+    batch: RequestBatch
+    journal: Journal
+    random_bytes: Callable[[int], bytes]
+    cause: str = ""
+
+    def send_requests(self) -> None:
+        self.batch.send(self.cause)
+
+    # ---- what ZooKeeper took, into memory and journal
+
+    def apply_elections(self, strategy: str, plan: ElectionPlan, written: Mapping[Partition, LeaderAndIsr]) -> None:
+        """New leaders enter memory, are written down with who was passed over, and are told to their replicas."""
+        self._journal_states("states", written)
+        for p, state in written.items():
+            choice = plan.choices[p]
+            self.decide(strategy, p, state, rejected(plan.facts[p], choice.leader), unclean=choice.unclean)
+            self.context.put_leadership(p, state)
+            self.batch.add_leader_and_isr(choice.recipients, p, is_new=False)
+        self.context.move(written, PartitionState.ONLINE)
+
+    def apply_removals(self, broker: BrokerId, written: Mapping[Partition, LeaderAndIsr]) -> None:
+        self._journal_states("states", written)
+        for p, state in written.items():
+            self.decide("isr-removal", p, state, [(broker, "replica went offline")])
+            self.context.put_leadership(p, state)
+
+    def apply_created(self, written: Mapping[Partition, LeaderAndIsr]) -> None:
+        """First leaders; the members of the ISR are told to create their logs."""
+        self._journal_states("created states", written)
+        for p, state in written.items():
+            passed_over = [(b, "not live") for b in p.replicas if b not in state.isr]
+            self.decide("initial", p, state, passed_over)
+            self.context.put_leadership(p, state)
+            self.batch.add_leader_and_isr(state.isr, p, is_new=True)
+        self.context.move(written, PartitionState.ONLINE)
+
+    def decide(
+        self, kind: str, partition: Partition, state: LeaderAndIsr, passed_over: Sequence[tuple[int, str]], **facts: Any
+    ) -> None:
+        before = partition.leadership
+        self.journal.decision(
+            self.cause,
+            kind,
+            partition,
+            state.leader if state.leader != NO_BROKER else None,
+            passed_over,
+            leader_from=before.leader if before else None,
+            leader_to=state.leader,
+            leader_epoch=state.leader_epoch,
+            partition_epoch=state.partition_epoch,
+            isr_from=before.isr if before else None,
+            isr=state.isr,
+            **{name: value for name, value in facts.items() if value},
+        )
+
+    def refuse(
+        self, kind: str, refused: Mapping[Partition, str], reasons: Mapping[Partition, Any] | None = None
+    ) -> None:
+        """Partitions for which nothing could be done; those with the same reasons share a line."""
+        groups: dict[tuple[str, Any], list[Partition]] = {}
+        for p, why in refused.items():
+            groups.setdefault((why, (reasons or {}).get(p)), []).append(p)
+        for (why, passed_over), partitions in groups.items():
+            facts = {"rejected": passed_over} if passed_over else {}
+            self.journal.refused(self.cause, kind, why, partitions=by_topic(partitions), **facts)
+
+    def conflicted(self, what: str, partitions: Iterable[Partition]) -> None:
+        if listed := by_topic(partitions):
+            self.journal.write(self.cause, what, listed, refused="changed since it was read")
+
+    def _journal_states(self, what: str, written: Mapping[Partition, LeaderAndIsr]) -> None:
+        if written:
+            self.journal.write(self.cause, what, by_topic(written))

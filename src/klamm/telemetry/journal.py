@@ -1,0 +1,135 @@
+"""The journal: what happened in a node, and why, as JSON lines.
+
+Each line has `ts_ms`, `node`, `controller_epoch`, `seq`, `cause` and `kind`. An event's line opens a cause; what
+the event leads to (decisions with the candidates rejected, znode writes, requests, responses) names it. Decisions are
+one line per partition; writes and requests are one line per batch and list their partitions as `{topic: [numbers]}`.
+Lines are kept until `flush` and then written at once, so that a killed process loses at most the event it was in.
+Read it with `journal_reader`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+
+FLUSH_BYTES: Final = 256 * 1024  # a long event is written in pieces: memory stays flat
+
+Rejected = Sequence[tuple[int, str]]
+"""Candidates passed over: (broker, why)."""
+
+
+class Clock(Protocol):
+    def now_ms(self) -> int: ...
+
+
+class Sink(Protocol):
+    """Where lines go. `incarnation` tells one start of a node from the next."""
+
+    @property
+    def incarnation(self) -> int: ...
+    def write(self, lines: bytes) -> None:
+        """Raises OSError where the lines could not be kept."""
+        ...
+
+
+class Partitioned(Protocol):
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+
+
+def by_topic(partitions: Iterable[Partitioned]) -> dict[str, list[int]]:
+    """Partitions as a batch line lists them."""
+    grouped: dict[str, list[int]] = {}
+    for p in partitions:
+        grouped.setdefault(p.topic, []).append(p.partition)
+    return grouped
+
+
+class Journal:
+    """Writes one node's journal. A full disk raises nothing: lost lines are counted, and told when there is room."""
+
+    def __init__(self, sink: Sink, node_id: int, clock: Clock) -> None:
+        self._sink = sink
+        self._node_id = node_id
+        self._clock = clock
+        self._buffer = bytearray()
+        self._buffered_lines = 0
+        self._seq = 0
+        self._causes = 0
+        self.lost_lines = 0
+        self.controller_epoch = 0
+        """The epoch this node's controller acts in; 0 while it does not."""
+
+    def event(self, kind: str, **facts: Any) -> str:
+        """Open a cause: the id that all lines of this event carry."""
+        self._causes += 1
+        cause = f"{self._node_id}.{self._sink.incarnation}.{self._causes}"
+        self.line(cause, "event", event=kind, **facts)
+        return cause
+
+    def decision(
+        self, cause: str, kind: str, partition: Partitioned, chosen: int | None, rejected: Rejected = (), **facts: Any
+    ) -> None:
+        """`chosen` is a broker, None where nobody was eligible; `facts` say what the choice was made from."""
+        self.line(
+            cause,
+            "decision",
+            decision=kind,
+            topic=partition.topic,
+            partition=partition.partition,
+            chosen=chosen,
+            rejected=rejected,
+            **facts,
+        )
+
+    def write(self, cause: str, what: str, partitions: Mapping[str, Sequence[int]] | None = None, **facts: Any) -> None:
+        """A znode write that ZooKeeper took, or one that it refused (`refused` says why)."""
+        self.line(cause, "write", what=what, partitions=partitions or {}, **facts)
+
+    def request(self, cause: str, broker: int, api: str, partitions: Mapping[str, Sequence[int]], **facts: Any) -> None:
+        self.line(cause, "request", broker=broker, api=api, partitions=partitions, **facts)
+
+    def response(self, cause: str, broker: int, api: str, **facts: Any) -> None:
+        self.line(cause, "response", broker=broker, api=api, **facts)
+
+    def refused(self, cause: str, what: str, why: str, **facts: Any) -> None:
+        """Something was asked for that this controller does not do, or not now."""
+        self.line(cause, "refused", what=what, why=why, **facts)
+
+    def line(self, cause: str, kind: str, **facts: Any) -> None:
+        self._seq += 1
+        self._buffer += msgspec.json.encode(
+            {
+                "ts_ms": self._clock.now_ms(),
+                "node": self._node_id,
+                "controller_epoch": self.controller_epoch,
+                "seq": self._seq,
+                "cause": cause,
+                "kind": kind,
+                **facts,
+            }
+        )
+        self._buffer += b"\n"
+        self._buffered_lines += 1
+        if len(self._buffer) >= FLUSH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand everything to the sink; called at the end of each event."""
+        if not self._buffer:
+            return
+        lines, count = bytes(self._buffer), self._buffered_lines
+        self._buffer.clear()
+        self._buffered_lines = 0
+        try:
+            self._sink.write(lines)
+        except OSError as error:
+            self.lost_lines += count
+            self._tell_of_loss_later(error)
+
+    def _tell_of_loss_later(self, error: OSError) -> None:
+        """The next lines that find room begin with how many did not."""
+        self.line("", "lost", lines=self.lost_lines, why=str(error))
+        self._buffered_lines = 0  # a notice that is lost itself does not count

@@ -1,0 +1,90 @@
+"""The journal on disk: `<directory>/<node>-<number>.jsonl`, rotated by size; only the newest few stay."""
+
+import re
+from collections.abc import Sequence
+from posixpath import join
+from typing import Any, Final, Protocol
+
+MAX_FILE_BYTES: Final = 32 * 1024 * 1024
+MAX_FILES: Final = 8
+
+_NAME: Final = re.compile(r"(\d+)-(\d+)\.jsonl")
+
+
+class _File(Protocol):
+    def pwrite(self, buffers: Sequence[Any], position: int) -> int: ...
+    def truncate(self, size: int) -> None: ...
+    def close(self) -> None: ...
+
+
+class JournalDisk(Protocol):
+    """What the journal needs of `runtime.disk.Disk`."""
+
+    def open(self, path: str, *, create: bool = False) -> Any: ...
+    def read(self, path: str) -> bytes: ...
+    def exists(self, path: str) -> bool: ...
+    def list_directory(self, path: str) -> list[str]: ...
+    def make_directories(self, path: str) -> None: ...
+    def remove(self, path: str) -> None: ...
+
+
+def journal_files(disk: JournalDisk, directory: str) -> list[tuple[int, int, str]]:
+    """(node, number, path) of each journal file in a directory, in order; nothing where there is no such directory."""
+    if not disk.exists(directory):
+        return []
+    matches = (_NAME.fullmatch(name) for name in disk.list_directory(directory))
+    return sorted((int(m[1]), int(m[2]), join(directory, m[0])) for m in matches if m)
+
+
+class JournalFiles:
+    """A sink. A start begins a new file, whose number is the incarnation; no line is ever written into an old one.
+
+    Calls only touch the page cache: lines written survive a killed process, not a lost machine.
+    """
+
+    def __init__(
+        self,
+        disk: JournalDisk,
+        directory: str,
+        node_id: int,
+        max_file_bytes: int = MAX_FILE_BYTES,
+        max_files: int = MAX_FILES,
+    ) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._node_id = node_id
+        self._max_file_bytes = max_file_bytes
+        self._max_files = max_files
+        disk.make_directories(directory)
+        numbers = [number for node, number, _ in journal_files(disk, directory) if node == node_id]
+        self.incarnation = max(numbers, default=0) + 1
+        self._number = self.incarnation
+        self._position = 0
+        self._file: _File | None = None
+
+    def write(self, lines: bytes) -> None:
+        if self._position and self._position + len(lines) > self._max_file_bytes:
+            self.close()
+            self._number += 1
+            self._position = 0
+        if self._file is None:
+            self._file = self._disk.open(self._path(self._number), create=True)
+            self._remove_oldest()
+        try:
+            self._position += self._file.pwrite([lines], self._position)
+        except OSError:
+            self._file.truncate(self._position)  # no half line in front of the next one
+            raise
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _path(self, number: int) -> str:
+        return join(self._directory, f"{self._node_id}-{number:08}.jsonl")
+
+    def _remove_oldest(self) -> None:
+        own = [path for node, _, path in journal_files(self._disk, self._directory) if node == self._node_id]
+        for path in own[: -self._max_files]:
+            self._disk.remove(path)

@@ -1,0 +1,139 @@
+"""Reading journals back: a partition's story, who led and why it changed, how long nobody was controller."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from klamm.model.ids import TopicPartition
+from klamm.telemetry.journal_files import JournalDisk, journal_files
+
+
+class Entry(NamedTuple):
+    """One line. `facts` holds what its kind adds."""
+
+    ts_ms: int
+    node: int
+    controller_epoch: int
+    seq: int
+    cause: str
+    kind: str
+    facts: Mapping[str, Any]
+
+    def concerns(self, partition: TopicPartition) -> bool:
+        if self.facts.get("topic") == partition.topic and self.facts.get("partition") == partition.partition:
+            return True
+        listed = self.facts.get("partitions")
+        return isinstance(listed, dict) and partition.partition in listed.get(partition.topic, ())
+
+
+class LeaderChange(NamedTuple):
+    ts_ms: int
+    partition: TopicPartition
+    leader_from: int  # -1: nobody led
+    leader_to: int
+    leader_epoch: int
+    why: str  # the event that led to it, for example "BrokerChange: dead [1]"
+    rejected: tuple[tuple[int, str], ...]
+    unclean: bool
+
+
+class Term(NamedTuple):
+    """One controller's time in office, as far as its journal tells; a killed one never wrote `resigned_ms`."""
+
+    controller_epoch: int
+    node: int
+    elected_ms: int
+    ready_ms: int | None
+    resigned_ms: int | None
+    last_line_ms: int
+
+
+def read_journals(disk: JournalDisk, directories: Iterable[str]) -> Iterator[Entry]:
+    """Every line of every node, file by file; a torn last line (the process was killed) is left out."""
+    for directory in directories:
+        for _, _, path in journal_files(disk, directory):
+            yield from entries_of(disk.read(path))
+
+
+def entries_of(content: bytes) -> Iterator[Entry]:
+    """The whole lines of one file."""
+    for line in content.split(b"\n"):
+        try:
+            facts = msgspec.json.decode(line)
+            head = {name: facts.pop(name) for name in Entry._fields[:-1]}
+        except (msgspec.DecodeError, KeyError, AttributeError):
+            continue
+        yield Entry(**head, facts=facts)
+
+
+def in_order(entries: Iterable[Entry]) -> list[Entry]:
+    """By controller epoch, then by the order in which that controller wrote them."""
+    return sorted(entries, key=lambda e: (e.controller_epoch, e.ts_ms if not e.controller_epoch else 0, e.seq))
+
+
+def story_of(entries: Iterable[Entry], partition: TopicPartition) -> list[Entry]:
+    """What concerns one partition, each part preceded by the event that caused it."""
+    ordered = in_order(entries)
+    events = {e.cause: e for e in ordered if e.kind == "event"}
+    own = [e for e in ordered if e.concerns(partition)]
+    causes = {e.cause: events[e.cause] for e in own if e.cause in events}
+    return in_order({id(e): e for e in (*own, *causes.values())}.values())
+
+
+def leader_changes(entries: Iterable[Entry]) -> list[LeaderChange]:
+    """Every change of a leader that ZooKeeper took, oldest first."""
+    ordered = in_order(entries)
+    events = {e.cause: e for e in ordered if e.kind == "event"}
+    return [
+        _leader_change(e, events.get(e.cause)) for e in ordered if e.kind == "decision" and _changed_leader(e.facts)
+    ]
+
+
+def _changed_leader(facts: Mapping[str, Any]) -> bool:
+    return facts.get("leader_from") is not None and facts["leader_from"] != facts.get("leader_to")
+
+
+def _leader_change(entry: Entry, event: Entry | None) -> LeaderChange:
+    facts = entry.facts
+    return LeaderChange(
+        entry.ts_ms,
+        TopicPartition(facts["topic"], facts["partition"]),
+        facts["leader_from"],
+        facts["leader_to"],
+        facts.get("leader_epoch", -1),
+        why_of(event) if event else "",
+        tuple((broker, why) for broker, why in facts.get("rejected", ())),
+        bool(facts.get("unclean")),
+    )
+
+
+def why_of(event: Entry) -> str:
+    """An event in words: its kind and its facts."""
+    facts = ", ".join(f"{k} {v}" for k, v in event.facts.items() if k != "event" and v not in (None, [], {}))
+    return f"{event.facts.get('event', event.kind)}: {facts}" if facts else str(event.facts.get("event", event.kind))
+
+
+def controller_terms(entries: Iterable[Entry]) -> list[Term]:
+    """Who was controller, from when to when, in order of epochs."""
+    terms: dict[int, Term] = {}
+    for e in in_order(entries):
+        if e.kind == "elected":
+            terms[e.controller_epoch] = Term(e.controller_epoch, e.node, e.ts_ms, None, None, e.ts_ms)
+        elif (term := terms.get(e.controller_epoch)) is not None:
+            if e.kind == "ready":
+                term = term._replace(ready_ms=e.ts_ms)
+            elif e.kind == "resigned":
+                term = term._replace(resigned_ms=e.ts_ms)
+            terms[e.controller_epoch] = term._replace(last_line_ms=max(term.last_line_ms, e.ts_ms))
+    return [terms[epoch] for epoch in sorted(terms)]
+
+
+def controller_absence_ms(before: Term, after: Term, lost_at_ms: int | None = None) -> int | None:
+    """From the end of one term to the next controller being ready; None while it is not.
+
+    A resignation tells its own time. For a killed controller give `lost_at_ms`; without it the time of its last line
+    stands in, which is too early by however long it had nothing to write.
+    """
+    end_ms = before.resigned_ms or lost_at_ms or before.last_line_ms
+    return None if after.ready_ms is None else max(0, after.ready_ms - end_ms)

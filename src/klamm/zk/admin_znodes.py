@@ -1,0 +1,253 @@
+"""Payloads of what operators, tools and brokers leave in ZooKeeper. Source: ZkData.scala (3.9).
+
+Reassignment and preferred election requests, notifications, configs and their changes, the cluster id, finalized
+features, the producer id block, and the mark of a KRaft migration.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.topic_ids import id_from_text
+from klamm.zk.znodes import (
+    CLUSTER_ID,
+    CONFIG_CHANGES,
+    FEATURE,
+    ISR_CHANGES,
+    LOG_DIR_EVENTS,
+    MIGRATION,
+    PREFERRED_ELECTION,
+    PRODUCER_ID_BLOCK,
+    REASSIGN_PARTITIONS,
+    MalformedZnode,
+    config_path,
+    decode_json,
+    encode_json,
+)
+
+LOG_DIR_FAILURE: Final = 1
+FEATURE_ENABLED: Final = 1
+FEATURE_DISABLED: Final = 0
+
+
+class _TopicPartition(msgspec.Struct):
+    topic: str
+    partition: int
+
+
+class _Partitions(msgspec.Struct):
+    partitions: list[_TopicPartition]
+
+
+def _encode_partitions(partitions: Sequence[TopicPartition]) -> bytes:
+    listed = [{"topic": p.topic, "partition": p.partition} for p in partitions]
+    return encode_json({"version": 1, "partitions": listed})
+
+
+def _decode_partitions(path: str, payload: bytes | None) -> list[TopicPartition]:
+    return [TopicPartition(p.topic, p.partition) for p in decode_json(path, payload, _Partitions).partitions]
+
+
+# ---- /admin/reassign_partitions, /admin/preferred_replica_election
+
+
+class _Reassigned(msgspec.Struct, forbid_unknown_fields=True):
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+
+
+class _Reassignment(msgspec.Struct, forbid_unknown_fields=True):
+    version: int
+    partitions: list[_Reassigned]
+
+
+def encode_reassignment(targets: Mapping[TopicPartition, Sequence[BrokerId]]) -> bytes:
+    listed = [{"topic": p.topic, "partition": p.partition, "replicas": list(r)} for p, r in targets.items()]
+    return encode_json({"version": 1, "partitions": listed})
+
+
+def decode_reassignment(payload: bytes | None) -> dict[TopicPartition, tuple[BrokerId, ...]]:
+    """The one strict payload: an unknown key makes all of it unreadable."""
+    read = decode_json(REASSIGN_PARTITIONS, payload, _Reassignment)
+    return {TopicPartition(p.topic, p.partition): tuple(map(BrokerId, p.replicas)) for p in read.partitions}
+
+
+def encode_preferred_election(partitions: Sequence[TopicPartition]) -> bytes:
+    return _encode_partitions(partitions)
+
+
+def decode_preferred_election(payload: bytes | None) -> list[TopicPartition]:
+    return _decode_partitions(PREFERRED_ELECTION, payload)
+
+
+# ---- notifications
+
+
+def encode_isr_change(partitions: Sequence[TopicPartition]) -> bytes:
+    return _encode_partitions(partitions)
+
+
+def decode_isr_change(child: str, payload: bytes | None) -> list[TopicPartition]:
+    return _decode_partitions(f"{ISR_CHANGES}/{child}", payload)
+
+
+class _LogDirEvent(msgspec.Struct):
+    broker: int
+    event: int = LOG_DIR_FAILURE
+
+
+def encode_log_dir_event(broker: BrokerId) -> bytes:
+    return encode_json({"version": 1, "broker": broker, "event": LOG_DIR_FAILURE})
+
+
+def decode_log_dir_event(child: str, payload: bytes | None) -> BrokerId:
+    """The broker with a failed log directory."""
+    return BrokerId(decode_json(f"{LOG_DIR_EVENTS}/{child}", payload, _LogDirEvent).broker)
+
+
+# ---- configs
+
+
+class _Config(msgspec.Struct):
+    config: dict[str, str] | None = None
+
+
+def encode_config(config: Mapping[str, str]) -> bytes:
+    return encode_json({"version": 1, "config": dict(config)})
+
+
+def decode_config(entity_type: str, entity: str, payload: bytes | None) -> dict[str, str]:
+    """Null data, or no `config` object, is an empty config. Raises MalformedZnode where a value is not a string."""
+    if not payload:
+        return {}
+    return decode_json(config_path(entity_type, entity), payload, _Config).config or {}
+
+
+class _ConfigChange(msgspec.Struct):
+    version: int
+    entity_path: str | None = None
+    entity_type: str | None = None
+    entity_name: str | None = None
+
+
+def encode_config_change(entity_path: str) -> bytes:
+    """`entity_path` is like `topics/orders` or `users/anna/clients/app`."""
+    return encode_json({"version": 2, "entity_path": entity_path})
+
+
+def decode_config_change(child: str, payload: bytes | None) -> str:
+    """The entity's path below `/config`; version 1 named topics and clients only."""
+    path = f"{CONFIG_CHANGES}/{child}"
+    read = decode_json(path, payload, _ConfigChange)
+    if read.version == 1 and read.entity_type in ("topics", "clients") and read.entity_name:
+        return f"{read.entity_type}/{read.entity_name}"
+    if read.version == 2 and read.entity_path and not read.entity_path.startswith("/"):
+        return read.entity_path
+    raise MalformedZnode(path, f"version {read.version} without a usable entity")
+
+
+# ---- cluster id, features, producer ids, migration
+
+
+class _ClusterId(msgspec.Struct):
+    id: str
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    return encode_json({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(payload: bytes | None) -> str:
+    """The 22 characters; not every cluster's id decodes, so it stays text."""
+    return decode_json(CLUSTER_ID, payload, _ClusterId).id
+
+
+def is_well_formed_cluster_id(text: str) -> bool:
+    try:
+        id_from_text(text)
+    except ValueError:
+        return False
+    return True
+
+
+class FinalizedFeatures(NamedTuple):
+    version: int  # of the payload: 2 since inter.broker.protocol.version 3.3-IV0
+    enabled: bool
+    levels: dict[str, int]  # feature -> finalized (maximum) level
+
+
+class _Feature(msgspec.Struct):
+    version: int
+    status: int
+    features: dict[str, dict[str, int]]
+
+
+def encode_features(features: FinalizedFeatures) -> bytes:
+    def levels(level: int) -> dict[str, int]:
+        return {"max_version_level": level} if features.version >= 2 else _both_levels(level)
+
+    content: dict[str, Any] = {
+        "version": features.version,
+        "status": FEATURE_ENABLED if features.enabled else FEATURE_DISABLED,
+        "features": {name: levels(level) for name, level in features.levels.items()},
+    }
+    return encode_json(content)
+
+
+def _both_levels(level: int) -> dict[str, int]:
+    return {"min_version_level": 1, "max_version_level": level}
+
+
+def decode_features(payload: bytes | None) -> FinalizedFeatures:
+    read = decode_json(FEATURE, payload, _Feature)
+    if read.version not in (1, 2) or read.status not in (FEATURE_DISABLED, FEATURE_ENABLED):
+        raise MalformedZnode(FEATURE, f"version {read.version}, status {read.status}")
+    levels = {name: facts.get("max_version_level", 0) for name, facts in read.features.items()}
+    if any(level < 1 for level in levels.values()):
+        raise MalformedZnode(FEATURE, "a max_version_level below 1")
+    return FinalizedFeatures(read.version, read.status == FEATURE_ENABLED, levels)
+
+
+class ProducerIdBlock(NamedTuple):
+    """Both bounds are inside the block."""
+
+    broker: BrokerId
+    first: int
+    last: int
+
+
+class _ProducerIdBlock(msgspec.Struct):
+    version: int
+    broker: int
+    block_start: str
+    block_end: str
+
+
+def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
+    content = {"version": 1, "broker": block.broker, "block_start": str(block.first), "block_end": str(block.last)}
+    return encode_json(content)
+
+
+def decode_producer_id_block(payload: bytes | None) -> ProducerIdBlock | None:
+    """None where no block was ever handed out."""
+    if not payload:
+        return None
+    read = decode_json(PRODUCER_ID_BLOCK, payload, _ProducerIdBlock)
+    try:
+        return ProducerIdBlock(BrokerId(read.broker), int(read.block_start), int(read.block_end))
+    except ValueError as error:
+        raise MalformedZnode(PRODUCER_ID_BLOCK, str(error)) from error
+
+
+class _Migration(msgspec.Struct):
+    kraft_controller_id: int
+    kraft_controller_epoch: int
+
+
+def decode_migration(payload: bytes | None) -> tuple[int, int]:
+    """Id and epoch of the KRaft controller that migrates this cluster; never written here."""
+    read = decode_json(MIGRATION, payload, _Migration)
+    return read.kraft_controller_id, read.kraft_controller_epoch

@@ -1,0 +1,170 @@
+"""What the elected controller reads and writes; every write here is fenced by the epoch it was elected with.
+
+Source: KafkaZkClient.scala (3.9): updateLeaderAndIsr, createTopicPartitionStatesRaw, deleteController and others.
+"""
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.errors import KlammError
+from klamm.model.ids import BrokerId
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.zk import znodes
+from klamm.zk.admin_znodes import FinalizedFeatures, decode_features, decode_log_dir_event, encode_features
+from klamm.zk.client import ZooKeeper
+from klamm.zk.election import ControllerEpoch
+from klamm.zk.errors import BadVersion, NodeExists, NoNode, ZkCode
+from klamm.zk.fenced import chunks, write_fenced
+from klamm.zk.operations import Create, Delete, Op, Result, Set
+from klamm.zk.store import Store
+from klamm.zk.znodes import MalformedZnode, PartitionLike
+
+READ_CHUNK = 2_000  # states decoded between two awaits: holds the loop a few ms
+
+P = TypeVar("P", bound=PartitionLike)
+
+
+@dataclass(slots=True)
+class StatesRead(Generic[P]):
+    found: dict[P, LeaderAndIsr] = field(default_factory=dict)
+    unreadable: dict[P, str] = field(default_factory=dict)
+    """No state znode, a malformed one, or an error of ZooKeeper, in words."""
+
+
+@dataclass(slots=True)
+class StatesWritten(Generic[P]):
+    written: dict[P, LeaderAndIsr] = field(default_factory=dict)
+    """With the partition epoch that ZooKeeper gave."""
+    conflicted: list[P] = field(default_factory=list)
+    """Someone else wrote since: read again. For a creation: it exists already."""
+    failed: dict[P, str] = field(default_factory=dict)
+
+
+class ControllerStore(Store):
+    """A `Store` that belongs to one term; after ControllerMoved it is of no more use."""
+
+    def __init__(self, client: ZooKeeper, office: ControllerEpoch) -> None:
+        super().__init__(client)
+        self.epoch = office.epoch
+        self._epoch_version = office.version
+
+    # ---- partition states
+
+    async def read_states(self, partitions: Iterable[P]) -> StatesRead[P]:
+        read: StatesRead[P] = StatesRead()
+        for chunk in chunks(partitions, READ_CHUNK):
+            results = await self.client.get_many([znodes.state_path(p) for p in chunk])
+            for partition, result in zip(chunk, results, strict=True):
+                if result.code is not ZkCode.OK or result.stat is None:
+                    missing = result.code is ZkCode.NO_NODE
+                    read.unreadable[partition] = "no state znode" if missing else f"ZooKeeper: {result.code.name}"
+                    continue
+                try:
+                    read.found[partition] = znodes.decode_state(partition, result.data, result.stat.version)
+                except MalformedZnode as error:
+                    read.unreadable[partition] = str(error)
+        return read
+
+    async def write_states(self, writes: Mapping[P, LeaderAndIsr]) -> StatesWritten[P]:
+        """Each where its znode still has the version it was read with."""
+        ops = [Set(znodes.state_path(p), znodes.encode_state(s), s.partition_epoch) for p, s in writes.items()]
+        return _outcome(writes, await self.write(ops), ZkCode.BAD_VERSION)
+
+    async def create_states(self, states: Mapping[P, LeaderAndIsr], new_topics: Iterable[str]) -> StatesWritten[P]:
+        """First states of new partitions, with the znodes above them; `new_topics` have no partitions yet."""
+        parents: list[Op] = [Create(znodes.partitions_path(topic)) for topic in new_topics]
+        parents += (Create(znodes.partition_path(p)) for p in states)
+        await self.write(parents)
+        results = await self.write([Create(znodes.state_path(p), znodes.encode_state(s)) for p, s in states.items()])
+        return _outcome(states, results, ZkCode.NODE_EXISTS)
+
+    # ---- topics
+
+    async def write_topic(
+        self, topic: str, topic_id: uuid.UUID | None, partitions: Mapping[int, ReplicaAssignment]
+    ) -> None:
+        """The whole assignment, with its id. Raises NoNode where the topic was deleted."""
+        [result] = await self.write([Set(znodes.topic_path(topic), znodes.encode_topic(topic_id, partitions))])
+        if result.code is ZkCode.NO_NODE:
+            raise NoNode(znodes.topic_path(topic))
+        if result.code is not ZkCode.OK:
+            raise KlammError(f"cannot write {znodes.topic_path(topic)}: {result.code.name}")
+
+    async def list_topic_deletions(self) -> list[str]:
+        return sorted((await self.client.children(znodes.DELETE_TOPICS, watch=True))[0])
+
+    # ---- notifications
+
+    async def list_notifications(self, parent: str) -> list[str]:
+        """Names, oldest first; the list is watched from here on."""
+        return sorted((await self.client.children(parent, watch=True))[0])
+
+    async def read_notifications(self, parent: str, children: Sequence[str]) -> dict[str, bytes | None]:
+        results = await self.client.get_many([f"{parent}/{child}" for child in children])
+        return {c: r.data for c, r in zip(children, results, strict=True) if r.code is ZkCode.OK}
+
+    async def read_log_dir_events(self, children: Sequence[str]) -> list[BrokerId]:
+        """The brokers that lost a log directory; an event nobody can read names none."""
+        brokers: dict[BrokerId, None] = {}
+        for child, payload in (await self.read_notifications(znodes.LOG_DIR_EVENTS, children)).items():
+            try:
+                brokers[decode_log_dir_event(child, payload)] = None
+            except MalformedZnode:
+                continue
+        return sorted(brokers)
+
+    async def delete_notifications(self, parent: str, children: Sequence[str]) -> None:
+        """Exactly these; one that is gone already is no matter."""
+        await self.write([Delete(f"{parent}/{child}") for child in children])
+
+    async def watch_requests(self) -> dict[str, bool]:
+        """Which of the two request znodes of old tools are there; their creation is watched."""
+        paths = (znodes.PREFERRED_ELECTION, znodes.REASSIGN_PARTITIONS)
+        return {path: await self.client.exists(path, watch=True) is not None for path in paths}
+
+    # ---- the office
+
+    async def set_up_features(self, version: int, enabled: bool) -> None:
+        """`/feature` as this protocol version wants it; Kafka writes it blindly, here its own version guards it.
+
+        Raises MalformedZnode.
+        """
+        try:
+            data, stat = await self.client.get(znodes.FEATURE)
+        except NoNode:
+            try:
+                await self.client.create(znodes.FEATURE, encode_features(FinalizedFeatures(version, enabled, {})))
+            except NodeExists:
+                await self.set_up_features(version, enabled)
+            return
+        now = decode_features(data)
+        levels = now.levels if enabled and now.enabled else {}
+        wanted = FinalizedFeatures(version, enabled, levels)
+        if wanted != now:
+            try:
+                await self.client.set(znodes.FEATURE, encode_features(wanted), stat.version)
+            except BadVersion:
+                await self.set_up_features(version, enabled)
+
+    async def delete_controller(self) -> None:
+        """Give the office up, so that all brokers elect anew."""
+        await self.write([Delete(znodes.CONTROLLER)])
+
+    async def write(self, ops: Sequence[Op]) -> list[Result]:
+        """One result per operation. Raises ControllerMoved."""
+        return await write_fenced(self.client, self._epoch_version, ops) if ops else []
+
+
+def _outcome(states: Mapping[P, LeaderAndIsr], results: Sequence[Result], conflict: ZkCode) -> StatesWritten[P]:
+    outcome: StatesWritten[P] = StatesWritten()
+    for (partition, state), result in zip(states.items(), results, strict=True):
+        if result.code is ZkCode.OK and result.stat is not None:
+            outcome.written[partition] = state.at_partition_epoch(result.stat.version)
+        elif result.code is conflict:
+            outcome.conflicted.append(partition)
+        else:
+            outcome.failed[partition] = f"ZooKeeper: {result.code.name}"
+    return outcome

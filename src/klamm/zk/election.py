@@ -1,0 +1,76 @@
+"""How a broker becomes controller: `/controller` and the new epoch in one transaction, or neither.
+
+Source: KafkaZkClient.registerControllerAndIncrementControllerEpoch (3.9). Kafka settles a lost answer by comparing ids
+and epoch; here the ephemeral's owner must be this very session too.
+"""
+
+from typing import NamedTuple
+
+from klamm.model.ids import BrokerId
+from klamm.zk.client import ZooKeeper
+from klamm.zk.errors import NodeExists, NoNode, ZkCode, error_of
+from klamm.zk.fenced import ControllerMoved
+from klamm.zk.operations import Create, Set
+from klamm.zk.znodes import (
+    CONTROLLER,
+    CONTROLLER_EPOCH,
+    decode_controller,
+    decode_controller_epoch,
+    encode_controller,
+    encode_controller_epoch,
+)
+
+_RACE_CODES = (ZkCode.NODE_EXISTS, ZkCode.BAD_VERSION)
+
+
+class ControllerEpoch(NamedTuple):
+    """An election won: the epoch, and the version of its znode, which fences every later write."""
+
+    epoch: int
+    version: int
+
+
+async def register_controller(client: ZooKeeper, broker: BrokerId, now_ms: int) -> ControllerEpoch:
+    """Raises ControllerMoved where another was faster, ZkError for anything else."""
+    epoch, version = await _read_epoch(client)
+    won = epoch + 1
+    results = await client.multi(
+        [
+            Create(CONTROLLER, encode_controller(broker, now_ms), ephemeral=True),
+            Set(CONTROLLER_EPOCH, encode_controller_epoch(won), version),
+        ]
+    )
+    refusal = next((r.code for r in results if r.code is not ZkCode.OK), None)
+    if refusal in _RACE_CODES:
+        return await _after_a_race(client, broker, won)
+    if refusal is not None:
+        raise error_of(refusal, CONTROLLER)
+    stat = results[1].stat
+    assert stat is not None, "a set that succeeded has a stat"
+    return ControllerEpoch(won, stat.version)
+
+
+async def _read_epoch(client: ZooKeeper) -> tuple[int, int]:
+    try:
+        data, stat = await client.get(CONTROLLER_EPOCH)
+    except NoNode:
+        try:
+            _, stat = await client.create(CONTROLLER_EPOCH, encode_controller_epoch(0))
+        except NodeExists:
+            return await _read_epoch(client)
+        return 0, stat.version
+    return decode_controller_epoch(data), stat.version
+
+
+async def _after_a_race(client: ZooKeeper, broker: BrokerId, won: int) -> ControllerEpoch:
+    """Somebody won; it was us where only the answer had been lost."""
+    try:
+        data, stat = await client.get(CONTROLLER)
+        epoch_data, epoch_stat = await client.get(CONTROLLER_EPOCH)
+    except NoNode as error:
+        raise ControllerMoved("a controller was elected and is already gone") from error
+    winner = decode_controller(data)
+    ours = winner is not None and winner.broker == broker and stat.ephemeral_owner == client.session_id
+    if ours and decode_controller_epoch(epoch_data) == won:
+        return ControllerEpoch(won, epoch_stat.version)
+    raise ControllerMoved(f"broker {winner.broker if winner else '?'} was elected controller first")

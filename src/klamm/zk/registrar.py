@@ -1,0 +1,80 @@
+"""Putting a broker's registration into ZooKeeper, and getting past the one an earlier session of ours left behind.
+
+Source: KafkaZkClient.registerBroker, CheckedEphemeral (3.9). Kafka knows one earlier session; here every session and
+every payload of this process counts, since a session may have been granted without our learning its id (KAFKA-14845).
+"""
+
+import asyncio
+import contextlib
+
+from klamm.model.brokers import Broker
+from klamm.model.errors import KlammError
+from klamm.zk.client import ZooKeeper
+from klamm.zk.errors import NoNode, ZkCode, error_of
+from klamm.zk.operations import Create, Set
+from klamm.zk.registrations import VERSION_WITH_FEATURES, encode_registration
+from klamm.zk.znodes import broker_path
+
+RETRY_S = 0.25
+
+
+class BrokerIdTaken(KlammError):
+    """A living session of someone else holds the registration of this id."""
+
+
+class BrokerRegistrar:
+    """Lives as long as the process; remembers what it wrote and in which sessions."""
+
+    def __init__(self, broker: Broker, jmx_port: int = -1, version: int = VERSION_WITH_FEATURES) -> None:
+        self._broker = broker
+        self._jmx_port = jmx_port
+        self._version = version
+        self._sessions: set[int] = set()
+        self._payloads: set[bytes] = set()
+
+    async def register(self, client: ZooKeeper, now_ms: int) -> int:
+        """The broker epoch, which is the znode's czxid. Raises BrokerIdTaken."""
+        path = broker_path(self._broker.id)
+        payload = encode_registration(self._broker, now_ms, self._jmx_port, self._version)
+        self._payloads.add(payload)
+        while True:
+            results = await client.multi([Create(path, None, ephemeral=True), Set(path, payload, 0)])
+            refusal = next((r.code for r in results if r.code is not ZkCode.OK), None)
+            if refusal is None:
+                stat = results[1].stat
+                assert stat is not None, "a set that succeeded has a stat"
+                self._sessions.add(client.session_id)
+                return stat.czxid
+            if refusal is not ZkCode.NODE_EXISTS:
+                raise error_of(refusal, path)
+            if (epoch := await self._settle(client, path)) is not None:
+                self._sessions.add(client.session_id)
+                return epoch
+
+    async def register_when_free(self, client: ZooKeeper, now_ms: int, timeout_s: float) -> int:
+        """The same, but wait for a dead session's registration to go. Raises BrokerIdTaken after the time-out."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while True:
+            try:
+                return await self.register(client, now_ms)
+            except BrokerIdTaken:
+                if asyncio.get_running_loop().time() >= deadline:
+                    raise
+            await asyncio.sleep(RETRY_S)
+
+    async def _settle(self, client: ZooKeeper, path: str) -> int | None:
+        """Whose is it? Ours from this session: its epoch. Ours from before: removed. None where it is gone now."""
+        try:
+            data, stat = await client.get(path)
+        except NoNode:
+            return None
+        if stat.ephemeral_owner == client.session_id:
+            return stat.czxid
+        if stat.ephemeral_owner in self._sessions or data in self._payloads:
+            with contextlib.suppress(NoNode):
+                await client.delete(path)
+            return None
+        raise BrokerIdTaken(
+            f"{path} is held by the session 0x{stat.ephemeral_owner:x}: another process runs as broker"
+            f" {self._broker.id}, or its session has not yet expired"
+        )

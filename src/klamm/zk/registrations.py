@@ -1,0 +1,101 @@
+"""How a broker says that it lives: the znode `/brokers/ids/N`. Source: BrokerIdZNode (ZkData.scala), EndPoint.scala."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
+from klamm.model.ids import BrokerId
+from klamm.zk.znodes import MalformedZnode, broker_path, decode_json, encode_json
+
+VERSION_WITH_FEATURES: Final = 5  # inter.broker.protocol.version 2.7-IV0 and later
+VERSION_WITH_LISTENERS: Final = 4  # 0.10.0-IV1
+OLDEST_WRITTEN: Final = 2
+
+_ENDPOINT: Final = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
+
+
+class FeatureRange(NamedTuple):
+    min_version: int
+    max_version: int
+
+
+class Registration(NamedTuple):
+    """One broker as its znode tells; `broker.epoch` is the znode's czxid."""
+
+    broker: Broker
+    features: Mapping[str, FeatureRange] = {}
+
+
+class _Feature(msgspec.Struct):
+    min_version: int
+    max_version: int
+
+
+class _Registration(msgspec.Struct):
+    version: int
+    jmx_port: int
+    host: str | None = None
+    port: int = -1
+    endpoints: list[str] | None = None
+    rack: str | None = None
+    listener_security_protocol_map: dict[str, str] | None = None
+    features: dict[str, _Feature] | None = None
+
+
+def encode_registration(broker: Broker, now_ms: int, jmx_port: int = -1, version: int = VERSION_WITH_FEATURES) -> bytes:
+    plaintext = next((e for e in broker.endpoints if e.security_protocol is SecurityProtocol.PLAINTEXT), None)
+    content: dict[str, Any] = {}
+    if version >= VERSION_WITH_FEATURES:
+        content["features"] = {}
+    if version >= VERSION_WITH_LISTENERS:
+        content["listener_security_protocol_map"] = {e.listener: e.security_protocol.name for e in broker.endpoints}
+    content["endpoints"] = [str(e) for e in broker.endpoints]
+    if broker.rack is not None and version > OLDEST_WRITTEN:
+        content["rack"] = broker.rack
+    content["jmx_port"] = jmx_port
+    content["port"] = plaintext.port if plaintext else -1
+    content["host"] = plaintext.host if plaintext else None
+    content["version"] = version
+    content["timestamp"] = str(now_ms)
+    return encode_json(content)
+
+
+def decode_registration(broker: BrokerId, payload: bytes | None, czxid: int) -> Registration:
+    """Raises MalformedZnode; one unreadable registration is the caller's to skip."""
+    path = broker_path(broker)
+    read = decode_json(path, payload, _Registration)
+    if read.version < 1:
+        raise MalformedZnode(path, f"unsupported version {read.version}")
+    endpoints = _endpoints(path, read)
+    names = [e.listener for e in endpoints]
+    if len(set(names)) < len(names):
+        raise MalformedZnode(path, f"the same listener twice: {', '.join(names)}")
+    features = {n: FeatureRange(f.min_version, f.max_version) for n, f in (read.features or {}).items()}
+    return Registration(Broker(broker, tuple(endpoints), read.rack, czxid), features)
+
+
+def _endpoints(path: str, read: _Registration) -> list[Endpoint]:
+    if read.version == 1:
+        if read.host is None:
+            raise MalformedZnode(path, "host is missing")
+        return [Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, read.host, read.port)]
+    if read.endpoints is None:
+        raise MalformedZnode(path, "endpoints are missing")
+    return [_endpoint(path, text, read.listener_security_protocol_map) for text in read.endpoints]
+
+
+def _endpoint(path: str, text: str, protocols: Mapping[str, str] | None) -> Endpoint:
+    match = _ENDPOINT.fullmatch(text)
+    if match is None:
+        raise MalformedZnode(path, f"{text!r} is not NAME://host:port")
+    listener = match[1].upper()
+    if protocols is None:
+        protocol: str | None = listener
+    else:
+        protocol = {name.upper(): value for name, value in protocols.items()}.get(listener)
+    if protocol is None or protocol not in SecurityProtocol.__members__:
+        raise MalformedZnode(path, f"no known security protocol for the listener {listener}")
+    return Endpoint(listener, SecurityProtocol[protocol], match[2], int(match[3]))

@@ -1,0 +1,211 @@
+"""What any node asks of ZooKeeper in Kafka's terms; what only the elected controller may do is in `controller_store`.
+
+Source: KafkaZkClient.scala, AdminZkClient.scala (3.9).
+"""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.errors import KlammError
+from klamm.model.ids import BrokerId
+from klamm.model.topic_ids import id_to_text
+from klamm.zk import znodes
+from klamm.zk.admin_znodes import (
+    ProducerIdBlock,
+    decode_cluster_id,
+    decode_config,
+    decode_producer_id_block,
+    encode_cluster_id,
+    encode_config,
+    encode_producer_id_block,
+)
+from klamm.zk.client import ZooKeeper
+from klamm.zk.errors import BadVersion, NodeExists, NoNode, ZkCode
+from klamm.zk.registrations import Registration, decode_registration
+from klamm.zk.znodes import MalformedZnode, TopicZnode
+
+PRODUCER_ID_BLOCK_SIZE = 1_000
+_LAST_PRODUCER_ID = 2**63 - 1
+
+
+class TopicExists(KlammError):
+    """A topic of that name is there, or is being deleted."""
+
+
+class ControllerZnode(NamedTuple):
+    """Who `/controller` names, and whose session keeps it there (0: a persistent one, KRaft's)."""
+
+    broker: BrokerId
+    owner_session: int
+    version: int
+    is_kraft: bool
+
+
+class Registrations(NamedTuple):
+    brokers: dict[BrokerId, Registration]
+    unreadable: dict[BrokerId, str]
+    """Malformed ones, with the reason: one bad registration must not hide the others."""
+
+
+class Store:
+    """Reads and the unfenced writes: top-level paths, cluster id, topics, configs, producer ids."""
+
+    def __init__(self, client: ZooKeeper) -> None:
+        self.client = client
+
+    # ---- the cluster
+
+    async def create_top_level_paths(self) -> None:
+        """The chroot, and what every Kafka broker expects to be there."""
+        await self.client.ensure_chroot()
+        for path in znodes.TOP_LEVEL:
+            await self.client.ensure_path(path)
+
+    async def read_or_create_cluster_id(self, candidate: uuid.UUID) -> str:
+        """The cluster's id; the candidate becomes it where there is none."""
+        try:
+            return decode_cluster_id((await self.client.get(znodes.CLUSTER_ID))[0])
+        except NoNode:
+            await self.client.ensure_path("/cluster")
+        try:
+            await self.client.create(znodes.CLUSTER_ID, encode_cluster_id(id_to_text(candidate)))
+        except NodeExists:
+            return await self.read_or_create_cluster_id(candidate)
+        return id_to_text(candidate)
+
+    async def read_controller(self, watch: bool = False) -> ControllerZnode | None:
+        """None where there is none, or one nobody can read. With `watch`, its coming and going is told."""
+        if watch:
+            await self.client.exists(znodes.CONTROLLER, watch=True)
+        try:
+            data, stat = await self.client.get(znodes.CONTROLLER, watch=watch)
+        except NoNode:
+            return None
+        read = znodes.decode_controller(data)
+        if read is None:
+            return None
+        return ControllerZnode(read.broker, stat.ephemeral_owner, stat.version, read.is_kraft)
+
+    async def generate_broker_id(self, reserved_max: int) -> BrokerId:
+        """A number above `reserved.broker.max.id` that no other broker was given."""
+        await self.client.ensure_path(znodes.BROKER_SEQUENCE)
+        stat = await self.client.set(znodes.BROKER_SEQUENCE, b"")
+        return BrokerId(stat.version + reserved_max)
+
+    async def read_brokers(self, watch: bool = False) -> Registrations:
+        """Every registration; `watch` arms the list and each of them."""
+        children, _ = await self.client.children(znodes.BROKER_IDS, watch=watch)
+        ids = sorted(int(child) for child in children if child.isdigit())
+        results = await self.client.get_many([znodes.broker_path(b) for b in ids], watch=watch)
+        found = Registrations({}, {})
+        for number, result in zip(ids, results, strict=True):
+            broker = BrokerId(number)
+            if result.code is not ZkCode.OK or result.stat is None:
+                continue  # gone since the list was read; the watch tells
+            try:
+                found.brokers[broker] = decode_registration(broker, result.data, result.stat.czxid)
+            except MalformedZnode as error:
+                found.unreadable[broker] = str(error)
+        return found
+
+    async def read_broker(self, broker: BrokerId, watch: bool = False) -> Registration | None:
+        try:
+            data, stat = await self.client.get(znodes.broker_path(broker), watch=watch)
+        except NoNode:
+            return None
+        return decode_registration(broker, data, stat.czxid)
+
+    # ---- topics
+
+    async def list_topics(self, watch: bool = False) -> list[str]:
+        """In order of names; only the controller may ask for the watch (KAFKA-9498)."""
+        return sorted((await self.client.children(znodes.TOPICS, watch=watch))[0])
+
+    async def read_topics(
+        self, topics: Sequence[str], watch: bool = False
+    ) -> tuple[dict[str, TopicZnode], dict[str, str]]:
+        """Assignments and ids of those that exist; and the reasons for those that cannot be read."""
+        results = await self.client.get_many([znodes.topic_path(t) for t in topics], watch=watch)
+        found: dict[str, TopicZnode] = {}
+        unreadable: dict[str, str] = {}
+        for topic, result in zip(topics, results, strict=True):
+            if result.code is not ZkCode.OK:
+                continue
+            try:
+                found[topic] = znodes.decode_topic(topic, result.data)
+            except MalformedZnode as error:
+                unreadable[topic] = str(error)
+        return found, unreadable
+
+    async def create_topic(
+        self,
+        topic: str,
+        assignment: Mapping[int, ReplicaAssignment],
+        topic_id: uuid.UUID | None,
+        config: Mapping[str, str],
+    ) -> None:
+        """The config first, so that no controller acts before it is there. Raises TopicExists."""
+        if await self.client.exists(znodes.delete_topic_path(topic)) is not None:
+            raise TopicExists(f"topic {topic} is marked for deletion")
+        if await self.client.exists(znodes.topic_path(topic)) is not None:
+            raise TopicExists(f"topic {topic} already exists")
+        await self.write_config("topics", topic, config)
+        try:
+            await self.client.create(znodes.topic_path(topic), znodes.encode_topic(topic_id, assignment))
+        except NodeExists as error:
+            raise TopicExists(f"topic {topic} already exists") from error
+
+    # ---- configs
+
+    async def write_config(self, entity_type: str, entity: str, config: Mapping[str, str]) -> None:
+        path = znodes.config_path(entity_type, entity)
+        try:
+            await self.client.set(path, encode_config(config))
+        except NoNode:
+            await self.client.ensure_path(path.rpartition("/")[0])
+            try:
+                await self.client.create(path, encode_config(config))
+            except NodeExists:
+                await self.client.set(path, encode_config(config))
+
+    async def read_config(self, entity_type: str, entity: str) -> dict[str, str]:
+        """Overrides alone; empty where there are none. Raises MalformedZnode."""
+        try:
+            data, _ = await self.client.get(znodes.config_path(entity_type, entity))
+        except NoNode:
+            return {}
+        return decode_config(entity_type, entity, data)
+
+    async def read_topic_configs(self, topics: Sequence[str]) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
+        """Overrides of each topic; and the reasons for those that cannot be read."""
+        results = await self.client.get_many([znodes.topic_config_path(t) for t in topics])
+        found: dict[str, dict[str, str]] = {}
+        unreadable: dict[str, str] = {}
+        for topic, result in zip(topics, results, strict=True):
+            if result.code not in (ZkCode.OK, ZkCode.NO_NODE):
+                unreadable[topic] = f"cannot read {znodes.topic_config_path(topic)}: {result.code.name}"
+                continue
+            try:
+                found[topic] = decode_config("topics", topic, result.data)
+            except MalformedZnode as error:
+                unreadable[topic] = str(error)
+        return found, unreadable
+
+    # ---- producer ids
+
+    async def allocate_producer_ids(self, broker: BrokerId) -> ProducerIdBlock:
+        """The next 1000, and nobody else's. Raises MalformedZnode; KlammError once 2^63 are used up."""
+        while True:
+            data, stat = await self.client.get(znodes.PRODUCER_ID_BLOCK)
+            before = decode_producer_id_block(data)
+            first = before.last + 1 if before else 0
+            if first > _LAST_PRODUCER_ID - PRODUCER_ID_BLOCK_SIZE + 1:
+                raise KlammError(f"all producer ids are used up: {znodes.PRODUCER_ID_BLOCK} ends at {first - 1}")
+            block = ProducerIdBlock(broker, first, first + PRODUCER_ID_BLOCK_SIZE - 1)
+            try:
+                await self.client.set(znodes.PRODUCER_ID_BLOCK, encode_producer_id_block(block), stat.version)
+            except BadVersion:
+                continue  # another broker's block, or ours with its answer lost: then these ids are passed over
+            return block

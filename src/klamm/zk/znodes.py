@@ -1,0 +1,264 @@
+"""What Kafka keeps in ZooKeeper and where: paths, and the payloads the controller lives on.
+
+Pure functions. Decoders ignore unknown keys and the order of keys; what they cannot read raises `MalformedZnode`.
+Registrations are in `registrations.py`, configs, notifications and admin requests in `admin_znodes.py`.
+Source: ZkData.scala (3.9); every payload is compact JSON.
+"""
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.errors import KlammError
+from klamm.model.ids import BrokerId
+from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
+from klamm.model.topic_ids import id_from_text, id_to_text
+
+T = TypeVar("T")
+
+CONTROLLER: Final = "/controller"
+CONTROLLER_EPOCH: Final = "/controller_epoch"
+BROKER_IDS: Final = "/brokers/ids"
+BROKER_SEQUENCE: Final = "/brokers/seqid"
+TOPICS: Final = "/brokers/topics"
+DELETE_TOPICS: Final = "/admin/delete_topics"
+REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
+PREFERRED_ELECTION: Final = "/admin/preferred_replica_election"
+ISR_CHANGES: Final = "/isr_change_notification"
+LOG_DIR_EVENTS: Final = "/log_dir_event_notification"
+CONFIG: Final = "/config"
+CONFIG_CHANGES: Final = "/config/changes"
+CLUSTER_ID: Final = "/cluster/id"
+FEATURE: Final = "/feature"
+PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
+MIGRATION: Final = "/migration"
+
+TOP_LEVEL: Final = (
+    "/consumers",
+    BROKER_IDS,
+    TOPICS,
+    CONFIG_CHANGES,
+    DELETE_TOPICS,
+    BROKER_SEQUENCE,
+    ISR_CHANGES,
+    PRODUCER_ID_BLOCK,
+    LOG_DIR_EVENTS,
+    "/config/topics",
+    "/config/clients",
+    "/config/users",
+    "/config/brokers",
+    "/config/ips",
+)
+"""What every broker creates at start, persistent and with null data."""
+
+
+class PartitionLike(Protocol):
+    """Whatever names a partition: a `TopicPartition`, or the controller's own object for one."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+
+
+class MalformedZnode(KlammError):
+    """A payload nobody can read; names the path, and what is wrong with it."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"cannot read the znode {path}: {reason}")
+        self.path = path
+        self.reason = reason
+
+
+# ---- paths
+
+
+def broker_path(broker: int) -> str:
+    return f"/brokers/ids/{broker}"
+
+
+def topic_path(topic: str) -> str:
+    return f"/brokers/topics/{topic}"
+
+
+def partitions_path(topic: str) -> str:
+    return f"/brokers/topics/{topic}/partitions"
+
+
+def partition_path(partition: PartitionLike) -> str:
+    return f"/brokers/topics/{partition.topic}/partitions/{partition.partition}"
+
+
+def state_path(partition: PartitionLike) -> str:
+    return f"/brokers/topics/{partition.topic}/partitions/{partition.partition}/state"
+
+
+def delete_topic_path(topic: str) -> str:
+    return f"/admin/delete_topics/{topic}"
+
+
+def config_path(entity_type: str, entity: str) -> str:
+    """`entity_type` is topics, clients, users, brokers or ips; the entity `<default>` holds defaults."""
+    return f"/config/{entity_type}/{entity}"
+
+
+def topic_config_path(topic: str) -> str:
+    return f"/config/topics/{topic}"
+
+
+def sequence_number(child: str, prefix: str) -> str:
+    """The digits of a sequential child: `isr_change_0000000007` gives `0000000007`."""
+    return child.removeprefix(prefix)
+
+
+# ---- reading and writing JSON
+
+
+def decode_json(path: str, payload: bytes | None, shape: type[T]) -> T:
+    """Raises MalformedZnode where the payload is missing, is no JSON, or has another shape."""
+    if payload is None:
+        raise MalformedZnode(path, "it is empty")
+    try:
+        return msgspec.json.decode(payload, type=shape)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MalformedZnode(path, str(error)) from error
+
+
+def encode_json(value: Any) -> bytes:
+    return msgspec.json.encode(value)
+
+
+# ---- /controller and /controller_epoch
+
+
+class ControllerRegistration(NamedTuple):
+    broker: BrokerId
+    kraft_controller_epoch: int = -1
+
+    @property
+    def is_kraft(self) -> bool:
+        """A KRaft controller took over; a ZooKeeper controller must keep its hands off."""
+        return self.kraft_controller_epoch > 0
+
+
+class _Controller(msgspec.Struct):
+    brokerid: int
+    kraftControllerEpoch: int = -1  # noqa: N815 - Kafka's key
+
+
+def encode_controller(broker: BrokerId, now_ms: int) -> bytes:
+    return encode_json({"version": 2, "brokerid": broker, "timestamp": str(now_ms), "kraftControllerEpoch": -1})
+
+
+def decode_controller(payload: bytes | None) -> ControllerRegistration | None:
+    """None where the payload cannot be read: Kafka takes that for "no controller"."""
+    try:
+        read = decode_json(CONTROLLER, payload, _Controller)
+    except MalformedZnode:
+        return None
+    return ControllerRegistration(BrokerId(read.brokerid), read.kraftControllerEpoch)
+
+
+def encode_controller_epoch(epoch: int) -> bytes:
+    return str(epoch).encode()
+
+
+def decode_controller_epoch(payload: bytes | None) -> int:
+    text = (payload or b"").strip()
+    if not text.isdigit():
+        raise MalformedZnode(CONTROLLER_EPOCH, f"{payload!r} is not a number")
+    return int(text)
+
+
+# ---- /brokers/topics/T
+
+
+class TopicZnode(NamedTuple):
+    topic_id: uuid.UUID | None
+    partitions: dict[int, ReplicaAssignment]
+
+
+class _Topic(msgspec.Struct):
+    partitions: dict[int, tuple[int, ...]] = {}
+    adding_replicas: dict[int, tuple[int, ...]] = {}
+    removing_replicas: dict[int, tuple[int, ...]] = {}
+    topic_id: str | None = None
+
+
+def encode_topic(topic_id: uuid.UUID | None, partitions: Mapping[int, ReplicaAssignment]) -> bytes:
+    """The key `topic_id` is left out where there is none; the two reassignment maps are always there."""
+    content: dict[str, Any] = {
+        "removing_replicas": {str(p): a.removing for p, a in partitions.items() if a.removing},
+        "partitions": {str(p): a.replicas for p, a in partitions.items()},
+    }
+    if topic_id is not None:
+        content["topic_id"] = id_to_text(topic_id)
+    content["adding_replicas"] = {str(p): a.adding for p, a in partitions.items() if a.adding}
+    content["version"] = 3
+    return encode_json(content)
+
+
+def decode_topic(topic: str, payload: bytes | None) -> TopicZnode:
+    path = topic_path(topic)
+    read = decode_json(path, payload, _Topic)
+    try:
+        topic_id = id_from_text(read.topic_id) if read.topic_id else None
+    except ValueError as error:
+        raise MalformedZnode(path, str(error)) from error
+    adding, removing = read.adding_replicas, read.removing_replicas
+    return TopicZnode(
+        topic_id if topic_id is None or topic_id.int else None,
+        {
+            p: ReplicaAssignment(_ids(replicas), _ids(adding.get(p, ())), _ids(removing.get(p, ())))
+            for p, replicas in sorted(read.partitions.items())
+        },
+    )
+
+
+def _ids(numbers: tuple[int, ...]) -> tuple[BrokerId, ...]:
+    return numbers  # type: ignore[return-value]  # a BrokerId is an int at run time; no copy for 200,000 partitions
+
+
+# ---- /brokers/topics/T/partitions/P/state
+
+
+class _State(msgspec.Struct, gc=False):
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+    leader_recovery_state: LeaderRecoveryState = LeaderRecoveryState.RECOVERED
+
+
+_read_state: Final = msgspec.json.Decoder(_State).decode
+
+
+def encode_state(state: LeaderAndIsr) -> bytes:
+    """The partition epoch is not inside: it is the znode's version."""
+    recovery = b',"leader_recovery_state":%d' % state.recovery if state.recovery else b""
+    return b'{"controller_epoch":%d,"leader":%d,"version":1,"leader_epoch":%d,"isr":[%b]%b}' % (
+        state.controller_epoch,
+        state.leader,
+        state.leader_epoch,
+        ",".join(map(str, state.isr)).encode(),
+        recovery,
+    )
+
+
+def decode_state(partition: PartitionLike, payload: bytes | None, version: int) -> LeaderAndIsr:
+    """`version` is the znode's, which is the partition epoch."""
+    try:
+        read = _read_state(payload or b"")
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MalformedZnode(state_path(partition), str(error)) from error
+    return LeaderAndIsr(
+        BrokerId(read.leader),
+        read.leader_epoch,
+        _ids(read.isr),
+        read.controller_epoch,
+        version,
+        read.leader_recovery_state,
+    )

@@ -1,0 +1,159 @@
+"""Whole controllers on ZooKeeper in memory, each with a broker that answers at once unless told not to."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from tests.support.controller_room import FixedClock, ListSink, broker
+from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
+
+from klamm.controller.controller import Controller
+from klamm.controller.settings import ControllerSettings
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.errors import KlammError
+from klamm.model.ids import BrokerId
+from klamm.runtime.randomness import RealRandomness
+from klamm.runtime.world import World
+from klamm.telemetry.journal import Journal
+from klamm.telemetry.journal_reader import Entry, entries_of
+from klamm.wire.api import ApiKey, api
+from klamm.zk.registrar import BrokerRegistrar
+from klamm.zk.store import Store
+
+ROOM_TO_SETTLE = 40
+"""Turns of the loop without anything happening that count as quiet."""
+
+
+class Receiver:
+    """A broker as the controller sees it: keeps decoded requests, answers with success or what `answer` says."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.received: list[tuple[str, Any]] = []
+        self.refuses_connections = False
+        self.hold: asyncio.Event | None = None
+        self.answer: Callable[[ApiKey, Any], Any] = lambda key, request: None
+
+    def take(self, name: str) -> list[Any]:
+        taken = [request for kind, request in self.received if kind == name]
+        self.received = [(kind, request) for kind, request in self.received if kind != name]
+        return taken
+
+
+class FakeConnection:
+    def __init__(self, receiver: Receiver, activity: Callable[[], None]) -> None:
+        self.closed = False
+        self._receiver = receiver
+        self._activity = activity
+
+    async def request(self, api_key: ApiKey, version: int, message: Any, timeout_s: float) -> Any:
+        self._activity()
+        about = api(api_key)
+        decoded = about.request.decode(b"".join(message.encode_pieces(version)), version)
+        self._receiver.received.append((about.name, decoded))
+        await asyncio.sleep(0)
+        if self._receiver.hold is not None:
+            await self._receiver.hold.wait()
+        if self.closed or self._receiver.refuses_connections:
+            raise KlammError("connection lost")
+        answer = self._receiver.answer(api_key, decoded) or about.response()
+        return about.response.decode(answer.encode(version), version)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Nodes:
+    def __init__(self) -> None:
+        self.ensemble = MemoryEnsemble()
+        self.receivers: dict[int, Receiver] = {}
+        self.controllers: dict[int, Controller] = {}
+        self.clients: dict[int, MemoryZooKeeper] = {}
+        self.registrars: dict[int, BrokerRegistrar] = {}
+        self.sinks: dict[int, ListSink] = {}
+        self._busy = 0
+
+    async def start(self, number: int, settings: ControllerSettings | None = None) -> Controller:
+        self.receivers[number] = Receiver(number)
+        client = self._connect(number)
+        store = Store(client)  # type: ignore[arg-type]
+        await store.create_top_level_paths()
+        self.registrars[number] = BrokerRegistrar(broker(number))
+        await self._register(number, store)
+        self.sinks[number] = ListSink()
+        controller = Controller(
+            World(FixedClock(), None, None, RealRandomness()),  # type: ignore[arg-type]
+            settings or ControllerSettings(BrokerId(number), resend_pause_ms=0),
+            self._connect_to,  # type: ignore[arg-type]
+            Journal(self.sinks[number], number, FixedClock()),
+            lambda s: self._register(number, s),
+        )
+        self.controllers[number] = controller
+        client.on_watch = controller.on_watch
+        controller.start(store)
+        return controller
+
+    async def expire(self, number: int) -> None:
+        """The session goes, and a new one comes, as a node handles it."""
+        self.ensemble.expire(self.clients[number])
+        await self.controllers[number].session_expired()
+        client = self._connect(number)
+        client.on_watch = self.controllers[number].on_watch
+        self.controllers[number].session_established(Store(client))  # type: ignore[arg-type]
+
+    async def stop(self, number: int) -> None:
+        await self.controllers.pop(number).stop()
+        self.ensemble.expire(self.clients.pop(number))
+
+    async def close(self) -> None:
+        for number in list(self.controllers):
+            await self.stop(number)
+
+    def _connect(self, number: int) -> MemoryZooKeeper:
+        client = self.clients[number] = self.ensemble.client()
+        return client
+
+    async def _register(self, number: int, store: Store) -> int:
+        return await self.registrars[number].register(store.client, 0)
+
+    async def _connect_to(self, host: str, port: int, client_id: str, timeout_s: float) -> FakeConnection:
+        receiver = self.receivers[port - 9000]
+        if receiver.refuses_connections:
+            raise KlammError(f"no connection to {host}:{port}")
+        return FakeConnection(receiver, self._active)
+
+    def _active(self) -> None:
+        self._busy += 1
+
+    async def settle(self) -> None:
+        """Until nothing moves: no event, no write, no request for a while."""
+        quiet = 0
+        before: tuple[int, ...] = ()
+        while quiet < ROOM_TO_SETTLE:
+            await asyncio.sleep(0)
+            queues = sum(c.queue_size + c.state for c in self.controllers.values())
+            now = (self.ensemble.zxid, self._busy, queues)
+            quiet = quiet + 1 if now == before else 0
+            before = now
+
+    async def eventually(self, condition: Callable[[], bool]) -> None:
+        for _ in range(2_000):
+            if condition():
+                return
+            await asyncio.sleep(0)
+        raise AssertionError("it never came true")
+
+    async def topic(
+        self, name: str, assignment: Sequence[Sequence[int]], config: Mapping[str, str] | None = None
+    ) -> None:
+        partitions = {i: ReplicaAssignment(tuple(map(BrokerId, r))) for i, r in enumerate(assignment)}
+        client = self.ensemble.client()
+        await Store(client).create_topic(name, partitions, None, config or {})  # type: ignore[arg-type]
+        await self.settle()
+
+    @property
+    def active(self) -> list[int]:
+        return [n for n, c in self.controllers.items() if c.is_active]
+
+    def journal(self, number: int, kind: str) -> list[Entry]:
+        return [e for e in entries_of(self.sinks[number].content) if e.kind == kind]

@@ -1,0 +1,210 @@
+"""The controller's handlers against ZooKeeper in memory, with every request written down instead of sent."""
+
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
+
+from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.control_requests import ControlItem, LeaderAndIsrItem, UpdateMetadataItem
+from klamm.controller.handlers.failover import on_controller_failover
+from klamm.controller.request_batch import RequestBatch
+from klamm.controller.settings import ControllerSettings
+from klamm.controller.workbench import Workbench
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
+from klamm.model.ids import BrokerId, parse_topic_partition
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.telemetry.journal import Journal
+from klamm.telemetry.journal_reader import Entry, entries_of
+from klamm.zk import znodes
+from klamm.zk.controller_store import ControllerStore
+from klamm.zk.election import register_controller
+from klamm.zk.operations import Delete, Set
+from klamm.zk.registrar import BrokerRegistrar
+from klamm.zk.store import Store
+
+
+class ListSink:
+    """Keeps a journal's lines in memory."""
+
+    incarnation = 1
+
+    def __init__(self) -> None:
+        self.content = b""
+
+    def write(self, lines: bytes) -> None:
+        self.content += lines
+
+
+class FixedClock:
+    def now_ms(self) -> int:
+        return 1_700_000_000_000
+
+
+class RecordingChannels:
+    """Writes requests down as text: `LISR a-0=1/[1,2,3]/0/0+new`, that is leader, ISR, leader and partition epoch."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, list[int]]] = []
+        self.items: list[tuple[int, ControlItem]] = []
+        self.open: list[int] = []
+        self.log: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self.open)
+
+    def add(self, broker: Broker) -> str | None:
+        if broker.endpoint("PLAINTEXT") is None:
+            return "no listener"
+        assert broker.id not in self.open
+        self.open.append(broker.id)
+        self.log.append(f"add {broker.id}")
+        return None
+
+    def remove(self, broker: BrokerId) -> None:
+        if broker in self.open:
+            self.open.remove(broker)
+            self.log.append(f"remove {broker}")
+
+    def send(self, broker: BrokerId, item: ControlItem) -> None:
+        self.items.append((broker, item))
+        text = words(item)
+        if self.sent and self.sent[-1][0] == text and broker not in self.sent[-1][1]:
+            self.sent[-1][1].append(broker)
+        else:
+            self.sent.append((text, [broker]))
+
+    async def close(self) -> None:
+        self.open.clear()
+
+    def take(self) -> list[str]:
+        """Everything since the last time, as `... -> 1,2`."""
+        taken = [f"{text} -> {','.join(map(str, brokers))}" for text, brokers in self.sent]
+        self.sent.clear()
+        self.items.clear()
+        return taken
+
+
+def words(item: ControlItem) -> str:
+    if isinstance(item, LeaderAndIsrItem):
+        states = [f"{p}={_state(s)}{'+new' if s.is_new else ''}" for p, s in item.states.items()]
+        return " ".join(["LISR", *states])
+    if isinstance(item, UpdateMetadataItem):
+        return " ".join(["UMR", *(f"{p}={s.leader}/{_list(s.isr)}/{s.leader_epoch}/{s.zk_version}" for p, s in
+                                  item.states.items())])  # fmt: skip
+    stops = [f"{p}@{s.leader_epoch}{'+delete' if s.delete_partition else ''}" for p, s in item.stops.items()]
+    return " ".join(["SR", *stops])
+
+
+def _state(state: object) -> str:
+    s = state
+    return f"{s.leader}/{_list(s.isr)}/{s.leader_epoch}/{s.partition_epoch}"  # type: ignore[attr-defined]
+
+
+def _list(brokers: Iterable[int]) -> str:
+    return f"[{','.join(map(str, brokers))}]"
+
+
+def broker(number: int, host: str = "127.0.0.1") -> Broker:
+    return Broker(BrokerId(number), (Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, host, 9000 + number),))
+
+
+class Room:
+    """`await Room.open(...)`: a cluster of brokers that never answer, and a controller that has taken office."""
+
+    def __init__(self, settings: ControllerSettings | None = None) -> None:
+        self.ensemble = MemoryEnsemble()
+        self.settings = settings or ControllerSettings(BrokerId(1))
+        self.channels = RecordingChannels()
+        self.sink = ListSink()
+        self.journal = Journal(self.sink, 1, FixedClock())
+        self.sessions: dict[int, MemoryZooKeeper] = {}
+        self.client = self.ensemble.client()
+        self.store = Store(self.client)  # type: ignore[arg-type]
+        self.bench: Workbench
+
+    @classmethod
+    async def open(
+        cls,
+        brokers: Sequence[int] = (1, 2, 3),
+        topics: Mapping[str, Sequence[Sequence[int]]] | None = None,
+        settings: ControllerSettings | None = None,
+    ) -> "Room":
+        room = cls(settings)
+        await room.store.create_top_level_paths()
+        for number in brokers:
+            await room.register(number)
+        for name, assignment in (topics or {}).items():
+            await room.write_topic(name, assignment)
+        await room.take_office()
+        room.channels.take()
+        return room
+
+    async def take_office(self) -> None:
+        """A new term with an empty memory."""
+        if "/controller" in self.ensemble.nodes:
+            self.ensemble.apply([Delete("/controller")])
+        epoch = await register_controller(self.client, BrokerId(1), 0)  # type: ignore[arg-type]
+        context = ControllerContext(epoch.epoch)
+        self.channels.open.clear()
+        self.bench = Workbench(
+            self.settings,
+            context,
+            ControllerStore(self.client, epoch),  # type: ignore[arg-type]
+            self.channels,  # type: ignore[arg-type]
+            RequestBatch(context, self.settings, self.channels),
+            self.journal,
+            lambda n: b"\x42" * n,
+        )
+        self.journal.controller_epoch = epoch.epoch
+        self.bench.cause = self.journal.event("Startup")
+        await on_controller_failover(self.bench)
+
+    # ---- the world around
+
+    async def register(self, number: int, host: str = "127.0.0.1") -> int:
+        session = self.sessions[number] = self.ensemble.client()
+        return await BrokerRegistrar(broker(number, host)).register(session, 0)  # type: ignore[arg-type]
+
+    def kill(self, number: int) -> None:
+        self.ensemble.expire(self.sessions.pop(number))
+
+    async def write_topic(self, name: str, assignment: Sequence[Sequence[int]], **config: str) -> None:
+        partitions = {i: ReplicaAssignment(tuple(map(BrokerId, r))) for i, r in enumerate(assignment)}
+        texts = {key.replace("_", "."): value for key, value in config.items()}
+        await self.store.create_topic(name, partitions, uuid.uuid5(uuid.NAMESPACE_DNS, name), texts)
+
+    def write_state(self, name: str, state: LeaderAndIsr) -> None:
+        """Behind the controller's back."""
+        path = znodes.state_path(parse_topic_partition(name))
+        self.ensemble.apply([Set(path, znodes.encode_state(state))])
+
+    # ---- looking
+
+    def stored(self, name: str) -> LeaderAndIsr:
+        p = parse_topic_partition(name)
+        node = self.ensemble.nodes[znodes.state_path(p)]
+        return znodes.decode_state(p, node.data, node.version)
+
+    def now(self, name: str) -> str:
+        """Leader / ISR / leader epoch / partition epoch, as ZooKeeper has it; and memory agrees."""
+        stored = self.stored(name)
+        assert self.partition(name).leadership == stored
+        return f"{stored.leader} / {_list(stored.isr)} / {stored.leader_epoch} / {stored.partition_epoch}"
+
+    def partition(self, name: str) -> Partition:
+        p = parse_topic_partition(name)
+        found = self.bench.context.partition(p.topic, p.partition)
+        assert found is not None
+        return found
+
+    def entries(self, kind: str) -> list[Entry]:
+        self.journal.flush()
+        return [e for e in entries_of(self.sink.content) if e.kind == kind]
+
+    async def handle(self, handler: Callable[[Workbench, object], Awaitable[None]], event: object) -> list[str]:
+        """Handle an event; the requests it led to."""
+        self.bench.cause = self.journal.event(type(event).__name__)
+        await handler(self.bench, event)
+        return self.channels.take()

@@ -1,0 +1,221 @@
+"""Who is controller: elections, expired sessions, resignations; and that every caller gets an answer."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.support.controller_nodes import Nodes
+
+from klamm.controller.events import Startup, ZkPartitionReassignment
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId
+from klamm.wire.messages import AlterPartitionRequest
+from klamm.zk.operations import Create, Delete, Set
+from klamm.zk.registrar import BrokerIdTaken
+from klamm.zk.znodes import CONTROLLER, CONTROLLER_EPOCH, REASSIGN_PARTITIONS, encode_controller
+
+
+@pytest.fixture
+async def nodes() -> AsyncIterator[Nodes]:
+    made = Nodes()
+    yield made
+    await made.close()
+
+
+def controller_epoch(nodes: Nodes) -> int:
+    return int(nodes.ensemble.nodes[CONTROLLER_EPOCH].data or b"")
+
+
+async def test_of_three_started_at_once_one_is_elected(nodes: Nodes) -> None:
+    for number in (1, 2, 3):
+        await nodes.start(number)
+    await nodes.settle()
+
+    assert len(nodes.active) == 1
+    assert controller_epoch(nodes) == 1
+
+
+async def test_the_office_moves_when_its_holder_stops(nodes: Nodes) -> None:
+    for number in (1, 2):
+        await nodes.start(number)
+    await nodes.settle()
+    [first] = nodes.active
+
+    await nodes.stop(first)
+    await nodes.settle()
+
+    [second] = nodes.active
+    assert second != first
+    assert controller_epoch(nodes) == 2
+    [term] = nodes.journal(second, "ready")
+    assert (term.controller_epoch, term.facts["brokers"]) == (2, [second])
+
+
+async def test_an_expired_session_ends_the_term_and_the_broker_is_registered_again(nodes: Nodes) -> None:
+    await nodes.start(1)
+    await nodes.start(2)
+    await nodes.settle()
+    [first] = nodes.active
+    registered = nodes.ensemble.nodes[f"/brokers/ids/{first}"].czxid
+
+    await nodes.expire(first)
+    await nodes.settle()
+
+    assert len(nodes.active) == 1
+    assert nodes.ensemble.nodes[f"/brokers/ids/{first}"].czxid > registered
+    assert nodes.journal(first, "resigned")[0].facts["why"] == "the ZooKeeper session expired"
+
+
+async def test_callers_waiting_when_the_session_expires_are_told_not_controller(nodes: Nodes) -> None:
+    controller = await nodes.start(1)
+    await nodes.settle()
+    asked = [
+        asyncio.ensure_future(controller.alter_partition(AlterPartitionRequest(broker_id=1), 3)),
+        asyncio.ensure_future(controller.allocate_producer_ids(BrokerId(1), 1)),
+        asyncio.ensure_future(controller.controlled_shutdown(BrokerId(1), 1)),
+    ]
+    await asyncio.sleep(0)
+    await nodes.expire(1)
+
+    alter, ids, shutdown = [await a for a in asked]
+    assert ErrorCode.NOT_CONTROLLER in (alter.error_code, ids.error)  # the first may have been in work already
+    assert ids.error is ErrorCode.NOT_CONTROLLER
+    assert shutdown.error is ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+async def test_callers_of_an_inactive_controller_are_told(nodes: Nodes) -> None:
+    await nodes.start(1)
+    await nodes.settle()
+    inactive = await nodes.start(2)
+    await nodes.settle()
+
+    assert (await inactive.alter_partition(AlterPartitionRequest(), 3)).error_code == ErrorCode.NOT_CONTROLLER
+    assert (await inactive.allocate_producer_ids(BrokerId(2), 1)).error is ErrorCode.NOT_CONTROLLER
+    assert (await inactive.controlled_shutdown(BrokerId(2), 1)).error is ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+async def test_callers_after_the_stop_are_told(nodes: Nodes) -> None:
+    controller = await nodes.start(1)
+    await nodes.settle()
+    await nodes.stop(1)
+
+    assert (await controller.allocate_producer_ids(BrokerId(1), 1)).error is ErrorCode.NOT_CONTROLLER
+
+
+async def test_a_deposed_controller_finds_out_by_its_first_write_and_resigns(nodes: Nodes) -> None:
+    controller = await nodes.start(1)
+    await nodes.settle()
+    nodes.clients[1].data_watches.discard(CONTROLLER)  # it does not hear of what happens now
+    nodes.ensemble.apply([Set(CONTROLLER_EPOCH, b"2")])
+    nodes.ensemble.apply([Delete(CONTROLLER)])
+    nodes.ensemble.apply([Create(CONTROLLER, encode_controller(BrokerId(9), 0))])
+
+    await nodes.topic("a", [(1,)])
+
+    assert not controller.is_active
+    assert "/brokers/topics/a/partitions" not in nodes.ensemble.nodes
+    assert controller_epoch(nodes) == 2
+
+
+async def test_a_controller_znode_of_an_earlier_session_of_ours_does_not_make_us_active(nodes: Nodes) -> None:
+    other_session = nodes.ensemble.client()
+    nodes.ensemble.apply(
+        [Create(CONTROLLER, encode_controller(BrokerId(1), 0), ephemeral=True)], other_session.session_id
+    )
+    controller = await nodes.start(1)
+    await nodes.settle()
+    assert not controller.is_active
+
+    nodes.ensemble.expire(other_session)
+    await nodes.settle()
+    assert controller.is_active
+
+
+async def test_an_office_held_by_our_own_session_under_which_nobody_acts_is_given_up(nodes: Nodes) -> None:
+    controller = await nodes.start(1)
+    await nodes.settle()
+    await controller._office.resign("", "a test says so")
+    nodes.ensemble.apply([Set(CONTROLLER, encode_controller(BrokerId(1), 1))])
+    await nodes.settle()
+    assert not controller.is_active
+
+    controller._queue.put(Startup())
+    await nodes.settle()
+
+    assert controller.is_active
+    assert controller_epoch(nodes) == 2
+
+
+async def test_a_kraft_controller_is_left_alone(nodes: Nodes) -> None:
+    payload = b'{"version":2,"brokerid":3000,"timestamp":"0","kraftControllerEpoch":7}'
+    nodes.ensemble.apply([Create(CONTROLLER, payload)])
+
+    controller = await nodes.start(1)
+    await nodes.settle()
+
+    assert not controller.is_active
+    assert nodes.ensemble.nodes[CONTROLLER].data == payload
+
+
+async def test_the_office_moves_when_an_operator_deletes_the_znode(nodes: Nodes) -> None:
+    await nodes.start(1)
+    await nodes.settle()
+
+    nodes.ensemble.apply([Delete(CONTROLLER)])
+    await nodes.settle()
+
+    assert nodes.active == [1]
+    assert controller_epoch(nodes) == 2
+
+
+async def test_a_refused_registration_is_tried_again(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("klamm.controller.controller.REGISTER_RETRY_S", 0)
+    await nodes.start(1)
+    await nodes.settle()
+    registrar = nodes.registrars[1]
+    refusals = [BrokerIdTaken("someone else"), BrokerIdTaken("still")]
+
+    class Reluctant:
+        async def register(self, client: object, now_ms: int) -> int:
+            if refusals:
+                raise refusals.pop()
+            return await registrar.register(client, now_ms)  # type: ignore[arg-type]
+
+    nodes.registrars[1] = Reluctant()  # type: ignore[assignment]
+    await nodes.expire(1)
+    await nodes.eventually(lambda: "/brokers/ids/1" in nodes.ensemble.nodes and nodes.active == [1])
+
+    assert not refusals
+
+
+async def test_what_is_not_carried_out_is_refused_aloud(nodes: Nodes) -> None:
+    controller = await nodes.start(1)
+    await nodes.settle()
+
+    nodes.ensemble.apply([Create(REASSIGN_PARTITIONS, b"{}")])
+    await nodes.settle()
+
+    refused = nodes.journal(1, "refused")
+    assert [r.facts["what"] for r in refused] == [ZkPartitionReassignment.__name__]
+    assert controller.is_active
+
+
+async def test_a_mistake_in_a_handler_moves_the_office(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    await nodes.start(1)
+    await nodes.settle()
+    await nodes.topic("a", [(1,)])
+
+    async def mistaken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("klamm.controller.handlers.topics.load_topics", mistaken)
+    monkeypatch.setattr("klamm.controller.handlers.failover.load_topics", lambda *a: _nothing())
+    await nodes.topic("b", [(1,)])
+
+    assert nodes.active == [1]
+    assert controller_epoch(nodes) == 2
+    assert "ZeroDivisionError" in nodes.journal(1, "failed")[0].facts["why"]
+
+
+async def _nothing() -> list[object]:
+    return []

@@ -1,0 +1,214 @@
+"""Leader epochs, partition epochs and requests, step by step, as Kafka's controller makes them.
+
+Three brokers; partition `a-0` on 1, 2, 3 unless a test says otherwise. A state reads leader / ISR / leader epoch /
+partition epoch; a request `LISR a-0=1/[1,2,3]/0/0+new -> 1,2,3`.
+"""
+
+from tests.support.controller_room import Room
+
+from klamm.controller.events import (
+    AlterPartitionReceived,
+    BrokerChange,
+    ControlledShutdown,
+    TopicChange,
+)
+from klamm.controller.handlers.brokers import on_broker_change
+from klamm.controller.handlers.isr import on_alter_partition
+from klamm.controller.handlers.shutdown import on_controlled_shutdown
+from klamm.controller.handlers.topics import on_topic_change
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId
+from klamm.wire.messages import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartitionData,
+    AlterPartitionRequestTopicData,
+    BrokerState,
+)
+
+
+async def room_with(*replicas: int) -> Room:
+    return await Room.open(topics={"a": [replicas or (1, 2, 3)]})
+
+
+async def test_a_topic_is_created() -> None:
+    room = await Room.open()
+    await room.write_topic("a", [(1, 2, 3)])
+
+    requests = await room.handle(on_topic_change, TopicChange())
+
+    assert room.now("a-0") == "1 / [1,2,3] / 0 / 0"
+    assert requests == ["LISR a-0=1/[1,2,3]/0/0+new -> 1,2,3", "UMR a-0=1/[1,2,3]/0/0 -> 1,2,3"]
+
+
+async def test_b_the_leader_dies_returns_and_rejoins_the_isr() -> None:
+    room = await room_with()
+    room.kill(1)
+
+    requests = await room.handle(on_broker_change, BrokerChange())
+
+    assert room.now("a-0") == "2 / [2,3] / 1 / 1"
+    assert requests == [
+        "LISR a-0=2/[2,3]/1/1 -> 2,3",  # the election
+        "UMR a-0=2/[2,3]/1/1 -> 2,3",
+        "LISR a-0=2/[2,3]/1/1 -> 2,3",  # replica 1 goes offline: not in the ISR, no write, told again
+        "UMR a-0=2/[2,3]/1/1 -> 2,3",
+    ]
+
+    await room.register(1)
+    requests = await room.handle(on_broker_change, BrokerChange())
+
+    assert room.now("a-0") == "2 / [2,3] / 1 / 1"
+    assert requests == [
+        "UMR -> 2,3",
+        "UMR a-0=2/[2,3]/1/1 -> 1",
+        "LISR a-0=2/[2,3]/1/1 -> 1",
+        "UMR a-0=2/[2,3]/1/1 -> 1,2,3",
+    ]
+
+    event = alter_partition(room, 2, leader_epoch=1, partition_epoch=1, isr=(2, 3, 1))
+    requests = await room.handle(on_alter_partition, event)
+
+    assert room.now("a-0") == "2 / [2,3,1] / 1 / 2"
+    assert requests == ["UMR a-0=2/[2,3,1]/1/2 -> 1,2,3"]  # no LeaderAndIsr: the leader learns from the answer
+    [topic] = event.reply.result().topics
+    [answer] = topic.partitions
+    assert (answer.error_code, answer.isr, answer.leader_epoch, answer.partition_epoch) == (0, (2, 3, 1), 1, 2)
+
+
+async def test_c_a_follower_dies() -> None:
+    room = await room_with()
+    room.kill(3)
+
+    requests = await room.handle(on_broker_change, BrokerChange())
+
+    assert room.now("a-0") == "1 / [1,2] / 1 / 1"
+    assert requests == ["LISR a-0=1/[1,2]/1/1 -> 1,2", "UMR a-0=1/[1,2]/1/1 -> 1,2"]
+
+
+async def test_d_the_only_replica_dies_and_returns() -> None:
+    room = await room_with(1)
+    room.kill(1)
+
+    requests = await room.handle(on_broker_change, BrokerChange())
+
+    assert room.now("a-0") == "-1 / [1] / 1 / 1"
+    assert requests == ["UMR a-0=-1/[1]/1/1 -> 2,3"]
+
+    await room.register(1)
+    requests = await room.handle(on_broker_change, BrokerChange())
+
+    assert room.now("a-0") == "1 / [1] / 2 / 2"
+    assert requests == [
+        "UMR -> 2,3",
+        "UMR a-0=-1/[1]/1/1 -> 1",
+        "LISR a-0=-1/[1]/1/1 -> 1",
+        "UMR a-0=-1/[1]/1/1 -> 1,2,3",
+        "LISR a-0=1/[1]/2/2 -> 1",
+        "UMR a-0=1/[1]/2/2 -> 1,2,3",
+    ]
+
+
+async def test_e_controlled_shutdown_of_the_leader() -> None:
+    room = await room_with()
+    event = ControlledShutdown(BrokerId(1), room.bench.context.registered[BrokerId(1)].epoch)
+
+    requests = await room.handle(on_controlled_shutdown, event)
+
+    assert room.now("a-0") == "2 / [2,3] / 1 / 1"
+    assert requests == ["LISR a-0=2/[2,3]/1/1 -> 1,2,3", "UMR a-0=2/[2,3]/1/1 -> 1,2,3"]
+    assert event.reply.result() == (ErrorCode.NONE, ())
+
+    room.kill(1)
+    requests = await room.handle(on_broker_change, BrokerChange())
+
+    assert room.now("a-0") == "2 / [2,3] / 1 / 1"
+    assert requests == ["LISR a-0=2/[2,3]/1/1 -> 2,3", "UMR a-0=2/[2,3]/1/1 -> 2,3"]
+
+
+async def test_e3_controlled_shutdown_of_a_follower() -> None:
+    room = await room_with()
+    event = ControlledShutdown(BrokerId(3), room.bench.context.registered[BrokerId(3)].epoch)
+
+    requests = await room.handle(on_controlled_shutdown, event)
+
+    assert room.now("a-0") == "1 / [1,2] / 1 / 1"
+    assert requests == [
+        "SR a-0@0 -> 3",
+        "LISR a-0=1/[1,2]/1/1 -> 1,2",
+        "UMR a-0=1/[1,2]/1/1 -> 1,2,3",
+        "SR a-0@0 -> 3",
+    ]
+    assert event.reply.result() == (ErrorCode.NONE, ())
+
+
+async def test_g_a_new_controller_finds_the_leader_dead_and_still_in_the_isr() -> None:
+    room = await room_with()
+    room.kill(1)
+
+    await room.take_office()
+
+    assert room.now("a-0") == "2 / [2,3] / 2 / 2"
+
+
+async def test_g2_a_partition_with_one_dead_replica_is_written_at_each_failover() -> None:
+    room = await room_with(1)
+    room.kill(1)
+
+    await room.take_office()
+    assert room.now("a-0") == "-1 / [1] / 1 / 1"
+    await room.take_office()
+    assert room.now("a-0") == "-1 / [1] / 2 / 2"
+
+
+async def test_h_an_unclean_election_where_the_topic_allows_it() -> None:
+    room = await Room.open()
+    await room.write_topic("a", [(1, 2)], unclean_leader_election_enable="true")
+    await room.handle(on_topic_change, TopicChange())
+    event = alter_partition(room, 1, leader_epoch=0, partition_epoch=0, isr=(1,))
+    await room.handle(on_alter_partition, event)
+    room.kill(1)
+
+    requests = await room.handle(on_broker_change, BrokerChange())
+
+    assert room.now("a-0") == "2 / [2] / 1 / 2"
+    assert room.stored("a-0").recovery == 1
+    assert requests[0] == "LISR a-0=2/[2]/1/2 -> 2"
+
+    event = alter_partition(room, 2, leader_epoch=1, partition_epoch=2, isr=(2,))
+    await room.handle(on_alter_partition, event)
+
+    assert room.now("a-0") == "2 / [2] / 1 / 3"
+    assert room.stored("a-0").recovery == 0
+
+
+async def test_k_a_shrink_by_the_leader_between_our_read_and_our_write_is_read_again() -> None:
+    room = await room_with()
+    room.kill(1)
+    shrunk = room.stored("a-0")._replace(isr=(1, 3))
+    room.ensemble.before_multi = lambda ops: (
+        room.write_state("a-0", shrunk) if room.stored("a-0").partition_epoch == 0 else None
+    )
+
+    await room.handle(on_broker_change, BrokerChange())
+
+    assert room.now("a-0") == "3 / [3] / 1 / 2"
+
+
+def alter_partition(
+    room: Room, sender: int, leader_epoch: int, partition_epoch: int, isr: tuple[int, ...]
+) -> AlterPartitionReceived:
+    topic = room.bench.context.topics["a"]
+    data = AlterPartitionRequestPartitionData(
+        partition_index=0,
+        leader_epoch=leader_epoch,
+        new_isr_with_epochs=[BrokerState(b) for b in isr],
+        partition_epoch=partition_epoch,
+    )
+    return AlterPartitionReceived(
+        AlterPartitionRequest(
+            broker_id=sender,
+            broker_epoch=room.bench.context.registered[BrokerId(sender)].epoch,
+            topics=[AlterPartitionRequestTopicData(topic_id=topic.id, partitions=[data])],
+        ),
+        3,
+    )
