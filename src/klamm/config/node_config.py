@@ -96,7 +96,7 @@ class NodeConfig:
 
 
 class _Entry(NamedTuple):
-    line: int
+    line: int | None  # None for an override
     text: str
 
 
@@ -104,15 +104,18 @@ class _Reader:
     """The entries of one file, and how to refuse one."""
 
     def __init__(self, source: str, entries: Mapping[str, _Entry]) -> None:
-        self._source = source
+        self.source = source
         self.entries = entries
         self.values: dict[str, Value] = {name: self._parse(name) for name in BROKER_KEYS}
 
     def refuse(self, name: str, reason: str) -> WrongConfig:
         entry = self.entries.get(name)
         if entry is None:
-            return WrongConfig(f"{self._source}: {name} is not set: {reason}")
-        return WrongConfig(f"{self._source} line {entry.line}: {name}={entry.text}: {reason}")
+            return WrongConfig(f"{self.source}: {name} is not set: {reason}")
+        return WrongConfig(f"{self.place(entry)}: {name}={entry.text}: {reason}")
+
+    def place(self, entry: _Entry) -> str:
+        return "override" if entry.line is None else f"{self.source} line {entry.line}"
 
     def require(self, holds: bool, name: str, reason: str) -> None:
         if not holds:
@@ -138,13 +141,18 @@ class _Reader:
             raise self.refuse(name, str(error)) from None
 
 
-def parse_node_config(content: bytes, source: str) -> NodeConfig:
-    """The configuration in `content`; `source` is the file's name for messages. Raises WrongConfig."""
+def parse_node_config(content: bytes, source: str, overrides: Mapping[str, str] | None = None) -> NodeConfig:
+    """The configuration in `content`, whose name for messages is `source`; `overrides` stand above it.
+
+    Raises WrongConfig.
+    """
     try:
         properties = parse_properties(content)
     except BadProperties as error:
         raise WrongConfig(f"{source} line {error.line}: {error}") from None
-    reader = _Reader(source, {p.key: _Entry(p.line, p.value) for p in properties})
+    entries = {p.key: _Entry(p.line, p.value) for p in properties}
+    entries.update({key: _Entry(None, value) for key, value in (overrides or {}).items()})
+    reader = _Reader(source, entries)
     _check(reader)
     composed = _composed(reader)
     simple = {f.name: reader.values[f.name.replace("_", ".")] for f in fields(NodeConfig) if f.name not in composed}
@@ -155,7 +163,7 @@ def _composed(reader: _Reader) -> dict[str, Any]:
     endpoints, advertised = _endpoints(reader)
     hosts, chroot = _zookeeper(reader)
     return {
-        "source": reader._source,
+        "source": reader.source,
         "given": {name: entry.text for name, entry in reader.entries.items()},
         "warnings": _warnings(reader),
         "log_directories": _log_directories(reader),
@@ -327,5 +335,5 @@ def _warnings(reader: _Reader) -> tuple[str, ...]:
             continue
         near = difflib.get_close_matches(name, BROKER_KEYS, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        found.append(f"{reader._source} line {entry.line}: {name} is not a key of Kafka 3.9 and has no effect{hint}")
+        found.append(f"{reader.place(entry)}: {name} is not a key of Kafka 3.9 and has no effect{hint}")
     return tuple(found)

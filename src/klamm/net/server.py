@@ -56,11 +56,9 @@ class ServerLimits:
 class Server:
     """All listeners of one node. `bind` each, then `start`; a port is refused to others before clients get in."""
 
-    def __init__(
-        self, network: Network, handle: Handler, limits: ServerLimits, protected_listener: str | None = None
-    ) -> None:
+    def __init__(self, network: Network, limits: ServerLimits, protected_listener: str | None = None) -> None:
         self._network = network
-        self._handle = handle
+        self._handle: Handler | None = None
         self._limits = limits
         self._table = ConnectionTable(limits.connections, protected_listener)
         self._listeners: list[Listener] = []
@@ -70,14 +68,16 @@ class Server:
         """Take an address for one more listener; the port. Raises OSError where it cannot be had."""
 
         def make() -> asyncio.BaseProtocol:
+            assert self._handle is not None, "nobody gets in before the start"
             return ServerConnection(name, self._handle, self._limits.max_request_bytes, self._table)
 
         listener = await self._network.listen(make, host, port, backlog)
         self._listeners.append(listener)
         return listener.port
 
-    async def start(self) -> None:
+    async def start(self, handle: Handler) -> None:
         """Let clients in on every listener."""
+        self._handle = handle
         for listener in self._listeners:
             await listener.start()
         if self._limits.max_idle_ms > 0:

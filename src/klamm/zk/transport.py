@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from klamm.runtime.world import World
 from klamm.zk.requests import Request
@@ -22,8 +22,7 @@ class _Link(asyncio.Protocol):
         self.writable = True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's do not inherit from it
         if self._driver is None:
             transport.abort()
         else:

@@ -120,3 +120,12 @@ def test_a_wrong_line_is_refused_with_its_remedy(text: str, expected: str) -> No
 def test_zookeeper_must_be_named() -> None:
     with pytest.raises(WrongConfig, match=r"zookeeper.connect is not set: .*localhost:2181"):
         parse_node_config(b"broker.id=1", "server.properties")
+
+
+def test_overrides_stand_above_the_file() -> None:
+    config = parse_node_config(b"zookeeper.connect=z:1\nbroker.id=1", "x", {"broker.id": "7"})
+
+    assert config.broker_id == 7
+    assert config.given["broker.id"] == "7"
+    with pytest.raises(WrongConfig, match="override: broker.id=seven: write a whole number"):
+        parse_node_config(b"zookeeper.connect=z:1", "x", {"broker.id": "seven"})

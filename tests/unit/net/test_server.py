@@ -207,9 +207,9 @@ class FakeNetwork:
 
 async def test_idle_connections_end_busy_ones_stay(desk: Desk) -> None:
     network = FakeNetwork()
-    server = Server(network, desk, ServerLimits(max_idle_ms=1000))
+    server = Server(network, ServerLimits(max_idle_ms=1000))
     assert await server.bind("PLAINTEXT", "", 0) == 4711
-    await server.start()
+    await server.start(desk)
     idle, busy, stuck = (connect(network.make()) for _ in range(3))
     feed(busy, frame(b"wait"))
     feed(stuck, frame(b"wait"))

@@ -1,0 +1,88 @@
+"""What is offered, and how a client of the future learns of it; whole frames in and out."""
+
+import contextlib
+
+import pytest
+
+from klamm.broker.dispatch import Dispatcher, Offered, Route
+from klamm.broker.handlers.api_versions import API_VERSIONS, ApiVersions
+from klamm.model.errors import ErrorCode
+from klamm.net.server import CloseConnection, Peer
+from klamm.wire.api import ApiKey
+from klamm.wire.frames import RequestHeader, decode_response, encode_request
+from klamm.wire.messages import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
+
+PEER = Peer("PLAINTEXT", "h", 1)
+OFFERED = [Offered(ApiKey.FETCH, 4, 17), API_VERSIONS]
+
+
+@pytest.fixture
+def dispatcher() -> Dispatcher:
+    return Dispatcher([Route(API_VERSIONS, ApiVersions(OFFERED).handle)])
+
+
+def frame(version: int, message: object, key: ApiKey = ApiKey.API_VERSIONS) -> bytes:
+    return b"".join(encode_request(RequestHeader(key, version, 7, "c"), message))[4:]
+
+
+def ask(dispatcher: Dispatcher, request: bytes, version: int) -> ApiVersionsResponse:
+    answer = dispatcher(request, PEER)
+    assert answer is not None
+    correlation_id, response = decode_response(b"".join(answer)[4:], ApiKey.API_VERSIONS, version)
+    assert correlation_id == 7
+    return response
+
+
+NAMED = ApiVersionsRequest(client_software_name="apache-kafka-java", client_software_version="3.9.1")
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_every_version_lists_what_is_offered(dispatcher: Dispatcher, version: int) -> None:
+    response = ask(dispatcher, frame(version, NAMED if version >= 3 else ApiVersionsRequest()), version)
+
+    assert response.error_code == ErrorCode.NONE
+    assert [(a.api_key, a.min_version, a.max_version) for a in response.api_keys] == [(1, 4, 17), (18, 0, 4)]
+
+
+def test_a_version_of_the_future_is_told_ours_in_the_oldest_layout(dispatcher: Dispatcher) -> None:
+    request = bytearray(frame(4, NAMED))
+    request[2:4] = (9).to_bytes(2, "big")
+    request += b"whatever a later version may bring"
+
+    response = ask(dispatcher, bytes(request), 9)
+
+    assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert [(a.api_key, a.min_version, a.max_version) for a in response.api_keys] == [(18, 0, 4)]
+
+
+@pytest.mark.parametrize("name", ["", "-x", "x-", "a b", "ä"])
+def test_software_names_are_checked(dispatcher: Dispatcher, name: str) -> None:
+    wrong = ApiVersionsRequest(client_software_name=name, client_software_version="1")
+
+    assert ask(dispatcher, frame(3, wrong), 3).error_code == ErrorCode.INVALID_REQUEST
+
+
+CLOSED = {
+    "empty": b"",
+    "no header": b"\0\x12\0",
+    "unknown key": b"\x7f\xff\0\0\0\0\0\0\xff\xff",
+    "negative key": b"\xff\xff\0\0\0\0\0\0\xff\xff",
+    "not offered here": frame(12, MetadataRequest(), ApiKey.METADATA),
+    "body cut": frame(3, NAMED)[:-3],
+    "client id longer than the frame": b"\0\x12\0\0\0\0\0\x07\x7f\xff",
+}
+
+
+@pytest.mark.parametrize("request_", CLOSED.values(), ids=CLOSED)
+def test_what_cannot_be_served_closes_the_connection(dispatcher: Dispatcher, request_: bytes) -> None:
+    with pytest.raises(CloseConnection):
+        dispatcher(request_, PEER)
+
+
+def test_any_flipped_bit_is_answered_or_closes_the_connection(dispatcher: Dispatcher) -> None:
+    whole = frame(3, NAMED)
+    for bit in range(len(whole) * 8):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        with contextlib.suppress(CloseConnection):
+            assert dispatcher(bytes(flipped), PEER)
