@@ -1,0 +1,52 @@
+"""Record batches of magic 2: headers over buffers, records inside, builders."""
+
+from klamm.wire.compression import Codec
+from klamm.wire.records.batch import (
+    HEADER_BYTES,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    BatchHeader,
+    CorruptRecords,
+    TimestampType,
+    assign_in_place,
+    batches,
+    crc_is_valid,
+    entry_size,
+    header_at,
+)
+from klamm.wire.records.build import (
+    ControlType,
+    EndMarker,
+    build_batch,
+    build_end_marker,
+    end_marker_of,
+    recompressed,
+)
+from klamm.wire.records.record import NewRecord, Record, payload_of, records
+
+__all__ = [
+    "HEADER_BYTES",
+    "NO_PRODUCER_ID",
+    "NO_SEQUENCE",
+    "NO_TIMESTAMP",
+    "BatchHeader",
+    "Codec",
+    "ControlType",
+    "CorruptRecords",
+    "EndMarker",
+    "NewRecord",
+    "Record",
+    "TimestampType",
+    "assign_in_place",
+    "batches",
+    "build_batch",
+    "build_end_marker",
+    "crc_is_valid",
+    "end_marker_of",
+    "entry_size",
+    "header_at",
+    "payload_of",
+    "recompressed",
+    "records",
+]

@@ -1,0 +1,260 @@
+"""Record batches as they lie on disk and on the wire: headers only, the records stay opaque bytes.
+
+Source: DefaultRecordBatch.java; AbstractLegacyRecordBatch.java for the entries of magic 0 and 1, which only old log
+directories still hold: they are found, measured and checked here, never written.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+import google_crc32c
+
+from klamm.model.errors import KlammError
+from klamm.wire.compression import Codec
+
+Buffer = bytes | bytearray | memoryview
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES: Final = HEADER.size
+PREFIX_BYTES: Final = 12
+"""Base offset and batch length, in front of every entry of every magic."""
+IDENTIFYING_BYTES: Final = 17
+"""Enough to tell any entry's offset, size and magic."""
+
+MAGIC: Final = 2
+NO_TIMESTAMP: Final = -1
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+NO_LEADER_EPOCH: Final = -1
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME_BIT: Final = 0x08
+TRANSACTIONAL_BIT: Final = 0x10
+CONTROL_BIT: Final = 0x20
+DELETE_HORIZON_BIT: Final = 0x40
+
+_PREFIX: Final = struct.Struct(">qi")
+_ASSIGNED: Final = struct.Struct(">qii")  # what a leader overwrites; all of it lies outside the CRC
+_IDENTIFYING: Final = struct.Struct(">qiIb")
+_CRC_POSITION: Final = 17
+_CHECKED_POSITION: Final = 21
+_CHECKED_HEADER: Final = struct.Struct(">hiqqqhii")
+_LEGACY_TIMESTAMP: Final = struct.Struct(">q")
+_LEGACY_LEAST_BYTES: Final = {0: 14, 1: 22}
+_CRC_PIECE_BYTES: Final = 64 * 1024
+_MAX_SEQUENCE: Final = 2**31 - 1
+
+
+class CorruptRecords(KlammError):
+    """Bytes that cannot be a record batch, or whose CRC does not match."""
+
+
+class TimestampType(IntEnum):
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class BatchHeader(NamedTuple):
+    """The fields in wire order, and `position`, where in the buffer or file the batch begins.
+
+    A magic 0 or 1 entry shows its own offset as base offset, its timestamp as maximum and no producer.
+    """
+
+    base_offset: int
+    batch_length: int
+    partition_leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+    position: int = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return self.batch_length + PREFIX_BYTES
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> Codec:
+        """Raises CorruptRecords for the numbers 5 to 7, which no codec has."""
+        number = self.attributes & CODEC_MASK
+        if number > Codec.ZSTD:
+            raise CorruptRecords(f"batch at offset {self.base_offset} names codec {number}; 0 to 4 exist")
+        return Codec(number)
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        return TimestampType.LOG_APPEND_TIME if self.attributes & LOG_APPEND_TIME_BIT else TimestampType.CREATE_TIME
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.attributes & TRANSACTIONAL_BIT)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL_BIT)
+
+    @property
+    def has_delete_horizon(self) -> bool:
+        return bool(self.attributes & DELETE_HORIZON_BIT)
+
+    @property
+    def has_producer(self) -> bool:
+        return self.producer_id > NO_PRODUCER_ID
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record; wraps from 2³¹-1 to 0. -1 where the batch carries none."""
+        if self.base_sequence == NO_SEQUENCE:
+            return NO_SEQUENCE
+        return add_to_sequence(self.base_sequence, self.last_offset_delta)
+
+
+def add_to_sequence(sequence: int, increment: int) -> int:
+    """Sequences count 0 … 2³¹-1 and begin again at 0."""
+    return (sequence + increment) & _MAX_SEQUENCE
+
+
+def entry_size(buffer: Buffer, position: int = 0) -> int:
+    """Bytes of the entry that begins at `position`, of which 12 must be there. Raises CorruptRecords."""
+    offset, length = _PREFIX.unpack_from(buffer, position)
+    if length < _LEGACY_LEAST_BYTES[0]:
+        raise CorruptRecords(f"entry at offset {offset} gives its length as {length}; 14 is the least")
+    return int(length) + PREFIX_BYTES
+
+
+def header_at(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The batch that begins at `position`; only its header must be there. Raises CorruptRecords."""
+    if position + HEADER_BYTES <= len(buffer):
+        header = BatchHeader._make((*HEADER.unpack_from(buffer, position), position))
+        if header.magic == MAGIC:
+            if header.batch_length < HEADER_BYTES - PREFIX_BYTES:
+                raise CorruptRecords(
+                    f"batch at offset {header.base_offset} gives its length as {header.batch_length}; 49 is the least"
+                )
+            return header
+    return _legacy_header(buffer, position)
+
+
+def _legacy_header(buffer: Buffer, position: int) -> BatchHeader:
+    if position + IDENTIFYING_BYTES > len(buffer):
+        raise CorruptRecords(f"{len(buffer) - position} bytes are too few for a batch header")
+    offset, length, crc, magic = _IDENTIFYING.unpack_from(buffer, position)
+    least = _LEGACY_LEAST_BYTES.get(magic)
+    if least is None:
+        what = "its header is cut off" if magic == MAGIC else f"magic {magic} is not known"
+        raise CorruptRecords(f"batch at offset {offset}: {what}")
+    if length < least:
+        raise CorruptRecords(f"entry at offset {offset} gives its length as {length}; {least} is the least")
+    attributes = buffer[position + IDENTIFYING_BYTES] if position + IDENTIFYING_BYTES < len(buffer) else 0
+    timestamp = NO_TIMESTAMP
+    if magic == 1 and position + 26 <= len(buffer):
+        (timestamp,) = _LEGACY_TIMESTAMP.unpack_from(buffer, position + 18)
+    return BatchHeader(offset, length, -1, magic, crc, attributes, 0, timestamp, timestamp, -1, -1, -1, -1, position)
+
+
+def batches(buffer: Buffer, start: int = 0, end: int | None = None) -> Iterator[BatchHeader]:
+    """Each whole batch between `start` and `end`; a batch cut off at the end is left out, as clients do.
+
+    Raises CorruptRecords where a header cannot be one.
+    """
+    stop = len(buffer) if end is None else end
+    position = start
+    while position + PREFIX_BYTES <= stop:
+        size = entry_size(buffer, position)
+        if position + size > stop:
+            return
+        yield header_at(buffer, position)
+        position += size
+
+
+def crc_is_valid(buffer: Buffer, header: BatchHeader) -> bool:
+    """Whether the whole batch, which must be in `buffer` at the header's position, matches its CRC."""
+    end = header.position + header.size
+    if header.magic == MAGIC:
+        return crc32c(buffer, header.position + _CHECKED_POSITION, end) == header.crc
+    return zlib.crc32(memoryview(buffer)[header.position + 16 : end]) == header.crc
+
+
+def crc32c(buffer: Buffer, start: int, end: int, crc: int = 0) -> int:
+    """CRC-32C of a stretch, continued from `crc`.
+
+    In pieces: the library takes nothing but `bytes`, and a copy that fits the cache is cheap.
+    """
+    if end - start <= _CRC_PIECE_BYTES:
+        return int(google_crc32c.extend(crc, bytes(buffer[start:end])))
+    view = memoryview(buffer)
+    for position in range(start, end, _CRC_PIECE_BYTES):
+        crc = google_crc32c.extend(crc, bytes(view[position : min(position + _CRC_PIECE_BYTES, end)]))
+    return crc
+
+
+def assigned_prefix(header: BatchHeader, base_offset: int, leader_epoch: int) -> bytes:
+    """The first 16 bytes as a leader writes them; the rest of the batch follows unchanged from byte 16."""
+    return _ASSIGNED.pack(base_offset, header.batch_length, leader_epoch)
+
+
+def assign_in_place(buffer: bytearray | memoryview, header: BatchHeader, base_offset: int, leader_epoch: int) -> None:
+    """Overwrite base offset and leader epoch of one batch; its CRC stays true."""
+    _ASSIGNED.pack_into(buffer, header.position, base_offset, header.batch_length, leader_epoch)
+
+
+def stamped_header(
+    buffer: Buffer, header: BatchHeader, base_offset: int, leader_epoch: int, log_append_time_ms: int
+) -> bytes:
+    """The 61 header bytes with LogAppendTime in them and a new CRC; the records stay as they are."""
+    checked = _CHECKED_HEADER.pack(
+        header.attributes | LOG_APPEND_TIME_BIT,
+        header.last_offset_delta,
+        header.base_timestamp,
+        log_append_time_ms,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.record_count,
+    )
+    crc = crc32c(buffer, header.position + HEADER_BYTES, header.position + header.size, google_crc32c.value(checked))
+    return pack_front(base_offset, header.batch_length, leader_epoch, crc) + checked
+
+
+def pack_front(base_offset: int, batch_length: int, leader_epoch: int, crc: int) -> bytes:
+    """The 21 bytes that lie in front of what the CRC covers."""
+    return _FRONT.pack(base_offset, batch_length, leader_epoch, MAGIC, crc)
+
+
+_FRONT: Final = struct.Struct(">qiibI")
+
+
+def sealed_batch(header: BatchHeader, payload: Buffer) -> bytes:
+    """A whole batch of these header fields and this payload; length and CRC are worked out here."""
+    checked = _CHECKED_HEADER.pack(
+        header.attributes,
+        header.last_offset_delta,
+        header.base_timestamp,
+        header.max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        header.record_count,
+    )
+    crc = crc32c(payload, 0, len(payload), google_crc32c.value(checked))
+    length = HEADER_BYTES - PREFIX_BYTES + len(payload)
+    return b"".join((pack_front(header.base_offset, length, header.partition_leader_epoch, crc), checked, payload))

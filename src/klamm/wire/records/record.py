@@ -1,0 +1,150 @@
+"""The records inside a batch; walked only where they must be. Source: DefaultRecord.java, ByteUtils.java."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from klamm.wire.compression import MAX_OUTPUT_BYTES, BadCompression, decompress
+from klamm.wire.records.batch import (
+    HEADER_BYTES,
+    MAGIC,
+    BatchHeader,
+    Buffer,
+    CorruptRecords,
+    TimestampType,
+)
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+_MOST_VARINT_BYTES: Final = 10
+
+
+class Record(NamedTuple):
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+
+
+class NewRecord(NamedTuple):
+    """A record on its way into a batch; `timestamp` in ms."""
+
+    value: bytes | None
+    key: bytes | None = None
+    timestamp: int = 0
+    headers: Headers = ()
+
+
+def payload_of(buffer: Buffer, header: BatchHeader, max_bytes: int = MAX_OUTPUT_BYTES) -> bytes:
+    """The batch's records, decompressed. Raises CorruptRecords."""
+    start = header.position
+    content = memoryview(buffer)[start + HEADER_BYTES : start + header.size]
+    try:
+        return decompress(header.codec, content, max_bytes)
+    except BadCompression as error:
+        raise CorruptRecords(f"batch at offset {header.base_offset}: {error}") from error
+
+
+def records(buffer: Buffer, header: BatchHeader, max_bytes: int = MAX_OUTPUT_BYTES) -> Iterator[Record]:
+    """Each record of the batch at the header's position, offsets and timestamps absolute.
+
+    Raises CorruptRecords where a record's length does not match its fields, bytes are left over, or the batch is of an
+    old magic.
+    """
+    if header.magic != MAGIC:
+        raise CorruptRecords(f"entry at offset {header.base_offset} has magic {header.magic}; records of 2 are read")
+    payload = payload_of(buffer, header, max_bytes)
+    append_time = header.max_timestamp if header.timestamp_type is TimestampType.LOG_APPEND_TIME else None
+    position = 0
+    try:
+        for _ in range(header.record_count):
+            record, position = _record_at(payload, position, header, append_time)
+            yield record
+    except (IndexError, UnicodeDecodeError) as error:
+        raise CorruptRecords(f"batch at offset {header.base_offset}: a record is malformed: {error}") from error
+    if position != len(payload):
+        left = len(payload) - position
+        raise CorruptRecords(f"batch at offset {header.base_offset}: {left} bytes follow {header.record_count} records")
+
+
+def _record_at(payload: bytes, position: int, header: BatchHeader, append_time: int | None) -> tuple[Record, int]:
+    length, position = read_varint(payload, position)
+    end = position + length
+    if length < 1 or end > len(payload):
+        raise IndexError(f"record length {length}")
+    timestamp_delta, position = read_varint(payload, position + 1)  # the byte skipped: attributes, unused
+    offset_delta, position = read_varint(payload, position)
+    key, position = _nullable(payload, position)
+    value, position = _nullable(payload, position)
+    count, position = read_varint(payload, position)
+    if count < 0 or count > end - position:
+        raise IndexError(f"header count {count}")
+    headers = []
+    for _ in range(count):
+        name, position = _nullable(payload, position)
+        if name is None:
+            raise IndexError("null header key")
+        content, position = _nullable(payload, position)
+        headers.append((name.decode(), content))
+    if position != end:
+        raise IndexError(f"record of {length} bytes has fields of {length + position - end}")
+    timestamp = header.base_timestamp + timestamp_delta if append_time is None else append_time
+    return Record(header.base_offset + offset_delta, timestamp, key, value, tuple(headers)), end
+
+
+def _nullable(payload: bytes, position: int) -> tuple[bytes | None, int]:
+    length, position = read_varint(payload, position)
+    if length < 0:
+        if length != -1:
+            raise IndexError(f"length {length}")
+        return None, position
+    end = position + length
+    if end > len(payload):
+        raise IndexError(f"length {length}")
+    return payload[position:end], end
+
+
+def read_varint(payload: Buffer, position: int) -> tuple[int, int]:
+    """A zig-zag number (varint or varlong) and the position behind it. Raises IndexError where it does not end."""
+    byte = payload[position]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), position + 1
+    raw = byte & 0x7F
+    for index in range(1, _MOST_VARINT_BYTES):
+        byte = payload[position + index]
+        raw |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return (raw >> 1) ^ -(raw & 1), position + index + 1
+    raise IndexError("varint without an end")
+
+
+def append_varint(output: bytearray, value: int) -> None:
+    """Zig-zag, then seven bits a byte, low group first."""
+    raw = (value << 1) ^ (value >> 63)
+    while raw > 0x7F:
+        output.append((raw & 0x7F) | 0x80)
+        raw >>= 7
+    output.append(raw)
+
+
+def append_record(output: bytearray, record: NewRecord, offset_delta: int, base_timestamp: int) -> None:
+    """Encode one record behind what `output` already holds."""
+    body = bytearray(1)  # attributes: none are defined
+    append_varint(body, record.timestamp - base_timestamp)
+    append_varint(body, offset_delta)
+    _append_nullable(body, record.key)
+    _append_nullable(body, record.value)
+    append_varint(body, len(record.headers))
+    for name, content in record.headers:
+        _append_nullable(body, name.encode())
+        _append_nullable(body, content)
+    append_varint(output, len(body))
+    output += body
+
+
+def _append_nullable(output: bytearray, content: bytes | None) -> None:
+    if content is None:
+        output.append(0x01)
+    else:
+        append_varint(output, len(content))
+        output += content
