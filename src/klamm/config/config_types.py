@@ -1,0 +1,113 @@
+"""Kinds of configuration values: how text becomes a value, and what is allowed. Source: ConfigDef.java."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from klamm.model.errors import KlammError
+
+MAX_INT: Final = 2**31 - 1
+MAX_LONG: Final = 2**63 - 1
+
+
+class ConfigType(IntEnum):
+    """Numbers as DescribeConfigs answers them."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+ConfigValue = bool | int | float | str | tuple[str, ...]
+
+
+class InvalidConfig(KlammError):
+    """A key or value that cannot be; its text names key, value and what is allowed."""
+
+    def __init__(self, key: str, value: str | None, allowed: str) -> None:
+        what = f"{key} is not a config" if value is None else f"{key}={value} is not valid"
+        super().__init__(f"{what}: {allowed}")
+        self.key = key
+        self.value = value
+        self.allowed = allowed
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What a value must satisfy, and how to say so."""
+
+    text: str
+    accepts: Callable[[ConfigValue], bool]
+
+
+def at_least(least: int) -> Allowed:
+    return Allowed(f"a number of at least {least}", lambda v: isinstance(v, int | float) and v >= least)
+
+
+def between(least: float, most: float) -> Allowed:
+    return Allowed(f"a number from {least} to {most}", lambda v: isinstance(v, int | float) and least <= v <= most)
+
+
+def one_of(*choices: str) -> Allowed:
+    return Allowed(f"one of {', '.join(choices)}", lambda v: v in choices)
+
+
+def some_of(*choices: str) -> Allowed:
+    return Allowed(
+        f"a comma-separated list out of {', '.join(choices)}",
+        lambda v: isinstance(v, tuple) and bool(v) and all(item in choices for item in v),
+    )
+
+
+ANY_VALUE: Final = Allowed("any value", lambda _v: True)
+
+_RANGES: Final = {
+    ConfigType.INT: (-(2**31), MAX_INT, "a whole number of 32 bits"),
+    ConfigType.SHORT: (-(2**15), 2**15 - 1, "a whole number of 16 bits"),
+    ConfigType.LONG: (-(2**63), MAX_LONG, "a whole number of 64 bits"),
+}
+
+
+def parse_value(key: str, kind: ConfigType, text: str, allowed: Allowed = ANY_VALUE) -> ConfigValue:
+    """The value that `text` stands for. Raises InvalidConfig."""
+    value = _typed(key, kind, text.strip())
+    if not allowed.accepts(value):
+        raise InvalidConfig(key, text, f"it must be {allowed.text}")
+    return value
+
+
+def _typed(key: str, kind: ConfigType, text: str) -> ConfigValue:
+    match kind:
+        case ConfigType.BOOLEAN:
+            if text.lower() not in ("true", "false"):
+                raise InvalidConfig(key, text, "it must be true or false")
+            return text.lower() == "true"
+        case ConfigType.INT | ConfigType.SHORT | ConfigType.LONG:
+            return _whole_number(key, kind, text)
+        case ConfigType.DOUBLE:
+            try:
+                return float(text)
+            except ValueError:
+                raise InvalidConfig(key, text, "it must be a number") from None
+        case ConfigType.LIST:
+            return tuple(item.strip() for item in text.split(",")) if text else ()
+        case _:
+            return text
+
+
+def _whole_number(key: str, kind: ConfigType, text: str) -> int:
+    least, most, words = _RANGES[kind]
+    try:
+        number = int(text)
+    except ValueError:
+        raise InvalidConfig(key, text, f"it must be {words}") from None
+    if not least <= number <= most:
+        raise InvalidConfig(key, text, f"it must be {words}")
+    return number

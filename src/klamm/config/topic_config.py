@@ -1,0 +1,291 @@
+"""Topic configs: one row each, parsed once into a frozen object. Source: LogConfig.java, ServerTopicConfigSynonyms.java."""
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Final, NamedTuple, Self
+
+from klamm.config.config_types import (
+    ANY_VALUE,
+    MAX_LONG,
+    Allowed,
+    ConfigType,
+    ConfigValue,
+    InvalidConfig,
+    at_least,
+    between,
+    one_of,
+    parse_value,
+    some_of,
+)
+
+_HOUR_MS: Final = 3_600_000
+_MINUTE_MS: Final = 60_000
+_DAY_MS: Final = 24 * _HOUR_MS
+
+
+class Synonym(NamedTuple):
+    """A broker config that gives the topic config its default; its value counts `factor` of ours."""
+
+    name: str
+    factor: int = 1
+
+
+class TopicKey(NamedTuple):
+    name: str
+    type: ConfigType
+    default: str
+    allowed: Allowed
+    synonyms: tuple[Synonym, ...]
+    doc: str
+
+    @property
+    def field(self) -> str:
+        return self.name.replace(".", "_")
+
+
+def _key(
+    name: str, kind: ConfigType, default: object, allowed: Allowed, synonyms: str | tuple[Synonym, ...], doc: str
+) -> TopicKey:
+    known = tuple(map(Synonym, synonyms.split())) if isinstance(synonyms, str) else synonyms
+    return TopicKey(name, kind, str(default), allowed, known, doc)
+
+
+_THROTTLED: Final = re.compile(r"\d+:\d+")
+_THROTTLED_LIST: Final = Allowed(
+    "*, or a comma-separated list of PARTITION:BROKER",
+    lambda v: isinstance(v, tuple) and (v == ("*",) or all(_THROTTLED.fullmatch(item) for item in v)),
+)
+_FORMAT_VERSION: Final = Allowed(
+    "a Kafka version such as 3.0", lambda v: isinstance(v, str) and re.match(r"\d+\.\d+", v) is not None
+)
+_NOT_TIERED: Final = Allowed("false: remote storage is not offered", lambda v: v is False)
+_GZIP_LEVEL: Final = Allowed("-1 or a number from 1 to 9", lambda v: v == -1 or (isinstance(v, int) and 1 <= v <= 9))
+
+BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = (
+    ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT, ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST,
+)  # fmt: skip
+_ROLL: Final = (Synonym("log.roll.ms"), Synonym("log.roll.hours", _HOUR_MS))
+_JITTER: Final = (Synonym("log.roll.jitter.ms"), Synonym("log.roll.jitter.hours", _HOUR_MS))
+_RETENTION: Final = (
+    Synonym("log.retention.ms"),
+    Synonym("log.retention.minutes", _MINUTE_MS),
+    Synonym("log.retention.hours", _HOUR_MS),
+)
+
+TOPIC_KEYS: Final[dict[str, TopicKey]] = {
+    key.name: key
+    for key in (
+        _key("cleanup.policy", LIST, "delete", some_of("compact", "delete"), "log.cleanup.policy",
+             "What becomes of old segments: deleted by age and size, compacted to the last value of each key, or both."),
+        _key("compression.gzip.level", INT, -1, _GZIP_LEVEL, "compression.gzip.level",
+             "Level used where compression.type is gzip."),
+        _key("compression.lz4.level", INT, 9, between(1, 17), "compression.lz4.level",
+             "Level used where compression.type is lz4."),
+        _key("compression.type", STRING, "producer",
+             one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"), "compression.type",
+             "Codec in which batches are stored; producer keeps what the producer chose."),
+        _key("compression.zstd.level", INT, 3, between(-131072, 22), "compression.zstd.level",
+             "Level used where compression.type is zstd."),
+        _key("delete.retention.ms", LONG, _DAY_MS, at_least(0), "log.cleaner.delete.retention.ms",
+             "How long compaction keeps delete markers, so that slow readers still see them."),
+        _key("file.delete.delay.ms", LONG, 60_000, at_least(0), "log.segment.delete.delay.ms",
+             "How long a file that was given up stays on disk."),
+        _key("flush.messages", LONG, MAX_LONG, at_least(1), "log.flush.interval.messages",
+             "Number of messages after which the log is synced to the device."),
+        _key("flush.ms", LONG, MAX_LONG, at_least(0), "log.flush.interval.ms log.flush.scheduler.interval.ms",
+             "Time after which the log is synced to the device."),
+        _key("follower.replication.throttled.replicas", LIST, "", _THROTTLED_LIST, "",
+             "Followers whose replication counts against the throttle."),
+        _key("index.interval.bytes", INT, 4096, at_least(0), "log.index.interval.bytes",
+             "Bytes of log between two index entries."),
+        _key("leader.replication.throttled.replicas", LIST, "", _THROTTLED_LIST, "",
+             "Leaders whose replication counts against the throttle."),
+        _key("local.retention.bytes", LONG, -2, at_least(-2), "log.local.retention.bytes",
+             "Size kept on local disk where remote storage is on; -2 means retention.bytes."),
+        _key("local.retention.ms", LONG, -2, at_least(-2), "log.local.retention.ms",
+             "Time kept on local disk where remote storage is on; -2 means retention.ms."),
+        _key("max.compaction.lag.ms", LONG, MAX_LONG, at_least(1), "log.cleaner.max.compaction.lag.ms",
+             "Longest time that a record may stay uncompacted."),
+        _key("max.message.bytes", INT, 1_048_588, at_least(0), "message.max.bytes",
+             "Largest record batch that is accepted."),
+        _key("message.downconversion.enable", BOOLEAN, "true", ANY_VALUE, "log.message.downconversion.enable",
+             "Whether records are converted for consumers of old formats."),
+        _key("message.format.version", STRING, "3.0-IV1", _FORMAT_VERSION, "log.message.format.version",
+             "Ignored: the log is always of the newest format."),
+        _key("message.timestamp.after.max.ms", LONG, MAX_LONG, at_least(0), "log.message.timestamp.after.max.ms",
+             "How far ahead of the broker's clock a record's timestamp may be."),
+        _key("message.timestamp.before.max.ms", LONG, MAX_LONG, at_least(0), "log.message.timestamp.before.max.ms",
+             "How far behind the broker's clock a record's timestamp may be."),
+        _key("message.timestamp.difference.max.ms", LONG, MAX_LONG, at_least(0),
+             "log.message.timestamp.difference.max.ms", "Older word for both limits on timestamps at once."),
+        _key("message.timestamp.type", STRING, "CreateTime", one_of("CreateTime", "LogAppendTime"),
+             "log.message.timestamp.type", "Whether a record carries the producer's time or the broker's."),
+        _key("min.cleanable.dirty.ratio", DOUBLE, 0.5, between(0, 1), "log.cleaner.min.cleanable.ratio",
+             "Uncompacted share of a log from which on it is compacted."),
+        _key("min.compaction.lag.ms", LONG, 0, at_least(0), "log.cleaner.min.compaction.lag.ms",
+             "Shortest time that a record stays uncompacted."),
+        _key("min.insync.replicas", INT, 1, at_least(1), "min.insync.replicas",
+             "Replicas that must be in sync for a write with acks=all."),
+        _key("preallocate", BOOLEAN, "false", ANY_VALUE, "log.preallocate",
+             "Whether a new segment's file is laid out in full length."),
+        _key("remote.log.copy.disable", BOOLEAN, "false", _NOT_TIERED, "", "Stops copying to remote storage."),
+        _key("remote.log.delete.on.disable", BOOLEAN, "false", _NOT_TIERED, "",
+             "Deletes remote data when remote storage is turned off."),
+        _key("remote.storage.enable", BOOLEAN, "false", _NOT_TIERED, "", "Whether old segments go to remote storage."),
+        _key("retention.bytes", LONG, -1, at_least(-1), "log.retention.bytes",
+             "Size of a partition above which its oldest segments are deleted; -1 means no limit."),
+        _key("retention.ms", LONG, 7 * _DAY_MS, at_least(-1), _RETENTION,
+             "Age from which on segments are deleted; -1 means no limit."),
+        _key("segment.bytes", INT, 1 << 30, at_least(14), "log.segment.bytes", "Largest size of a segment file."),
+        _key("segment.index.bytes", INT, 10 << 20, at_least(4), "log.index.size.max.bytes",
+             "Largest size of a segment's index."),
+        _key("segment.jitter.ms", LONG, 0, at_least(0), _JITTER, "Random part taken off segment.ms."),
+        _key("segment.ms", LONG, 7 * _DAY_MS, at_least(1), _ROLL, "Age after which a segment is closed."),
+        _key("unclean.leader.election.enable", BOOLEAN, "false", ANY_VALUE, "unclean.leader.election.enable",
+             "Whether a replica out of sync may lead as a last resort, at the price of lost records."),
+    )
+}  # fmt: skip
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from; numbers as DescribeConfigs answers them."""
+
+    TOPIC = 1
+    BROKER = 4
+    DEFAULT = 5
+
+
+class Origin(NamedTuple):
+    """One place that gives a topic config a value; `name` is the key as it is called there."""
+
+    name: str
+    value: str
+    source: ConfigSource
+
+
+def origins(name: str, overrides: Mapping[str, str], broker_defaults: Mapping[str, str]) -> list[Origin]:
+    """Every place that gives `name` a value, the one that counts first. Values as they stand there."""
+    key = topic_key(name)
+    found = [Origin(name, overrides[name], ConfigSource.TOPIC)] if name in overrides else []
+    found += [Origin(s.name, broker_defaults[s.name], ConfigSource.BROKER) for s in _given(key, broker_defaults)]
+    found.append(Origin(key.synonyms[0].name if key.synonyms else name, key.default, ConfigSource.DEFAULT))
+    return found
+
+
+def _given(key: TopicKey, broker_defaults: Mapping[str, str]) -> list[Synonym]:
+    return [s for s in key.synonyms if s.name in broker_defaults]
+
+
+def effective_text(name: str, overrides: Mapping[str, str], broker_defaults: Mapping[str, str]) -> str:
+    """The value that counts, in the topic config's own unit. Raises InvalidConfig."""
+    key = topic_key(name)
+    if name in overrides:
+        return overrides[name]
+    for synonym in _given(key, broker_defaults):
+        text = broker_defaults[synonym.name]
+        if synonym.factor == 1:
+            return text
+        count = parse_value(synonym.name, ConfigType.LONG, text)
+        assert isinstance(count, int)
+        return str(count if count < 0 else count * synonym.factor)
+    return key.default
+
+
+def topic_key(name: str) -> TopicKey:
+    """Raises InvalidConfig with the nearest known name where there is no such topic config."""
+    key = TOPIC_KEYS.get(name)
+    if key is None:
+        near = difflib.get_close_matches(name, TOPIC_KEYS, 1)
+        raise InvalidConfig(name, None, f"did you mean {near[0]}?" if near else "no topic config has a name like it")
+    return key
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """All topic configs as values; times in ms, sizes in bytes, -1 and MAX_LONG mean what Kafka means by them."""
+
+    cleanup_policy: tuple[str, ...]
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_type: str
+    compression_zstd_level: int
+    delete_retention_ms: int
+    file_delete_delay_ms: int
+    flush_messages: int
+    flush_ms: int
+    follower_replication_throttled_replicas: tuple[str, ...]
+    index_interval_bytes: int
+    leader_replication_throttled_replicas: tuple[str, ...]
+    local_retention_bytes: int
+    local_retention_ms: int
+    max_compaction_lag_ms: int
+    max_message_bytes: int
+    message_downconversion_enable: bool
+    message_format_version: str
+    message_timestamp_after_max_ms: int
+    message_timestamp_before_max_ms: int
+    message_timestamp_difference_max_ms: int
+    message_timestamp_type: str
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    min_insync_replicas: int
+    preallocate: bool
+    remote_log_copy_disable: bool
+    remote_log_delete_on_disable: bool
+    remote_storage_enable: bool
+    retention_bytes: int
+    retention_ms: int
+    segment_bytes: int
+    segment_index_bytes: int
+    segment_jitter_ms: int
+    segment_ms: int
+    unclean_leader_election_enable: bool
+
+    @classmethod
+    def parse(
+        cls, overrides: Mapping[str, str] | None = None, broker_defaults: Mapping[str, str] | None = None
+    ) -> Self:
+        """What a topic with these overrides gets on a broker with these settings. Raises InvalidConfig."""
+        own, broker = overrides or {}, broker_defaults or {}
+        for name in own:
+            topic_key(name)
+        values: dict[str, Any] = {key.field: _value(key, own, broker) for key in TOPIC_KEYS.values()}
+        _use_difference(values)
+        if values["min_compaction_lag_ms"] > values["max_compaction_lag_ms"]:
+            raise InvalidConfig(
+                "min.compaction.lag.ms",
+                str(values["min_compaction_lag_ms"]),
+                f"it must not exceed max.compaction.lag.ms, which is {values['max_compaction_lag_ms']}",
+            )
+        return cls(**values)
+
+    @property
+    def is_compacted(self) -> bool:
+        return "compact" in self.cleanup_policy
+
+    @property
+    def is_deleted(self) -> bool:
+        return "delete" in self.cleanup_policy
+
+    @property
+    def uses_log_append_time(self) -> bool:
+        return self.message_timestamp_type == "LogAppendTime"
+
+    @property
+    def longest_segment_ms(self) -> int:
+        """Age at which a segment is rolled, before jitter."""
+        return min(self.max_compaction_lag_ms, self.segment_ms) if self.is_compacted else self.segment_ms
+
+
+def _value(key: TopicKey, overrides: Mapping[str, str], broker_defaults: Mapping[str, str]) -> ConfigValue:
+    return parse_value(key.name, key.type, effective_text(key.name, overrides, broker_defaults), key.allowed)
+
+
+def _use_difference(values: dict[str, Any]) -> None:
+    """The older word counts for each limit that still has its default."""
+    for side in ("before", "after"):
+        if values[f"message_timestamp_{side}_max_ms"] == MAX_LONG:
+            values[f"message_timestamp_{side}_max_ms"] = values["message_timestamp_difference_max_ms"]
