@@ -1,4 +1,4 @@
-"""Topic configs: one row each, parsed once into a frozen object. Source: LogConfig.java, ServerTopicConfigSynonyms.java."""
+"""Topic configs, one row each, parsed into a frozen object. Source: LogConfig.java, ServerTopicConfigSynonyms.java."""
 
 import difflib
 import re
@@ -79,7 +79,7 @@ TOPIC_KEYS: Final[dict[str, TopicKey]] = {
     key.name: key
     for key in (
         _key("cleanup.policy", LIST, "delete", some_of("compact", "delete"), "log.cleanup.policy",
-             "What becomes of old segments: deleted by age and size, compacted to the last value of each key, or both."),
+             "What becomes of old segments: deleted by age and size, compacted to each key's last value, or both."),
         _key("compression.gzip.level", INT, -1, _GZIP_LEVEL, "compression.gzip.level",
              "Level used where compression.type is gzip."),
         _key("compression.lz4.level", INT, 9, between(1, 17), "compression.lz4.level",

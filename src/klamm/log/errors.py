@@ -1,0 +1,55 @@
+"""What may go wrong with a log, as types."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import TopicPartition
+
+
+class RecordError(NamedTuple):
+    """Why one record of a batch is refused; `batch_index` counts from the batch's first record."""
+
+    batch_index: int
+    message: str
+
+
+class AppendRefused(KlammError):
+    """Nothing was written; `code` is what the producer gets."""
+
+    def __init__(self, code: ErrorCode, message: str, record_errors: Sequence[RecordError] = ()) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.record_errors = tuple(record_errors)
+
+
+class OffsetOutOfRange(KlammError):
+    """The offset lies before the log's start or behind its end."""
+
+    def __init__(self, partition: TopicPartition, offset: int, start: int, end: int) -> None:
+        super().__init__(f"{partition} has offsets {start} to {end}; {offset} is not among them")
+        self.offset = offset
+        self.start = start
+        self.end = end
+
+
+class UnexpectedOffset(KlammError):
+    """A follower was given records that begin before its log's end, or whose offsets do not rise."""
+
+    def __init__(self, message: str, first_offset: int, last_offset: int) -> None:
+        super().__init__(message)
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+
+
+class StorageFailed(KlammError):
+    """The log directory met an I/O error and is out of use until the node starts again."""
+
+
+class BadLogDirectory(KlammError):
+    """A log directory that this node must not use; the text says why and what to do."""
+
+
+class CorruptFile(KlammError):
+    """A checkpoint, snapshot or index that cannot be read as what it should be."""

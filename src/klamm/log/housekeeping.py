@@ -1,0 +1,186 @@
+"""The work beside the appends: flush, checkpoints, retention, delayed removal. Source: LogManager.scala (startup)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from klamm.log.directory import LogDirectory
+from klamm.log.errors import StorageFailed
+from klamm.log.log import Log
+from klamm.model.ids import TopicPartition
+from klamm.runtime.world import World
+
+if TYPE_CHECKING:
+    from klamm.log.manager import LogManager
+
+_LOGS_PER_TURN: Final = 200  # logs whose small files are written between two looks at the loop
+_LONGEST_SLEEP_S: Final = 86_400.0
+
+
+class Housekeeping:
+    """Owner of every log of a manager: collects what they ask for and does it in threads, log by log."""
+
+    def __init__(self, world: World, manager: "LogManager") -> None:
+        self._world = world
+        self._manager = manager
+        self._dirty: dict[Log, None] = {}
+        self._to_flush: dict[Log, None] = {}
+        self._points_lowered = False
+        self._changed: dict[LogDirectory, None] = {}
+        self._wake = asyncio.Event()
+        self._writing = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- what logs ask for ---------------------------------------------------------------------------------------------
+
+    def on_dirty(self, log: Log) -> None:
+        self._dirty[log] = None
+        self._wake.set()
+
+    def on_rolled(self, log: Log) -> None:
+        self._to_flush[log] = None
+        self._wake.set()
+
+    def on_recovery_point_lowered(self, _log: Log) -> None:
+        self._points_lowered = True
+        self._wake.set()
+
+    def on_logs_changed(self, directory: LogDirectory) -> None:
+        """A log was deleted: its name must leave the checkpoints."""
+        self._changed[directory] = None
+        self._wake.set()
+
+    def on_doomed(self, paths: Sequence[str], delay_ms: int) -> None:
+        if paths:
+            self._spawn(self._remove_later(paths, delay_ms, self._remove_files))
+
+    def on_failed(self, log: Log, error: OSError) -> None:
+        self._manager.on_log_failed(log, error)
+
+    def remove_tree_later(self, path: str, delay_ms: int) -> None:
+        self._spawn(self._remove_later([path], delay_ms, self._remove_trees))
+
+    # -- tasks ---------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        settings = self._manager.settings
+        first = settings.initial_task_delay_ms
+        manager = self._manager
+        self._spawn(self._serve())
+        self._every(settings.retention_check_interval_ms, first, self.delete_old_segments)
+        self._every(settings.flush_scheduler_interval_ms, first, self.flush_due)
+        self._every(settings.recovery_checkpoint_interval_ms, first, manager.write_recovery_points)
+        self._every(settings.log_start_checkpoint_interval_ms, first, manager.write_log_starts)
+        self._every(settings.producer_expiration_check_interval_ms, first, self.expire_producers)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _every(self, interval_ms: int, first_ms: int, work: Callable[[], Awaitable[None]]) -> None:
+        self._spawn(_repeat(interval_ms, first_ms, work))
+
+    async def stop(self) -> None:
+        """End all tasks; what they left undone, closing and the next start do."""
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            await self.write_small_files()
+            await self._flush_rolled()
+            if self._points_lowered:
+                self._points_lowered = False
+                await self._manager.write_recovery_points()
+            if self._changed:
+                self._changed.clear()
+                await self._manager.write_recovery_points()
+                await self._manager.write_high_watermarks()
+
+    async def write_small_files(self) -> None:
+        async with self._writing:
+            while self._dirty:
+                logs = list(self._dirty)[:_LOGS_PER_TURN]
+                for log in logs:
+                    del self._dirty[log]
+                work = [(log, log.small_files()) for log in logs if not log.has_failed]
+                for log, error in await self._world.disk.in_thread(self._write_all, work):
+                    if self._manager.get(log.partition) is log:
+                        self._manager.on_log_failed(log, error)
+
+    def _write_all(self, work: Iterable[tuple[Log, list[tuple[str, bytes]]]]) -> list[tuple[Log, OSError]]:
+        failures = []
+        for log, files in work:
+            try:
+                for path, content in files:
+                    self._world.disk.write_atomically(path, content)
+            except OSError as error:
+                failures.append((log, error))
+        return failures
+
+    async def _flush_rolled(self) -> None:
+        while self._to_flush:
+            log = next(iter(self._to_flush))
+            del self._to_flush[log]
+            if self._manager.get(log.partition) is log:
+                await self._flush(log, log.segments.active.base_offset)
+
+    async def _flush(self, log: Log, up_to: int | None = None) -> None:
+        try:
+            await log.flush(up_to)
+        except StorageFailed:
+            return  # the log has told us already, and its directory is offline
+
+    async def flush_due(self) -> None:
+        """Flush the logs whose `flush.ms` has passed."""
+        now_ms = self._world.clock.now_ms()
+        for log in list(self._manager.logs.values()):
+            if log.flush_is_due(now_ms):
+                await self._flush(log)
+
+    async def delete_old_segments(self) -> None:
+        """Retention, log by log; the loop gets its turn between two."""
+        for log in list(self._manager.logs.values()):
+            if not log.has_failed:
+                try:
+                    log.delete_old_segments()
+                except StorageFailed:
+                    continue  # as above
+            await asyncio.sleep(0)
+
+    async def expire_producers(self) -> None:
+        now_ms = self._world.clock.now_ms()
+        for log in list(self._manager.logs.values()):
+            log.producers.expire(now_ms, self._manager.settings.producer_expiration_ms)
+
+    def log_starts(self, logs: Iterable[Log]) -> dict[TopicPartition, int]:
+        """Where logs start that do not start with their first segment."""
+        return {log.partition: log.start_offset for log in logs if log.start_offset > log.segments.first.base_offset}
+
+    # -- removal -------------------------------------------------------------------------------------------------------
+
+    async def _remove_later(self, paths: Sequence[str], delay_ms: int, remove: Callable[[Sequence[str]], None]) -> None:
+        await asyncio.sleep(delay_ms / 1000)
+        await self._world.disk.in_thread(remove, paths)
+
+    def _remove_files(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            if self._world.disk.exists(path):
+                self._world.disk.remove(path)
+
+    def _remove_trees(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            if self._world.disk.exists(path):
+                self._world.disk.remove_tree(path)
+
+
+async def _repeat(interval_ms: int, first_ms: int, work: Callable[[], Awaitable[None]]) -> None:
+    pause_s = min(interval_ms / 1000, _LONGEST_SLEEP_S)
+    await asyncio.sleep(min(first_ms / 1000, _LONGEST_SLEEP_S))
+    while True:
+        await work()
+        await asyncio.sleep(pause_s)

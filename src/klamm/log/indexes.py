@@ -1,0 +1,215 @@
+"""The two sparse indexes of a segment: offset to file position, timestamp to offset.
+
+Entries live in memory until `write`; files have exactly the length of their entries, never preallocated. After a crash
+they are rebuilt from the log. Source: OffsetIndex.java, TimeIndex.java, AbstractIndex.java.
+"""
+
+import struct
+from bisect import bisect_left, bisect_right
+from typing import Final, NamedTuple
+
+from klamm.log.errors import CorruptFile
+from klamm.runtime.disk import Disk
+
+_OFFSET_ENTRY: Final = struct.Struct(">ii")
+_TIME_ENTRY: Final = struct.Struct(">qi")
+_RELATIVE: Final = struct.Struct(">i")
+_TIMESTAMP: Final = struct.Struct(">q")
+MOST_RELATIVE_OFFSET: Final = 2**31 - 1
+
+
+class OffsetPosition(NamedTuple):
+    offset: int
+    position: int
+
+
+class TimestampOffset(NamedTuple):
+    timestamp: int
+    offset: int
+
+
+class _Index:
+    """Entries of one size in one file. `count` is known without reading the file; the entries are read when needed."""
+
+    __slots__ = ("_disk", "_entries", "_entry", "_offset_at", "_stored_bytes", "base_offset", "count", "most", "path")
+
+    def __init__(
+        self, disk: Disk, path: str, base_offset: int, max_bytes: int, entry: struct.Struct, offset_at: int
+    ) -> None:
+        self._disk = disk
+        self._entry = entry
+        self._offset_at = offset_at  # where in an entry its relative offset stands
+        self.path = path
+        self.base_offset = base_offset
+        self.most = max_bytes // entry.size
+        self._entries: bytearray | None = bytearray()
+        self._stored_bytes = 0
+        self.count = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of all entries, written or not."""
+        return self.count * self._entry.size
+
+    @property
+    def is_full(self) -> bool:
+        return self.count >= self.most
+
+    def open(self) -> tuple[int, int] | None:
+        """Take over what the file holds; its last entry, None where it is empty.
+
+        Raises FileNotFoundError, CorruptFile.
+        """
+        file = self._disk.open_read(self.path)
+        try:
+            size = file.size()
+            if size % self._entry.size:
+                raise CorruptFile(f"{self.path} has {size} bytes, not a multiple of {self._entry.size}")
+            last = file.pread(self._entry.size, size - self._entry.size) if size else b""
+        finally:
+            file.close()
+        self._entries = None if size else bytearray()
+        self._stored_bytes = size
+        self.count = size // self._entry.size
+        return self._entry.unpack(last) if last else None
+
+    def _loaded(self) -> bytearray:
+        if self._entries is None:
+            self._entries = bytearray(self._disk.read(self.path)[: self.size])
+        return self._entries
+
+    def release(self) -> None:
+        """Give the memory back; entries come from the file again when next needed."""
+        if self._stored_bytes == self.size and self.count:
+            self._entries = None
+
+    def write(self) -> None:
+        """Bring the file to exactly these entries; the device may still lag. Raises OSError."""
+        entries = self._loaded()
+        file = self._disk.open(self.path, create=True)
+        try:
+            file.pwrite([memoryview(entries)[self._stored_bytes :]], self._stored_bytes)
+            file.truncate(len(entries))
+        finally:
+            file.close()
+        self._stored_bytes = len(entries)
+
+    @property
+    def is_written(self) -> bool:
+        return self._stored_bytes == self.size
+
+    def reset(self) -> None:
+        self._cut(0)
+
+    def _cut(self, count: int) -> None:
+        entries = self._loaded() if count else bytearray()
+        del entries[count * self._entry.size :]
+        self._entries = entries
+        self.count = count
+        self._stored_bytes = min(self._stored_bytes, len(entries))
+
+    def _relative_at(self, slot: int) -> int:
+        relative: int = _RELATIVE.unpack_from(self._loaded(), slot * self._entry.size + self._offset_at)[0]
+        return relative
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries of `offset` and later, in memory and in the file."""
+        kept = bisect_left(range(self.count), offset - self.base_offset, key=self._relative_at)
+        if kept < self.count:
+            self._cut(kept)
+            self.write()
+
+
+class OffsetIndex(_Index):
+    __slots__ = ("last_offset",)
+
+    def __init__(self, disk: Disk, path: str, base_offset: int, max_bytes: int) -> None:
+        super().__init__(disk, path, base_offset, max_bytes, _OFFSET_ENTRY, 0)
+        self.last_offset = base_offset
+
+    def load(self, log_bytes: int) -> None:
+        """Take over the file; raises CorruptFile where it cannot belong to a log of that many bytes."""
+        last = self.open()
+        if last is None:
+            self.last_offset = self.base_offset
+            return
+        self.last_offset = self.base_offset + last[0]
+        if (last[0] <= 0 and self.count > 1) or last[0] < 0 or last[1] < 0 or last[1] >= log_bytes:
+            raise CorruptFile(f"{self.path} ends with offset +{last[0]} at {last[1]}; its log has {log_bytes} bytes")
+
+    def append(self, offset: int, position: int) -> None:
+        """`offset`: the last of the batch that begins at `position`. Offsets must rise."""
+        assert not self.count or offset > self.last_offset, f"{self.path}: {offset} follows {self.last_offset}"
+        self._loaded().extend(_OFFSET_ENTRY.pack(offset - self.base_offset, position))
+        self.count += 1
+        self.last_offset = offset
+
+    def floor(self, offset: int) -> OffsetPosition:
+        """The last entry at or before `offset`; the segment's beginning where there is none."""
+        slot = bisect_right(range(self.count), offset - self.base_offset, key=self._relative_at) - 1
+        if slot < 0:
+            return OffsetPosition(self.base_offset, 0)
+        relative, position = _OFFSET_ENTRY.unpack_from(self._loaded(), slot * _OFFSET_ENTRY.size)
+        return OffsetPosition(self.base_offset + relative, position)
+
+    def truncate_to(self, offset: int) -> None:
+        super().truncate_to(offset)
+        self.last_offset = self.base_offset + (self._relative_at(self.count - 1) if self.count else 0)
+
+    def reset(self) -> None:
+        super().reset()
+        self.last_offset = self.base_offset
+
+
+class TimeIndex(_Index):
+    """Each entry: every record up to this offset has at most this timestamp."""
+
+    __slots__ = ("last",)
+
+    def __init__(self, disk: Disk, path: str, base_offset: int, max_bytes: int) -> None:
+        super().__init__(disk, path, base_offset, max_bytes, _TIME_ENTRY, 8)
+        self.last = TimestampOffset(-1, base_offset)
+
+    @property
+    def is_full(self) -> bool:
+        return self.count >= self.most - 1  # the last slot is for the entry at roll or close
+
+    def load(self) -> None:
+        """Take over the file; raises FileNotFoundError, CorruptFile."""
+        last = self.open()
+        self.last = TimestampOffset(last[0], self.base_offset + last[1]) if last else self._nothing()
+        if last and (last[1] < 0 or last[0] < self._timestamp_at(0)):
+            raise CorruptFile(f"{self.path} ends with timestamp {last[0]} at offset +{last[1]}")
+
+    def _nothing(self) -> TimestampOffset:
+        return TimestampOffset(-1, self.base_offset)
+
+    def _timestamp_at(self, slot: int) -> int:
+        timestamp: int = _TIMESTAMP.unpack_from(self._loaded(), slot * _TIME_ENTRY.size)[0]
+        return timestamp
+
+    def append(self, timestamp: int, offset: int) -> None:
+        """Kept only where the timestamp is later than every one before."""
+        if timestamp > self.last.timestamp:
+            self._loaded().extend(_TIME_ENTRY.pack(timestamp, offset - self.base_offset))
+            self.count += 1
+            self.last = TimestampOffset(timestamp, offset)
+
+    def floor(self, timestamp: int) -> TimestampOffset:
+        """The last entry whose timestamp is at most this; (-1, base offset) where there is none."""
+        slot = bisect_right(range(self.count), timestamp, key=self._timestamp_at) - 1
+        if slot < 0:
+            return self._nothing()
+        found, relative = _TIME_ENTRY.unpack_from(self._loaded(), slot * _TIME_ENTRY.size)
+        return TimestampOffset(found, self.base_offset + relative)
+
+    def truncate_to(self, offset: int) -> None:
+        super().truncate_to(offset)
+        self.last = self._nothing()
+        if self.count:
+            last = self.count - 1
+            self.last = TimestampOffset(self._timestamp_at(last), self.base_offset + self._relative_at(last))
+
+    def reset(self) -> None:
+        super().reset()
+        self.last = self._nothing()

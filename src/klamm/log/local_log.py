@@ -1,0 +1,176 @@
+"""The files of one log: roll, read, cut, give up segments; knows nothing of epochs and producers.
+
+Source: LocalLog.scala, LogSegment.java.
+"""
+
+from collections.abc import Iterable
+from random import Random
+from typing import NamedTuple
+
+from klamm.config.topic_config import TopicConfig
+from klamm.log.loader import create_segment_file, new_segment
+from klamm.log.names import DELETED
+from klamm.log.open_files import OpenFiles
+from klamm.log.segment import Segment
+from klamm.log.segments import Segments
+from klamm.runtime.clock import Clock
+from klamm.wire.records.batch import NO_TIMESTAMP, PREFIX_BYTES, entry_size
+
+_NOTHING = b""
+
+
+class ReadResult(NamedTuple):
+    """Whole batches but for the last, which may be cut. `records` may begin before the offset asked for.
+
+    `segment_base` and `position` tell where they lie. `is_incomplete`: there are records, but the first batch is larger
+    than what was allowed.
+    """
+
+    records: bytes
+    segment_base: int
+    position: int
+    is_incomplete: bool = False
+
+
+class LocalLog:
+    __slots__ = ("_clock", "_dice", "config", "directory", "end_offset", "files", "segments")
+
+    def __init__(
+        self,
+        files: OpenFiles,
+        directory: str,
+        config: TopicConfig,
+        segments: Segments,
+        end_offset: int,
+        clock: Clock,
+        dice: Random,
+    ) -> None:
+        self.files = files
+        self.directory = directory
+        self.config = config
+        self.segments = segments
+        self.end_offset = end_offset
+        self._clock = clock
+        self._dice = dice
+        for segment in segments:
+            segment.use(files)
+        segments.active.roll_jitter_ms = self._jitter_ms()
+
+    def _jitter_ms(self) -> int:
+        most = min(self.config.segment_jitter_ms, self.config.segment_ms)
+        return self._dice.randrange(most) if most > 0 else 0
+
+    # -- roll ----------------------------------------------------------------------------------------------------------
+
+    def must_roll(self, size: int, last_offset: int, max_timestamp: int) -> bool:
+        """Whether a batch of `size` bytes belongs into a new segment."""
+        active = self.segments.active
+        if active.size > self.config.segment_bytes - size and active.size > 0:
+            return True
+        if active.has_full_index or not active.fits(last_offset):
+            return True
+        return active.size > 0 and self._is_old(active, max_timestamp)
+
+    def _is_old(self, segment: Segment, max_timestamp: int) -> bool:
+        limit = self.config.longest_segment_ms - segment.roll_jitter_ms
+        first = segment.first_timestamp
+        if first is not None and first >= 0 and max_timestamp > NO_TIMESTAMP:
+            return max_timestamp - first > limit
+        return self._clock.now_ms() - segment.created_ms > limit
+
+    def roll(self, base_offset: int) -> Segment:
+        """Close the active segment and begin one at `base_offset`; an empty one there is begun anew. Raises OSError."""
+        old = self.segments.active
+        if old.base_offset == base_offset:
+            assert not old.size, f"{old} has records; no second segment can begin at {base_offset}"
+            old.reset()
+            return old
+        old.seal()
+        return self._begin(base_offset)
+
+    def _begin(self, base_offset: int) -> Segment:
+        segment = new_segment(self.files, self.directory, base_offset, self.config, self._clock.now_ms())
+        segment.roll_jitter_ms = self._jitter_ms()
+        create_segment_file(self.files.disk, segment)
+        self.segments.add(segment)
+        return segment
+
+    # -- read ----------------------------------------------------------------------------------------------------------
+
+    def read(self, offset: int, max_bytes: int, bound: int, *, min_one: bool) -> ReadResult:
+        """Batches from the one that holds `offset` on, out of one segment, none that reaches `bound`.
+
+        `offset` must lie within the log. Raises OSError, CorruptRecords.
+        """
+        if offset >= bound:
+            return self._nothing_at(offset)
+        segments = self.segments
+        slot = segments.slot_of(offset)
+        while (segment := segments.at(slot)) is not None:
+            spot = segment.find(offset)
+            if spot is not None:
+                return self._read_from(segment, spot.position, max_bytes, bound, min_one=min_one)
+            slot += 1  # compaction left a gap at this segment's end
+        return self._nothing_at(offset)
+
+    def _nothing_at(self, offset: int) -> ReadResult:
+        segment = self.segments.from_slot(self.segments.slot_of(offset))[0]
+        return ReadResult(_NOTHING, segment.base_offset, segment.size)
+
+    def _read_from(self, segment: Segment, position: int, max_bytes: int, bound: int, *, min_one: bool) -> ReadResult:
+        end = segment.size
+        if bound < self.end_offset:
+            if bound <= segment.base_offset:
+                return ReadResult(_NOTHING, segment.base_offset, position)
+            spot = segment.find(bound)
+            end = segment.size if spot is None else spot.position
+        available = end - position
+        if available <= 0:
+            return ReadResult(_NOTHING, segment.base_offset, position)
+        content = segment.pread(min(max(max_bytes, PREFIX_BYTES), available), position)
+        if len(content) < available or max_bytes < available:
+            first = entry_size(content)
+            if first > max_bytes:
+                if not min_one:
+                    return ReadResult(_NOTHING, segment.base_offset, position, is_incomplete=True)
+                content = segment.pread(first, position)
+        return ReadResult(content, segment.base_offset, position)
+
+    # -- cut -----------------------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> list[str]:
+        """Cut at `offset`, which is not before the first segment; paths given up. Raises OSError.
+
+        A batch that holds `offset` goes as a whole, so the log may end before it.
+        """
+        doomed = self.give_up(s for s in list(self.segments) if s.base_offset > offset)
+        active = self.segments.active
+        active.truncate_to(offset, self._clock.now_ms())
+        active.roll_jitter_ms = self._jitter_ms()
+        # the batch that holds `offset` went as a whole: the log may end before it
+        self.end_offset = min(offset, active.next_offset())
+        return doomed
+
+    def truncate_fully(self, offset: int) -> list[str]:
+        """Empty the log and let it go on at `offset`; paths given up. Raises OSError."""
+        doomed = self.give_up(list(self.segments))
+        self._begin(offset)
+        self.end_offset = offset
+        return doomed
+
+    def give_up(self, segments: Iterable[Segment]) -> list[str]:
+        """Take segments out and mark their files as deleted, the last first, so that a crash leaves no gap."""
+        doomed = []
+        disk = self.files.disk
+        for segment in sorted(segments, key=lambda s: s.base_offset, reverse=True):
+            self.segments.remove(segment)
+            segment.close_files()
+            for path in segment.paths():
+                if disk.exists(path):
+                    disk.rename(path, path + DELETED)
+                    doomed.append(path + DELETED)
+        return doomed
+
+    def close_files(self) -> None:
+        for segment in self.segments:
+            segment.close_files()

@@ -1,0 +1,627 @@
+"""One partition's log: what a leader and a follower append, what readers get, how far it is safe.
+
+Source: UnifiedLog.scala.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple, Self
+from uuid import UUID
+
+from klamm.config.topic_config import TopicConfig
+from klamm.log.epochs import LeaderEpochs
+from klamm.log.errors import AppendRefused, OffsetOutOfRange, StorageFailed, UnexpectedOffset
+from klamm.log.flushing import FlushJob, files_to_sync
+from klamm.log.leader_append import AppendRules, CheckedBatch, assigned, check_batch
+from klamm.log.loader import Known, Loaded, Loader
+from klamm.log.local_log import LocalLog, ReadResult
+from klamm.log.lookup import FoundOffset, first_at, largest
+from klamm.log.names import LEADER_EPOCHS, PARTITION_METADATA, TRANSACTION_INDEX
+from klamm.log.open_files import OpenFiles
+from klamm.log.owner import Owner
+from klamm.log.partition_metadata import metadata_text, read_topic_id
+from klamm.log.producer_files import SnapshotFiles, note_written, rebuild_producers
+from klamm.log.producers import BatchMark, CompletedTransaction, Origin, Producers
+from klamm.log.retention import Limits, SegmentFacts, expired
+from klamm.log.segment import Segment
+from klamm.log.segments import Segments
+from klamm.log.transactions import AbortedTransaction, append_aborted, read_aborted, truncate_aborted
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.runtime.disk import Buffer
+from klamm.runtime.world import World
+from klamm.wire.records import BatchHeader, CorruptRecords, EndMarker, batches, crc_is_valid, end_marker_of
+from klamm.wire.records.batch import NO_LEADER_EPOCH, NO_TIMESTAMP
+
+_OPEN_WHILE_LOADING = 4
+
+
+class AppendInfo(NamedTuple):
+    """What became of an append. `log_append_time_ms` is -1 where records keep the producer's time.
+
+    `is_duplicate`: nothing was written, the offsets are those of the first time.
+    """
+
+    first_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    max_timestamp: int
+    size: int
+    is_duplicate: bool = False
+
+
+class Log:
+    """Used by the event loop alone. An OSError takes the log out of use: `StorageFailed` from then on."""
+
+    __slots__ = (
+        "_config",
+        "_failed",
+        "_generation",
+        "_high_watermark",
+        "_last_flush_ms",
+        "_local",
+        "_log_start",
+        "_owner",
+        "_rules",
+        "_small_dirty",
+        "_synced_directory",
+        "_topic_id",
+        "_world",
+        "epochs",
+        "notes",
+        "partition",
+        "producers",
+        "recovery_point",
+    )
+
+    def __init__(
+        self,
+        world: World,
+        partition: TopicPartition,
+        directory: str,
+        config: TopicConfig,
+        loaded: Loaded,
+        topic_id: UUID | None,
+        files: OpenFiles,
+        owner: Owner | None = None,
+    ) -> None:
+        self._world = world
+        self._config = config
+        self._rules = AppendRules.of(config)
+        self._owner = owner
+        self._local = LocalLog(
+            files,
+            directory,
+            config,
+            loaded.segments,
+            loaded.end_offset,
+            world.clock,
+            world.randomness.stream("segment-jitter"),
+        )
+        self._log_start = loaded.log_start
+        self._high_watermark = loaded.log_start
+        self._topic_id = topic_id
+        self._failed = False
+        self._generation = 0
+        self._last_flush_ms = world.clock.now_ms()
+        self._small_dirty = loaded.epochs_changed
+        self._synced_directory = False
+        self.partition = partition
+        self.recovery_point = loaded.recovery_point
+        """Everything below is on the device."""
+        self.producers: Producers = loaded.producers
+        self.epochs = LeaderEpochs(loaded.epochs.entries, self._on_small_change)
+        self.notes = loaded.notes
+        """What had to be mended on opening, a sentence each."""
+
+    @classmethod
+    def open(
+        cls,
+        world: World,
+        directory: str,
+        partition: TopicPartition,
+        config: TopicConfig,
+        *,
+        known: Known | None = None,
+        files: OpenFiles | None = None,
+        owner: Owner | None = None,
+    ) -> Self:
+        """The log in `directory`, which is made where it does not exist; recovered unless `known` says it is clean.
+
+        May run in any thread. Raises OSError, CorruptFile, CorruptRecords.
+        """
+        disk = world.disk
+        if not disk.exists(directory):
+            disk.make_directories(directory)
+        own = OpenFiles(disk, _OPEN_WHILE_LOADING)
+        try:
+            loaded = Loader(own, directory, config, known or Known(), world.clock.now_ms()).load()
+            topic_id = read_topic_id(disk, f"{directory}/{PARTITION_METADATA}")
+        finally:
+            own.close()
+        return cls(world, partition, directory, config, loaded, topic_id, files or OpenFiles(disk), owner)
+
+    # -- what it is ----------------------------------------------------------------------------------------------------
+
+    @property
+    def directory(self) -> str:
+        return self._local.directory
+
+    @property
+    def config(self) -> TopicConfig:
+        return self._config
+
+    def update_config(self, config: TopicConfig) -> None:
+        """Counts from the next append, roll and retention run on."""
+        self._config = self._local.config = config
+        self._rules = AppendRules.of(config)
+
+    @property
+    def start_offset(self) -> int:
+        return self._log_start
+
+    @property
+    def end_offset(self) -> int:
+        """The offset the next record gets (LEO)."""
+        return self._local.end_offset
+
+    @property
+    def segments(self) -> Segments:
+        return self._local.segments
+
+    @property
+    def size(self) -> int:
+        """Bytes of records."""
+        return self._local.segments.size
+
+    @property
+    def topic_id(self) -> UUID | None:
+        return self._topic_id
+
+    @property
+    def has_failed(self) -> bool:
+        return self._failed
+
+    def assign_topic_id(self, topic_id: UUID) -> None:
+        """Written once; the caller has made sure that no other id stands there."""
+        assert self._topic_id in (None, topic_id), f"{self.partition} has topic id {self._topic_id}, not {topic_id}"
+        if self._topic_id is None:
+            self._topic_id = topic_id
+            self._on_small_change()
+
+    # -- append --------------------------------------------------------------------------------------------------------
+
+    def append_as_leader(self, records: Buffer, leader_epoch: int, origin: Origin = Origin.CLIENT) -> AppendInfo:
+        """Give one batch its offsets and write it. Raises AppendRefused, and then nothing was written."""
+        self._refuse_if_failed()
+        now_ms = self._world.clock.now_ms()
+        batch = check_batch(records, self._rules, origin, now_ms)
+        header = batch.header
+        marker: EndMarker | None = None
+        if header.producer_id >= 0:
+            if header.is_control:
+                marker = end_marker_of(batch.buffer, header)
+                if marker is not None:
+                    self.producers.check_marker(header, marker)
+            elif (mark := self.producers.check(header, origin)) is not None:
+                return self._already_there(mark)
+        return self._write_as_leader(batch, leader_epoch, now_ms)
+
+    def _already_there(self, mark: BatchMark) -> AppendInfo:
+        return AppendInfo(
+            mark.first_offset, mark.last_offset, mark.timestamp, self._log_start, mark.timestamp, 0, is_duplicate=True
+        )
+
+    def _write_as_leader(self, batch: CheckedBatch, leader_epoch: int, now_ms: int) -> AppendInfo:
+        header = batch.header
+        append_time = now_ms if self._rules.log_append_time else NO_TIMESTAMP
+        max_timestamp = header.max_timestamp if append_time == NO_TIMESTAMP else append_time
+        local = self._local
+        first_offset = local.end_offset
+        last_offset = first_offset + header.last_offset_delta
+        size = header.size
+        pieces = assigned(batch, first_offset, leader_epoch, append_time)
+        try:
+            if local.must_roll(size, last_offset, max_timestamp):
+                self._roll()
+            local.segments.active.append(pieces, size, first_offset, last_offset, max_timestamp)
+        except OSError as error:
+            self._fail(error)
+            raise AppendRefused(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory}: {error}") from error
+        local.end_offset = last_offset + 1
+        if self.epochs.latest_epoch != leader_epoch:
+            self.epochs.assign(leader_epoch, first_offset)
+        if header.producer_id >= 0:
+            written = header._replace(base_offset=first_offset, max_timestamp=max_timestamp)
+            self._note_producer(written, batch.buffer)
+        self.producers.end_offset = last_offset + 1
+        self._flush_if_due()
+        return AppendInfo(first_offset, last_offset, append_time, self._log_start, max_timestamp, size)
+
+    def append_as_follower(self, records: Buffer) -> AppendInfo | None:
+        """Write batches as the leader has them; None where there is no whole one.
+
+        Raises UnexpectedOffset where they begin before the log's end or do not rise, CorruptRecords, StorageFailed.
+        What lies before a bad batch is written all the same.
+        """
+        self._refuse_if_failed_hard()
+        first_offset: int | None = None
+        size = 0
+        for run in self._runs(records):
+            self._write_run(records, run)
+            if first_offset is None:
+                first_offset = run[0].base_offset
+            size += sum(header.size for header in run)
+        if first_offset is None:
+            return None
+        self._flush_if_due()
+        newest = self._local.segments.active.largest.timestamp
+        return AppendInfo(first_offset, self.end_offset - 1, NO_TIMESTAMP, self._log_start, newest, size)
+
+    def _runs(self, buffer: Buffer) -> Iterator[list[BatchHeader]]:
+        """Batches that may be written at once: together they fit a segment."""
+        run: list[BatchHeader] = []
+        run_bytes = 0
+        expected = self.end_offset
+        for header in batches(buffer):
+            if header.base_offset < expected and header.magic == 2:
+                yield from [run] if run else []
+                raise UnexpectedOffset(
+                    f"{self.partition}: batch of offsets {header.base_offset} to {header.last_offset}, "
+                    f"expected {expected} or later",
+                    header.base_offset,
+                    header.last_offset,
+                )
+            if not crc_is_valid(buffer, header):
+                yield from [run] if run else []
+                raise CorruptRecords(f"{self.partition}: batch at offset {header.base_offset}: CRC does not match")
+            if run and run_bytes + header.size > self._config.segment_bytes:
+                yield run
+                run, run_bytes = [], 0
+            run.append(header)
+            run_bytes += header.size
+            expected = header.next_offset
+        if run:
+            yield run
+
+    def _write_run(self, buffer: Buffer, run: Sequence[BatchHeader]) -> None:
+        local = self._local
+        first, last = run[0], run[-1]
+        size = last.position + last.size - first.position
+        max_timestamp = max(header.max_timestamp for header in run)
+        with self._storage():
+            if local.must_roll(size, last.last_offset, max_timestamp):
+                self._roll(first.base_offset)
+            local.segments.active.append_run(
+                memoryview(buffer)[first.position : first.position + size],
+                [(h.size, h.base_offset, h.last_offset, h.max_timestamp) for h in run],
+            )
+        local.end_offset = last.next_offset
+        for header in run:
+            if header.partition_leader_epoch not in (NO_LEADER_EPOCH, self.epochs.latest_epoch):
+                self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+            if header.has_producer:
+                self._note_producer(header, buffer)
+        self.producers.end_offset = last.next_offset
+
+    def _note_producer(self, header: BatchHeader, buffer: Buffer) -> None:
+        completed = note_written(self.producers, header, buffer)
+        if completed is not None and completed.is_aborted:
+            self._note_aborted(completed)
+
+    def _note_aborted(self, completed: CompletedTransaction) -> None:
+        stable = self.producers.last_stable_offset_after(completed)
+        entry = AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
+        with self._storage():
+            append_aborted(self._world.disk, self.segments.active.path(TRANSACTION_INDEX), entry)
+
+    # -- read ----------------------------------------------------------------------------------------------------------
+
+    def read(
+        self, offset: int, max_bytes: int, upper_bound_offset: int | None = None, min_one_message: bool = True
+    ) -> ReadResult:
+        """Batches from the one that holds `offset` on, below the bound (None: the log's end).
+
+        Raises OffsetOutOfRange, StorageFailed.
+        """
+        self._refuse_if_failed_hard()
+        end = self._local.end_offset
+        if offset > end or offset < self._log_start:
+            raise OffsetOutOfRange(self.partition, offset, self._log_start, end)
+        bound = end if upper_bound_offset is None or upper_bound_offset > end else upper_bound_offset
+        try:
+            return self._local.read(offset, max_bytes, bound, min_one=min_one_message)
+        except OSError as error:
+            self._fail(error)
+            raise StorageFailed(f"{self.directory}: {error}") from error
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Those that touch offsets from `start_offset` up to, not including, `end_offset`."""
+        found = []
+        with self._storage():
+            for segment in self.segments.from_slot(self.segments.slot_of(start_offset)):
+                for entry in read_aborted(self._world.disk, segment.path(TRANSACTION_INDEX)):
+                    if entry.last_offset >= start_offset and entry.first_offset < end_offset:
+                        found.append(entry)
+                    if entry.last_stable_offset >= end_offset:
+                        return found
+        return found
+
+    def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
+        """The first record of at least this timestamp, None without one. Raises StorageFailed, CorruptRecords."""
+        self._refuse_if_failed_hard()
+        with self._storage():
+            return first_at(self.segments, timestamp, self._log_start)
+
+    def offset_of_max_timestamp(self) -> FoundOffset | None:
+        """The record with the largest timestamp, the first of them. Raises StorageFailed, CorruptRecords."""
+        self._refuse_if_failed_hard()
+        with self._storage():
+            return largest(self.segments, self._log_start)
+
+    # -- how far it is replicated --------------------------------------------------------------------------------------
+
+    @property
+    def high_watermark(self) -> int:
+        return self._high_watermark
+
+    def update_high_watermark(self, offset: int) -> int:
+        """Set it, kept between the log's start and end; what it became."""
+        self._high_watermark = max(self._log_start, min(offset, self._local.end_offset))
+        if self.producers.has_transactions:
+            self.producers.on_high_watermark(self._high_watermark)
+        return self._high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The high watermark, or the start of the oldest undecided transaction below it."""
+        unstable = self.producers.first_unstable_offset if self.producers.has_transactions else None
+        if unstable is None:
+            return self._high_watermark
+        return max(self._log_start, min(unstable, self._high_watermark))
+
+    def advance_start(self, offset: int) -> bool:
+        """Records before `offset` count as deleted; whether that moved the start.
+
+        Raises OffsetOutOfRange where `offset` lies beyond the high watermark.
+        """
+        if offset > self._high_watermark:
+            raise OffsetOutOfRange(self.partition, offset, self._log_start, self._high_watermark)
+        if offset <= self._log_start:
+            return False
+        self._log_start = offset
+        self.epochs.truncate_from_start(offset)
+        return True
+
+    # -- cut -----------------------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int) -> bool:
+        """Remove the records from `offset` on, with the batch that holds it; whether there were any.
+
+        Raises StorageFailed.
+        """
+        self._refuse_if_failed_hard()
+        if offset >= self.end_offset:
+            self.epochs.truncate_from_end(offset)
+            return False
+        if offset < self.segments.first.base_offset:
+            self.truncate_fully_and_start_at(offset)
+            return True
+        with self._storage():
+            self._doom(self._local.truncate_to(offset))
+            truncate_aborted(self._world.disk, self.segments.active.path(TRANSACTION_INDEX), offset)
+            self._after_cut(self.end_offset)
+            self._cut_producers(self.end_offset)
+        return True
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Remove everything; the next record gets `offset`. Raises StorageFailed."""
+        self._refuse_if_failed_hard()
+        with self._storage():
+            self._doom(self._local.truncate_fully(offset))
+            self._log_start = offset
+            self.epochs.clear()
+            self.producers.restore((), offset)
+            self.producers.snapshot_offset = -1
+            SnapshotFiles(self._world.disk, self.directory).remove(self._snapshot_offsets())
+            self._after_cut(offset)
+
+    def _snapshot_offsets(self) -> list[int]:
+        return SnapshotFiles(self._world.disk, self.directory).offsets()
+
+    def _after_cut(self, offset: int) -> None:
+        self._generation += 1
+        self._log_start = min(self._log_start, offset)
+        self._high_watermark = max(self._log_start, min(self._high_watermark, offset))
+        self.epochs.truncate_from_end(offset)
+        if self.recovery_point > offset:
+            self.recovery_point = offset
+            if self._owner is not None:
+                self._owner.on_recovery_point_lowered(self)
+
+    def _cut_producers(self, offset: int) -> None:
+        SnapshotFiles(self._world.disk, self.directory).remove(o for o in self._snapshot_offsets() if o > offset)
+        self.producers.snapshot_offset = min(self.producers.snapshot_offset, offset)
+        if self.producers.reach_to(offset):
+            rebuild_producers(self._world.disk, self.producers, self.segments, self.directory, self._log_start, offset)
+        self.producers.end_offset = offset
+
+    # -- roll, flush, close --------------------------------------------------------------------------------------------
+
+    def roll(self) -> None:
+        """Close the active segment where it has records. Raises StorageFailed."""
+        self._refuse_if_failed_hard()
+        if self.segments.active.size:
+            with self._storage():
+                self._roll()
+
+    def _roll(self, base_offset: int | None = None) -> Segment:
+        base = self.end_offset if base_offset is None else base_offset
+        SnapshotFiles(self._world.disk, self.directory).write(self.producers)
+        segment = self._local.roll(base)
+        if self._owner is not None:
+            self._owner.on_rolled(self)
+        return segment
+
+    def flush_job(self, up_to: int | None = None) -> FlushJob | None:
+        """What a thread must do so that everything below `up_to` (None: the end) is safe; None where it is already.
+
+        Raises StorageFailed.
+        """
+        self._refuse_if_failed_hard()
+        target = self.end_offset if up_to is None else up_to
+        if target <= self.recovery_point:
+            return None
+        segments = self.segments
+        slot = segments.slot_of(self.recovery_point)
+        unsafe = [s for s in segments.from_slot(slot) if s.base_offset < target]
+        with self._storage():
+            for segment in unsafe:
+                segment.write_indexes()
+        # a new segment's name lies in the log's directory, the directory's own name in the one above
+        above = self.directory.rpartition("/")[0]
+        directories = (self.directory,) if self._synced_directory else (self.directory, above)
+        return FlushJob(target, self._generation, files_to_sync(unsafe), directories)
+
+    def flushed(self, job: FlushJob) -> None:
+        """The job ran through."""
+        self._last_flush_ms = self._world.clock.now_ms()
+        self._synced_directory = True
+        if job.generation == self._generation:
+            self.recovery_point = max(self.recovery_point, job.up_to)
+
+    async def flush(self, up_to: int | None = None) -> None:
+        """Bring everything below `up_to` (None: the end) to the device. Raises StorageFailed."""
+        job = self.flush_job(up_to)
+        if job is not None:
+            with self._storage():
+                await self._world.disk.in_thread(job.run, self._world.disk)
+            self.flushed(job)
+
+    def flush_now(self) -> None:
+        """The same, holding whoever calls. Raises StorageFailed."""
+        job = self.flush_job()
+        if job is not None:
+            with self._storage():
+                job.run(self._world.disk)
+            self.flushed(job)
+
+    @property
+    def unflushed_messages(self) -> int:
+        return self.end_offset - self.recovery_point
+
+    def flush_is_due(self, now_ms: int) -> bool:
+        """By `flush.ms`."""
+        return self.unflushed_messages > 0 and now_ms - self._last_flush_ms >= self._config.flush_ms
+
+    def _flush_if_due(self) -> None:
+        # whoever sets flush.messages wants no acknowledgement before the device has it
+        if self.end_offset - self.recovery_point >= self._config.flush_messages:
+            self.flush_now()
+
+    def small_files(self) -> list[tuple[str, bytes]]:
+        """The small files that changed since they were last asked for, as (path, content); to be written atomically."""
+        if not self._small_dirty:
+            return []
+        self._small_dirty = False
+        files = [(f"{self.directory}/{LEADER_EPOCHS}", self.epochs.text())]
+        if self._topic_id is not None:
+            files.append((f"{self.directory}/{PARTITION_METADATA}", metadata_text(self._topic_id)))
+        return files
+
+    @property
+    def has_small_changes(self) -> bool:
+        return self._small_dirty
+
+    def _on_small_change(self) -> None:
+        if not self._small_dirty:
+            self._small_dirty = True
+            if self._owner is not None:
+                self._owner.on_dirty(self)
+
+    def close(self) -> None:
+        """Everything to the device, with a snapshot of the producers; holds whoever calls. Raises StorageFailed."""
+        if self._failed:
+            self._local.close_files()
+            return
+        with self._storage():
+            SnapshotFiles(self._world.disk, self.directory).write(self.producers)
+            active = self.segments.active
+            active.time_index.append(*active.largest)
+            self.flush_now()
+            active.write_indexes()
+            for path, content in self.small_files():
+                self._world.disk.write_atomically(path, content)
+        self._local.close_files()
+
+    # -- retention -----------------------------------------------------------------------------------------------------
+
+    def delete_old_segments(self) -> int:
+        """Give up the segments that retention names; how many. Raises StorageFailed."""
+        self._refuse_if_failed_hard()
+        limits = Limits.of(self._config, self._log_start, self._high_watermark, self._world.clock.now_ms())
+        facts = [
+            SegmentFacts(s.base_offset, s.size, s.largest_timestamp().timestamp if s.size else -1)
+            for s in self.segments
+        ]
+        count = expired(facts, self.end_offset, limits)
+        if not count:
+            return 0
+        with self._storage():
+            if count == len(self.segments):
+                self._roll()
+            doomed = list(self.segments)[:count]
+            self._doom(self._local.give_up(doomed))
+        self._log_start = max(self._log_start, self.segments.first.base_offset)
+        self._high_watermark = max(self._high_watermark, self._log_start)
+        self.epochs.truncate_from_start(self._log_start)
+        return count
+
+    def _doom(self, paths: Sequence[str]) -> None:
+        if self._owner is not None:
+            self._owner.on_doomed(paths, self._config.file_delete_delay_ms)
+            return
+        for path in paths:
+            self._world.disk.remove(path)
+
+    def moved_to(self, directory: str) -> None:
+        """The log's directory was renamed."""
+        self._local.directory = directory
+        for segment in self.segments:
+            segment.moved_to(directory)
+
+    # -- failure -------------------------------------------------------------------------------------------------------
+
+    def _refuse_if_failed(self) -> None:
+        if self._failed:
+            raise AppendRefused(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory} is out of use after an I/O error")
+
+    def _refuse_if_failed_hard(self) -> None:
+        if self._failed:
+            raise StorageFailed(f"{self.directory} is out of use after an I/O error")
+
+    def discard(self) -> None:
+        """It is about to be deleted: no more use of it."""
+        self.mark_failed()
+
+    def mark_failed(self) -> None:
+        """Its directory is out of use."""
+        self._failed = True
+        self._local.close_files()
+
+    def _fail(self, error: OSError) -> None:
+        self.mark_failed()
+        if self._owner is not None:
+            self._owner.on_failed(self, error)
+
+    @contextmanager
+    def _storage(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._fail(error)
+            raise StorageFailed(f"{self.directory}: {error}") from error
+
+    def __repr__(self) -> str:
+        return f"Log({self.partition}, {self._log_start} to {self.end_offset})"

@@ -1,0 +1,51 @@
+"""Offsets by timestamp. Source: LogSegment.java (findOffsetByTimestamp), UnifiedLog.scala (fetchOffsetByTimestamp)."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from klamm.log.scan import Found
+from klamm.log.segment import Segment
+from klamm.log.segments import Segments
+from klamm.wire.records import Record, records
+
+
+class FoundOffset(NamedTuple):
+    """`leader_epoch` is that of the batch, -1 where it has none."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int
+
+
+def first_at(segments: Segments, timestamp: int, log_start: int) -> FoundOffset | None:
+    """The first record from `log_start` on whose timestamp is at least this."""
+    for segment in segments:
+        if segment.largest.timestamp < timestamp:
+            continue
+        for found in _from_timestamp(segment, timestamp):
+            if found.header.max_timestamp < timestamp or found.header.last_offset < log_start:
+                continue
+            for record in _records(segment, found):
+                if record.timestamp >= timestamp and record.offset >= log_start:
+                    return FoundOffset(record.timestamp, record.offset, found.header.partition_leader_epoch)
+    return None
+
+
+def largest(segments: Segments, log_start: int) -> FoundOffset | None:
+    """The first record that carries the largest timestamp of all."""
+    holder = max(segments, key=lambda segment: (segment.largest.timestamp, -segment.base_offset))
+    if holder.largest.timestamp < 0:
+        return None
+    return first_at(segments, holder.largest.timestamp, log_start)
+
+
+def _from_timestamp(segment: Segment, timestamp: int) -> Iterator[Found]:
+    floor = segment.time_index.floor(timestamp - 1)  # records up to that entry are all older
+    position = segment.offset_index.floor(floor.offset).position
+    return segment.headers(position)
+
+
+def _records(segment: Segment, found: Found) -> Iterator[Record]:
+    header = found.header
+    batch = segment.pread(header.size, found.position)
+    return records(batch, header._replace(position=0))

@@ -1,0 +1,342 @@
+"""All logs of a node: loading, making, deleting, and the work that goes on beside. Source: LogManager.scala."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from klamm.config.topic_config import TopicConfig
+from klamm.log.directory import LogDirectory
+from klamm.log.errors import BadLogDirectory, CorruptFile, StorageFailed
+from klamm.log.housekeeping import Housekeeping
+from klamm.log.log import Log
+from klamm.log.meta_properties import read_all_meta
+from klamm.log.names import deleted_directory
+from klamm.log.open_files import DEFAULT_MOST_OPEN, OpenFiles
+from klamm.model.ids import TopicPartition
+from klamm.runtime.world import World
+from klamm.wire.records import CorruptRecords
+
+
+@dataclass(frozen=True, slots=True)
+class LogManagerSettings:
+    """Broker configs of the same names, in ms."""
+
+    recovery_threads_per_directory: int = 1
+    retention_check_interval_ms: int = 300_000
+    initial_task_delay_ms: int = 30_000
+    flush_scheduler_interval_ms: int = 2**63 - 1
+    recovery_checkpoint_interval_ms: int = 60_000
+    log_start_checkpoint_interval_ms: int = 60_000
+    producer_expiration_ms: int = 86_400_000
+    producer_expiration_check_interval_ms: int = 600_000
+    most_open_files: int = DEFAULT_MOST_OPEN
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryFailure:
+    """A log directory went out of use; `partitions` had their logs there."""
+
+    directory: str
+    reason: str
+    partitions: tuple[TopicPartition, ...]
+
+
+class LogManager:
+    """Used by the event loop alone."""
+
+    def __init__(
+        self,
+        world: World,
+        directories: Sequence[str],
+        broker_id: int,
+        cluster_id: str,
+        defaults: Mapping[str, str] | None = None,
+        settings: LogManagerSettings | None = None,
+        on_directory_failed: Callable[[DirectoryFailure], None] = lambda _failure: None,
+    ) -> None:
+        """`defaults`: the broker configs that give topics their defaults, as text."""
+        assert directories, "a node has at least one log directory"
+        self._world = world
+        self._broker_id = broker_id
+        self._cluster_id = cluster_id
+        self._defaults = dict(defaults or {})
+        self.settings = settings or LogManagerSettings()
+        self._on_directory_failed = on_directory_failed
+        self._directories = {path: LogDirectory(world.disk, path) for path in directories}
+        self._logs: dict[TopicPartition, Log] = {}
+        self._homes: dict[TopicPartition, LogDirectory] = {}
+        self._offline: dict[TopicPartition, str] = {}
+        self._files = OpenFiles(world.disk, self.settings.most_open_files)
+        self._housekeeping = Housekeeping(world, self)
+
+    # -- start ---------------------------------------------------------------------------------------------------------
+
+    async def load(self, topic_overrides: Mapping[str, Mapping[str, str]] | None = None) -> None:
+        """Take the directories and open every log in them, recovered where the last shutdown was not clean.
+
+        A directory that fails is taken offline. Raises BadLogDirectory where one is not ours, or none is left.
+        """
+        read_all_meta(self._world.disk, list(self._directories))
+        configs = _Configs(topic_overrides or {}, self._defaults)
+        results = await asyncio.gather(
+            *(self._load_directory(directory, configs) for directory in self._directories.values()),
+            return_exceptions=True,
+        )
+        problem = next((result for result in results if isinstance(result, BaseException)), None)
+        if problem is None and not self.live_directories:
+            reasons = "; ".join(f"{d.path}: {d.offline_reason}" for d in self._directories.values())
+            problem = BadLogDirectory(f"no log directory can be used: {reasons}")
+        if problem is not None:
+            for directory in self._directories.values():
+                directory.unlock()
+            raise problem
+
+    async def _load_directory(self, directory: LogDirectory, configs: "_Configs") -> None:
+        disk = self._world.disk
+        try:
+            await disk.in_thread(directory.prepare, self._broker_id, self._cluster_id)
+            inventory = await disk.in_thread(directory.inventory)
+            pending = sorted(inventory.logs.items())
+            threads = self.settings.recovery_threads_per_directory
+            shares = [pending[start::threads] for start in range(threads)]
+            loaded = await asyncio.gather(
+                *(disk.in_thread(self._open_logs, directory, share, configs) for share in shares)
+            )
+        except (OSError, CorruptFile, CorruptRecords) as error:
+            self._take_offline(directory, str(error))
+            return
+        for log in (log for share in loaded for log in share):
+            self._adopt(log, directory)
+        directory.is_loaded = True
+        for path in inventory.to_delete:
+            self._housekeeping.remove_tree_later(path, configs.default.file_delete_delay_ms)
+
+    def _open_logs(
+        self, directory: LogDirectory, share: Sequence[tuple[TopicPartition, str]], configs: "_Configs"
+    ) -> list[Log]:
+        return list(directory.load(self._world, share, configs.of, self._files, self._housekeeping))
+
+    def _adopt(self, log: Log, directory: LogDirectory) -> None:
+        other = self._homes.get(log.partition)
+        if other is not None:
+            raise BadLogDirectory(
+                f"{log.partition} lies in both {other.path} and {directory.path}. Move the older one away."
+            )
+        self._logs[log.partition] = log
+        self._homes[log.partition] = directory
+        if log.has_small_changes:
+            self._housekeeping.on_dirty(log)
+
+    def start(self) -> None:
+        """Begin the periodic work: flush, checkpoints, retention, expiry of producers."""
+        self._housekeeping.start()
+
+    # -- what there is -------------------------------------------------------------------------------------------------
+
+    def get(self, partition: TopicPartition) -> Log | None:
+        """None where there is no log, or its directory is offline."""
+        return self._logs.get(partition)
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, Log]:
+        return self._logs
+
+    @property
+    def live_directories(self) -> list[str]:
+        return [path for path, directory in self._directories.items() if directory.is_online]
+
+    @property
+    def offline_directories(self) -> dict[str, str]:
+        """Reasons by path."""
+        return {p: d.offline_reason for p, d in self._directories.items() if d.offline_reason is not None}
+
+    def is_offline(self, partition: TopicPartition) -> bool:
+        """Whether its log lies in a directory that went out of use."""
+        return partition in self._offline
+
+    def directory_of(self, partition: TopicPartition) -> str | None:
+        home = self._homes.get(partition)
+        return None if home is None else home.path
+
+    @property
+    def clean_shutdown_epoch(self) -> int | None:
+        """Broker epoch of the shutdown before; None unless every directory was left clean with the same."""
+        epochs = {d.clean_epoch for d in self._directories.values() if d.is_online}
+        return epochs.pop() if len(epochs) == 1 else None
+
+    def default_config(self, overrides: Mapping[str, str] | None = None) -> TopicConfig:
+        """What a topic with these overrides gets here. Raises InvalidConfig."""
+        return TopicConfig.parse(overrides or {}, self._defaults)
+
+    # -- make and delete -----------------------------------------------------------------------------------------------
+
+    def get_or_create(
+        self, partition: TopicPartition, config: TopicConfig, topic_id: UUID | None, is_new: bool = False
+    ) -> Log:
+        """The partition's log, made in the live directory with the fewest logs where there is none.
+
+        Raises StorageFailed where it may lie in an offline directory (`is_new` says that it cannot), or none is live.
+        """
+        log = self._logs.get(partition)
+        if log is None:
+            log = self._create(partition, config, is_new)
+        if topic_id is not None and log.topic_id is None:
+            log.assign_topic_id(topic_id)
+        return log
+
+    def _create(self, partition: TopicPartition, config: TopicConfig, is_new: bool) -> Log:
+        if partition in self._offline:
+            raise StorageFailed(f"{partition} lies in {self._offline[partition]}, which is out of use")
+        if not is_new and self.offline_directories:
+            raise StorageFailed(f"{partition} may lie in one of {', '.join(self.offline_directories)}, out of use")
+        directory = self._emptiest()
+        try:
+            log = Log.open(
+                self._world,
+                f"{directory.path}/{partition}",
+                partition,
+                config,
+                files=self._files,
+                owner=self._housekeeping,
+            )
+        except OSError as error:
+            self._take_offline(directory, str(error))
+            raise StorageFailed(f"{directory.path}: {error}") from error
+        self._adopt(log, directory)
+        return log
+
+    def _emptiest(self) -> LogDirectory:
+        live = [directory for directory in self._directories.values() if directory.is_online]
+        if not live:
+            raise StorageFailed("no log directory is in use")
+        if len(live) == 1:
+            return live[0]
+        counts = dict.fromkeys((directory.path for directory in live), 0)
+        for home in self._homes.values():
+            counts[home.path] += 1
+        return min(live, key=lambda directory: counts[directory.path])
+
+    def delete(self, partition: TopicPartition) -> bool:
+        """Move the log out of the way at once and remove it later; whether there was one. Raises StorageFailed."""
+        log = self._logs.get(partition)
+        if log is None:
+            return False
+        home = self._homes[partition]
+        unique = self._world.randomness.bytes(16).hex()
+        target = f"{home.path}/{deleted_directory(partition, unique)}"
+        try:
+            log.discard()
+            self._world.disk.rename(log.directory, target)
+            del self._logs[partition], self._homes[partition]
+            if home.names_start_of(partition):
+                home.write_log_starts(self._housekeeping.log_starts(self.logs_in(home)))
+        except OSError as error:
+            self._take_offline(home, str(error))
+            raise StorageFailed(f"{home.path}: {error}") from error
+        self._housekeeping.remove_tree_later(target, log.config.file_delete_delay_ms)
+        self._housekeeping.on_logs_changed(home)
+        return True
+
+    def update_topic_config(self, topic: str, config: TopicConfig) -> None:
+        """Counts at once for every log of the topic."""
+        for partition, log in self._logs.items():
+            if partition.topic == topic:
+                log.update_config(config)
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------------
+
+    async def write_high_watermarks(self) -> None:
+        """Checkpoint the high watermark of every log; replication calls it on its interval."""
+        for directory in self._live():
+            watermarks = {log.partition: log.high_watermark for log in self.logs_in(directory)}
+            await self.guarded(directory, directory.write_high_watermarks, watermarks)
+
+    async def write_recovery_points(self) -> None:
+        for directory in self._live():
+            points = {log.partition: log.recovery_point for log in self.logs_in(directory)}
+            await self.guarded(directory, directory.write_recovery_points, points)
+
+    async def write_log_starts(self) -> None:
+        for directory in self._live():
+            starts = self._housekeeping.log_starts(self.logs_in(directory))
+            await self.guarded(directory, directory.write_log_starts, starts)
+
+    async def write_small_files(self) -> None:
+        """Bring changed leader epochs and topic ids to the device; done when they are there."""
+        await self._housekeeping.write_small_files()
+
+    async def guarded(
+        self,
+        directory: LogDirectory,
+        write: Callable[[Mapping[TopicPartition, int]], None],
+        what: Mapping[TopicPartition, int],
+    ) -> None:
+        """Write in a thread; a directory that refuses goes offline."""
+        try:
+            await self._world.disk.in_thread(write, what)
+        except OSError as error:
+            self._take_offline(directory, str(error))
+
+    def logs_in(self, directory: LogDirectory) -> list[Log]:
+        return [log for partition, log in self._logs.items() if self._homes[partition] is directory]
+
+    def _live(self) -> list[LogDirectory]:
+        return [directory for directory in self._directories.values() if directory.is_online]
+
+    # -- failure and end -----------------------------------------------------------------------------------------------
+
+    def on_log_failed(self, log: Log, error: OSError) -> None:
+        home = self._homes.get(log.partition)
+        if home is not None:
+            self._take_offline(home, str(error))
+
+    def _take_offline(self, directory: LogDirectory, reason: str) -> None:
+        if not directory.is_online:
+            return
+        directory.offline_reason = reason
+        lost = self.logs_in(directory)
+        for log in lost:
+            log.mark_failed()
+            del self._logs[log.partition], self._homes[log.partition]
+            self._offline[log.partition] = directory.path
+        directory.unlock()
+        self._on_directory_failed(DirectoryFailure(directory.path, reason, tuple(log.partition for log in lost)))
+
+    async def close(self, broker_epoch: int = -1) -> None:
+        """Bring everything to the device and leave every directory clean."""
+        await self._housekeeping.stop()
+        for directory in self._live():
+            logs = self.logs_in(directory)
+            try:
+                await self._world.disk.in_thread(self._close_directory, directory, logs, broker_epoch)
+            except (OSError, StorageFailed) as error:
+                self._take_offline(directory, str(error))
+        self._files.close()
+
+    def _close_directory(self, directory: LogDirectory, logs: Sequence[Log], broker_epoch: int) -> None:
+        for log in logs:
+            log.close()
+        directory.write_recovery_points({log.partition: log.recovery_point for log in logs})
+        directory.write_log_starts(self._housekeeping.log_starts(logs))
+        directory.write_high_watermarks({log.partition: log.high_watermark for log in logs})
+        directory.leave(broker_epoch)
+
+
+class _Configs:
+    """Topic configs while loading: each parsed once."""
+
+    def __init__(self, overrides: Mapping[str, Mapping[str, str]], defaults: Mapping[str, str]) -> None:
+        self._overrides = overrides
+        self._defaults = defaults
+        self._parsed: dict[str, TopicConfig] = {}
+        self.default: Final = TopicConfig.parse({}, defaults)
+
+    def of(self, topic: str) -> TopicConfig:
+        own = self._overrides.get(topic)
+        if not own:
+            return self.default
+        if topic not in self._parsed:
+            self._parsed[topic] = TopicConfig.parse(own, self._defaults)
+        return self._parsed[topic]

@@ -1,0 +1,130 @@
+"""`meta.properties` and `.kafka_cleanshutdown`: whose a log directory is, and how its last user left.
+
+Source: MetaProperties.java, MetaPropertiesEnsemble.java, CleanShutdownFileHandler.java.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from klamm.log.errors import BadLogDirectory
+from klamm.runtime.disk import Disk
+
+META_PROPERTIES: Final = "meta.properties"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+NO_BROKER_EPOCH: Final = -1
+
+_VERSION: Final = "0"
+
+
+class MetaProperties(NamedTuple):
+    """None where the file does not say; `others` are kept as they are when the file is written again."""
+
+    broker_id: int | None
+    cluster_id: str | None
+    others: tuple[tuple[str, str], ...] = ()
+
+
+def read_meta(disk: Disk, directory: str) -> MetaProperties | None:
+    """None where there is no file. Raises OSError, BadLogDirectory."""
+    path = f"{directory}/{META_PROPERTIES}"
+    try:
+        content = disk.read(path)
+    except FileNotFoundError:
+        return None
+    fields = _properties(content.decode(errors="replace"))
+    version = fields.pop("version", None)
+    if version != _VERSION:
+        raise BadLogDirectory(
+            f"{path} is of version {version}; a directory of ZooKeeper mode has {_VERSION}. "
+            "Give the node a log.dirs entry that no KRaft node has formatted."
+        )
+    broker_id = fields.pop("broker.id", None)
+    if broker_id is not None and not broker_id.isdigit():
+        raise BadLogDirectory(
+            f"{path}: broker.id={broker_id} is not a number. Restore the file or use another directory."
+        )
+    cluster_id = fields.pop("cluster.id", None)
+    return MetaProperties(None if broker_id is None else int(broker_id), cluster_id, tuple(sorted(fields.items())))
+
+
+def _properties(text: str) -> dict[str, str]:
+    lines = (line.strip() for line in text.splitlines())
+    pairs = (line.partition("=") for line in lines if line and line[0] not in "#!")
+    return {key.strip(): value.strip().replace("\\:", ":").replace("\\=", "=") for key, _, value in pairs}
+
+
+def read_all_meta(disk: Disk, directories: Sequence[str]) -> Mapping[str, MetaProperties]:
+    """What the directories say, by path; those without a file, and those that cannot be read, are left out.
+
+    Raises BadLogDirectory where two of them disagree.
+    """
+    found = {}
+    for directory in directories:
+        try:
+            meta = read_meta(disk, directory)
+        except OSError:
+            continue  # such a directory is found out and taken offline when it is loaded
+        if meta is not None:
+            found[directory] = meta
+    for what in ("broker_id", "cluster_id"):
+        values = {
+            getattr(meta, what): directory for directory, meta in found.items() if getattr(meta, what) is not None
+        }
+        if len(values) > 1:
+            places = "; ".join(f"{directory} has {value}" for value, directory in values.items())
+            raise BadLogDirectory(
+                f"log directories disagree on {what.replace('_', '.')}: {places}. Name only directories of one node."
+            )
+    return found
+
+
+def check_meta(directory: str, meta: MetaProperties, broker_id: int, cluster_id: str) -> None:
+    """Raises BadLogDirectory where the directory is another broker's or another cluster's."""
+    path = f"{directory}/{META_PROPERTIES}"
+    if meta.broker_id is not None and meta.broker_id != broker_id:
+        raise BadLogDirectory(
+            f"{path} belongs to broker {meta.broker_id}, this node is broker {broker_id}. "
+            "Correct broker.id or log.dirs."
+        )
+    if meta.cluster_id is not None and meta.cluster_id != cluster_id:
+        raise BadLogDirectory(
+            f"{path} belongs to cluster {meta.cluster_id}, zookeeper.connect leads to cluster {cluster_id}. "
+            "Correct zookeeper.connect, or use another directory."
+        )
+
+
+def write_meta(disk: Disk, directory: str, meta: MetaProperties) -> None:
+    fields = {"version": _VERSION, "broker.id": str(meta.broker_id), **dict(meta.others)}
+    if meta.cluster_id is not None:
+        fields["cluster.id"] = meta.cluster_id
+    text = "#\n" + "".join(f"{key}={value}\n" for key, value in fields.items())
+    disk.write_atomically(f"{directory}/{META_PROPERTIES}", text.encode())
+
+
+class _CleanShutdown(msgspec.Struct, rename="camel"):
+    version: int = 0
+    broker_epoch: int = NO_BROKER_EPOCH
+
+
+def take_clean_shutdown(disk: Disk, directory: str) -> int | None:
+    """Remove the marker; the broker epoch in it, None where there was no marker. Raises OSError.
+
+    It goes before anything is loaded, so that a crash while loading counts as one.
+    """
+    path = f"{directory}/{CLEAN_SHUTDOWN}"
+    if not disk.exists(path):
+        return None
+    content = disk.read(path)
+    disk.remove(path)
+    disk.sync_directory(directory)
+    try:
+        return msgspec.json.decode(content, type=_CleanShutdown).broker_epoch
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return NO_BROKER_EPOCH  # brokers before 3.7 leave an empty file
+
+
+def write_clean_shutdown(disk: Disk, directory: str, broker_epoch: int) -> None:
+    content = msgspec.json.encode(_CleanShutdown(broker_epoch=broker_epoch))
+    disk.write_atomically(f"{directory}/{CLEAN_SHUTDOWN}", content)

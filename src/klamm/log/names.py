@@ -1,0 +1,60 @@
+"""How log directories and the files in them are called. Source: LogFileUtils.java, UnifiedLog.scala."""
+
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from klamm.model.ids import TopicPartition, parse_topic_partition
+
+LOG: Final = ".log"
+INDEX: Final = ".index"
+TIME_INDEX: Final = ".timeindex"
+TRANSACTION_INDEX: Final = ".txnindex"
+SNAPSHOT: Final = ".snapshot"
+DELETED: Final = ".deleted"
+CLEANED: Final = ".cleaned"
+SWAP: Final = ".swap"
+
+LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+
+_LONGEST_NAME: Final = 255
+_OFFSET_DIGITS: Final = 20
+
+
+class DirectoryKind(StrEnum):
+    LIVE = ""
+    DELETE = "-delete"
+    FUTURE = "-future"
+    STRAY = "-stray"
+
+
+class DirectoryName(NamedTuple):
+    partition: TopicPartition
+    kind: DirectoryKind
+
+
+def segment_file(base_offset: int, suffix: str) -> str:
+    """`00000000000000000042.log`"""
+    return f"{base_offset:0{_OFFSET_DIGITS}d}{suffix}"
+
+
+def offset_of(file: str) -> int | None:
+    """The offset in front of the first dot; None where the name is not such a file's."""
+    digits = file.partition(".")[0]
+    return int(digits) if len(digits) == _OFFSET_DIGITS and digits.isascii() and digits.isdigit() else None
+
+
+def parse_directory(name: str) -> DirectoryName:
+    """Raises ValueError where the name is not that of a log."""
+    for kind in (DirectoryKind.DELETE, DirectoryKind.FUTURE, DirectoryKind.STRAY):
+        stem = name.removesuffix(kind)
+        front, dot, unique = stem.rpartition(".")
+        if stem != name and dot and len(unique) == 32 and not set(unique) - set("0123456789abcdef"):
+            return DirectoryName(parse_topic_partition(front), kind)
+    return DirectoryName(parse_topic_partition(name), DirectoryKind.LIVE)
+
+
+def deleted_directory(partition: TopicPartition, unique: str) -> str:
+    """Name of a log's directory once it waits for removal; the topic is cut where the whole would be too long."""
+    suffix = f"-{partition.partition}.{unique}{DirectoryKind.DELETE}"
+    return partition.topic[: _LONGEST_NAME - len(suffix)] + suffix

@@ -1,0 +1,30 @@
+"""`partition.metadata`: which topic id a log directory belongs to. Source: PartitionMetadataFile.java."""
+
+from typing import Final
+from uuid import UUID
+
+from klamm.log.errors import CorruptFile
+from klamm.model.topic_ids import ZERO_ID, id_from_text, id_to_text
+from klamm.runtime.disk import Disk
+
+_VERSION: Final = "0"
+
+
+def metadata_text(topic_id: UUID) -> bytes:
+    return f"version: {_VERSION}\ntopic_id: {id_to_text(topic_id)}".encode()
+
+
+def read_topic_id(disk: Disk, path: str) -> UUID | None:
+    """None where there is no file. Raises OSError, CorruptFile."""
+    try:
+        content = disk.read(path)
+    except FileNotFoundError:
+        return None
+    try:
+        fields = dict(line.split(":", 1) for line in content.decode().splitlines() if line.strip())
+        topic_id = id_from_text(fields["topic_id"].strip())
+        if fields["version"].strip() != _VERSION or topic_id == ZERO_ID:
+            raise ValueError("version or id is none that can be")
+    except (ValueError, KeyError) as error:
+        raise CorruptFile(f"{path} is not a version 0 file with a topic id: {error}") from error
+    return topic_id

@@ -1,0 +1,114 @@
+"""Producer snapshots on disk, and the replay of what lies behind the newest. Source: ProducerStateManager.java."""
+
+from collections.abc import Iterable
+
+from klamm.log.errors import CorruptFile
+from klamm.log.names import SNAPSHOT, offset_of, segment_file
+from klamm.log.producers import CompletedTransaction, Producer, Producers
+from klamm.log.scan import Found
+from klamm.log.segments import Segments
+from klamm.log.snapshots import parse_snapshot, snapshot_bytes
+from klamm.runtime.disk import Disk, File
+from klamm.wire.records import BatchHeader, end_marker_of
+from klamm.wire.records.batch import Buffer
+
+
+class SnapshotFiles:
+    """The `.snapshot` files of one log directory."""
+
+    __slots__ = ("_disk", "directory")
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self.directory = directory
+
+    def path(self, offset: int) -> str:
+        return f"{self.directory}/{segment_file(offset, SNAPSHOT)}"
+
+    def offsets(self) -> list[int]:
+        """Offsets that have a snapshot, rising."""
+        names = self._disk.list_directory(self.directory)
+        found = (offset_of(name) for name in names if name.endswith(SNAPSHOT))
+        return [offset for offset in found if offset is not None]
+
+    def write(self, producers: Producers) -> None:
+        """The state at its end offset; the device may lag, a torn file is told by its CRC."""
+        if producers.snapshot_offset >= producers.end_offset:
+            return
+        path = self.path(producers.end_offset)
+        file = self._disk.open(path, create=True)
+        try:
+            content = snapshot_bytes(producers.by_id)
+            file.pwrite([content], 0)
+            file.truncate(len(content))
+        finally:
+            file.close()
+        producers.snapshot_offset = producers.end_offset
+
+    def load_newest(self, most: int) -> tuple[int, list[Producer]] | None:
+        """The newest usable snapshot at or before `most`; unusable ones are removed."""
+        for offset in reversed([o for o in self.offsets() if o <= most]):
+            path = self.path(offset)
+            try:
+                return offset, parse_snapshot(self._disk.read(path), path)
+            except CorruptFile:
+                self._disk.remove(path)
+        return None
+
+    def remove(self, offsets: Iterable[int]) -> None:
+        for offset in offsets:
+            path = self.path(offset)
+            if self._disk.exists(path):
+                self._disk.remove(path)
+
+
+def rebuild_producers(
+    disk: Disk, producers: Producers, segments: Segments, directory: str, start: int, end: int
+) -> None:
+    """Bring `producers` to what they were at `end`: newest snapshot, then the batches behind it.
+
+    Raises OSError, CorruptRecords.
+    """
+    files = SnapshotFiles(disk, directory)
+    newest = files.load_newest(end)
+    if newest is not None and newest[0] >= start:
+        producers.restore(newest[1], newest[0])
+        producers.snapshot_offset = newest[0]
+    else:
+        producers.restore((), start)
+        producers.snapshot_offset = -1
+    begin = producers.end_offset
+    for segment in segments.from_slot(segments.slot_of(begin)):
+        if segment.base_offset >= end:
+            break
+        spot = segment.find(begin)
+        for found in segment.headers(spot.position) if spot else ():
+            if found.header.base_offset >= end:
+                break
+            if found.header.has_producer:
+                _replay(producers, found, disk, segment.log_path)
+    producers.end_offset = end
+
+
+def _replay(producers: Producers, found: Found, disk: Disk, path: str) -> None:
+    header, buffer = found.header, found.buffer
+    if header.is_control:
+        file: File = disk.open_read(path)
+        try:
+            buffer = file.pread(header.size, found.position)
+        finally:
+            file.close()
+        header = header._replace(position=0)
+    note_written(producers, header, buffer)
+
+
+def note_written(producers: Producers, header: BatchHeader, buffer: Buffer) -> CompletedTransaction | None:
+    """Take a batch of a producer, with its final offsets, into account; the transaction it closed, if any.
+
+    `buffer` is read for control batches only.
+    """
+    if not header.is_control:
+        producers.note_batch(header, header.base_offset, header.max_timestamp)
+        return None
+    marker = end_marker_of(buffer, header)
+    return None if marker is None else producers.note_marker(header, marker, header.last_offset)

@@ -1,0 +1,257 @@
+"""What is known of each producer that numbers its batches: duplicates answered, gaps refused, open transactions.
+
+Source: ProducerStateManager.java, ProducerStateEntry.java, ProducerAppendInfo.java.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+from klamm.log.errors import AppendRefused
+from klamm.model.errors import ErrorCode
+from klamm.wire.records import BatchHeader, EndMarker
+from klamm.wire.records.batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, add_to_sequence
+
+BATCHES_REMEMBERED: Final = 5
+NO_COORDINATOR_EPOCH: Final = -1
+
+
+class Origin(Enum):
+    """Who asks for an append, and so what is checked."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+    REPLICATION = "replication"
+
+
+class BatchMark(NamedTuple):
+    """What is remembered of a batch; `timestamp` is its maximum."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        return add_to_sequence(self.last_sequence, -self.offset_delta)
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction with data that its end marker at `last_offset` has closed."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+class Producer:
+    """One producer's state on one partition. `transaction_start` is None while no transaction is open."""
+
+    __slots__ = ("coordinator_epoch", "epoch", "last_timestamp", "marks", "producer_id", "transaction_start")
+
+    def __init__(
+        self,
+        producer_id: int,
+        epoch: int = NO_PRODUCER_EPOCH,
+        marks: Iterable[BatchMark] = (),
+        coordinator_epoch: int = NO_COORDINATOR_EPOCH,
+        last_timestamp: int = -1,
+        transaction_start: int | None = None,
+    ) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.marks: deque[BatchMark] = deque(marks, BATCHES_REMEMBERED)
+        self.coordinator_epoch = coordinator_epoch
+        self.last_timestamp = last_timestamp
+        self.transaction_start = transaction_start
+
+    @property
+    def last_sequence(self) -> int:
+        return self.marks[-1].last_sequence if self.marks else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> int:
+        return self.marks[-1].last_offset if self.marks else -1
+
+    def duplicate_of(self, header: BatchHeader) -> BatchMark | None:
+        """The remembered batch with the same epoch and sequences."""
+        if header.producer_epoch != self.epoch:
+            return None
+        last = header.last_sequence
+        for mark in self.marks:
+            if mark.last_sequence == last and mark.first_sequence == header.base_sequence:
+                return mark
+        return None
+
+
+class Producers:
+    """All producers of one log. `end_offset` is the offset up to which the log has been taken into account."""
+
+    __slots__ = ("_open_transactions", "_producers", "_unreplicated", "end_offset", "snapshot_offset")
+
+    def __init__(self, end_offset: int = 0) -> None:
+        self._producers: dict[int, Producer] = {}
+        self._open_transactions: dict[int, int] = {}
+        self._unreplicated: deque[CompletedTransaction] = deque()  # closed, but the marker is not below the HW yet
+        self.end_offset = end_offset
+        self.snapshot_offset = -1
+        """Where the newest snapshot was taken; -1 without one."""
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    @property
+    def by_id(self) -> Mapping[int, Producer]:
+        return self._producers
+
+    # -- before an append --------------------------------------------------------------------------------------------
+
+    def check(self, header: BatchHeader, origin: Origin) -> BatchMark | None:
+        """What a leader asks of a data batch before writing it: the mark of the batch it repeats, None if it is new.
+
+        Raises AppendRefused.
+        """
+        known = self._producers.get(header.producer_id)
+        if known is None:
+            return None  # its state may have expired: any sequence may come
+        if origin is Origin.CLIENT and (mark := known.duplicate_of(header)) is not None:
+            return mark
+        _check_epoch(known, header)
+        if origin is Origin.CLIENT:
+            _check_sequence(known, header)
+        if known.transaction_start is not None and not header.is_transactional:
+            raise AppendRefused(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {header.producer_id} sent a batch outside its open transaction",
+            )
+        return None
+
+    def check_marker(self, header: BatchHeader, marker: EndMarker) -> None:
+        """What a leader asks of an end marker. Raises AppendRefused."""
+        known = self._producers.get(header.producer_id)
+        if known is None:
+            return
+        _check_epoch(known, header)
+        if marker.coordinator_epoch < known.coordinator_epoch:
+            raise AppendRefused(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"marker of coordinator epoch {marker.coordinator_epoch} for producer {header.producer_id}; "
+                f"{known.coordinator_epoch} was seen",
+            )
+
+    # -- after an append, and in replay ------------------------------------------------------------------------------
+
+    def note_batch(self, header: BatchHeader, first_offset: int, max_timestamp: int) -> None:
+        """A data batch of a producer was written."""
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            producer = self._producers[header.producer_id] = Producer(header.producer_id)
+        if producer.epoch != header.producer_epoch:
+            producer.marks.clear()
+            producer.epoch = header.producer_epoch
+        last_offset = first_offset + header.last_offset_delta
+        producer.marks.append(BatchMark(header.last_sequence, last_offset, header.last_offset_delta, max_timestamp))
+        producer.last_timestamp = max_timestamp
+        if header.attributes & 0x10 and producer.transaction_start is None:
+            producer.transaction_start = first_offset
+            self._open_transactions[header.producer_id] = first_offset
+
+    def note_marker(self, header: BatchHeader, marker: EndMarker, offset: int) -> CompletedTransaction | None:
+        """An end marker was written; the transaction it closed, None where that held no data."""
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            producer = self._producers[header.producer_id] = Producer(header.producer_id)
+        if producer.epoch != header.producer_epoch:
+            producer.marks.clear()
+            producer.epoch = header.producer_epoch
+        start = producer.transaction_start
+        producer.transaction_start = None
+        producer.coordinator_epoch = marker.coordinator_epoch
+        producer.last_timestamp = header.max_timestamp
+        if start is None:
+            return None
+        del self._open_transactions[header.producer_id]
+        completed = CompletedTransaction(header.producer_id, start, offset, marker.type == 0)
+        self._unreplicated.append(completed)
+        return completed
+
+    def last_stable_offset_after(self, completed: CompletedTransaction) -> int:
+        """What the last stable offset will be once this transaction's marker is replicated."""
+        others = [start for pid, start in self._open_transactions.items() if pid != completed.producer_id]
+        return min(others, default=completed.last_offset + 1)
+
+    # -- the last stable offset --------------------------------------------------------------------------------------
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Start of the oldest transaction that is open, or whose marker is not below the high watermark."""
+        starts = [*self._open_transactions.values(), *(done.first_offset for done in self._unreplicated)]
+        return min(starts, default=None)
+
+    @property
+    def has_transactions(self) -> bool:
+        return bool(self._open_transactions or self._unreplicated)
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        while self._unreplicated and self._unreplicated[0].last_offset < high_watermark:
+            self._unreplicated.popleft()
+
+    # -- keeping -----------------------------------------------------------------------------------------------------
+
+    def restore(self, producers: Iterable[Producer], end_offset: int) -> None:
+        """Begin again with what a snapshot holds."""
+        self._producers = {producer.producer_id: producer for producer in producers}
+        self._open_transactions = {
+            p.producer_id: p.transaction_start for p in self._producers.values() if p.transaction_start is not None
+        }
+        self._unreplicated.clear()
+        self.end_offset = end_offset
+
+    def reach_to(self, offset: int) -> bool:
+        """Whether anything known stems from `offset` or later, so that cutting there needs a replay."""
+        return (
+            any(p.last_offset >= offset for p in self._producers.values())
+            or any(start >= offset for start in self._open_transactions.values())
+            or any(done.last_offset >= offset for done in self._unreplicated)
+            or any(not p.marks for p in self._producers.values())
+        )
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers that wrote nothing for so long and have no transaction open; how many went."""
+        gone = [
+            p.producer_id
+            for p in self._producers.values()
+            if p.transaction_start is None and now_ms - p.last_timestamp >= expiration_ms
+        ]
+        for producer_id in gone:
+            del self._producers[producer_id]
+        return len(gone)
+
+
+def _check_epoch(known: Producer, header: BatchHeader) -> None:
+    if header.producer_epoch < known.epoch:
+        raise AppendRefused(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"producer {header.producer_id} has epoch {known.epoch}; a batch came with {header.producer_epoch}",
+        )
+
+
+def _check_sequence(known: Producer, header: BatchHeader) -> None:
+    sequence = header.base_sequence
+    if header.producer_epoch != known.epoch:
+        in_order = sequence == 0 or known.epoch == NO_PRODUCER_EPOCH
+    else:
+        in_order = sequence == add_to_sequence(known.last_sequence, 1)
+    if not in_order:
+        raise AppendRefused(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {header.producer_id} of epoch {header.producer_epoch} sent sequence {sequence}; "
+            f"the last was {known.last_sequence} of epoch {known.epoch}",
+        )

@@ -1,0 +1,50 @@
+"""Which segments retention gives up: facts in, a number out. Source: UnifiedLog.scala (deleteOldSegments, ref. 4.7)."""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Self
+
+from klamm.config.topic_config import TopicConfig
+
+
+class SegmentFacts(NamedTuple):
+    base_offset: int
+    size: int
+    largest_timestamp: int
+
+
+class Limits(NamedTuple):
+    """`retention_ms` and `retention_bytes` are -1 where they do not count."""
+
+    log_start: int
+    high_watermark: int
+    now_ms: int
+    retention_ms: int
+    retention_bytes: int
+
+    @classmethod
+    def of(cls, config: TopicConfig, log_start: int, high_watermark: int, now_ms: int) -> Self:
+        if not config.is_deleted:
+            return cls(log_start, high_watermark, now_ms, -1, -1)
+        return cls(log_start, high_watermark, now_ms, config.retention_ms, config.retention_bytes)
+
+
+def expired(segments: Sequence[SegmentFacts], end_offset: int, limits: Limits) -> int:
+    """How many of the oldest segments go: each for its own reason, none at or above the high watermark.
+
+    All of them: then the caller rolls first, so that an empty one remains.
+    """
+    excess = sum(segment.size for segment in segments) - limits.retention_bytes
+    count = 0
+    for slot, segment in enumerate(segments):
+        is_last = slot == len(segments) - 1
+        upper = end_offset if is_last else segments[slot + 1].base_offset
+        if upper > limits.high_watermark or (is_last and not segment.size):
+            break
+        too_much = limits.retention_bytes >= 0 and excess - segment.size >= 0
+        too_old = limits.retention_ms >= 0 and limits.now_ms - segment.largest_timestamp > limits.retention_ms
+        before_start = not is_last and upper <= limits.log_start
+        if not (too_much or too_old or before_start):
+            break
+        excess -= segment.size
+        count += 1
+    return count

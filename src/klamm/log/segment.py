@@ -1,0 +1,230 @@
+"""One segment: a file of batches and its two indexes. Source: LogSegment.java, LocalLog.scala."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from klamm.log.indexes import MOST_RELATIVE_OFFSET, OffsetIndex, TimeIndex, TimestampOffset
+from klamm.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, segment_file
+from klamm.log.open_files import OpenFiles
+from klamm.log.scan import Found, scan_headers
+from klamm.runtime.disk import Buffer
+from klamm.wire.records.batch import NO_TIMESTAMP, CorruptRecords
+
+_REMEMBERED_BOUNDARIES: Final = 128
+
+
+class BatchSpot(NamedTuple):
+    """Where a batch begins; `size` is None where finding it did not need the header."""
+
+    position: int
+    size: int | None
+
+
+class Segment:
+    """Positions are those of the `.log` file; offsets are absolute."""
+
+    __slots__ = (
+        "_boundaries",
+        "_bytes_since_entry",
+        "_files",
+        "_first_timestamp",
+        "_index_interval_bytes",
+        "base_offset",
+        "created_ms",
+        "directory",
+        "largest",
+        "log_path",
+        "offset_index",
+        "roll_jitter_ms",
+        "size",
+        "time_index",
+    )
+
+    def __init__(
+        self,
+        files: OpenFiles,
+        directory: str,
+        base_offset: int,
+        *,
+        index_interval_bytes: int,
+        index_max_bytes: int,
+        created_ms: int,
+        roll_jitter_ms: int = 0,
+    ) -> None:
+        disk = files.disk
+        self._files = files
+        self._index_interval_bytes = index_interval_bytes
+        self.directory = directory
+        self.base_offset = base_offset
+        self.log_path = self.path(LOG)
+        self.offset_index = OffsetIndex(disk, self.path(INDEX), base_offset, index_max_bytes)
+        self.time_index = TimeIndex(disk, self.path(TIME_INDEX), base_offset, index_max_bytes)
+        self.created_ms = created_ms
+        self.roll_jitter_ms = roll_jitter_ms
+        self.size = 0
+        self.largest = TimestampOffset(NO_TIMESTAMP, base_offset)
+        """The largest timestamp and the last offset of the batch that has it."""
+        self._first_timestamp: int | None = None
+        self._bytes_since_entry = 0
+        # where offsets next to be read begin; readers at the tail need neither index nor scan
+        self._boundaries: dict[int, int] = {base_offset: 0}
+
+    def path(self, suffix: str) -> str:
+        return f"{self.directory}/{segment_file(self.base_offset, suffix)}"
+
+    def paths(self) -> list[str]:
+        """Every file a segment may have; not all of them exist."""
+        return [self.path(suffix) for suffix in (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT)]
+
+    def moved_to(self, directory: str) -> None:
+        """The whole log directory was renamed."""
+        self.close_files()
+        self.directory = directory
+        self.log_path = self.path(LOG)
+        self.offset_index.path = self.path(INDEX)
+        self.time_index.path = self.path(TIME_INDEX)
+
+    # -- append ------------------------------------------------------------------------------------------------------
+
+    def append(
+        self, buffers: Sequence[Buffer], size: int, first_offset: int, last_offset: int, max_timestamp: int
+    ) -> None:
+        """Write one batch of `size` bytes behind the others. Raises OSError; then nothing of it is ever served."""
+        position = self.size
+        self._files.get(self.log_path).pwrite(buffers, position)
+        self.note_batch(position, size, first_offset, last_offset, max_timestamp)
+
+    def append_run(self, buffer: Buffer, batches: Sequence[tuple[int, int, int, int]]) -> None:
+        """Write consecutive batches at once, each as (size, first offset, last offset, max timestamp)."""
+        position = self.size
+        self._files.get(self.log_path).pwrite((buffer,), position)
+        for size, first_offset, last_offset, max_timestamp in batches:
+            self.note_batch(self.size, size, first_offset, last_offset, max_timestamp)
+
+    def note_batch(self, position: int, size: int, first_offset: int, last_offset: int, max_timestamp: int) -> None:
+        """Take a batch that is in the file at `position` into account: size, timestamps, indexes."""
+        if self._first_timestamp is None and position == 0:
+            self._first_timestamp = max_timestamp
+        if max_timestamp > self.largest.timestamp:
+            self.largest = TimestampOffset(max_timestamp, last_offset)
+        if self._bytes_since_entry > self._index_interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.append(*self.largest)
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += size
+        self.size = position + size
+        boundaries = self._boundaries
+        boundaries[last_offset + 1] = self.size
+        if len(boundaries) > _REMEMBERED_BOUNDARIES:
+            del boundaries[next(iter(boundaries))]
+
+    @property
+    def first_timestamp(self) -> int | None:
+        """Max timestamp of the first batch, None while there is none: what the age of a segment counts from."""
+        if self._first_timestamp is None and self.size:
+            found = next(self.headers(0), None)
+            self._first_timestamp = found.header.max_timestamp if found else None
+        return self._first_timestamp
+
+    def fits(self, last_offset: int) -> bool:
+        return last_offset - self.base_offset <= MOST_RELATIVE_OFFSET
+
+    @property
+    def has_full_index(self) -> bool:
+        return self.offset_index.is_full or self.time_index.is_full
+
+    def seal(self) -> None:
+        """No more appends: last time index entry, indexes written and their memory given back."""
+        self.time_index.append(*self.largest)
+        self.write_indexes()
+        self.offset_index.release()
+        self.time_index.release()
+        self._boundaries.clear()
+
+    def write_indexes(self) -> None:
+        for index in (self.offset_index, self.time_index):
+            if not index.is_written or not index.count:
+                index.write()
+
+    # -- look up and read --------------------------------------------------------------------------------------------
+
+    def find(self, offset: int) -> BatchSpot | None:
+        """The first batch whose last offset is at least `offset`; None where there is none. Raises CorruptRecords."""
+        position = self._boundaries.get(offset)
+        if position is not None:
+            return BatchSpot(position, None) if position < self.size else None
+        floor = self.offset_index.floor(offset)
+        for found in self.headers(floor.position):
+            if found.header.last_offset >= offset:
+                return BatchSpot(found.position, found.header.size)
+        return None
+
+    def headers(self, position: int) -> Iterator[Found]:
+        return scan_headers(self._files.get(self.log_path), position, self.size)
+
+    def pread(self, count: int, position: int) -> bytes:
+        return self._files.get(self.log_path).pread(count, position)
+
+    def largest_timestamp(self) -> TimestampOffset:
+        """Of all batches; where none carries one, the file's modification time, at the segment's base."""
+        if self.largest.timestamp >= 0 or not self.size:
+            return self.largest
+        return TimestampOffset(self._files.disk.modified_ms(self.log_path), self.base_offset)
+
+    def restore_largest(self) -> None:
+        """After opening or truncating: the time index's last entry and the batches behind it say it."""
+        self.largest = self.time_index.last
+        position = self.offset_index.floor(self.largest.offset).position if self.time_index.count else 0
+        for found in self.headers(position):
+            if found.header.max_timestamp > self.largest.timestamp:
+                self.largest = TimestampOffset(found.header.max_timestamp, found.header.last_offset)
+
+    # -- cut, close --------------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int, now_ms: int) -> None:
+        """Cut at the batch that holds `offset`, or the next after it. Raises OSError."""
+        spot = self.find(offset)
+        if spot is None:
+            return
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.truncate_file(spot.position)
+        self.restore_largest()
+        if not self.size:
+            self.created_ms = now_ms
+            self._first_timestamp = None
+
+    def truncate_file(self, size: int) -> None:
+        self._files.get(self.log_path).truncate(size)
+        self.size = size
+        self._bytes_since_entry = 0
+        self._boundaries = {self.base_offset: 0}
+
+    def next_offset(self) -> int:
+        """Offset that follows the last batch. Raises CorruptRecords where bytes follow that are no batch."""
+        next_offset, position = self.base_offset, 0
+        for found in self.headers(self.offset_index.floor(self.offset_index.last_offset).position):
+            next_offset, position = found.header.next_offset, found.position + found.header.size
+        if position != self.size:
+            raise CorruptRecords(f"{self.log_path}: {self.size - position} bytes behind the last batch are not one")
+        return next_offset
+
+    def reset(self) -> None:
+        """Forget everything about the file's content, to learn it anew."""
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.largest = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        self.size = 0
+        self._first_timestamp = None
+        self._bytes_since_entry = 0
+        self._boundaries = {self.base_offset: 0}
+
+    def use(self, files: OpenFiles) -> None:
+        """From now on open files through these."""
+        self._files = files
+
+    def close_files(self) -> None:
+        self._files.forget(self.log_path)
+
+    def __repr__(self) -> str:
+        return f"Segment({self.log_path}, {self.size} bytes)"

@@ -1,0 +1,140 @@
+"""Append, read and cut, as a leader, a follower and a reader see them."""
+
+import pytest
+from tests.unit.log.support import Partition, batch, headers_of, values_of
+
+from klamm.log.errors import AppendRefused, OffsetOutOfRange, UnexpectedOffset
+from klamm.log.loader import Known
+from klamm.model.errors import ErrorCode
+from klamm.wire.records import batches
+
+
+def test_a_leader_gives_offsets_and_its_epoch(orders: Partition) -> None:
+    log = orders.open()
+
+    first = log.append_as_leader(batch("a", "b"), leader_epoch=3)
+    second = log.append_as_leader(batch("c"), leader_epoch=3)
+
+    assert (first.first_offset, first.last_offset, second.first_offset) == (0, 1, 2)
+    assert [(h.base_offset, h.partition_leader_epoch) for h in headers_of(log)] == [(0, 3), (2, 3)]
+    assert values_of(log) == ["a", "b", "c"]
+    assert log.epochs.entries == ((3, 0),)
+
+
+def test_a_read_begins_with_the_batch_that_holds_the_offset(orders: Partition) -> None:
+    log = orders.open(index_interval_bytes=1)
+    for _ in range(50):
+        log.append_as_leader(batch("a", "b", "c"), 0)
+
+    for offset in range(log.end_offset):
+        header = next(batches(log.read(offset, 1).records))
+        assert header.base_offset <= offset <= header.last_offset
+
+
+def test_a_reopened_log_reads_the_same(orders: Partition) -> None:
+    log = orders.open(segment_bytes=400, index_interval_bytes=1)
+    for number in range(40):
+        log.append_as_leader(batch(f"value {number}"), 0)
+    before = values_of(log)
+    log.close()
+
+    clean = orders.open(Known(is_clean=True, recovery_point=40), segment_bytes=400)
+    assert (values_of(clean), len(clean.segments), clean.notes) == (before, len(log.segments), [])
+    recovered = orders.open(segment_bytes=400)
+    assert (values_of(recovered), recovered.notes) == (before, [])
+
+
+def test_readers_stop_at_their_bound(orders: Partition) -> None:
+    log = orders.open()
+    for value in "abc":
+        log.append_as_leader(batch(value), 0)
+
+    bounded = log.read(0, 1 << 20, upper_bound_offset=2)
+
+    assert [h.base_offset for h in batches(bounded.records)] == [0, 1]
+    assert log.read(2, 1 << 20, upper_bound_offset=2).records == b""
+
+
+def test_the_first_batch_comes_whole_or_not_at_all(orders: Partition) -> None:
+    log = orders.open()
+    log.append_as_leader(batch("a" * 100), 0)
+    log.append_as_leader(batch("b"), 0)
+
+    assert len(list(batches(log.read(0, 10).records))) == 1
+    refused = log.read(0, 10, min_one_message=False)
+    assert (refused.records, refused.is_incomplete) == (b"", True)
+
+
+def test_offsets_outside_the_log_are_refused(orders: Partition) -> None:
+    log = orders.open()
+    log.append_as_leader(batch("a"), 0)
+
+    assert log.read(1, 100).records == b""
+    with pytest.raises(OffsetOutOfRange):
+        log.read(2, 100)
+    log.update_high_watermark(1)
+    log.advance_start(1)
+    with pytest.raises(OffsetOutOfRange):
+        log.read(0, 100)
+
+
+def test_a_follower_keeps_the_leaders_bytes(orders: Partition) -> None:
+    log = orders.open()
+    fetched = batch("a", "b", base_offset=10, epoch=4) + batch("c", base_offset=12, epoch=5)
+
+    info = log.append_as_follower(fetched + fetched[:30])
+
+    assert info is not None
+    assert (info.first_offset, info.last_offset, log.end_offset) == (10, 12, 13)
+    assert log.read(10, 1 << 20).records == fetched
+    assert log.epochs.entries == ((4, 10), (5, 12))
+
+
+def test_a_follower_refuses_what_it_has(orders: Partition) -> None:
+    log = orders.open()
+    log.append_as_follower(batch("a", "b"))
+
+    with pytest.raises(UnexpectedOffset) as caught:
+        log.append_as_follower(batch("b", base_offset=1))
+
+    assert (caught.value.first_offset, log.end_offset) == (1, 2)
+
+
+def test_a_cut_removes_the_batch_that_holds_the_offset(orders: Partition) -> None:
+    log = orders.open(segment_bytes=400, index_interval_bytes=1)
+    for number in range(30):
+        log.append_as_leader(batch(f"{number}", "x"), number // 10)
+    log.update_high_watermark(60)
+
+    assert log.truncate_to(25)
+
+    assert (log.end_offset, log.high_watermark) == (24, 24)
+    assert [h.base_offset for h in headers_of(log)] == list(range(0, 24, 2))
+    assert log.epochs.entries == ((0, 0), (1, 20))
+    log.append_as_leader(batch("after"), 9)
+    assert values_of(log)[-1] == "after"
+    assert values_of(orders.open(segment_bytes=400)) == values_of(log)
+
+
+def test_a_full_cut_goes_on_where_it_is_told(orders: Partition) -> None:
+    log = orders.open()
+    log.append_as_leader(batch("a", "b"), 0)
+
+    log.truncate_fully_and_start_at(70)
+
+    assert (log.start_offset, log.end_offset, log.high_watermark) == (70, 70, 70)
+    assert log.append_as_leader(batch("c"), 1).first_offset == 70
+    assert log.epochs.entries == ((1, 70),)
+
+
+def test_repeated_batches_are_answered_and_gaps_refused(orders: Partition) -> None:
+    log = orders.open()
+    first = log.append_as_leader(batch("a", "b", producer=(7, 0, 0)), 0)
+
+    again = log.append_as_leader(batch("a", "b", producer=(7, 0, 0)), 0)
+    with pytest.raises(AppendRefused) as gap:
+        log.append_as_leader(batch("d", producer=(7, 0, 3)), 0)
+
+    assert (again.first_offset, again.last_offset, again.is_duplicate) == (first.first_offset, first.last_offset, True)
+    assert gap.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert log.end_offset == 2

@@ -1,0 +1,59 @@
+"""All logs of a node: over a restart, a deletion and a failing directory."""
+
+from pathlib import Path
+
+import pytest
+from tests.unit.log.support import ORDERS, batch, values_of
+
+from klamm.config.topic_config import TopicConfig
+from klamm.log.errors import BadLogDirectory
+from klamm.log.manager import LogManager
+from klamm.model.ids import TopicPartition
+from klamm.runtime.world import World
+
+CONFIG = TopicConfig.parse()
+
+
+def manager(world: World, *paths: Path, broker_id: int = 1) -> LogManager:
+    return LogManager(world, [str(path) for path in paths], broker_id, "a-cluster-id-of-22-chr")
+
+
+async def test_logs_and_high_watermarks_come_back(world: World, tmp_path: Path) -> None:
+    first = manager(world, tmp_path)
+    await first.load()
+    first.start()
+    log = first.get_or_create(ORDERS, CONFIG, None, is_new=True)
+    log.append_as_leader(batch("a", "b"), 5)
+    log.update_high_watermark(1)
+    await first.close(broker_epoch=77)
+
+    second = manager(world, tmp_path)
+    await second.load()
+
+    back = second.get(ORDERS)
+    assert back is not None
+    assert (values_of(back), back.high_watermark, back.epochs.entries) == (["a", "b"], 1, ((5, 0),))
+    assert second.clean_shutdown_epoch == 77
+    await second.close()
+
+
+async def test_a_second_node_on_the_directory_is_refused(world: World, tmp_path: Path) -> None:
+    first = manager(world, tmp_path)
+    await first.load()
+    await first.close()
+
+    with pytest.raises(BadLogDirectory, match="belongs to broker 1, this node is broker 2"):
+        await manager(world, tmp_path, broker_id=2).load()
+
+
+async def test_a_deleted_log_may_be_made_again_at_once(world: World, tmp_path: Path) -> None:
+    logs = manager(world, tmp_path)
+    await logs.load()
+    logs.get_or_create(ORDERS, CONFIG, None, is_new=True).append_as_leader(batch("old"), 0)
+
+    assert logs.delete(ORDERS)
+
+    again = logs.get_or_create(ORDERS, CONFIG, None, is_new=True)
+    assert (again.end_offset, logs.get(TopicPartition("orders", 1))) == (0, None)
+    assert any(name.endswith("-delete") for name in world.disk.list_directory(str(tmp_path)))
+    await logs.close()
