@@ -3,8 +3,7 @@
 Source: LocalLog.scala, LogSegment.java.
 """
 
-from collections.abc import Iterable
-from random import Random
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from klamm.config.topic_config import TopicConfig
@@ -33,7 +32,7 @@ class ReadResult(NamedTuple):
 
 
 class LocalLog:
-    __slots__ = ("_clock", "_dice", "config", "directory", "end_offset", "files", "segments")
+    __slots__ = ("_clock", "_draw_below", "config", "directory", "end_offset", "files", "segments")
 
     def __init__(
         self,
@@ -43,7 +42,7 @@ class LocalLog:
         segments: Segments,
         end_offset: int,
         clock: Clock,
-        dice: Random,
+        draw_below: Callable[[int], int],
     ) -> None:
         self.files = files
         self.directory = directory
@@ -51,14 +50,14 @@ class LocalLog:
         self.segments = segments
         self.end_offset = end_offset
         self._clock = clock
-        self._dice = dice
+        self._draw_below = draw_below
         for segment in segments:
             segment.use(files)
         segments.active.roll_jitter_ms = self._jitter_ms()
 
     def _jitter_ms(self) -> int:
         most = min(self.config.segment_jitter_ms, self.config.segment_ms)
-        return self._dice.randrange(most) if most > 0 else 0
+        return self._draw_below(most) if most > 0 else 0
 
     # -- roll ----------------------------------------------------------------------------------------------------------
 

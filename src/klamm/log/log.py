@@ -97,7 +97,7 @@ class Log:
             loaded.segments,
             loaded.end_offset,
             world.clock,
-            world.randomness.stream("segment-jitter"),
+            world.randomness.stream("segment-jitter").randrange,
         )
         self._log_start = loaded.log_start
         self._high_watermark = loaded.log_start
