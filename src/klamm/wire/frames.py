@@ -115,59 +115,70 @@ def _skip_tagged(frame: bytes, at: int) -> int:
 class FrameReader:
     """Cuts a stream of bytes into frames.
 
-    Holds at most one incomplete frame: memory is that of the bytes fed, whatever size they announce. Large chunks
-    are copied once, when their frame is complete.
+    Holds at most one incomplete frame; memory is that of the bytes fed, whatever size they announce. What was fed
+    is copied once, into its frame.
     """
 
     def __init__(self, max_bytes: int = MAX_REQUEST_BYTES) -> None:
         self._max_bytes = max_bytes
-        self._chunks: list[bytes | bytearray] = []
+        self._prefix = b""
+        self._size: int | None = None
+        self._chunks: list[bytearray | memoryview] = []
         self._have = 0
-        self._need = _SIZE.size  # bytes of the size, then of size and frame
 
     @property
     def buffered_bytes(self) -> int:
-        return self._have
+        """Of the frame that is not complete yet."""
+        return self._have + len(self._prefix)
 
     def feed(self, data: bytes) -> list[bytes]:
         """Frames now complete, without their sizes.
 
         Raises MalformedFrame with the frames before it; the connection cannot go on after that.
         """
-        self._keep(data)
-        if self._have < self._need:
-            return []
-        whole = bytes(self._chunks[0]) if len(self._chunks) == 1 else b"".join(self._chunks)
         frames: list[bytes] = []
-        at = 0
-        while self._have - at >= _SIZE.size:
-            (size,) = _SIZE.unpack_from(whole, at)
-            if not 0 <= size <= self._max_bytes:
-                raise MalformedFrame(size, self._max_bytes, frames)
-            stop = at + _SIZE.size + size
-            if stop > self._have:
+        at, stop = 0, len(data)
+        while at < stop or self._size == 0:
+            if self._size is None:
+                at = self._read_size(data, at, frames)
+                continue
+            end = at + self._size - self._have
+            if end > stop:
+                self._keep(data, at)
                 break
-            frames.append(whole[at + _SIZE.size : stop])
-            at = stop
-        self._restart(whole, at)
+            frames.append(self._complete(data, at, end))
+            at = end
         return frames
 
-    def _keep(self, data: bytes) -> None:
-        """Small chunks share one buffer, so that a frame that trickles in does not cost many times its size."""
-        self._have += len(data)
-        last = self._chunks[-1] if self._chunks else None
-        if len(data) >= _SMALL_CHUNK_BYTES:
-            self._chunks.append(data)
-        elif isinstance(last, bytearray):
-            last += data
-        else:
-            self._chunks.append(bytearray(data))
+    def _read_size(self, data: bytes, at: int, frames: list[bytes]) -> int:
+        """The position after what there is of a size."""
+        end = at + _SIZE.size - len(self._prefix)
+        self._prefix += data[at:end]
+        if len(self._prefix) == _SIZE.size:
+            (size,) = _SIZE.unpack(self._prefix)
+            if not 0 <= size <= self._max_bytes:
+                raise MalformedFrame(size, self._max_bytes, frames)
+            self._size = size
+            self._prefix = b""
+        return min(end, len(data))
 
-    def _restart(self, whole: bytes, at: int) -> None:
-        """Begin again with what follows the last complete frame."""
-        self._have -= at
-        rest = whole[at:] if at else whole
-        self._chunks = [rest] if self._have >= _SMALL_CHUNK_BYTES else [bytearray(rest)]
-        self._need = _SIZE.size
-        if self._have >= _SIZE.size:
-            self._need += _SIZE.unpack_from(whole, at)[0]
+    def _keep(self, data: bytes, at: int) -> None:
+        """Small chunks share one buffer, so that a frame that trickles in does not cost many times its size."""
+        rest = len(data) - at
+        self._have += rest
+        last = self._chunks[-1] if self._chunks else None
+        if rest >= _SMALL_CHUNK_BYTES:
+            self._chunks.append(memoryview(data)[at:])
+        elif isinstance(last, bytearray):
+            last += data[at:]
+        else:
+            self._chunks.append(bytearray(data[at:]))
+
+    def _complete(self, data: bytes, at: int, end: int) -> bytes:
+        frame = data[at:end]
+        if self._have:
+            frame = b"".join((*self._chunks, memoryview(data)[at:end]))
+            self._chunks = []
+            self._have = 0
+        self._size = None
+        return frame

@@ -7,6 +7,7 @@ against.
 import struct
 import uuid
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from klamm.wire.errors import MalformedMessage, UnencodableField, UnsupportedField
@@ -63,10 +64,7 @@ class _Reader(_Place):
             raise MalformedMessage(self._message.name, self._version, self._field_path, self._at, reason) from None
 
     def _struct(self, struct_: Struct) -> Any:
-        values = {
-            f.name: self._inside(f.name, lambda f=f: self._field(f))  # type: ignore[misc]
-            for f in struct_.in_order(self._version)
-        }
+        values = {f.name: self._inside(f.name, partial(self._field, f)) for f in struct_.in_order(self._version)}
         if self._flexible:
             values |= self._tagged(dict(struct_.tagged(self._version)))
         return self._classes[struct_.name](**values)
@@ -80,11 +78,15 @@ class _Reader(_Place):
             stop = self._at + size
             field = known.get(tag)
             if field is not None:
-                values[field.name] = self._inside(field.name, lambda f=field: self._field(f))  # type: ignore[misc]
-                if self._at != stop:
-                    raise Refused(f"tagged field {tag} does not have the size it says")
+                values[field.name] = self._inside(field.name, partial(self._sized, field, stop))
             self._at = stop
         return values
+
+    def _sized(self, field: Field, stop: int) -> Any:
+        value = self._field(field)
+        if self._at != stop:
+            raise Refused("the tagged field does not have the size it says")
+        return value
 
     def _field(self, field: Field) -> Any:
         nullable = field.is_nullable(self._version)
@@ -101,7 +103,7 @@ class _Reader(_Place):
         least = least_bytes(element, self._version, self._flexible)
         if count > (len(self._buffer) - self._at) // least:
             raise Refused(f"{count} elements cannot fit in the {len(self._buffer) - self._at} bytes that remain")
-        items = [self._inside(f"[{i}]", lambda: self._element(element)) for i in range(count)]
+        items = [self._inside(f"[{i}]", partial(self._element, element)) for i in range(count)]
         return items if isinstance(element, Struct) else tuple(items)
 
     def _element(self, element: Kind | Struct) -> Any:
@@ -159,7 +161,7 @@ class _Writer(_Place):
             if not f.ignorable and not is_default(f, held):
                 raise UnsupportedField(self._message.name, self._version, f.name, held)
         out = b"".join(
-            self._inside(f.name, lambda f=f: self._field(f, getattr(value, f.name)))  # type: ignore[misc]
+            self._inside(f.name, partial(self._field, f, getattr(value, f.name)))
             for f in struct_.in_order(self._version)
         )
         return out + self._tagged(struct_, value) if self._flexible else out
@@ -168,7 +170,7 @@ class _Writer(_Place):
         present = [(t, f) for t, f in struct_.tagged(self._version) if not is_default(f, getattr(value, f.name))]
         out = uvarint(len(present))
         for tag, f in present:
-            payload = self._inside(f.name, lambda f=f: self._field(f, getattr(value, f.name)))  # type: ignore[misc]
+            payload = self._inside(f.name, partial(self._field, f, getattr(value, f.name)))
             out += uvarint(tag) + uvarint(len(payload)) + payload
         return out
 
@@ -178,7 +180,7 @@ class _Writer(_Place):
             if value is None:
                 return self._null(None, nullable)
             one = self._element(field.element)
-            items = [self._inside(f"[{i}]", lambda v=v: one(v)) for i, v in enumerate(value)]  # type: ignore[misc]
+            items = [self._inside(f"[{i}]", partial(one, v)) for i, v in enumerate(value)]
             return self._length(None, len(items)) + b"".join(items)
         if isinstance(field.element, Struct):
             if not nullable:

@@ -76,7 +76,7 @@ class Struct:
     """A struct by Kafka's name; its fields in wire order."""
 
     name: str
-    fields: list[Field] = field(default_factory=list)
+    fields: list[Field] = field(default_factory=list, repr=False)
 
     def in_order(self, version: int) -> list[Field]:
         """The fields that stand one after the other in that version."""

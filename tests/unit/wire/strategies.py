@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import strategies as st
 
 from klamm.wire import messages
@@ -9,8 +10,13 @@ from klamm.wire.classes import MESSAGES
 from klamm.wire.codec import WireMessage
 from klamm.wire.schema import Field, Kind, Message, Struct
 
-ALL = [(m, v) for m in MESSAGES.values() for v in range(m.versions.first, m.versions.last + 1)]
-IDS = [f"{m.name}-v{v}" for m, v in ALL]
+by_message = pytest.mark.parametrize("message", MESSAGES.values(), ids=MESSAGES)
+"""Tests go through the versions of a message in one go: a test each costs more than what it tests."""
+
+
+def versions(message: Message) -> range:
+    return range(message.versions.first, message.versions.last + 1)
+
 
 _PRIMITIVES: dict[Kind, st.SearchStrategy[Any]] = {
     Kind.I8: st.integers(-(2**7), 2**7 - 1),

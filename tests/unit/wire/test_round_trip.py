@@ -1,11 +1,13 @@
 """What is encoded is decoded again, by compiled and by plain code alike, in every version of every message."""
 
+import random
 import uuid
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.unit.wire.strategies import ALL, IDS, class_of, instances
+from tests.unit.wire.dealt import deal
+from tests.unit.wire.strategies import by_message, class_of, instances, versions
 
 from klamm.model.topic_ids import ZERO_ID
 from klamm.wire import plain
@@ -30,17 +32,19 @@ from klamm.wire.schema import Message
 SLOW = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 
 
-@pytest.mark.parametrize(("message", "version"), ALL, ids=IDS)
-def test_defaults_come_back(message: Message, version: int) -> None:
+@by_message
+def test_defaults_come_back(message: Message) -> None:
     made = class_of(message)()
 
-    assert made.decode(made.encode(version), version) == made
+    for version in versions(message):
+        assert made.decode(made.encode(version), version) == made
 
 
-@pytest.mark.parametrize(("message", "version"), ALL, ids=IDS)
+@by_message
 @SLOW
 @given(data=st.data())
-def test_instances_come_back_and_both_codecs_agree(message: Message, version: int, data: st.DataObject) -> None:
+def test_instances_come_back_and_both_codecs_agree(message: Message, data: st.DataObject) -> None:
+    version = data.draw(st.sampled_from(versions(message)))
     made = data.draw(instances(message, version))
     cls = class_of(message)
 
@@ -50,6 +54,18 @@ def test_instances_come_back_and_both_codecs_agree(message: Message, version: in
     assert b"".join(made.encode_parts(version)) == wire
     assert cls.decode(b"head" + wire + b"tail", version, 4) == made
     assert plain.decode(message, version, cls.CODEC.classes, wire, 0) == made
+
+
+@by_message
+def test_many_instances_of_every_version_come_back(message: Message) -> None:
+    dice = random.Random(message.name)
+    for version in versions(message):
+        for _ in range(10):
+            made = deal(message, version, dice)
+            wire = made.encode(version)
+
+            assert wire == plain.encode(message, version, made)
+            assert made.decode(wire, version) == made
 
 
 def partition_state(isr: tuple[int, ...]) -> LeaderAndIsrPartitionState:

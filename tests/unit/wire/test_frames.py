@@ -1,0 +1,212 @@
+"""Frames and headers, in both directions, whole and in pieces."""
+
+import struct
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klamm.wire.api import ApiKey
+from klamm.wire.errors import MalformedFrame, MalformedHeader, MalformedMessage, UnknownApi
+from klamm.wire.frames import (
+    FrameReader,
+    RequestHeader,
+    decode_request_header,
+    decode_response,
+    encode_request,
+    encode_response,
+)
+from klamm.wire.messages import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    ControlledShutdownRequest,
+    FetchableTopicResponse,
+    FetchResponse,
+    FetchResponsePartitionData,
+    HeartbeatRequest,
+    HeartbeatResponse,
+)
+
+
+def framed(*bodies: bytes) -> bytes:
+    return b"".join(struct.pack(">i", len(b)) + b for b in bodies)
+
+
+def unframed(parts: list[bytes | memoryview]) -> bytes:
+    whole = b"".join(parts)
+    (frame,) = FrameReader().feed(whole)
+    assert len(frame) == len(whole) - 4
+    return frame
+
+
+@pytest.mark.parametrize("version", [0, 3, 4])
+def test_a_request_and_its_header_come_back(version: int) -> None:
+    header = RequestHeader(ApiKey.HEARTBEAT, version, 77, "kläm")
+    body = HeartbeatRequest("g", 3, "m")
+
+    frame = unframed(encode_request(header, body))
+
+    read, at = decode_request_header(frame)
+    assert read == header
+    assert HeartbeatRequest.decode(frame, version, at) == body
+
+
+def test_controlled_shutdown_version_0_has_no_client_id() -> None:
+    frame = unframed(
+        encode_request(RequestHeader(ApiKey.CONTROLLED_SHUTDOWN, 0, 5, "dropped"), ControlledShutdownRequest(3))
+    )
+
+    assert frame == bytes.fromhex("0007 0000 00000005 00000003")
+    assert decode_request_header(frame) == (RequestHeader(7, 0, 5, ""), 8)
+
+
+def test_a_null_client_id_reads_as_empty() -> None:
+    header, at = decode_request_header(bytes.fromhex("000c 0000 00000001 ffff"))
+
+    assert (header.client_id, at) == ("", 10)
+
+
+def test_tagged_fields_of_a_header_are_skipped() -> None:
+    header, at = decode_request_header(bytes.fromhex("000c 0004 00000001 0001 61 01 07 02 dead 99"))
+
+    assert (header.client_id, at) == ("a", 16)
+
+
+def test_the_header_of_an_unknown_api_versions_version_is_read() -> None:
+    header, _ = decode_request_header(bytes.fromhex("0012 0063 00000009 0000 00"))
+
+    assert header == RequestHeader(ApiKey.API_VERSIONS, 99, 9, "")
+
+
+def test_every_cut_of_a_header_is_a_typed_error() -> None:
+    frame = unframed(encode_request(RequestHeader(ApiKey.HEARTBEAT, 4, 77, "client"), HeartbeatRequest("g", 3, "m")))
+    _, body_at = decode_request_header(frame)
+
+    for cut in range(body_at):
+        with pytest.raises(MalformedHeader):
+            decode_request_header(frame[:cut])
+
+
+def test_an_unknown_key_is_a_typed_error() -> None:
+    with pytest.raises(UnknownApi):
+        decode_request_header(bytes.fromhex("4745 5420 2f20 4854"))
+
+
+@pytest.mark.parametrize("version", [0, 3, 4])
+def test_a_response_comes_back(version: int) -> None:
+    body = HeartbeatResponse(error_code=27)
+
+    frame = unframed(encode_response(ApiKey.HEARTBEAT, version, 77, body))
+
+    assert decode_response(frame, ApiKey.HEARTBEAT, version) == (77, body)
+
+
+def test_a_response_with_large_records_keeps_them_whole() -> None:
+    records = memoryview(bytes(50_000))
+    body = FetchResponse(
+        responses=[FetchableTopicResponse("t", partitions=[FetchResponsePartitionData(0, records=records)])]
+    )
+
+    parts = encode_response(ApiKey.FETCH, 11, 1, body)
+
+    assert any(part is records for part in parts)
+    assert decode_response(unframed(parts), ApiKey.FETCH, 11)[1] == body
+
+
+def test_api_versions_above_ours_is_answered_in_version_0() -> None:
+    answer = ApiVersionsResponse(error_code=35, api_keys=[ApiVersion(18, 0, 4)])
+
+    frame = unframed(encode_response(ApiKey.API_VERSIONS, 9, 1, answer))
+
+    assert frame == bytes.fromhex("00000001 0023 00000001 0012 0000 0004")
+    assert decode_response(frame, ApiKey.API_VERSIONS, 4) == (1, answer)
+
+
+def test_api_versions_has_no_tagged_fields_in_its_response_header() -> None:
+    frame = unframed(encode_response(ApiKey.API_VERSIONS, 3, 1, ApiVersionsResponse()))
+
+    assert frame == bytes.fromhex("00000001 0000 01 00000000 00")
+
+
+def test_api_versions_request_has_the_flexible_header() -> None:
+    frame = unframed(encode_request(RequestHeader(18, 3, 1, "c"), ApiVersionsRequest("klamm", "1")))
+
+    assert frame == bytes.fromhex("0012 0003 00000001 0001 63 00 06 6b6c616d6d 02 31 00")
+
+
+@pytest.mark.parametrize("frame", [b"", b"\0\0\0", b"\0\0\0\1", b"\0\0\0\1\x80"])
+def test_a_response_too_short_for_its_header(frame: bytes) -> None:
+    with pytest.raises(MalformedHeader):
+        decode_response(frame, ApiKey.HEARTBEAT, 4)
+
+
+def test_a_response_that_ends_early_names_the_field() -> None:
+    with pytest.raises(MalformedMessage, match="HeartbeatResponse v4: throttle_time_ms at byte 5"):
+        decode_response(b"\0\0\0\1\0", ApiKey.HEARTBEAT, 4)
+
+
+@given(
+    bodies=st.lists(st.binary(max_size=40) | st.integers(0, 20_000).map(bytes), max_size=8),
+    cuts=st.lists(st.integers(1, 9000), max_size=60),
+)
+def test_frames_come_out_whole_however_they_were_cut(bodies: list[bytes], cuts: list[int]) -> None:
+    stream = framed(*bodies)
+    reader = FrameReader()
+    frames: list[bytes] = []
+    at = 0
+    for cut in [*cuts, len(stream)]:
+        frames += reader.feed(stream[at : at + cut])
+        at += cut
+
+    assert frames == bodies
+    assert reader.buffered_bytes == 0
+
+
+def test_byte_by_byte() -> None:
+    reader = FrameReader()
+    stream = framed(b"abc", b"", b"defg", b"")
+
+    frames = [f for byte in stream for f in reader.feed(bytes([byte]))]
+
+    assert frames == [b"abc", b"", b"defg", b""]
+
+
+@pytest.mark.parametrize("size", [-1, -(2**31), 101, 2**31 - 1, 0x47455420])
+def test_a_bad_size_is_named_and_earlier_frames_are_handed_over(size: int) -> None:
+    reader = FrameReader(max_bytes=100)
+
+    with pytest.raises(MalformedFrame, match=str(size)) as caught:
+        reader.feed(framed(b"one", b"two") + struct.pack(">i", size))
+
+    assert caught.value.frames == [b"one", b"two"]
+
+
+def test_the_limit_itself_is_allowed() -> None:
+    assert FrameReader(max_bytes=100).feed(framed(bytes(100))) == [bytes(100)]
+
+
+def test_an_announced_size_costs_nothing() -> None:
+    tracemalloc.start()
+    reader = FrameReader()
+    reader.feed(struct.pack(">i", 100_000_000))
+    reader.feed(b"x")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak < 50_000
+    assert reader.buffered_bytes == 1
+
+
+def test_a_frame_that_trickles_in_does_not_cost_many_times_its_size() -> None:
+    reader = FrameReader()
+    reader.feed(struct.pack(">i", 1_000_000))
+    piece = b"12345"
+    tracemalloc.start()
+    for _ in range(20_000):
+        reader.feed(piece)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert held < 250_000
