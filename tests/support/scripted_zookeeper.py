@@ -40,6 +40,11 @@ class Ensemble:
     links: list["Link"] = field(default_factory=list)
     log: list[tuple[float, str]] = field(default_factory=list)
     """What came in: (time, what)."""
+    knows_multi_read: bool = True
+    multi_reads_until_old: int = -1
+    """After so many it no longer knows it; never where negative."""
+    answers_unknown_with: int = -6
+    """To what it does not know: an error code; 0 for an empty answer, as ZooKeeper 3.5 gives."""
     refuses_auth: bool = False
     drops_replies: bool = False
     next_session: int = 0x100
@@ -141,6 +146,8 @@ class Link(asyncio.Protocol):
             self.transport.close()
         elif opcode == 101:
             self._set_watches(reader)
+        elif opcode == 22:
+            self._multi_read(xid, reader)
         else:
             self._request(xid, opcode, reader)
 
@@ -182,6 +189,33 @@ class Link(asyncio.Protocol):
         self.watched["child"].update(child)
         self._reply(-8)
 
+    def _multi_read(self, xid: int, reader: Reader) -> None:
+        asked = []
+        while (opcode := reader.int32()) != -1:
+            reader.boolean(), reader.int32()
+            asked.append((opcode, reader.text()))
+            reader.boolean()
+        self.ensemble.note(f"multi-read {len(asked)}")
+        self.ensemble.multi_reads_until_old -= 1
+        self.ensemble.knows_multi_read &= self.ensemble.multi_reads_until_old != -1
+        if not self.ensemble.knows_multi_read:
+            self._reply(xid, self.ensemble.answers_unknown_with)
+            return
+        results = []
+        for opcode, path in asked:
+            znode = self.ensemble.tree.get(path)
+            if znode is None:
+                results.append(struct.pack(">ibii", -1, 0, -101, -101))
+            else:
+                content = buffer(znode.data) + znode.stat() if opcode == 4 else texts(self._children_of(path))
+                results.append(struct.pack(">ibi", opcode, 0, 0) + content)
+        self._reply(xid, 0, b"".join(results) + struct.pack(">ibi", -1, 1, -1))
+
+    def _children_of(self, path: str) -> list[str]:
+        above = path.rstrip("/") + "/"
+        below = [p[len(above) :] for p in self.ensemble.tree if p.startswith(above) and p != path]
+        return sorted(name for name in below if "/" not in name)
+
     def _request(self, xid: int, opcode: int, reader: Reader) -> None:
         ensemble = self.ensemble
         path = reader.text()
@@ -209,8 +243,7 @@ class Link(asyncio.Protocol):
         elif opcode == 4:
             self._reply(xid, 0, buffer(znode.data) + znode.stat())
         elif opcode == 12:
-            children = sorted(p[len(path.rstrip("/")) + 1 :] for p in ensemble.tree if p.startswith(path) and p != path)
-            self._reply(xid, 0, texts(children) + znode.stat())
+            self._reply(xid, 0, texts(self._children_of(path)) + znode.stat())
         else:
             ensemble.set(path, reader.buffer())
             self._reply(xid, 0, znode.stat())

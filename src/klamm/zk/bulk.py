@@ -118,9 +118,8 @@ class _Reading(Generic[T]):
                     start = self._next
                     self._next = min(len(self._paths), start + self._count())
                     await self._start(start, self._next)
-                part = self._under_way.popleft()
-                await part.future
-                if not await self._take(part):
+                await self._under_way[0].future
+                if not await self._take(self._under_way.popleft()):
                     return False
         finally:
             for part in self._under_way:

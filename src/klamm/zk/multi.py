@@ -106,6 +106,10 @@ def _read_results(expected: int, reader: Reader) -> list[Result]:
                 one = Reader(packet, position + 9)
                 results.append(Result(_OK, one.text(), one.stat()))
                 position = one.position
+            elif opcode == Opcode.CREATE:  # so answers a server before 3.6
+                one = Reader(packet, position + 9)
+                results.append(Result(_OK, one.text()))
+                position = one.position
             else:
                 raise MalformedPacket(f"a multi's result of type {opcode}")
     except struct.error as error:

@@ -46,7 +46,8 @@ class Result(NamedTuple):
     """What one operation of a multi came to.
 
     Where one fails none is applied: those before it read OK, it has its own code, those after it
-    RUNTIME_INCONSISTENCY. `path` is set for a Create that succeeded, `stat` for Create and Set.
+    RUNTIME_INCONSISTENCY. `path` is set for a Create that succeeded, `stat` for Create and Set
+    (for Create not by servers before 3.6).
     """
 
     code: ZkCode

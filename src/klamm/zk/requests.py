@@ -16,6 +16,7 @@ T = TypeVar("T")
 
 
 class Opcode(IntEnum):
+    CREATE = 1
     DELETE = 2
     EXISTS = 3
     GET_DATA = 4

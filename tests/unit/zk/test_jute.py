@@ -1,0 +1,75 @@
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from klamm.zk import jute
+from klamm.zk.acl import OPEN_ACL, Acl, digest_acl
+from klamm.zk.errors import BadVersion, NoNode, ZkCode, ZkError, error_of
+from klamm.zk.jute import MalformedPacket, Reader
+
+
+@given(st.text())
+def test_text_reads_back(value: str) -> None:
+    try:
+        encoded = jute.text(value)
+    except UnicodeEncodeError:
+        return
+    assert Reader(encoded).text() == value
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8"))))
+def test_texts_read_back(values: list[str]) -> None:
+    assert Reader(jute.texts(values)).texts() == values
+
+
+@pytest.mark.parametrize("value", [None, b"", b"abc"])
+def test_null_and_empty_are_different(value: bytes | None) -> None:
+    assert Reader(jute.buffer(value)).buffer() == value
+
+
+def test_null_vectors_and_texts_are_empty() -> None:
+    null = b"\xff\xff\xff\xff"
+
+    assert (Reader(null).texts(), Reader(null).acls(), Reader(null).text()) == ([], [], "")
+
+
+def test_acls_read_back() -> None:
+    acl = [*OPEN_ACL, Acl(5, "digest", "user:hash")]
+
+    assert Reader(jute.acls(acl)).acls() == acl
+
+
+def test_a_digest_is_the_one_that_zookeeper_computes() -> None:
+    assert digest_acl("super", "admin") == Acl(31, "digest", "super:xQJmxLMiHGwaqBvst5y6rkB6HQs=")
+
+
+LIES = {
+    "size beyond the packet": (struct.pack(">i", 5) + b"abcd", Reader.buffer),
+    "negative size": (struct.pack(">i", -2), Reader.buffer),
+    "not UTF-8": (struct.pack(">i", 1) + b"\xff", Reader.text),
+    "vector of a billion": (struct.pack(">i", 1 << 30), Reader.texts),
+    "negative vector": (struct.pack(">i", -7), Reader.texts),
+    "vector of ACLs": (struct.pack(">i", 2) + bytes(12), Reader.acls),
+    "short int": (b"abc", Reader.int32),
+    "short long": (b"abcdefg", Reader.int64),
+    "no boolean": (b"", Reader.boolean),
+    "short stat": (bytes(67), Reader.stat),
+}
+
+
+@pytest.mark.parametrize(("packet", "read"), LIES.values(), ids=LIES)
+def test_a_lie_about_a_length_is_found(packet: bytes, read: "type[Reader]") -> None:
+    with pytest.raises(MalformedPacket):
+        read(Reader(packet))
+
+
+def test_errors_are_named_by_their_code() -> None:
+    assert isinstance(error_of(ZkCode.NO_NODE, "/a"), NoNode)
+    assert str(error_of(ZkCode.BAD_VERSION, "/a")) == "ZooKeeper: bad version: /a"
+    assert str(BadVersion("")) == "ZooKeeper: bad version"
+    unnamed = error_of(ZkCode(-999), "/a")
+    assert (type(unnamed), unnamed.code, str(unnamed)) == (ZkError, -999, "ZooKeeper: code -999: /a")
+    with pytest.raises(ValueError):
+        ZkCode("NO_NODE")
