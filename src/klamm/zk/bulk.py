@@ -22,7 +22,7 @@ MultiRead: TypeAlias = Callable[[Sequence[str], str], Request[list[T] | None]]
 MOST_PER_REQUEST: Final = 1_000
 REPLY_BYTES: Final = 512 << 10
 """What a reply is meant to hold: an eighth of the packet limit, so that a few large znodes do no harm."""
-FIRST_GUESS_BYTES: Final = 1 << 10
+FIRST_GUESS_BYTES: Final = 8 << 10
 _DEPTH: Final = 4  # requests under way: while one is decoded here, the server works on the next
 
 
@@ -145,5 +145,5 @@ class _Reading(Generic[T]):
         if request.code is ZkCode.UNIMPLEMENTED or (answers := value_of(request)) is None:
             return False
         self.answers[start:end] = answers
-        self._expected_bytes = max(request.reply_bytes / (end - start), self._expected_bytes / 2)
+        self._expected_bytes = max(request.reply_bytes / (end - start), self._expected_bytes / 4)
         return True
