@@ -1,0 +1,123 @@
+"""The record batches of one fetched run of bytes: their chain, their headers as columns, their checksums.
+
+Source: DefaultRecordBatch.java (magic 2), AbstractRecords.java (the log overhead of 12 bytes).
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import google_crc32c
+import numpy as np
+import numpy.typing as npt
+
+from klamm.model.errors import KlammError
+
+HEADER: Final = np.dtype(
+    [
+        ("base_offset", ">i8"),
+        ("batch_length", ">i4"),
+        ("leader_epoch", ">i4"),
+        ("magic", "i1"),
+        ("crc", ">u4"),
+        ("attributes", ">i2"),
+        ("last_offset_delta", ">i4"),
+        ("base_timestamp", ">i8"),
+        ("max_timestamp", ">i8"),
+        ("producer_id", ">i8"),
+        ("producer_epoch", ">i2"),
+        ("base_sequence", ">i4"),
+        ("record_count", ">i4"),
+    ]
+)
+HEADER_BYTES: Final = HEADER.itemsize
+LOG_OVERHEAD: Final = 12  # base offset and batch length stand before what the length counts
+CRC_COVERS_FROM: Final = 21  # from the attributes to the end
+MAGIC_AT: Final = 16
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+
+SMALLEST_RECORD: Final = 7  # seven one-byte fields: length, attributes, two deltas, key, value, headers
+
+Headers = npt.NDArray[np.void]
+
+_LENGTH = struct.Struct(">i")
+_CHECKSUM = struct.Struct(">I")
+
+
+class CorruptBatch(KlammError):
+    """A batch that must not be believed: wrong checksum, wrong format, or fields that do not fit together."""
+
+
+class Run(NamedTuple):
+    """Whole batches of one fetch: where each starts, how many bytes it has, and its header."""
+
+    buffer: memoryview
+    positions: Sequence[int]
+    sizes: Sequence[int]
+    headers: Headers
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind the last batch; gaps left by compaction are covered."""
+        last = self.headers[-1]
+        return int(last["base_offset"]) + int(last["last_offset_delta"]) + 1
+
+    @property
+    def last_offsets(self) -> npt.NDArray[np.int64]:
+        return self.headers["base_offset"].astype(np.int64) + self.headers["last_offset_delta"]
+
+
+def read_run(records: bytes | memoryview) -> Run:
+    """The whole batches in `records`; a batch cut off at the end, as Fetch gives it, is left out.
+
+    Raises CorruptBatch for a length that cannot be, and for message formats 0 and 1.
+    """
+    buffer = memoryview(records)
+    positions, sizes = _chain(buffer)
+    rows = b"".join([buffer[p : p + HEADER_BYTES] for p in positions])
+    return Run(buffer, positions, sizes, np.frombuffer(rows, HEADER))
+
+
+def _chain(buffer: memoryview) -> tuple[list[int], list[int]]:
+    positions: list[int] = []
+    sizes: list[int] = []
+    position, end = 0, len(buffer)
+    while position + HEADER_BYTES <= end:
+        if (magic := buffer[position + MAGIC_AT]) != 2:
+            raise CorruptBatch(f"message format {magic} at byte {position} of the fetched records; klamm reads format 2")
+        size = LOG_OVERHEAD + int(_LENGTH.unpack_from(buffer, position + 8)[0])
+        if size < HEADER_BYTES:
+            raise CorruptBatch(f"batch of {size} bytes at byte {position} of the fetched records; a header has 61")
+        if position + size > end:
+            break
+        positions.append(position)
+        sizes.append(size)
+        position += size
+    return positions, sizes
+
+
+def check_crc(run: Run) -> None:
+    """Raises CorruptBatch, naming the batch's first offset, where a stored CRC-32C is not that of the bytes."""
+    buffer = run.buffer
+    checksum = google_crc32c.value
+    for i, (position, size) in enumerate(zip(run.positions, run.sizes, strict=True)):
+        found = checksum(bytes(buffer[position + CRC_COVERS_FROM : position + size]))
+        if found != _CHECKSUM.unpack_from(buffer, position + 17)[0]:
+            stored = int(run.headers["crc"][i])
+            offset = int(run.headers["base_offset"][i])
+            raise CorruptBatch(f"the batch at offset {offset} has checksum {found:#010x}, its header says {stored:#010x}")
+
+
+def check_order(run: Run) -> None:
+    """Raises CorruptBatch where a batch does not follow the one before it, or counts more than it can hold."""
+    headers = run.headers
+    first = headers["base_offset"].astype(np.int64)
+    last = run.last_offsets
+    if (headers["last_offset_delta"] < 0).any() or (first < 0).any() or (first[1:] <= last[:-1]).any():
+        raise CorruptBatch(f"the batches from offset {int(first[0])} are not in order of their offsets")
+    if (headers["record_count"] < 0).any():
+        raise CorruptBatch(f"a batch between offsets {int(first[0])} and {int(last[-1])} counts less than no records")

@@ -1,0 +1,115 @@
+"""Records as Arrow columns. Arrow copies the bytes; we only say where they lie.
+
+The trick: a binary array laid over the raw buffer whose offsets are `.., key start, key end, value start, value end, ..`
+has every key and value as an element; `take` of the wanted elements copies them in C++.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from klamm.model.ids import TopicPartition
+from klamm.spark.fields import Fields, HeaderFields, Slices
+from klamm.spark.varints import Longs
+
+HEADER_STRUCT: Final = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset", pa.int64()),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+        pa.field("timestampType", pa.int32()),
+        pa.field("headers", pa.list_(HEADER_STRUCT)),
+    ]
+)
+"""Spark's Kafka source has these columns; `headers` only where they are asked for."""
+
+
+class Rows(NamedTuple):
+    """Some records of one partition, decoded but not yet copied."""
+
+    raw: pa.Buffer
+    topic_partition: TopicPartition
+    fields: Fields
+    headers: HeaderFields | None
+    offsets: Longs
+    timestamps_ms: Longs
+    timestamp_types: npt.NDArray[np.int32]
+
+
+def record_batch(rows: Rows, columns: tuple[str, ...], chosen: Longs) -> pa.RecordBatch:
+    """The rows at the positions `chosen`, with the named columns in that order."""
+    arrays = [_COLUMNS[name](rows, chosen) for name in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(columns))
+
+
+def arrow_schema(columns: tuple[str, ...]) -> pa.Schema:
+    return pa.schema([SCHEMA.field(name) for name in columns])
+
+
+def _binary(raw: pa.Buffer, slices: Slices, chosen: Longs) -> pa.BinaryArray:
+    """Elements 0, 2, 4, .. of the overlay are the slices, the odd ones what lies between them."""
+    starts, ends = slices.starts[chosen], slices.ends[chosen]
+    bounds = np.empty(2 * len(starts) + 1, np.int32)
+    bounds[0:-1:2] = starts
+    bounds[1::2] = ends
+    bounds[-1] = ends[-1] if len(ends) else 0
+    overlay = pa.Array.from_buffers(pa.binary(), 2 * len(starts), [None, pa.py_buffer(bounds), raw])
+    null = slices.null[chosen]
+    wanted = pa.array(np.arange(0, 2 * len(starts), 2), mask=null if null.any() else None)
+    return overlay.take(wanted)
+
+
+def _topic(rows: Rows, chosen: Longs) -> pa.Array:
+    return pa.repeat(pa.scalar(rows.topic_partition.topic, pa.string()), len(chosen))
+
+
+def _partition(rows: Rows, chosen: Longs) -> pa.Array:
+    return pa.array(np.full(len(chosen), rows.topic_partition.partition, np.int32))
+
+
+def _timestamp(rows: Rows, chosen: Longs) -> pa.Array:
+    microseconds = pa.array(rows.timestamps_ms[chosen] * 1000)
+    return microseconds.view(pa.timestamp("us", tz="UTC"))
+
+
+def _headers(rows: Rows, chosen: Longs) -> pa.Array:
+    """Null where a record has none, as Spark's Kafka source gives it."""
+    assert rows.headers is not None
+    counts, keys, values = rows.headers
+    firsts = np.cumsum(counts) - counts
+    mine = counts[chosen]
+    bounds = np.zeros(len(chosen) + 1, np.int32)
+    np.cumsum(mine, out=bounds[1:])
+    picked = np.repeat(firsts[chosen] - bounds[:-1], mine) + np.arange(bounds[-1])
+    structs = pa.StructArray.from_arrays(
+        [_text(_binary(rows.raw, keys, picked)), _binary(rows.raw, values, picked)], fields=list(HEADER_STRUCT)
+    )
+    return pa.ListArray.from_arrays(pa.array(bounds), structs, mask=pa.array(mine == 0))
+
+
+def _text(names: pa.BinaryArray) -> pa.StringArray:
+    """UTF-8; what is none is replaced, as Java does."""
+    try:
+        return names.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([None if n is None else n.decode(errors="replace") for n in names.to_pylist()], pa.string())
+
+
+_COLUMNS: Final[Mapping[str, Callable[[Rows, Longs], pa.Array]]] = {
+    "key": lambda rows, chosen: _binary(rows.raw, rows.fields.keys, chosen),
+    "value": lambda rows, chosen: _binary(rows.raw, rows.fields.values, chosen),
+    "topic": _topic,
+    "partition": _partition,
+    "offset": lambda rows, chosen: pa.array(rows.offsets[chosen]),
+    "timestamp": _timestamp,
+    "timestampType": lambda rows, chosen: pa.array(rows.timestamp_types[chosen]),
+    "headers": _headers,
+}

@@ -1,0 +1,141 @@
+"""Fetched record batches into Arrow record batches, without a Python object per record."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from klamm.model.ids import TopicPartition
+from klamm.spark.batches import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME, CorruptBatch, Headers, Run, check_crc, check_order
+from klamm.spark.columns import Rows, record_batch
+from klamm.spark.fields import Fields, read_fields, read_headers
+from klamm.spark.starts import Areas, Finder, find_bodies
+from klamm.spark.transactions import Aborted, committed_batches, data_batches
+from klamm.spark.varints import Bytes, Longs
+from klamm.wire.compression import BadCompression, Codec, decompress
+
+GROUP_BYTES: Final = 8 << 20  # decompressed bytes worked on at once: bounds memory, and keeps columns in cache
+MOST_ROWS: Final = 1 << 16  # of one Arrow record batch
+
+
+class Wanted(NamedTuple):
+    """Which records of a partition, and which of their columns."""
+
+    topic_partition: TopicPartition
+    start: int
+    end: int  # exclusive
+    columns: tuple[str, ...]
+
+
+def decode(
+    run: Run, wanted: Wanted, aborted: Sequence[Aborted] | None = None, find: Finder = find_bodies
+) -> Iterator[pa.RecordBatch]:
+    """The wanted records of the run. `aborted` is None for read_uncommitted.
+
+    Raises CorruptBatch, naming the partition and offset, before anything of a damaged group is given out.
+    """
+    try:
+        check_order(run)
+        check_crc(run)
+        for group in _groups(run, _chosen(run, wanted, aborted)):
+            rows = _decode_group(run, group, wanted, find)
+            yield from _in_pieces(rows, wanted)
+    except CorruptBatch as error:
+        first = int(run.headers["base_offset"][0])
+        raise CorruptBatch(
+            f"{wanted.topic_partition}, batches at offsets {first} to {run.next_offset - 1}: {error}"
+        ) from error
+
+
+def _chosen(run: Run, wanted: Wanted, aborted: Sequence[Aborted] | None) -> list[int]:
+    kept = data_batches(run) if aborted is None else committed_batches(run, aborted)
+    kept &= (run.last_offsets >= wanted.start) & (run.headers["base_offset"] < wanted.end)
+    return [int(i) for i in np.flatnonzero(kept & (run.headers["record_count"] > 0))]
+
+
+class _Group(NamedTuple):
+    """Batches decoded together: their headers, one raw buffer, and where in it their records lie."""
+
+    headers: Headers
+    buffer: memoryview
+    areas: Areas
+
+
+def _groups(run: Run, chosen: list[int]) -> Iterator[_Group]:
+    """Neighbours together until they have enough bytes; compressed batches count as decompressed."""
+    numbers: list[int] = []
+    parts: list[bytes | memoryview] = []
+    size = 0
+    for i in chosen:
+        numbers.append(i)
+        parts.append(_records(run, i))
+        size += len(parts[-1])
+        if size >= GROUP_BYTES:
+            yield _group(run, numbers, parts)
+            numbers, parts, size = [], [], 0
+    if numbers:
+        yield _group(run, numbers, parts)
+
+
+def _records(run: Run, i: int) -> bytes | memoryview:
+    position = run.positions[i]
+    stored = run.buffer[position + HEADER_BYTES : position + run.sizes[i]]
+    codec = int(run.headers["attributes"][i]) & CODEC_MASK
+    if not codec:
+        return stored
+    try:
+        return decompress(Codec(codec), stored)
+    except (BadCompression, ValueError) as error:
+        raise CorruptBatch(f"the batch at offset {int(run.headers['base_offset'][i])}: {error}") from error
+
+
+def _group(run: Run, numbers: list[int], parts: list[bytes | memoryview]) -> _Group:
+    headers = run.headers[numbers]
+    lengths = np.array([len(part) for part in parts], np.int64)
+    if (headers["attributes"] & CODEC_MASK).any():
+        buffer = memoryview(b"".join(parts))
+        starts = np.cumsum(lengths) - lengths
+    else:  # the fetched bytes themselves, from the first of these batches on
+        first = run.positions[numbers[0]]
+        buffer = run.buffer[first : run.positions[numbers[-1]] + run.sizes[numbers[-1]]]
+        starts = np.array([run.positions[i] for i in numbers], np.int64) - first + HEADER_BYTES
+    return _Group(headers, buffer, Areas(starts, starts + lengths, headers["record_count"].astype(np.int64)))
+
+
+def _decode_group(run: Run, group: _Group, wanted: Wanted, find: Finder) -> Rows:
+    raw: Bytes = np.frombuffer(group.buffer, np.uint8)
+    bodies = find(group.buffer, raw, group.areas)
+    fields = read_fields(raw, bodies)
+    headers = read_headers(raw, bodies, fields.values) if "headers" in wanted.columns else None
+    batch_of = np.repeat(np.arange(len(group.headers)), group.areas.counts)
+    _check_deltas(group, fields, batch_of)
+    offsets = _of_batch(group.headers["base_offset"], batch_of) + fields.offset_deltas
+    log_append = (group.headers["attributes"] & LOG_APPEND_TIME) != 0
+    timestamps = _of_batch(group.headers["base_timestamp"], batch_of) + fields.timestamp_deltas
+    if log_append.any():
+        timestamps = np.where(log_append[batch_of], _of_batch(group.headers["max_timestamp"], batch_of), timestamps)
+    types = log_append.astype(np.int32)[batch_of]
+    return Rows(pa.py_buffer(group.buffer), wanted.topic_partition, fields, headers, offsets, timestamps, types)
+
+
+def _of_batch(column: np.ndarray[tuple[int], np.dtype[np.int64]], batch_of: Longs) -> Longs:
+    return column.astype(np.int64)[batch_of]
+
+
+def _check_deltas(group: _Group, fields: Fields, batch_of: Longs) -> None:
+    """No offset stands twice: deltas rise within a batch and end at or before the header's last one."""
+    deltas = fields.offset_deltas
+    if not len(deltas):
+        return
+    same_batch = batch_of[1:] == batch_of[:-1]
+    falls = (deltas[1:] <= deltas[:-1]) & same_batch
+    last = _of_batch(group.headers["last_offset_delta"], batch_of)
+    if falls.any() or (deltas < 0).any() or (deltas > last).any():
+        raise CorruptBatch("the records' offsets do not rise within their batch")
+
+
+def _in_pieces(rows: Rows, wanted: Wanted) -> Iterator[pa.RecordBatch]:
+    inside = np.flatnonzero((rows.offsets >= wanted.start) & (rows.offsets < wanted.end))
+    for begin in range(0, len(inside), MOST_ROWS):
+        yield record_batch(rows, wanted.columns, inside[begin : begin + MOST_ROWS])

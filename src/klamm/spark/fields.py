@@ -1,0 +1,87 @@
+"""The fields of all records at once: deltas, and where keys, values and headers lie in the raw buffer.
+
+Source: DefaultRecord.java. A record's body is: attributes (1 byte), timestamp delta, offset delta, key length, key,
+value length, value, number of headers, headers; numbers are varints, a length of -1 means null.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from klamm.spark.batches import CorruptBatch
+from klamm.spark.starts import Bodies
+from klamm.spark.varints import Bytes, Longs, read_varints
+
+BEYOND = "a record's key, value or headers reach beyond it"
+
+
+class Slices(NamedTuple):
+    """Byte ranges of the raw buffer; where `null`, start and end are equal."""
+
+    starts: Longs
+    ends: Longs
+    null: npt.NDArray[np.bool_]
+
+
+class Fields(NamedTuple):
+    timestamp_deltas: Longs
+    offset_deltas: Longs
+    keys: Slices
+    values: Slices
+
+
+class HeaderFields(NamedTuple):
+    """All headers in order of their records; `counts` has one number per record."""
+
+    counts: Longs
+    keys: Slices
+    values: Slices
+
+
+def read_fields(raw: Bytes, bodies: Bodies) -> Fields:
+    """Raises CorruptBatch where a key or value leaves its record."""
+    timestamp_deltas, at = read_varints(raw, bodies.starts + 1)
+    offset_deltas, at = read_varints(raw, at)
+    keys = read_slices(raw, at, bodies.ends)
+    values = read_slices(raw, keys.ends, bodies.ends)
+    return Fields(timestamp_deltas, offset_deltas, keys, values)
+
+
+def read_slices(raw: Bytes, at: Longs, limits: Longs) -> Slices:
+    """The byte string (length, then bytes) at each position; none may pass its limit."""
+    lengths, starts = read_varints(raw, at)
+    if (lengths < -1).any() or (lengths > limits - starts).any() or (starts > limits).any():
+        raise CorruptBatch(BEYOND)
+    return Slices(starts, starts + np.maximum(lengths, 0), lengths < 0)
+
+
+def read_headers(raw: Bytes, bodies: Bodies, values: Slices) -> HeaderFields:
+    """Walk header k of every record that has one more, as vectors; then bring them into the records' order."""
+    counts, at = read_varints(raw, values.ends)
+    if (counts < 0).any() or (counts * 2 > bodies.ends - at).any():
+        raise CorruptBatch(BEYOND)
+    records = np.flatnonzero(counts)
+    at = at[records]
+    found: list[tuple[Longs, Slices, Slices]] = []
+    while records.size:
+        keys = read_slices(raw, at, bodies.ends[records])
+        values_ = read_slices(raw, keys.ends, bodies.ends[records])
+        found.append((records, keys, values_))
+        more = counts[records] > len(found)
+        records, at = records[more], values_.ends[more]
+    return HeaderFields(counts, *_in_order(found))
+
+
+def _in_order(found: list[tuple[Longs, Slices, Slices]]) -> tuple[Slices, Slices]:
+    if not found:
+        nothing = Slices(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
+        return nothing, nothing
+    records, keys, values = zip(*found, strict=True)
+    order = np.argsort(np.concatenate(records), kind="stable")
+    return _joined(keys, order), _joined(values, order)
+
+
+def _joined(parts: tuple[Slices, ...], order: Longs) -> Slices:
+    starts, ends, null = zip(*parts, strict=True)
+    return Slices(np.concatenate(starts)[order], np.concatenate(ends)[order], np.concatenate(null)[order])

@@ -1,0 +1,109 @@
+"""Where each record begins and ends: the only part of a batch that must be walked in order.
+
+Two ways give the same answer. Many batches: in lockstep, step k handles record k of every batch as one vector.
+Few large batches: a plain loop. The cheaper one is chosen by how many batches share a step.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from klamm.spark.batches import SMALLEST_RECORD, CorruptBatch
+from klamm.spark.varints import Bytes, Longs, read_varints
+
+LANES_WORTH_A_STEP: Final = 96  # measured: a vector step costs as much as a loop over this many records
+
+
+class Areas(NamedTuple):
+    """The records' bytes of each batch inside one raw buffer, without headers, decompressed."""
+
+    starts: Longs
+    ends: Longs
+    counts: Longs
+
+
+class Bodies(NamedTuple):
+    """Each record behind its length field, batch after batch in order."""
+
+    starts: Longs
+    ends: Longs
+
+
+Finder = Callable[[memoryview, Bytes, Areas], Bodies]
+
+
+def find_bodies(buffer: memoryview, raw: Bytes, areas: Areas) -> Bodies:
+    """`raw` is `buffer` as an array. Raises CorruptBatch where the records do not fill their batch exactly."""
+    check_counts(areas)
+    total, steps = int(areas.counts.sum()), int(areas.counts.max(initial=0))
+    finder = find_in_lockstep if total > steps * LANES_WORTH_A_STEP else find_in_a_loop
+    return finder(buffer, raw, areas)
+
+
+def check_counts(areas: Areas) -> None:
+    """A count is believed only where that many records can stand: memory stays in proportion to the bytes."""
+    if (areas.counts * SMALLEST_RECORD > areas.ends - areas.starts).any():
+        raise CorruptBatch("a batch counts more records than its bytes can hold")
+
+
+def find_in_lockstep(buffer: memoryview, raw: Bytes, areas: Areas) -> Bodies:
+    order = np.argsort(-areas.counts, kind="stable")
+    counts, limits = areas.counts[order], areas.ends[order]
+    position = areas.starts[order].copy()
+    slots = (np.cumsum(areas.counts) - areas.counts)[order]
+    total = int(counts.sum())
+    starts, ends = np.empty(total, np.int64), np.empty(total, np.int64)
+    # lanes still running at step k: counts fall, so they are a prefix
+    running = np.searchsorted(-counts, -np.arange(int(counts.max(initial=0))), side="left")
+    for k, lanes in enumerate(running.tolist()):
+        length, begin = read_varints(raw, position[:lanes])
+        if (length < 0).any() or (length > limits[:lanes] - begin).any():
+            raise CorruptBatch("a record reaches beyond its batch")
+        behind = begin + length
+        starts[slots[:lanes] + k] = begin
+        ends[slots[:lanes] + k] = behind
+        position[:lanes] = behind
+    if (position != limits).any():
+        raise CorruptBatch("the records do not end where their batch does")
+    return Bodies(starts, ends)
+
+
+def find_in_a_loop(buffer: memoryview, raw: Bytes, areas: Areas) -> Bodies:
+    """The loop only hops from length to length; what the lengths say is checked afterwards, as vectors."""
+    lengths_at: list[int] = []
+    behind: list[int] = []
+    content = bytes(buffer)  # indexing bytes is twice as fast as indexing a view
+    try:
+        for begin, count in zip(areas.starts.tolist(), areas.counts.tolist(), strict=True):
+            behind.append(_hop(content, begin, count, lengths_at))
+    except IndexError as error:
+        raise CorruptBatch("a record reaches beyond its batch") from error
+    lengths, starts = read_varints(raw, np.array(lengths_at, np.int64))
+    if (lengths < 0).any() or (np.array(behind, np.int64) != areas.ends).any():
+        raise CorruptBatch("the records do not end where their batch does")
+    return Bodies(starts, starts + lengths)
+
+
+def _hop(content: bytes, position: int, count: int, lengths_at: list[int]) -> int:
+    """Note where each record begins; the position behind the last one."""
+    note = lengths_at.append
+    for _ in range(count):
+        note(position)
+        bits = content[position]
+        position += 1
+        if bits > 127:
+            bits, position = _longer(content, position, bits & 127)
+        position += bits >> 1
+    return position
+
+
+def _longer(content: bytes, position: int, bits: int) -> tuple[int, int]:
+    """A length of two bytes or more; its first seven bits are given."""
+    for shift in range(7, 70, 7):
+        byte = content[position]
+        position += 1
+        bits |= (byte & 127) << shift
+        if byte < 128:
+            return bits, position
+    raise CorruptBatch("a varint of more than ten bytes")

@@ -1,0 +1,263 @@
+"""What kafka-python wrote, the decoder reads: every codec, both ways of finding records, whatever the records hold."""
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from klamm.model.ids import TopicPartition
+from klamm.spark.batches import LOG_APPEND_TIME, CorruptBatch, read_run
+from klamm.spark.decoder import MOST_ROWS, Wanted, decode
+from klamm.spark.starts import Finder, find_in_a_loop, find_in_lockstep
+from klamm.spark.transactions import Aborted
+from klamm.wire.compression import Codec, compress
+from tests.unit.spark.batch_bytes import (
+    ALL_COLUMNS,
+    CODECS,
+    ORDERS,
+    Record,
+    batch,
+    comparable,
+    marker,
+    milliseconds,
+    plain_rows,
+    restamped,
+    rows_of,
+    with_crc,
+)
+
+WAYS = {"loop": find_in_a_loop, "lockstep": find_in_lockstep}
+
+some_bytes = st.one_of(st.none(), st.binary(max_size=8), st.binary(min_size=60, max_size=70), st.just(b"x" * 9000))
+records = st.builds(
+    Record,
+    key=some_bytes,
+    value=some_bytes,
+    timestamp=st.one_of(st.integers(0, 4_000_000_000_000), st.just(-1)),
+    headers=st.lists(st.tuples(st.text(max_size=5), some_bytes), max_size=3),
+)
+runs = st.lists(st.tuples(st.lists(records, min_size=1, max_size=6), st.sampled_from(list(CODECS.values()))), max_size=5)
+
+
+def joined(run: list[tuple[list[Record], int]]) -> bytes:
+    offset, parts = 10, []
+    for batch_records, codec in run:
+        parts.append(batch(batch_records, offset, codec))
+        offset += len(batch_records) + 2  # a gap, as compaction leaves it
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize("find", WAYS.values(), ids=WAYS)
+@settings(deadline=None, max_examples=60)
+@given(run=runs)
+def test_every_record_is_as_kafka_python_reads_it(find: Finder, run: list[tuple[list[Record], int]]) -> None:
+    data = joined(run)
+
+    assert [comparable(r) for r in rows_of(data, find=find)] == plain_rows(data)
+
+
+@pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
+def test_each_codec_gives_the_same_rows(codec: int) -> None:
+    given_records = [Record(b"k%d" % i, b"v" * i, 1_000 + i, [("h", b"1")]) for i in range(300)]
+    data = batch(given_records, 7, codec)
+
+    assert data[22] & 7 == codec
+    assert [comparable(r) for r in rows_of(data)] == [
+        (r.key, r.value, 7 + i, r.timestamp, (("h", b"1"),)) for i, r in enumerate(given_records)
+    ]
+
+
+def test_snappy_without_javas_framing() -> None:
+    import cramjam
+
+    plain = batch([Record(b"k", b"v" * 100)])
+    body = bytes(cramjam.snappy.compress_raw(plain[61:]))
+    raw = bytearray(plain[:61] + body)
+    struct.pack_into(">i", raw, 8, len(raw) - 12)
+    raw[22] |= CODECS["snappy"]
+
+    assert [r["value"] for r in rows_of(with_crc(raw))] == [b"v" * 100]
+
+
+def test_constant_columns_and_types() -> None:
+    (row,) = rows_of(batch([Record(b"k", b"v", 5)], 42))
+
+    assert row["topic"] == "orders"
+    assert (row["partition"], row["offset"], row["timestampType"], row["headers"]) == (3, 42, 0, None)
+
+
+def test_log_append_time_is_the_batchs_and_says_so() -> None:
+    data = batch([Record(timestamp=1_000), Record(timestamp=9_000)], extra_attributes=LOG_APPEND_TIME)
+
+    assert [(milliseconds(r["timestamp"]), r["timestampType"]) for r in rows_of(data)] == [(9_000, 1), (9_000, 1)]
+
+
+def test_only_the_range_asked_for() -> None:
+    data = b"".join(batch([Record(b"%d" % (o + i)) for i in range(10)], o) for o in range(0, 100, 10))
+
+    assert [r["offset"] for r in rows_of(data, 17, 34)] == list(range(17, 34))
+    assert rows_of(data, 100, 200) == []
+
+
+def test_only_the_columns_asked_for_in_their_order() -> None:
+    assert list(rows_of(batch([Record(b"k")]), columns=("offset", "key"))[0]) == ["offset", "key"]
+
+
+def test_a_header_name_that_is_no_utf8_is_replaced_not_refused() -> None:
+    raw = bytearray(batch([Record(headers=[("ab", b"1")])]))
+    at = raw.index(b"ab", 61)
+    raw[at : at + 2] = b"\xff\xfe"
+
+    (row,) = rows_of(with_crc(raw))
+
+    assert row["headers"] == [{"key": "��", "value": b"1"}]
+
+
+def test_many_rows_come_in_bounded_pieces() -> None:
+    data = batch([Record(None, b"")] * (MOST_ROWS + 1))
+
+    pieces = list(decode(read_run(data), Wanted(ORDERS, 0, MOST_ROWS + 1, ("offset",))))
+
+    assert [p.num_rows for p in pieces] == [MOST_ROWS, 1]
+
+
+def test_a_batch_cut_off_at_the_end_is_left_for_the_next_fetch() -> None:
+    whole, torn = batch([Record(b"a")], 0), batch([Record(b"b")], 1)
+
+    for cut in range(len(torn)):
+        run = read_run(whole + torn[:cut])
+        assert (len(run.positions), run.next_offset) == (1, 1)
+
+
+class TestTransactions:
+    DATA = b"".join(
+        [
+            batch([Record(b"aborted")], 0, producer=7),
+            batch([Record(b"committed")], 1, producer=8),
+            batch([Record(b"plain")], 2),
+            marker(3, 7, 0),
+            marker(4, 8, 1),
+            batch([Record(b"next of the same producer")], 5, producer=7),
+        ]
+    )
+
+    def test_markers_are_never_rows(self) -> None:
+        assert [r["offset"] for r in rows_of(self.DATA)] == [0, 1, 2, 5]
+
+    def test_read_committed_passes_over_what_was_aborted(self) -> None:
+        assert [r["offset"] for r in rows_of(self.DATA, aborted=[Aborted(0, 7)])] == [1, 2, 5]
+
+    def test_a_later_transaction_of_the_producer_is_aborted_apart(self) -> None:
+        assert [r["offset"] for r in rows_of(self.DATA, aborted=[Aborted(5, 7), Aborted(0, 7)])] == [1, 2]
+
+
+class TestDamage:
+    """Nothing damaged is ever given out as rows, and nothing but CorruptBatch is raised."""
+
+    def test_every_flipped_byte_behind_the_length_is_found(self) -> None:
+        data = batch([Record(b"key", b"value", headers=[("h", b"1")])], 5)
+        for at in [*range(16, len(data))]:
+            raw = bytearray(data)
+            raw[at] ^= 0x41
+            with pytest.raises(CorruptBatch):
+                rows_of(bytes(raw))
+
+    def test_the_error_names_partition_and_offsets(self) -> None:
+        raw = bytearray(batch([Record(b"a"), Record(b"b")], 40))
+        raw[-1] ^= 1
+
+        with pytest.raises(CorruptBatch, match=r"orders-3, batches at offsets 40 to 41: .* checksum"):
+            rows_of(bytes(raw))
+
+    @pytest.mark.parametrize("find", WAYS.values(), ids=WAYS)
+    @settings(deadline=None, max_examples=300)
+    @given(at=st.integers(61, 140), value=st.integers(0, 255), count=st.integers(-2, 6))
+    def test_a_wrong_record_under_a_right_checksum_is_an_error_or_rows_in_range(
+        self, find: Finder, at: int, value: int, count: int
+    ) -> None:
+        raw = bytearray(batch([Record(b"key", b"v" * 20, headers=[("h", b"1")])] * 2, 5))
+        raw[min(at, len(raw) - 1)] = value
+        struct.pack_into(">i", raw, 57, count)
+        try:
+            rows = rows_of(with_crc(raw), find=find)
+        except CorruptBatch:
+            return
+        assert {r["offset"] for r in rows} <= {5, 6}
+
+    @pytest.mark.parametrize("find", WAYS.values(), ids=WAYS)
+    @settings(deadline=None, max_examples=200)
+    @given(body=st.binary(max_size=60), count=st.integers(0, 9))
+    def test_rubbish_under_a_right_checksum(self, find: Finder, body: bytes, count: int) -> None:
+        raw = bytearray(batch([Record()])[:61] + body)
+        struct.pack_into(">i", raw, 8, len(raw) - 12)
+        struct.pack_into(">i", raw, 23, max(count - 1, 0))
+        struct.pack_into(">i", raw, 57, count)
+        try:
+            rows_of(with_crc(raw), find=find)
+        except CorruptBatch:
+            return
+
+    def test_a_count_is_not_believed_before_the_bytes_are_there(self) -> None:
+        raw = bytearray(batch([Record(b"a")]))
+        struct.pack_into(">i", raw, 57, 2_000_000_000)
+
+        with pytest.raises(CorruptBatch, match="counts more records"):
+            rows_of(with_crc(raw))
+
+    def test_bytes_behind_the_last_record(self) -> None:
+        raw = bytearray(batch([Record(b"a")] * 3))
+        struct.pack_into(">i", raw, 57, 2)
+
+        for find in WAYS.values():
+            with pytest.raises(CorruptBatch, match="do not end where"):
+                rows_of(with_crc(raw), find=find)
+
+    def test_offsets_that_stand_twice(self) -> None:
+        twice = batch([Record(b"a"), Record(b"b")], 5)
+
+        with pytest.raises(CorruptBatch, match="not in order"):
+            rows_of(twice + restamped(twice, 6))
+
+    def test_offset_deltas_that_fall(self) -> None:
+        raw = bytearray(batch([Record(b"a"), Record(b"b")], 5))
+        raw[raw.index(b"b") - 2] = 0  # the second record's offset delta becomes 0
+
+        with pytest.raises(CorruptBatch, match="do not rise"):
+            rows_of(with_crc(raw))
+
+    @pytest.mark.parametrize("magic", [0, 1, 3])
+    def test_other_message_formats_are_named(self, magic: int) -> None:
+        raw = bytearray(batch([Record(b"a")]))
+        raw[16] = magic
+
+        with pytest.raises(CorruptBatch, match=f"message format {magic}"):
+            read_run(bytes(raw))
+
+    def test_a_batch_shorter_than_its_header(self) -> None:
+        raw = bytearray(batch([Record(b"a")]))
+        struct.pack_into(">i", raw, 8, 10)
+
+        with pytest.raises(CorruptBatch, match="a header has 61"):
+            read_run(bytes(raw))
+
+    @pytest.mark.parametrize("codec", [1, 2, 3, 4, 5, 7])
+    def test_compressed_rubbish(self, codec: int) -> None:
+        raw = bytearray(batch([Record(b"a" * 50)]))
+        raw[22] |= codec
+
+        with pytest.raises(CorruptBatch, match="the batch at offset 0"):
+            rows_of(with_crc(raw))
+
+    def test_a_bomb_is_refused(self) -> None:
+        body = compress(Codec.GZIP, bytes(300 << 20), 1)
+        raw = bytearray(batch([Record()])[:61] + body)
+        struct.pack_into(">i", raw, 8, len(raw) - 12)
+        raw[22] |= CODECS["gzip"]
+
+        with pytest.raises(CorruptBatch, match="unfolds to more"):
+            rows_of(with_crc(raw))
+
+
+def test_nothing_fetched_is_nothing_decoded() -> None:
+    assert list(decode(read_run(b""), Wanted(TopicPartition("t", 0), 0, 9, ALL_COLUMNS))) == []
