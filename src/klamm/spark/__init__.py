@@ -1,1 +1,5 @@
-"""Floor 6: the Spark source."""
+"""Floor 6: the Spark source `klamm`, and a session with the settings it likes."""
+
+from klamm.spark.sessions import session
+
+__all__ = ["session"]

@@ -68,7 +68,9 @@ class Run(NamedTuple):
 
     @property
     def last_offsets(self) -> npt.NDArray[np.int64]:
-        return self.headers["base_offset"].astype(np.int64) + self.headers["last_offset_delta"]
+        deltas = self.headers["last_offset_delta"].astype(np.int64)
+        last: npt.NDArray[np.int64] = self.headers["base_offset"].astype(np.int64) + deltas
+        return last
 
 
 def read_run(records: bytes | memoryview) -> Run:
@@ -88,7 +90,9 @@ def _chain(buffer: memoryview) -> tuple[list[int], list[int]]:
     position, end = 0, len(buffer)
     while position + HEADER_BYTES <= end:
         if (magic := buffer[position + MAGIC_AT]) != 2:
-            raise CorruptBatch(f"message format {magic} at byte {position} of the fetched records; klamm reads format 2")
+            raise CorruptBatch(
+                f"message format {magic} at byte {position} of the fetched records; klamm reads format 2"
+            )
         size = LOG_OVERHEAD + int(_LENGTH.unpack_from(buffer, position + 8)[0])
         if size < HEADER_BYTES:
             raise CorruptBatch(f"batch of {size} bytes at byte {position} of the fetched records; a header has 61")
@@ -109,7 +113,9 @@ def check_crc(run: Run) -> None:
         if found != _CHECKSUM.unpack_from(buffer, position + 17)[0]:
             stored = int(run.headers["crc"][i])
             offset = int(run.headers["base_offset"][i])
-            raise CorruptBatch(f"the batch at offset {offset} has checksum {found:#010x}, its header says {stored:#010x}")
+            raise CorruptBatch(
+                f"the batch at offset {offset} has checksum {found:#010x}, its header says {stored:#010x}"
+            )
 
 
 def check_order(run: Run) -> None:

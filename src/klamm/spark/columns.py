@@ -1,7 +1,7 @@
 """Records as Arrow columns. Arrow copies the bytes; we only say where they lie.
 
-The trick: a binary array laid over the raw buffer whose offsets are `.., key start, key end, value start, value end, ..`
-has every key and value as an element; `take` of the wanted elements copies them in C++.
+The trick: a binary array laid over the raw buffer, with offsets `.., start, end, start, end, ..`, has every slice as an
+element; `take` of the wanted elements copies them in C++.
 """
 
 from collections.abc import Callable, Mapping

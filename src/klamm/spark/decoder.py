@@ -7,7 +7,16 @@ import numpy as np
 import pyarrow as pa
 
 from klamm.model.ids import TopicPartition
-from klamm.spark.batches import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME, CorruptBatch, Headers, Run, check_crc, check_order
+from klamm.spark.batches import (
+    CODEC_MASK,
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    CorruptBatch,
+    Headers,
+    Run,
+    check_crc,
+    check_order,
+)
 from klamm.spark.columns import Rows, record_batch
 from klamm.spark.fields import Fields, read_fields, read_headers
 from klamm.spark.starts import Areas, Finder, find_bodies

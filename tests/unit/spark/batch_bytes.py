@@ -75,8 +75,7 @@ def plain_rows(data: bytes) -> list[tuple[object, ...]]:
     rows: list[tuple[object, ...]] = []
     memory = MemoryRecords(data)
     while memory.has_next():
-        for r in memory.next_batch():
-            rows.append((r.key, r.value, r.offset, r.timestamp, tuple((k, v) for k, v in r.headers)))
+        rows += [(r.key, r.value, r.offset, r.timestamp, tuple(map(tuple, r.headers))) for r in memory.next_batch()]
     return rows
 
 

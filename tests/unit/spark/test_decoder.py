@@ -5,13 +5,6 @@ import struct
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from klamm.model.ids import TopicPartition
-from klamm.spark.batches import LOG_APPEND_TIME, CorruptBatch, read_run
-from klamm.spark.decoder import MOST_ROWS, Wanted, decode
-from klamm.spark.starts import Finder, find_in_a_loop, find_in_lockstep
-from klamm.spark.transactions import Aborted
-from klamm.wire.compression import Codec, compress
 from tests.unit.spark.batch_bytes import (
     ALL_COLUMNS,
     CODECS,
@@ -27,6 +20,13 @@ from tests.unit.spark.batch_bytes import (
     with_crc,
 )
 
+from klamm.model.ids import TopicPartition
+from klamm.spark.batches import LOG_APPEND_TIME, CorruptBatch, read_run
+from klamm.spark.decoder import MOST_ROWS, Wanted, decode
+from klamm.spark.starts import Finder, find_in_a_loop, find_in_lockstep
+from klamm.spark.transactions import Aborted
+from klamm.wire.compression import Codec, compress
+
 WAYS = {"loop": find_in_a_loop, "lockstep": find_in_lockstep}
 
 some_bytes = st.one_of(st.none(), st.binary(max_size=8), st.binary(min_size=60, max_size=70), st.just(b"x" * 9000))
@@ -37,7 +37,9 @@ records = st.builds(
     timestamp=st.one_of(st.integers(0, 4_000_000_000_000), st.just(-1)),
     headers=st.lists(st.tuples(st.text(max_size=5), some_bytes), max_size=3),
 )
-runs = st.lists(st.tuples(st.lists(records, min_size=1, max_size=6), st.sampled_from(list(CODECS.values()))), max_size=5)
+runs = st.lists(
+    st.tuples(st.lists(records, min_size=1, max_size=6), st.sampled_from(list(CODECS.values()))), max_size=5
+)
 
 
 def joined(run: list[tuple[list[Record], int]]) -> bytes:

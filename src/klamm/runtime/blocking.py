@@ -1,0 +1,72 @@
+"""Sockets that block, and waiting, for code that runs where no event loop is: inside Spark's Python workers."""
+
+import os
+import socket
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class BlockingConnection(Protocol):
+    """Every call raises OSError, a TimeoutError among them, and is then of no more use."""
+
+    def send(self, buffers: Sequence[Buffer]) -> None: ...
+    def receive(self, count: int) -> bytes:
+        """Exactly `count` bytes."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class BlockingWorld(Protocol):
+    def connect(self, host: str, port: int, connect_timeout_s: float, answer_timeout_s: float) -> BlockingConnection:
+        """Raises OSError. Sending and each piece received may take `answer_timeout_s`."""
+        ...
+
+    def now_s(self) -> float:
+        """Only differences mean something."""
+        ...
+
+    def sleep(self, seconds: float) -> None: ...
+    def processors(self) -> int: ...
+
+
+class _RealConnection:
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+
+    def send(self, buffers: Sequence[Buffer]) -> None:
+        for buffer in buffers:
+            self._socket.sendall(buffer)
+
+    def receive(self, count: int) -> bytes:
+        content = bytearray(count)
+        free = memoryview(content)
+        while free:
+            got = self._socket.recv_into(free)
+            if not got:
+                raise ConnectionResetError(f"the other side closed the connection, {len(free)} bytes before the end")
+            free = free[got:]
+        return bytes(content)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class RealBlockingWorld:
+    def connect(self, host: str, port: int, connect_timeout_s: float, answer_timeout_s: float) -> BlockingConnection:
+        connected = socket.create_connection((host, port), connect_timeout_s)
+        connected.settimeout(answer_timeout_s)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return _RealConnection(connected)
+
+    def now_s(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def processors(self) -> int:
+        return os.cpu_count() or 1

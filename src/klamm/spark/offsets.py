@@ -1,0 +1,128 @@
+"""Which partitions, and from where to where: what the options say, before any broker is asked.
+
+Source: KafkaSourceProvider.scala (`getKafkaOffsetRangeLimit`, `validateBatchOptions`), JsonUtils.scala.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from klamm.model.ids import TopicPartition
+from klamm.spark.errors import BadOption
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+
+
+class Subscription(NamedTuple):
+    """Exactly one of the three is not None. `pattern` need only be found in a topic's name, as Spark has it."""
+
+    topics: tuple[str, ...] | None = None
+    pattern: str | None = None
+    partitions: tuple[TopicPartition, ...] | None = None
+
+
+class Bound(NamedTuple):
+    """Where each partition's range begins or ends: one value for all, or one for each.
+
+    A value is an offset (EARLIEST, LATEST among them), or where `by_time` milliseconds since 1970.
+    `option` is the name of the option that said it.
+    """
+
+    option: str
+    everywhere: int | None = None
+    each: Mapping[TopicPartition, int] | None = None
+    by_time: bool = False
+
+    def of(self, partition: TopicPartition) -> int:
+        if self.each is not None:
+            return self.each[partition]
+        assert self.everywhere is not None
+        return self.everywhere
+
+
+def subscription(value: Mapping[str, Any]) -> Subscription:
+    names = ("subscribe", "subscribePattern", "assign")
+    given = [name for name in names if value[name] is not None]
+    if len(given) != 1:
+        what = f"found {' and '.join(given)}" if given else "found none"
+        raise BadOption(f"exactly one of the options {', '.join(names)} must say what to read; {what}")
+    return Subscription(*(value[name] for name in names))
+
+
+def bound(side: str, value: Mapping[str, Any]) -> Bound:
+    """`side` is starting or ending. A time for all comes before times for each, and those before offsets."""
+    one_time, times, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
+    if value[one_time] is not None:
+        return Bound(one_time, everywhere=_time(one_time, value[one_time]), by_time=True)
+    if value[times] is not None:
+        return Bound(times, each=_checked_times(times, parse_offsets(times, value[times])), by_time=True)
+    return _offsets(side, offsets, value[offsets])
+
+
+def _offsets(side: str, option: str, text: str) -> Bound:
+    word, number, other = ("latest", LATEST, "earliest") if side == "starting" else ("earliest", EARLIEST, "latest")
+    if text.lower() == word:
+        raise BadOption(f"option {option} is {word}: a batch read would find nothing; give {other} or JSON")
+    if text.lower() == other:
+        return Bound(option, everywhere=EARLIEST if side == "starting" else LATEST)
+    each = parse_offsets(option, text)
+    for partition, offset in each.items():
+        if offset == number:
+            raise BadOption(f"option {option} has {number} ({word}) for {partition}, which a batch read cannot take")
+        if offset < EARLIEST:
+            raise BadOption(
+                f"option {option} has {offset} for {partition}; give an offset, -2 (earliest) or -1 (latest)"
+            )
+    return Bound(option, each=each)
+
+
+def _time(option: str, text: str) -> int:
+    if not text.strip().isdigit():
+        raise BadOption(f"option {option} is {text!r}; give milliseconds since 1970")
+    return int(text)
+
+
+def _checked_times(option: str, each: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, int]:
+    for partition, time in each.items():
+        if time < 0:
+            raise BadOption(f"option {option} has {time} for {partition}; give milliseconds since 1970")
+    return each
+
+
+def parse_offsets(option: str, text: str) -> dict[TopicPartition, int]:
+    """JSON as `{"orders": {"0": 23, "1": -2}}`, in order of topic and partition. Raises BadOption."""
+    example = '{"orders": {"0": 23, "1": -2}}'
+    try:
+        parsed = json.loads(text)
+        found = {TopicPartition(t, _partition(p)): _whole(o) for t, ps in parsed.items() for p, o in ps.items()}
+    except (ValueError, AttributeError) as error:
+        raise BadOption(f"option {option} is {text!r}; give JSON as {example}") from error
+    if not found:
+        raise BadOption(f"option {option} names no partition; give JSON as {example}")
+    return dict(sorted(found.items()))
+
+
+def parse_assign(text: str) -> tuple[TopicPartition, ...]:
+    """JSON as `{"orders": [0, 1]}`. Raises ValueError."""
+    try:
+        parsed = json.loads(text)
+        found = {TopicPartition(t, _partition(p)) for t, ps in parsed.items() for p in ps}
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ValueError('give JSON as {"orders": [0, 1]}') from error
+    if not found:
+        raise ValueError("names no partition")
+    return tuple(sorted(found))
+
+
+def _partition(given: object) -> int:
+    number = int(given) if isinstance(given, str) and given.isdigit() else given
+    if _whole(number) < 0:
+        raise ValueError("a partition is a number from 0")
+    return _whole(number)
+
+
+def _whole(given: object) -> int:
+    if not isinstance(given, int) or isinstance(given, bool):
+        raise ValueError(f"{given!r} is no whole number")
+    return given

@@ -1,0 +1,193 @@
+"""The options of `format("klamm")`: Spark's names for its Kafka source, and the Kafka client's names behind `kafka.`.
+
+Source: KafkaSourceProvider.scala; which rules are kept is in the table's parsers and in `read_options`.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from klamm.spark.errors import BadOption
+from klamm.spark.offsets import Bound, Subscription, bound, parse_assign, subscription
+
+
+class ReadOptions(NamedTuple):
+    """All that a read needs to know; values, not text. Times in seconds or as the name says."""
+
+    bootstrap: tuple[tuple[str, int], ...]
+    subscription: Subscription
+    start: Bound
+    end: Bound
+    no_offset_for_time_is_latest: bool
+    fail_on_data_loss: bool
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    include_headers: bool
+    client_id: str
+    read_committed: bool
+    request_timeout_s: float
+    api_timeout_s: float
+    patience_s: float
+    backoff_s: float
+    fetch_bytes: int
+    fetch_wait_ms: int
+
+
+class Option(NamedTuple):
+    name: str
+    parse: Callable[[str], Any]
+    default: str | None = None
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("must be true or false")
+    return text.lower() == "true"
+
+
+def _positive(text: str) -> int:
+    number = int(text) if re.fullmatch(r"[0-9]+", text) else 0
+    if number < 1:
+        raise ValueError("must be a whole number above 0")
+    return number
+
+
+def _seconds(text: str) -> float:
+    return _positive(text) / 1000
+
+
+def _addresses(text: str) -> tuple[tuple[str, int], ...]:
+    found = []
+    for address in filter(None, (a.strip() for a in text.split(","))):
+        host, colon, port = address.rpartition(":")
+        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ValueError(f"{address!r} is not HOST:PORT")
+        found.append((host.strip("[]"), int(port)))
+    if not found:
+        raise ValueError("names no broker; give HOST:PORT,HOST:PORT")
+    return tuple(found)
+
+
+def _topics(text: str) -> tuple[str, ...]:
+    topics = tuple(dict.fromkeys(t.strip() for t in text.split(",") if t.strip()))
+    if not topics:
+        raise ValueError("names no topic")
+    return topics
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"is no regular expression: {error}") from error
+    return text
+
+
+def _one_of(*allowed: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.lower() not in allowed:
+            raise ValueError(f"must be {' or '.join(allowed)}")
+        return text.lower()
+
+    return parse
+
+
+def _text(text: str) -> str:
+    return text
+
+
+TABLE: Final = (
+    Option("kafka.bootstrap.servers", _addresses),
+    Option("subscribe", _topics),
+    Option("subscribePattern", _pattern),
+    Option("assign", parse_assign),
+    Option("startingOffsets", _text, "earliest"),
+    Option("endingOffsets", _text, "latest"),
+    Option("startingOffsetsByTimestamp", _text),
+    Option("endingOffsetsByTimestamp", _text),
+    Option("startingTimestamp", _text),
+    Option("endingTimestamp", _text),
+    Option("startingOffsetsByTimestampStrategy", _one_of("error", "latest"), "error"),
+    Option("failOnDataLoss", _boolean, "true"),
+    Option("minPartitions", _positive),
+    Option("maxRecordsPerPartition", _positive),
+    Option("includeHeaders", _boolean, "false"),
+    Option("kafkaConsumer.pollTimeoutMs", _seconds, "120000"),
+    Option("kafka.client.id", _text, "klamm-spark"),
+    Option("kafka.isolation.level", _one_of("read_uncommitted", "read_committed"), "read_uncommitted"),
+    Option("kafka.security.protocol", _one_of("plaintext"), "PLAINTEXT"),
+    Option("kafka.request.timeout.ms", _seconds, "30000"),
+    Option("kafka.default.api.timeout.ms", _seconds, "60000"),
+    Option("kafka.retry.backoff.ms", _seconds, "100"),
+    Option("kafka.max.partition.fetch.bytes", _positive, "8388608"),
+    Option("kafka.fetch.max.wait.ms", _positive, "500"),
+)
+_BY_NAME: Final = {option.name.lower(): option for option in TABLE}
+
+_STREAMING: Final = "is for streaming reads, and this is a batch read: leave it out"
+_NO_GROUP: Final = "has no meaning here, klamm reads without a consumer group: leave it out"
+_OURS: Final = "must not be set, the source gives out bytes: cast or decode the column instead"
+REFUSED: Final = {
+    "maxOffsetsPerTrigger": _STREAMING,
+    "minOffsetsPerTrigger": _STREAMING,
+    "maxTriggerDelay": _STREAMING,
+    "groupIdPrefix": _NO_GROUP,
+    "kafka.group.id": _NO_GROUP,
+    "kafka.enable.auto.commit": _NO_GROUP,
+    "kafka.auto.offset.reset": "must not be set: say where to begin with startingOffsets",
+    "kafka.key.deserializer": _OURS,
+    "kafka.value.deserializer": _OURS,
+    "kafka.interceptor.classes": "must not be set: there is no Java client to intercept",
+}
+_REFUSED: Final = {name.lower(): (name, why) for name, why in REFUSED.items()}
+
+
+def read_options(given: Mapping[str, str]) -> ReadOptions:
+    """Names in any case, as Spark hands them on in lower case. Raises BadOption."""
+    lower = {name.lower(): value for name, value in given.items()}
+    for name in lower:
+        _check_known(name)
+    value = {o.name: _value(o, lower) for o in TABLE}
+    if value["kafka.bootstrap.servers"] is None:
+        raise BadOption("option kafka.bootstrap.servers is missing; give HOST:PORT,HOST:PORT")
+    return ReadOptions(
+        bootstrap=value["kafka.bootstrap.servers"],
+        subscription=subscription(value),
+        start=bound("starting", value),
+        end=bound("ending", value),
+        no_offset_for_time_is_latest=value["startingOffsetsByTimestampStrategy"] == "latest",
+        fail_on_data_loss=value["failOnDataLoss"],
+        min_partitions=value["minPartitions"],
+        max_records_per_partition=value["maxRecordsPerPartition"],
+        include_headers=value["includeHeaders"],
+        client_id=value["kafka.client.id"],
+        read_committed=value["kafka.isolation.level"] == "read_committed",
+        request_timeout_s=value["kafka.request.timeout.ms"],
+        api_timeout_s=value["kafka.default.api.timeout.ms"],
+        patience_s=value["kafkaConsumer.pollTimeoutMs"],
+        backoff_s=value["kafka.retry.backoff.ms"],
+        fetch_bytes=value["kafka.max.partition.fetch.bytes"],
+        fetch_wait_ms=value["kafka.fetch.max.wait.ms"],
+    )
+
+
+def _check_known(name: str) -> None:
+    if name in _BY_NAME:
+        return
+    if name in _REFUSED:
+        raise BadOption(f"option {_REFUSED[name][0]} {_REFUSED[name][1]}")
+    near = difflib.get_close_matches(name, _BY_NAME, n=1, cutoff=0.5)
+    if near:
+        raise BadOption(f"option {name} is unknown; the nearest known one is {_BY_NAME[near[0]].name}")
+    raise BadOption(f"option {name} is unknown; known ones are {', '.join(o.name for o in TABLE)}")
+
+
+def _value(option: Option, given: Mapping[str, str]) -> Any:
+    text = given.get(option.name.lower(), option.default)
+    if text is None:
+        return None
+    try:
+        return option.parse(text)
+    except ValueError as error:
+        raise BadOption(f"option {option.name} is {text!r}: {error}") from error

@@ -1,0 +1,116 @@
+"""The data source `klamm`: what Spark calls, in the driver to plan and in its Python workers to read."""
+
+import gc
+import sys
+from collections.abc import Iterator, MutableMapping
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from klamm.runtime.blocking import BlockingWorld, RealBlockingWorld
+from klamm.spark.cluster import ClusterView
+from klamm.spark.decoder import Wanted, decode
+from klamm.spark.errors import BadOption
+from klamm.spark.fetch import RangeReader
+from klamm.spark.options import ReadOptions, read_options
+from klamm.spark.plan import plan_ranges
+from klamm.spark.ranges import OffsetRange, pack, task_count
+
+_HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+HEADERS: Final = StructField("headers", ArrayType(_HEADER))
+FIELDS: Final = (
+    StructField("key", BinaryType()),
+    StructField("value", BinaryType()),
+    StructField("topic", StringType()),
+    StructField("partition", IntegerType()),
+    StructField("offset", LongType()),
+    StructField("timestamp", TimestampType()),
+    StructField("timestampType", IntegerType()),
+)
+READS_BEFORE_FROZEN: Final = 3  # modules are still imported during the first ones
+
+
+class KlammSource(DataSource):
+    """`spark.read.format("klamm")`: the rows of Spark's own Kafka source, without its jars."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._read_options = read_options(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "klamm"
+
+    def schema(self) -> StructType:
+        return StructType([*FIELDS, HEADERS] if self._read_options.include_headers else list(FIELDS))
+
+    def reader(self, schema: StructType) -> "KlammReader":
+        return KlammReader(self._read_options, columns_of(schema))
+
+
+def columns_of(schema: StructType) -> tuple[str, ...]:
+    """A schema of the user's is a choice among our columns. Raises BadOption for any other column or type."""
+    known = {field.name: field for field in (*FIELDS, HEADERS)}
+    for field in schema.fields:
+        if field.name not in known or field.dataType != known[field.name].dataType:
+            raise BadOption(
+                f"the schema asks for {field.name} {field.dataType.simpleString()}; klamm has "
+                + ", ".join(f"{f.name} {f.dataType.simpleString()}" for f in known.values())
+            )
+    return tuple(field.name for field in schema.fields)
+
+
+class Lot(NamedTuple):
+    """The ranges of one task."""
+
+    ranges: tuple[OffsetRange, ...]
+
+
+class KlammReader(DataSourceReader):
+    def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
+        self._options = options
+        self._columns = columns
+
+    def partitions(self) -> list[InputPartition]:
+        world = RealBlockingWorld()
+        with ClusterView(world, self._options) as cluster:
+            ranges = plan_ranges(cluster)
+        total = sum(r.size for r in ranges)
+        options = self._options
+        tasks = task_count(total, world.processors(), options.min_partitions, options.max_records_per_partition)
+        return [InputPartition(Lot(lot)) for lot in pack(ranges, tasks)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Spark calls this with a partition of its own making where we planned none: then there is nothing to read."""
+        if isinstance(partition.value, Lot):
+            yield from read_lot(RealBlockingWorld(), self._options, self._columns, partition.value)
+        freeze_heap()
+
+
+def read_lot(
+    world: BlockingWorld, options: ReadOptions, columns: tuple[str, ...], lot: Lot
+) -> Iterator[pa.RecordBatch]:
+    with ClusterView(world, options) as cluster:
+        for wanted in lot.ranges:
+            for run, aborted in RangeReader(cluster, wanted):
+                yield from decode(run, Wanted(*wanted, columns), aborted)
+
+
+def freeze_heap() -> None:
+    """Spark's worker collects garbage after each task: 10-30 ms over all modules, next to none once they are frozen."""
+    done = getattr(sys, "_klamm_reads", 0)
+    if done < READS_BEFORE_FROZEN:
+        gc.collect()
+        gc.freeze()
+        sys._klamm_reads = done + 1  # type: ignore[attr-defined]  # the module itself may be loaded anew per task
