@@ -166,6 +166,11 @@ def environment_variable(name: str) -> str | None:
     return os.environ.get(name) or None
 
 
+def set_environment_default(name: str, value: str) -> None:
+    """For children still to be started; a value that is there already stays."""
+    os.environ.setdefault(name, value)
+
+
 def pause_s(seconds: float) -> None:
     """Block; for the command line, which has no loop."""
     time.sleep(seconds)

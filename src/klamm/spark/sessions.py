@@ -6,6 +6,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from klamm.runtime.blocking import RealBlockingWorld
+from klamm.runtime.processes import python, set_environment_default
 
 SETTINGS: Final = {
     # a task in Python costs 45 ms less per slot than over TCP, where Nagle meets the delayed ACK
@@ -26,6 +27,7 @@ def session(
 
     Where a session is already running it is returned, and only settings that may change at run time take effect.
     """
+    set_environment_default("PYSPARK_PYTHON", python())  # else Spark starts the first python3 on the path, without klamm
     processors = cores or RealBlockingWorld().processors()
     builder = SparkSession.builder.master(f"local[{processors}]").appName(app_name)
     defaults = SETTINGS | {"spark.sql.shuffle.partitions": str(processors)}
