@@ -1,0 +1,177 @@
+"""What a follower tells the leader's session, and how it follows the answers."""
+
+import uuid
+
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.model.topic_ids import ZERO_ID
+from klamm.replication.fetch_session_client import FetchSessionClient, FetchSettings, Wanted
+from klamm.wire.messages import FetchRequest, FetchResponse
+
+ID, OTHER = uuid.UUID(int=5), uuid.UUID(int=6)
+A, B = TopicPartition("a", 0), TopicPartition("a", 1)
+
+
+def want(client: FetchSessionClient, tp: TopicPartition, offset: int = 0, topic_id: uuid.UUID = ID) -> None:
+    client.want(tp, Wanted(topic_id, offset, 3, 2, 0))
+
+
+def build(client: FetchSessionClient) -> tuple[FetchRequest, int]:
+    request, version = client.build(FetchSettings(2), 100)
+    return FetchRequest.decode(request.encode(version), version), version
+
+
+def named(request: FetchRequest) -> list[tuple[int, int]]:
+    return [(p.partition, p.fetch_offset) for t in request.topics for p in t.partitions]
+
+
+def ask(client: FetchSessionClient, session: int = 9, error: ErrorCode = ErrorCode.NONE) -> FetchRequest:
+    request, _ = build(client)
+    client.take(FetchResponse(error_code=error, session_id=session))
+    return request
+
+
+def session(request: FetchRequest) -> tuple[int, int]:
+    return request.session_id, request.session_epoch
+
+
+def test_first_everything_then_changes() -> None:
+    client = FetchSessionClient()
+    want(client, A)
+    want(client, B)
+    first = ask(client)
+    want(client, B, 7)
+    second = ask(client)
+    third = ask(client)
+
+    assert (session(first), named(first)) == ((0, 0), [(0, 0), (1, 0)])
+    assert (session(second), named(second)) == ((9, 1), [(1, 7)])
+    assert (session(third), named(third)) == ((9, 2), [])
+    assert len(client) == 2
+
+
+def test_what_the_request_carries() -> None:
+    client = FetchSessionClient()
+    want(client, A)
+    request, version = build(client)
+    partition = request.topics[0].partitions[0]
+
+    assert version == 17
+    assert (request.replica_state.replica_id, request.replica_state.replica_epoch) == (2, 100)
+    assert (request.max_wait_ms, request.min_bytes, request.max_bytes) == (500, 1, 10_485_760)
+    assert request.topics[0].topic_id == ID
+    assert (partition.current_leader_epoch, partition.last_fetched_epoch) == (3, 2)
+    assert (partition.log_start_offset, partition.partition_max_bytes) == (0, 1_048_576)
+
+
+def test_one_partition_without_an_id_turns_all_to_names_and_starts_over() -> None:
+    client = FetchSessionClient()
+    want(client, A)
+    ask(client)
+    want(client, B, topic_id=ZERO_ID)
+
+    request, version = build(client)
+
+    assert version == 12
+    assert request.replica_id == 2
+    assert session(request) == (9, 0)
+    assert sorted(named(request)) == [(0, 0), (1, 0)]
+
+    client.take(FetchResponse(session_id=10))
+    want(client, B)
+    request, version = build(client)
+    assert (version, session(request)) == (17, (10, 0))
+
+
+def test_forgetting() -> None:
+    client = FetchSessionClient()
+    want(client, A)
+    want(client, B)
+    ask(client)
+    client.forget(B)
+    client.forget(TopicPartition("never told", 0))
+
+    request = ask(client)
+
+    assert [(t.topic_id, list(t.partitions)) for t in request.forgotten_topics_data] == [(ID, [1])]
+    assert client.wanted(B) is None
+    assert ask(client).forgotten_topics_data == []
+    assert len(client) == 1
+
+
+def test_forgotten_and_wanted_again_before_it_was_said() -> None:
+    client = FetchSessionClient()
+    want(client, A)
+    ask(client)
+    client.forget(A)
+    want(client, A, 4)
+
+    request = ask(client)
+
+    assert (named(request), request.forgotten_topics_data) == ([(0, 4)], [])
+
+
+def test_a_topic_made_anew_replaces_the_old_one() -> None:
+    client = FetchSessionClient()
+    want(client, A)
+    ask(client)
+    want(client, A, topic_id=OTHER)
+
+    request = ask(client)
+
+    assert [t.topic_id for t in request.topics] == [OTHER]
+    assert [(t.topic_id, list(t.partitions)) for t in request.forgotten_topics_data] == [(ID, [0])]
+    assert client.name_of(OTHER) == "a"
+
+
+def test_a_leader_without_a_slot_gets_full_fetches() -> None:
+    client = FetchSessionClient()
+    want(client, A)
+    ask(client, session=0)
+
+    assert session(request := ask(client, session=0)) == (0, 0)
+    assert named(request) == [(0, 0)]
+
+
+def test_a_leader_that_ends_the_session() -> None:
+    client = FetchSessionClient()
+    want(client, A)
+    ask(client)
+    ask(client, session=0)
+
+    assert session(ask(client)) == (0, 0)
+
+
+def test_a_session_the_leader_does_not_know() -> None:
+    client = FetchSessionClient()
+    want(client, A)
+    ask(client)
+    ask(client, error=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    request = ask(client)
+
+    assert (session(request), named(request)) == ((0, 0), [(0, 0)])
+
+
+def test_any_other_session_error_replaces_the_session() -> None:
+    client = FetchSessionClient()
+    want(client, A)
+    ask(client)
+    ask(client, error=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+
+    assert session(ask(client)) == (9, 0)
+
+
+def test_a_lost_answer_replaces_the_session() -> None:
+    client = FetchSessionClient()
+    want(client, A)
+    ask(client)
+    client.lost()
+
+    assert session(ask(client)) == (9, 0)
+
+
+def test_the_answer_of_a_void_session_has_no_data() -> None:
+    client = FetchSessionClient()
+
+    assert client.take(FetchResponse(session_id=4))
+    assert not client.take(FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH))

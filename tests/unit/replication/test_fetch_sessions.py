@@ -1,0 +1,310 @@
+"""Each row of the fetch session table, and who is pushed out for whom."""
+
+import random
+import uuid
+
+import pytest
+
+from klamm.model.errors import ErrorCode
+from klamm.model.topic_ids import ZERO_ID
+from klamm.replication.fetch_sessions import (
+    EVICTION_MS,
+    MAX_EPOCH,
+    FetchRequested,
+    FetchSessions,
+    FullFetch,
+    IncrementalFetch,
+    next_epoch,
+)
+from klamm.replication.watch import FetchData, FetchPartition
+
+ID = uuid.UUID(int=5)
+
+
+class Time:
+    now_ms = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_ms
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def sessions(time: Time) -> FetchSessions:
+    return FetchSessions(random.Random(1), time, slots=3)
+
+
+def wanted(
+    partition: int = 0, offset: int = 0, topic: str | None = "t", topic_id: uuid.UUID = ZERO_ID
+) -> FetchPartition:
+    return FetchPartition(topic, topic_id, partition, offset, 1000)
+
+
+def requested(*partitions: FetchPartition, session: int = 0, epoch: int = 0, **more) -> FetchRequested:
+    return FetchRequested(partitions, session, epoch, **more)
+
+
+def told(high_watermark: int = 10, **more) -> FetchData:
+    return FetchData(high_watermark=high_watermark, log_start_offset=0, **more)
+
+
+def answer(context, data: FetchData | dict[int, FetchData] | None = None):
+    """Answers everything marked, the way a fetch does: what is settled is not marked any more."""
+    results = {}
+    for watched in list(context.watch.marked):
+        number = watched.request.partition
+        results[watched] = data.get(number, told()) if isinstance(data, dict) else (data or told())
+        if results[watched].settled:
+            del context.watch.marked[watched]
+    found = context.answer(results)
+    context.end()
+    return found
+
+
+def create(sessions: FetchSessions, *partitions: FetchPartition, **more) -> int:
+    return answer(sessions.open(requested(*(partitions or (wanted(),)), **more)), told(settled=True)).session_id
+
+
+def named(found) -> list[int]:
+    return [w.request.partition for w, _ in found.partitions]
+
+
+def test_a_first_full_fetch_creates_a_session(sessions: FetchSessions) -> None:
+    context = sessions.open(requested(wanted(0), wanted(1)))
+    found = answer(context)
+
+    assert isinstance(context, FullFetch)
+    assert found.session_id > 0
+    assert named(found) == [0, 1]
+    assert sessions.get(found.session_id).epoch == 1
+    assert (len(sessions), sessions.partition_count) == (1, 2)
+
+
+def test_a_full_fetch_with_an_id_replaces_that_session(sessions: FetchSessions) -> None:
+    old = create(sessions)
+    new = create(sessions, session=old)
+
+    assert new not in (0, old)
+    assert sessions.get(old) is None
+    assert len(sessions) == 1
+
+
+@pytest.mark.parametrize("with_session", [False, True])
+def test_a_final_fetch_has_no_session_and_drops_one(sessions: FetchSessions, with_session: bool) -> None:
+    old = create(sessions) if with_session else 0
+
+    found = answer(sessions.open(requested(wanted(), session=old, epoch=-1)))
+
+    assert (found.session_id, named(found)) == (0, [0])
+    assert len(sessions) == 0
+
+
+def test_an_incremental_fetch_of_an_unknown_session(sessions: FetchSessions) -> None:
+    assert sessions.open(requested(session=9, epoch=1)) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_an_incremental_fetch_with_a_wrong_epoch(sessions: FetchSessions) -> None:
+    session = create(sessions)
+
+    assert sessions.open(requested(session=session, epoch=2)) is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert isinstance(sessions.open(requested(session=session, epoch=1)), IncrementalFetch)
+    assert sessions.open(requested(session=session, epoch=1)) is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+    assert isinstance(sessions.open(requested(session=session, epoch=2)), IncrementalFetch)
+
+
+@pytest.mark.parametrize("by_id", [False, True])
+def test_ids_and_names_do_not_mix(sessions: FetchSessions, by_id: bool) -> None:
+    session = create(sessions, uses_topic_ids=by_id)
+
+    refused = sessions.open(requested(session=session, epoch=1, uses_topic_ids=not by_id))
+
+    assert refused is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+
+
+def test_the_epoch_after_the_greatest_is_one() -> None:
+    assert next_epoch(0) == 1
+    assert next_epoch(MAX_EPOCH - 1) == MAX_EPOCH
+    assert next_epoch(MAX_EPOCH) == 1
+
+
+def test_an_incremental_fetch_looks_only_at_what_changed(sessions: FetchSessions) -> None:
+    session = create(sessions, wanted(0), wanted(1), wanted(2))
+
+    context = sessions.open(requested(wanted(1, offset=5), session=session, epoch=1))
+
+    assert [w.request for w in context.watch.marked] == [wanted(1, offset=5)]
+
+
+def test_only_changes_are_answered(sessions: FetchSessions) -> None:
+    session = create(sessions, *(wanted(p) for p in range(6)))
+    context = sessions.open(requested(*(wanted(p) for p in range(6)), session=session, epoch=1))
+
+    found = answer(
+        context,
+        {
+            1: told(records=b"x"),
+            2: told(high_watermark=11),
+            3: told()._replace(log_start_offset=1),
+            4: FetchData(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+            5: told(diverging=(1, 2)),
+        },
+    )
+
+    assert named(found) == [1, 2, 3, 4, 5]
+
+
+def test_what_was_told_is_not_told_again(sessions: FetchSessions) -> None:
+    session = create(sessions)
+    first = answer(sessions.open(requested(wanted(), session=session, epoch=1)), told(high_watermark=11))
+    second = answer(sessions.open(requested(wanted(), session=session, epoch=2)), told(high_watermark=11))
+
+    assert (named(first), named(second)) == ([0], [])
+
+
+def test_the_end_of_an_error_is_told(sessions: FetchSessions) -> None:
+    session = create(sessions)
+    refused = FetchData(ErrorCode.NOT_LEADER_OR_FOLLOWER, log_start_offset=0)
+    answer(sessions.open(requested(wanted(), session=session, epoch=1)), refused)
+
+    found = answer(sessions.open(requested(session=session, epoch=2)), told())
+
+    assert named(found) == [0]
+
+
+def test_partitions_that_returned_data_go_behind_the_others(sessions: FetchSessions) -> None:
+    session = create(sessions, wanted(0), wanted(1), wanted(2))
+    context = sessions.open(requested(wanted(0), wanted(1), wanted(2), session=session, epoch=1))
+    answer(context, {0: told(records=b"x"), 1: told(), 2: told()})
+
+    context = sessions.open(requested(session=session, epoch=2))
+
+    assert [w.request.partition for w in context.watch.marked] == [1, 2, 0]
+
+
+def test_forgotten_partitions_are_not_fetched_any_more(sessions: FetchSessions) -> None:
+    session = create(sessions, wanted(0), wanted(1))
+
+    context = sessions.open(
+        requested(wanted(0, 3), session=session, epoch=1, forgotten=[("t", ZERO_ID, 1), ("t", ZERO_ID, 7)])
+    )
+
+    assert named(answer(context, told(high_watermark=99))) == [0]
+    assert sessions.partition_count == 1
+
+
+def test_a_session_that_became_empty_ends(sessions: FetchSessions) -> None:
+    session = create(sessions)
+
+    found = answer(sessions.open(requested(session=session, epoch=1, forgotten=[("t", ZERO_ID, 0)])))
+
+    assert (found.error, found.session_id, found.partitions) == (ErrorCode.NONE, 0, [])
+    assert len(sessions) == 0
+
+
+def test_a_full_fetch_of_nothing_gets_no_session(sessions: FetchSessions) -> None:
+    context = sessions.open(requested())
+
+    assert not context.has_partitions()
+    assert answer(context).session_id == 0
+
+
+def test_a_duplicate_seen_when_answering(sessions: FetchSessions) -> None:
+    session = create(sessions)
+    first = sessions.open(requested(session=session, epoch=1))
+    sessions.open(requested(session=session, epoch=2))
+
+    found = first.answer({})
+
+    assert (found.error, found.session_id) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, session)
+
+
+def test_with_ids_a_partition_is_known_by_its_id(sessions: FetchSessions) -> None:
+    session = create(sessions, wanted(topic=None, topic_id=ID), uses_topic_ids=True)
+
+    context = sessions.open(requested(wanted(0, 4, "t", ID), session=session, epoch=1, uses_topic_ids=True))
+    assert [w.request.topic for w in context.watch.marked] == ["t"]
+    context = sessions.open(requested(wanted(0, 5, None, ID), session=session, epoch=2, uses_topic_ids=True))
+    assert [w.request for w in context.watch.marked] == [wanted(0, 5, "t", ID)]  # a name once known stays
+    assert sessions.partition_count == 1
+
+
+# ---- slots
+
+
+def test_no_slot_and_nobody_to_evict(sessions: FetchSessions) -> None:
+    for _ in range(3):
+        create(sessions)
+
+    found = answer(sessions.open(requested(wanted(0), wanted(1))))
+
+    assert found.session_id == 0
+    assert named(found) == [0, 1]
+
+
+def test_a_session_unused_for_long_makes_room(sessions: FetchSessions, time: Time) -> None:
+    first, second, third = (create(sessions) for _ in range(3))
+    time.now_ms += EVICTION_MS
+    sessions.open(requested(wanted(), session=first, epoch=1))
+    time.now_ms += 1
+
+    new = create(sessions)
+
+    assert new > 0
+    assert sessions.get(second) is None  # the one used least recently
+    assert sessions.get(first) is not None
+    assert sessions.get(third) is not None
+
+
+def keep_using(sessions: FetchSessions, time: Time, *used: int) -> None:
+    for epoch in (1, 2, 3):
+        time.now_ms += EVICTION_MS / 2
+        for session in used:
+            assert isinstance(sessions.open(requested(wanted(), session=session, epoch=epoch)), IncrementalFetch)
+
+
+def test_a_smaller_session_that_lived_long_makes_room(sessions: FetchSessions, time: Time) -> None:
+    big, small, other = create(sessions, wanted(0), wanted(1)), create(sessions), create(sessions, wanted(0), wanted(1))
+    keep_using(sessions, time, big, small, other)
+
+    assert create(sessions, wanted(0), wanted(1)) > 0
+    assert sessions.get(small) is None
+    assert sessions.get(big) is not None
+
+
+def test_a_session_that_is_worth_more_stays(sessions: FetchSessions, time: Time) -> None:
+    used = [create(sessions, wanted(0), wanted(1)) for _ in range(3)]
+    keep_using(sessions, time, *used)
+
+    assert create(sessions, wanted(0)) == 0
+
+
+def test_a_follower_pushes_out_any_consumer_at_once(sessions: FetchSessions) -> None:
+    for _ in range(3):
+        create(sessions, wanted(0), wanted(1))
+
+    assert create(sessions, wanted(0), replica_id=2) > 0
+
+
+def test_a_consumer_never_pushes_out_a_follower(sessions: FetchSessions, time: Time) -> None:
+    used = [create(sessions, wanted(0), replica_id=2) for _ in range(3)]
+    keep_using(sessions, time, *used)
+
+    assert create(sessions, *(wanted(p) for p in range(50))) == 0
+    assert create(sessions, wanted(0), wanted(1), replica_id=3) > 0  # a follower with more partitions does
+
+
+def test_without_slots_there_are_no_sessions(time: Time) -> None:
+    assert create(FetchSessions(random.Random(1), time, slots=0)) == 0
+
+
+def test_closing_ends_all(sessions: FetchSessions) -> None:
+    create(sessions)
+    create(sessions)
+
+    sessions.close()
+
+    assert len(sessions) == 0

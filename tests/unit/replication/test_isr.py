@@ -1,0 +1,97 @@
+from typing import NamedTuple
+
+import pytest
+
+from klamm.replication.isr import Committed, PendingExpand, PendingShrink, may_join, next_high_watermark, out_of_sync
+from klamm.replication.replica import NEVER, RemoteReplica
+
+NOW, LAG = 100_000.0, 30_000
+
+
+def replica(broker: int, end: int, caught_up_ms: float = NEVER) -> RemoteReplica:
+    made = RemoteReplica(broker)
+    made.log_end_offset = end
+    made.last_caught_up_ms = caught_up_ms
+    return made
+
+
+def test_the_maximal_isr_counts_everybody_who_may_be_a_member_by_now() -> None:
+    assert Committed((1, 2)).maximal == (1, 2)
+    assert PendingExpand((1, 2), 3).maximal == (1, 2, 3)
+    assert PendingShrink((1, 2, 3), frozenset({2})).maximal == (1, 2, 3)
+
+
+def test_what_is_proposed() -> None:
+    assert PendingExpand((1, 2), 3).proposed == (1, 2, 3)
+    assert PendingShrink((3, 2, 1), frozenset({2})).proposed == (3, 1)
+
+
+class HighWatermark(NamedTuple):
+    state: object
+    replicas: list[RemoteReplica]
+    expected: int
+    alive: bool = True
+
+
+HIGH_WATERMARKS = {
+    "lowest end in the ISR": HighWatermark(Committed((1, 2, 3)), [replica(2, 7), replica(3, 5)], 5),
+    "leader alone": HighWatermark(Committed((1,)), [], 10),
+    "outside and far behind does not count": HighWatermark(Committed((1,)), [replica(2, 3)], 10),
+    "outside, caught up lately and alive is waited for": HighWatermark(Committed((1,)), [replica(2, 3, NOW - LAG)], 3),
+    "outside, caught up too long ago": HighWatermark(Committed((1,)), [replica(2, 3, NOW - LAG - 1)], 10),
+    "outside, caught up but dead": HighWatermark(Committed((1,)), [replica(2, 3, NOW)], 10, alive=False),
+    "one pending to join counts": HighWatermark(PendingExpand((1,), 2), [replica(2, 4)], 4),
+    "one pending to leave still counts": HighWatermark(PendingShrink((1, 2), frozenset({2})), [replica(2, 4)], 4),
+    "a member not heard of yet holds it": HighWatermark(Committed((1, 2)), [replica(2, -1)], -1),
+    "a follower ahead of the leader does not raise it": HighWatermark(Committed((1, 2)), [replica(2, 12)], 10),
+}
+
+
+@pytest.mark.parametrize("case", HIGH_WATERMARKS.values(), ids=HIGH_WATERMARKS)
+def test_high_watermark(case: HighWatermark) -> None:
+    found = next_high_watermark(
+        case.state, case.replicas, 10, now_ms=NOW, lag_time_max_ms=LAG, is_alive=lambda b: case.alive
+    )
+    assert found == case.expected
+
+
+class Join(NamedTuple):
+    expected: bool
+    end: int = 10
+    state: object = Committed((1,))
+    alive: bool = True
+    epoch_start: int | None = 8
+
+
+JOINS = {
+    "at the high watermark and inside the epoch": Join(True),
+    "below the high watermark": Join(False, end=9),
+    "below the start of the leader's epoch": Join(False, epoch_start=11),
+    "leader without an epoch start": Join(False, epoch_start=None),
+    "a change is pending": Join(False, state=PendingExpand((1,), 3)),
+    "a shrink is pending": Join(False, state=PendingShrink((1, 3), frozenset({3}))),
+    "member already": Join(False, state=Committed((1, 2))),
+    "not alive": Join(False, alive=False),
+}
+
+
+@pytest.mark.parametrize("case", JOINS.values(), ids=JOINS)
+def test_who_may_join(case: Join) -> None:
+    found = may_join(
+        case.state, replica(2, case.end), alive=case.alive, high_watermark=10, epoch_start_offset=case.epoch_start
+    )
+    assert found is case.expected
+
+
+def test_who_is_out_of_sync() -> None:
+    replicas = {
+        2: replica(2, 10),  # level
+        3: replica(3, 9, NOW - LAG),  # was level just in time
+        4: replica(4, 9, NOW - LAG - 1),  # was not
+        5: replica(5, 3, NEVER),  # not a member
+    }
+    state = Committed((1, 2, 3, 4, 6))  # 6 is not assigned
+
+    out = out_of_sync(state, replicas, 10, own_id=1, now_ms=NOW, lag_time_max_ms=LAG)
+
+    assert out == {4, 6}

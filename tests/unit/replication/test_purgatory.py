@@ -1,0 +1,81 @@
+import asyncio
+
+from tests.support.simulated_loop import SimulatedLoop
+
+from klamm.replication.purgatory import Purgatory
+
+
+def test_what_is_done_already_does_not_wait() -> None:
+    async def main() -> None:
+        assert await Purgatory().wait(["a"], lambda: True, 1) is True
+
+    SimulatedLoop().run(main())
+
+
+def test_a_check_of_any_key_completes_what_is_done() -> None:
+    async def main() -> None:
+        purgatory: Purgatory[str] = Purgatory()
+        done = False
+        waiting = asyncio.create_task(purgatory.wait(["a", "b"], lambda: done, 10))
+        await asyncio.sleep(1)
+        assert purgatory.check("b") == 0
+        done = True
+        assert purgatory.check("c") == 0
+        assert purgatory.check("b") == 1
+        assert purgatory.check("a") == 0  # once
+        assert await waiting is True
+        assert (len(purgatory), list(purgatory.keys)) == (0, [])
+        assert asyncio.get_running_loop().time() == 1
+
+    SimulatedLoop().run(main())
+
+
+def test_time_runs_out() -> None:
+    async def main() -> None:
+        purgatory: Purgatory[str] = Purgatory()
+        assert await purgatory.wait(["a"], lambda: False, 3) is False
+        assert asyncio.get_running_loop().time() == 3
+        assert len(purgatory) == 0
+        assert await purgatory.wait(["a"], lambda: False, 0) is False
+
+    SimulatedLoop().run(main())
+
+
+def test_one_more_than_the_limit_is_answered_at_once() -> None:
+    async def main() -> None:
+        purgatory: Purgatory[str] = Purgatory(limit=1)
+        first = asyncio.create_task(purgatory.wait(["a"], lambda: False, 10))
+        await asyncio.sleep(0)
+        assert await purgatory.wait(["a"], lambda: False, 10) is False
+        assert asyncio.get_running_loop().time() == 0
+        assert await first is False
+
+    SimulatedLoop().run(main())
+
+
+def test_who_gives_up_waiting_leaves_nothing_behind() -> None:
+    async def main() -> None:
+        purgatory: Purgatory[str] = Purgatory()
+        waiting = asyncio.create_task(purgatory.wait(["a"], lambda: False, 10))
+        await asyncio.sleep(1)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        assert (len(purgatory), list(purgatory.keys)) == (0, [])
+
+    SimulatedLoop().run(main())
+
+
+def test_two_operations_of_one_key_complete_apart() -> None:
+    async def main() -> None:
+        purgatory: Purgatory[str] = Purgatory()
+        reached = 0
+        low = asyncio.create_task(purgatory.wait(["a"], lambda: reached >= 1, 10))
+        high = asyncio.create_task(purgatory.wait(["a"], lambda: reached >= 2, 10))
+        await asyncio.sleep(0)
+        reached = 1
+        assert purgatory.check("a") == 1
+        assert await low is True
+        assert not high.done()
+        assert await high is False
+
+    SimulatedLoop().run(main())
