@@ -117,6 +117,10 @@ class FetchContext:
         """Whether there is anything to wait for."""
         raise NotImplementedError
 
+    def is_void(self) -> bool:
+        """Whether the session went on, or ended, without this fetch: there is nothing to wait for any more."""
+        return False
+
     def answer(self, results: Mapping[WatchedPartition, FetchData]) -> FetchAnswer:
         raise NotImplementedError
 
@@ -178,9 +182,12 @@ class IncrementalFetch(FetchContext):
     def has_partitions(self) -> bool:
         return bool(self._session.partitions)
 
+    def is_void(self) -> bool:
+        return self._session.epoch != self._expected_epoch
+
     def answer(self, results: Mapping[WatchedPartition, FetchData]) -> FetchAnswer:
         session = self._session
-        if session.epoch != self._expected_epoch:
+        if self.is_void():
             return FetchAnswer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id)
         changed = [(watched, data) for watched, data in results.items() if must_tell(watched, data)]
         for watched, data in changed:
@@ -256,6 +263,7 @@ class FetchSessions:
     def remove(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
         if session is not None:
+            session.epoch = FINAL_EPOCH  # a fetch still waiting in it is void
             session.watch.close(session.partitions.values())
 
     def close(self) -> None:

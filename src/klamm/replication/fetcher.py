@@ -25,6 +25,8 @@ from klamm.wire.messages import FetchResponse, FetchResponsePartitionData
 log = structlog.get_logger()
 
 NO_EPOCH: Final = -1
+FIRST_BACKOFF_S: Final = 0.05
+MAX_DOUBLINGS: Final = 10
 SESSION_ERRORS: Final = {
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
     ErrorCode.INVALID_FETCH_SESSION_EPOCH,
@@ -39,7 +41,15 @@ class FetchRefused(KlammError):
 class Followed:
     """One partition being fetched in one leader epoch; a newer epoch makes a new object."""
 
-    __slots__ = ("fetch_offset", "last_fetched_epoch", "leader_epoch", "partition", "retry_at", "topic_id")
+    __slots__ = (
+        "failures",
+        "fetch_offset",
+        "last_fetched_epoch",
+        "leader_epoch",
+        "partition",
+        "retry_at",
+        "topic_id",
+    )
 
     def __init__(self, partition: Partition, leader_epoch: int) -> None:
         own_log = partition.hosted_log
@@ -50,7 +60,9 @@ class Followed:
         # without any epoch there is nothing to compare with the leader: all above the high watermark goes
         self.fetch_offset = own_log.high_watermark if latest is None else own_log.end_offset
         self.last_fetched_epoch = NO_EPOCH if latest is None else latest
-        self.retry_at: float | None = None
+        self.failures = 0
+        """In a row."""
+        self.retry_at = 0.0
 
     def resume(self, offset: int) -> None:
         """Go on from `offset`, with the epoch that the log now ends in."""
@@ -144,8 +156,11 @@ class Fetcher:
 
     async def _wait_for_news(self) -> None:
         self._news.clear()
+        until = min(
+            (f.retry_at for f in self._resting.values()), default=asyncio.get_running_loop().time() + self._backoff_s
+        )
         try:
-            async with asyncio.timeout(self._backoff_s):
+            async with asyncio.timeout_at(until):
                 await self._news.wait()
         except TimeoutError:
             return
@@ -175,11 +190,16 @@ class Fetcher:
     # ---- resting partitions
 
     def _rest(self, topic_partition: TopicPartition) -> None:
-        """Leave a partition out for the back-off time."""
+        """Leave a partition out for a while, at most the back-off time.
+
+        The first rests are short: most often we only heard of a new leader before it did itself.
+        """
         followed = self._followed.get(topic_partition)
         if followed is None or topic_partition in self._resting:
             return
-        followed.retry_at = asyncio.get_running_loop().time() + self._backoff_s
+        pause = min(self._backoff_s, FIRST_BACKOFF_S * 2 ** min(followed.failures, MAX_DOUBLINGS))
+        followed.failures += 1
+        followed.retry_at = asyncio.get_running_loop().time() + pause
         self._resting[topic_partition] = followed
         self._session.forget(topic_partition)
 
@@ -188,7 +208,7 @@ class Fetcher:
             return
         now = asyncio.get_running_loop().time()
         for topic_partition, followed in list(self._resting.items()):
-            if followed.retry_at is None or followed.retry_at <= now:
+            if followed.retry_at <= now:
                 del self._resting[topic_partition]
                 self._session.want(topic_partition, followed.wanted())
 
@@ -216,6 +236,8 @@ class Fetcher:
                 told = self._session.wanted(topic_partition)
                 if followed is None or told is None or not followed.asked_as(told):
                     continue
+                if not answer.error_code:
+                    followed.failures = 0
                 if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     out_of_range.append((topic_partition, followed))
                 elif answer.error_code:

@@ -78,6 +78,8 @@ class Fetches:
         try:
             while True:
                 has_news = await context.watch.wait(until)
+                if context.is_void():
+                    return
                 found = self._look(context, params, results, is_first=False)
                 if not has_news or found.is_urgent or found.size >= params.min_bytes:
                     return

@@ -1,0 +1,345 @@
+"""The leader's side of AlterPartition: the queue, each answer, and what it does to the partition."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from tests.support.replica_cluster import TOPIC_ID, ReplicaCluster, granted, leader_and_isr
+
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import TopicPartition
+from klamm.model.topic_ids import ZERO_ID
+from klamm.replication.isr import Committed, PendingExpand, PendingShrink
+from klamm.replication.replica_manager import ReplicationSettings
+from klamm.wire.messages import AlterPartitionResponse
+
+LAG_S = 30
+
+
+async def lagging(cluster: ReplicaCluster, *errors, isr=(1, 2, 3)) -> None:
+    """Broker 1 leads, broker 3 has died without anybody noticing; its lag time is over by now, but nothing was sent."""
+    await cluster.elect(1, isr)
+    await cluster.produce(1)
+    cluster.cut |= {(3, 1)}
+    await cluster.produce(1, acks=1)
+    cluster.controller.answers = list(errors)
+
+
+async def shrunk(cluster: ReplicaCluster) -> None:
+    await asyncio.sleep(LAG_S * 1.6)
+
+
+def test_a_lagging_member_is_taken_out_and_the_high_watermark_moves(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await lagging(cluster)
+        assert cluster.log(1).high_watermark == 1
+        produced = asyncio.create_task(cluster.produce(1, timeout_ms=60_000))
+        await asyncio.sleep(1)
+        assert not produced.done()
+        await shrunk(cluster)
+        assert cluster.controller.proposed == [(1, 2)]
+        assert cluster.partition(1).isr_state == Committed((1, 2))
+        assert await produced is ErrorCode.NONE
+        assert cluster.log(1).high_watermark == 3
+
+    run(scenario)
+
+
+def test_it_is_not_taken_out_before_the_lag_time(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await lagging(cluster)
+        await asyncio.sleep(LAG_S - 1)
+        assert cluster.controller.requests == []
+
+    run(scenario)
+
+
+def test_an_idle_partition_keeps_its_isr(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1)
+        await cluster.produce(1)
+        await asyncio.sleep(10 * LAG_S)
+        assert cluster.controller.requests == []
+
+    run(scenario)
+
+
+def test_a_partition_idle_for_long_is_not_lagging_when_it_wakes(run) -> None:
+    """Its followers' fetches did not name it: they were level all the while (the sessions' implicit fetches)."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1)
+        await cluster.produce(1)
+        await asyncio.sleep(10 * LAG_S)
+        cluster.cut |= {(3, 1)}
+        await cluster.produce(1, acks=1)
+        await asyncio.sleep(LAG_S - 2)
+        assert cluster.controller.requests == []
+        await asyncio.sleep(LAG_S)
+        assert cluster.controller.proposed == [(1, 2)]
+
+    run(scenario)
+
+
+def test_who_catches_up_joins_again_and_counts_while_pending(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await lagging(cluster)
+        await shrunk(cluster)
+        cluster.controller.held = asyncio.Event()
+        cluster.cut.clear()
+        await asyncio.sleep(3)
+        assert cluster.partition(1).isr_state == PendingExpand((1, 2), 3)
+        assert cluster.isr(1) == (1, 2)
+        cluster.controller.held.set()
+        await asyncio.sleep(1)
+        assert cluster.partition(1).isr_state == Committed((1, 2, 3))
+        assert cluster.partition(1).partition_epoch == 3
+        assert await cluster.produce(1) is ErrorCode.NONE
+        assert cluster.log(3).end_offset == 3
+
+    run(scenario)
+
+
+def test_who_is_not_alive_in_the_metadata_does_not_join(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, (1, 2))
+        cluster.metadata.alive.discard(3)
+        await asyncio.sleep(5)
+        assert cluster.controller.requests == []
+        cluster.metadata.alive.add(3)
+        await asyncio.sleep(5)
+        assert cluster.controller.proposed == [(1, 2, 3)]
+
+    run(scenario)
+
+
+def test_who_has_not_reached_the_leaders_epoch_does_not_join(run) -> None:
+    """KAFKA-7128: at the high watermark, but below where the leader's own epoch starts."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1)
+        await cluster.produce(1, b"a")
+        cluster.cut |= {(3, 1), (3, 2)}
+        await cluster.produce(1, b"b", acks=1)  # 2 has it; the high watermark does not move, 3 lacks it
+        await asyncio.sleep(1)
+        assert (cluster.log(2).end_offset, cluster.log(2).high_watermark) == (2, 1)
+        await cluster.crash(1)
+        await cluster.elect(2, (2,), tell=[2])
+        partition = cluster.partition(2)
+        assert partition.leader_epoch_start == 2
+        partition.log.high_watermark = 1  # as a leader that has not confirmed it yet
+        partition.replicas[3].log_end_offset = 1
+        partition._maybe_expand_isr(partition.replicas[3])
+        assert cluster.controller.requests == []
+        assert partition.isr_state == Committed((2,))
+
+    run(scenario)
+
+
+# ---- answers, row by row
+
+
+@pytest.mark.parametrize("error", [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA])
+def test_refused_for_now_goes_back_and_is_tried_again(run, error: ErrorCode) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        cluster.controller.answers = [error]
+        await cluster.elect(1, (1, 2))
+        await asyncio.sleep(0.3)
+        assert cluster.partition(1).isr_state == Committed((1, 2))
+        await asyncio.sleep(2)
+        assert cluster.controller.proposed == [(1, 2, 3), (1, 2, 3)]
+        assert cluster.isr(1) == (1, 2, 3)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NEW_LEADER_ELECTED,
+    ],
+)
+def test_refused_because_we_are_behind_stays_pending_till_the_next_order(run, error: ErrorCode) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        cluster.controller.answers = [error]
+        await cluster.elect(1, (1, 2))
+        await asyncio.sleep(100)
+        assert cluster.partition(1).isr_state == PendingExpand((1, 2), 3)
+        assert len(cluster.controller.requests) == 1
+        await cluster.elect(1, (1, 2))
+        await asyncio.sleep(5)
+        assert cluster.isr(1) == (1, 2, 3)
+
+    run(scenario)
+
+
+def test_any_other_error_of_a_partition_is_sent_again(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        cluster.controller.answers = [ErrorCode.UNKNOWN_SERVER_ERROR] * 3
+        await cluster.elect(1, (1, 2))
+        await asyncio.sleep(1)
+        assert len(cluster.controller.requests) == 4
+        assert cluster.isr(1) == (1, 2, 3)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        ConnectionResetError("gone"),
+        KlammError("lost"),
+        TimeoutError(),
+        lambda request: AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH),
+        lambda request: AlterPartitionResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+        lambda request: AlterPartitionResponse(),  # our partition is not in it
+        lambda request: AlterPartitionResponse(topics=granted(request).topics[:0]),
+    ],
+)
+def test_without_an_answer_it_is_sent_again_after_50_ms(run, trouble) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await lagging(cluster, *[trouble] * 10)
+        await shrunk(cluster)
+        assert len(cluster.controller.requests) == 11
+        assert cluster.isr(1) == (1, 2)
+
+    run(scenario)
+
+
+def test_an_answer_of_another_leader_epoch_is_ignored(run) -> None:
+    def other_epoch(request):
+        response = granted(request)
+        response.topics[0].partitions[0].leader_epoch += 1
+        return response
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await lagging(cluster, other_epoch)
+        await shrunk(cluster)
+        assert cluster.partition(1).isr_state == PendingShrink((1, 2, 3), frozenset({3}))
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("step", "counts"), [(-1, False), (0, True), (1, True)])
+def test_an_answer_with_an_older_partition_epoch_is_ignored(run, step: int, counts: bool) -> None:
+    def answer(request):
+        response = granted(request)
+        response.topics[0].partitions[0].partition_epoch += step - 1
+        return response
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await lagging(cluster, answer)
+        await shrunk(cluster)
+        assert isinstance(cluster.partition(1).isr_state, Committed) is counts
+
+    run(scenario)
+
+
+def test_the_answer_comes_too_late_when_an_order_changed_the_state(run) -> None:
+    """KAFKA-12686: and a change tried meanwhile is refused, because the first still has the partition's place."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await lagging(cluster)
+        cluster.controller.held = asyncio.Event()
+        await shrunk(cluster)
+        assert cluster.partition(1).isr_state == PendingShrink((1, 2, 3), frozenset({3}))
+        await cluster.elect(1, tell=[1])
+        assert cluster.partition(1).isr_state == Committed((1, 2, 3))
+        await shrunk(cluster)
+        assert cluster.partition(1).isr_state == Committed((1, 2, 3))
+        assert len(cluster.controller.requests) == 1
+        cluster.controller.held.set()
+        await asyncio.sleep(0.1)
+        assert cluster.partition(1).isr_state == Committed((1, 2, 3))
+        await shrunk(cluster)
+        assert cluster.isr(1) == (1, 2)  # 2 is level
+
+    run(scenario)
+
+
+def test_a_leader_that_was_deposed_ignores_the_answer(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await lagging(cluster)
+        cluster.controller.held = asyncio.Event()
+        await shrunk(cluster)
+        await cluster.elect(2, (1, 2))
+        cluster.controller.held.set()
+        await asyncio.sleep(1)
+        assert cluster.partition(1).isr_state == Committed(())
+
+    run(scenario)
+
+
+# ---- requests
+
+
+def test_one_request_at_a_time_carries_all_that_waits(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        manager = cluster.brokers[1]._alter_partition
+        cluster.controller.held = asyncio.Event()
+        answers = []
+
+        def proposal(number: int, topic_id=TOPIC_ID):
+            return SimpleNamespace(
+                topic_partition=TopicPartition("t", number),
+                topic_id=topic_id,
+                leader_epoch=4,
+                partition_epoch=7,
+                isr=(1, 2),
+                answered=lambda answer: answers.append((number, answer.partition_epoch)),
+            )
+
+        assert manager.submit(proposal(0))
+        assert not manager.submit(proposal(0))
+        await asyncio.sleep(1)
+        assert manager.submit(proposal(1))
+        assert manager.submit(proposal(2))
+        await asyncio.sleep(1)
+        assert len(cluster.controller.requests) == 1
+        cluster.controller.held.set()
+        await asyncio.sleep(1)
+
+        first, second = cluster.controller.requests
+        assert [p.partition_index for t in second.topics for p in t.partitions] == [1, 2]
+        assert (first.broker_id, first.broker_epoch) == (1, 100)
+        sent = first.topics[0].partitions[0]
+        assert (sent.leader_epoch, sent.partition_epoch, sent.leader_recovery_state) == (4, 7, 0)
+        assert [(b.broker_id, b.broker_epoch) for b in sent.new_isr_with_epochs] == [(1, -1), (2, -1)]
+        assert answers == [(0, 8), (1, 8), (2, 8)]
+
+        assert manager.submit(proposal(3, ZERO_ID))  # one topic without id: names, and the plain ISR
+        await asyncio.sleep(1)
+        last = cluster.controller.requests[-1].topics[0]
+        assert (last.topic_name, tuple(last.partitions[0].new_isr)) == ("t", (1, 2))
+
+    run(scenario)
+
+
+def test_a_closed_queue_takes_nothing(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await lagging(cluster)
+        await cluster.brokers[1]._alter_partition.close()
+        await shrunk(cluster)
+        assert cluster.controller.requests == []
+        assert cluster.partition(1).isr_state == Committed((1, 2, 3))
+
+    run(scenario)
+
+
+def test_an_unassigned_member_of_the_isr_is_taken_out(run) -> None:
+    """KAFKA-9672: it has no replica object, and never fetches."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        request = leader_and_isr(1, (1, 2, 9), (1, 2), 0, 1)
+        for b in (1, 2):
+            await cluster.brokers[b].become_leader_or_follower(request, 7)
+        assert await cluster.produce(1) is ErrorCode.NONE
+        await asyncio.sleep(20)
+        assert cluster.isr(1) == (1, 2)
+
+    run(scenario, settings=ReplicationSettings(replica_lag_time_max_ms=10_000))

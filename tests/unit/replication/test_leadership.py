@@ -1,0 +1,464 @@
+"""Each row of the LeaderAndIsr and StopReplica tables."""
+
+import asyncio
+import uuid
+
+import pytest
+from tests.support.memory_log import MemoryLog, batch
+from tests.support.replica_cluster import P0, TOPIC_ID, ReplicaCluster, leader_and_isr
+
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import TopicPartition
+from klamm.model.topic_ids import ZERO_ID
+from klamm.wire.messages import (
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    StopReplicaPartitionState,
+    StopReplicaPartitionV0,
+    StopReplicaRequest,
+    StopReplicaTopicState,
+    StopReplicaTopicV1,
+)
+
+P1 = TopicPartition("orders", 1)
+NONE = ErrorCode.NONE
+
+
+async def order(cluster: ReplicaCluster, leader: int, leader_epoch: int, *, partition_epoch: int = 1, **more):
+    """LeaderAndIsr to broker 1; (top-level error, the partition's error or None)."""
+    isr, replicas = more.pop("isr", (1, 2, 3)), more.pop("replicas", (1, 2, 3))
+    request = leader_and_isr(leader, isr, replicas, leader_epoch, partition_epoch, **more)
+    response = await cluster.brokers[1].become_leader_or_follower(request, 7)
+    errors = [p.error_code for t in response.topics for p in t.partition_errors]
+    return response.error_code, errors[0] if errors else None
+
+
+async def stop(cluster: ReplicaCluster, leader_epoch: int, *, deletes: bool, partition=P0, **more):
+    state = StopReplicaPartitionState(partition.partition, leader_epoch, deletes)
+    request = StopReplicaRequest(
+        controller_epoch=more.pop("controller_epoch", 1),
+        topic_states=[StopReplicaTopicState(partition.topic, [state])],
+        **more,
+    )
+    response = await cluster.brokers[1].stop_replicas(request, 4)
+    return response.error_code, [p.error_code for p in response.partition_errors]
+
+
+# ---- LeaderAndIsr
+
+
+def test_a_broker_epoch_older_than_ours_is_refused_as_a_whole(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        assert await order(cluster, 1, 0, broker_epoch=99) == (ErrorCode.STALE_BROKER_EPOCH, None)
+        assert cluster.brokers[1].partition(P0) is None
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("broker_epoch", [-1, 100, 101])
+def test_other_broker_epochs_are_accepted(run, broker_epoch: int) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        assert await order(cluster, 1, 0, broker_epoch=broker_epoch) == (NONE, NONE)
+
+    run(scenario)
+
+
+def test_an_older_controller_is_refused_for_every_partition(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        assert await order(cluster, 1, 0, controller_epoch=5) == (NONE, NONE)
+        stale = ErrorCode.STALE_CONTROLLER_EPOCH
+        assert await order(cluster, 2, 1, controller_epoch=4) == (stale, stale)
+        assert cluster.partition(1).is_leader
+        assert cluster.brokers[1].check_update_metadata(-1, 4) is stale
+        assert cluster.brokers[1].check_update_metadata(-1, 6) is NONE
+        assert await order(cluster, 2, 1, controller_epoch=5) == (stale, stale)
+
+    run(scenario)
+
+
+def test_an_offline_partition_answers_storage_error(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        cluster.brokers[1].set_offline([P0])
+        assert await order(cluster, 1, 0) == (NONE, ErrorCode.KAFKA_STORAGE_ERROR)
+
+    run(scenario)
+
+
+def test_a_topic_id_other_than_the_logs_is_refused(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        cluster.logs[1].logs[P0] = MemoryLog(topic_id=uuid.UUID(int=1))
+        assert await order(cluster, 1, 0) == (NONE, ErrorCode.INCONSISTENT_TOPIC_ID)
+        assert await order(cluster, 1, 0, topic_id=ZERO_ID) == (NONE, NONE)
+
+    run(scenario)
+
+
+def test_a_newer_epoch_makes_a_leader(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        assert await order(cluster, 1, 4, partition_epoch=9) == (NONE, NONE)
+        partition = cluster.partition(1)
+        assert (partition.is_leader, partition.leader_id, partition.leader_epoch) == (True, 1, 4)
+        assert (partition.partition_epoch, partition.isr_state.isr) == (9, (1, 2, 3))
+        assert sorted(partition.replicas) == [2, 3]
+
+    run(scenario)
+
+
+def test_a_newer_epoch_makes_a_follower(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        assert await order(cluster, 2, 4, partition_epoch=9) == (NONE, NONE)
+        partition = cluster.partition(1)
+        assert (partition.is_leader, partition.leader_id, partition.leader_epoch) == (False, 2, 4)
+        assert (partition.partition_epoch, partition.isr_state.isr, partition.replicas) == (9, (), {})
+        assert cluster.brokers[1].fetchers.leader_of(P0) == 2
+
+    run(scenario)
+
+
+def test_who_is_not_assigned_does_not_know_the_partition(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        assert await order(cluster, 2, 0, replicas=(2, 3)) == (NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        assert P0 not in cluster.logs[1].logs
+
+    run(scenario)
+
+
+def test_an_older_leader_epoch_is_stale(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await order(cluster, 1, 4)
+        assert await order(cluster, 2, 3) == (NONE, ErrorCode.STALE_CONTROLLER_EPOCH)
+        assert cluster.partition(1).is_leader
+
+    run(scenario)
+
+
+def test_the_same_epoch_with_another_isr_is_ignored(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await order(cluster, 1, 4)
+        assert await order(cluster, 1, 4, isr=(1,), partition_epoch=2) == (NONE, ErrorCode.STALE_CONTROLLER_EPOCH)
+        assert cluster.isr(1) == (1, 2, 3)
+
+    run(scenario)
+
+
+def test_the_same_epoch_brings_an_id_the_log_lacks(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await order(cluster, 2, 4, topic_id=ZERO_ID)
+        await asyncio.sleep(2)
+        assert await order(cluster, 2, 4) == (NONE, NONE)
+        assert cluster.log(1).topic_id == TOPIC_ID
+        await asyncio.sleep(2)
+        assert {version for *_, version in cluster.sent} == {12, 17}  # by name first, then by id
+        assert await order(cluster, 2, 4) == (NONE, ErrorCode.STALE_CONTROLLER_EPOCH)
+
+    run(scenario)
+
+
+def test_the_same_epoch_without_id_turns_a_follower_back_to_names(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await order(cluster, 2, 4)
+        assert await order(cluster, 2, 4, topic_id=ZERO_ID) == (NONE, NONE)
+        await asyncio.sleep(2)
+        assert cluster.sent[-1][-1] == 12
+        assert cluster.log(1).topic_id == TOPIC_ID
+
+    run(scenario)
+
+
+def test_the_same_epoch_without_id_means_nothing_to_a_leader(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await order(cluster, 1, 4)
+        assert await order(cluster, 1, 4, topic_id=ZERO_ID) == (NONE, ErrorCode.STALE_CONTROLLER_EPOCH)
+
+    run(scenario)
+
+
+def test_an_id_that_cannot_be_written_fails_the_directory(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await order(cluster, 1, 4, topic_id=ZERO_ID)
+        cluster.log(1).fault = OSError(5, "I/O error")
+        assert await order(cluster, 1, 4) == (NONE, ErrorCode.KAFKA_STORAGE_ERROR)
+        assert cluster.offline == [P0]
+
+    run(scenario)
+
+
+def test_a_newer_epoch_with_an_older_partition_epoch_is_skipped(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await order(cluster, 1, 4, partition_epoch=9)
+        assert await order(cluster, 2, 5, partition_epoch=8) == (NONE, NONE)
+        assert cluster.partition(1).is_leader
+        assert await order(cluster, 1, 5, partition_epoch=8, isr=(1,)) == (NONE, NONE)
+        assert (cluster.partition(1).leader_epoch, cluster.isr(1)) == (4, (1, 2, 3))
+
+    run(scenario)
+
+
+def test_a_log_that_cannot_be_made_leaves_the_epoch_so_that_it_can_be_ordered_again(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        cluster.logs[1].refused[P0] = KlammError("ZooKeeper does not answer")
+        await order(cluster, 1, 4)
+        assert cluster.partition(1).leader_epoch == -1
+        cluster.logs[1].refused.clear()
+        assert await order(cluster, 1, 4) == (NONE, NONE)
+        assert cluster.partition(1).is_leader
+
+    run(scenario)
+
+
+def test_a_log_that_meets_a_broken_disk_is_offline(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        cluster.logs[1].logs[P0] = MemoryLog()
+        cluster.logs[1].refused[P0] = OSError(5, "I/O error")
+        assert await order(cluster, 1, 4) == (NONE, ErrorCode.KAFKA_STORAGE_ERROR)
+        assert cluster.brokers[1].offline_partitions == {P0}
+
+    run(scenario)
+
+
+def test_an_epoch_that_cannot_be_written_makes_no_leader(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        cluster.logs[1].logs[P0] = MemoryLog(fault=OSError(28, "no space left"))
+        assert await order(cluster, 1, 4) == (NONE, ErrorCode.KAFKA_STORAGE_ERROR)
+        assert cluster.brokers[1].partition(P0) is None
+
+    run(scenario)
+
+
+def test_a_follower_whose_leader_is_not_known_yet_fetches_once_it_is(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        cluster.metadata.alive.discard(2)
+        assert await order(cluster, 2, 0) == (NONE, NONE)
+        assert P0 in cluster.logs[1].logs
+        await asyncio.sleep(3)
+        assert cluster.sent == []
+        cluster.metadata.alive.add(2)
+        await asyncio.sleep(2)
+        assert cluster.sent[0][:2] == (1, 2)
+
+    run(scenario)
+
+
+def test_a_leader_does_not_fetch_any_more(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await order(cluster, 2, 0)
+        await asyncio.sleep(1)
+        await order(cluster, 1, 1, partition_epoch=2)
+        assert cluster.brokers[1].fetchers.leader_of(P0) is None
+        assert len(cluster.brokers[1].fetchers) == 0  # idle ones end
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("version", [0, 1, 4])
+def test_old_versions_answer_by_name(run, version: int) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        request = leader_and_isr(1, (1,), (1,), 0, 1, topic_id=ZERO_ID)
+        if version < 2:
+            state = LeaderAndIsrPartitionState("orders", 0, 1, 1, 0, (1,), 1, (1,))
+            request = LeaderAndIsrRequest(controller_epoch=1, ungrouped_partition_states=[state])
+        response = await cluster.brokers[1].become_leader_or_follower(request, version)
+        assert [(p.topic_name, p.error_code) for p in response.partition_errors] == [("orders", 0)]
+        assert response.topics == []
+
+    run(scenario)
+
+
+def test_new_versions_answer_by_id(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        request = leader_and_isr(1, (1,), (1,), 0, 1)
+        response = await cluster.brokers[1].become_leader_or_follower(request, 5)
+        assert [t.topic_id for t in response.topics] == [TOPIC_ID]
+        assert response.partition_errors == []
+
+    run(scenario)
+
+
+def test_high_watermarks_are_kept_from_the_first_order_on(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await asyncio.sleep(6)
+        assert cluster.logs[1].checkpoints == []
+        await order(cluster, 1, 0, isr=(1,), replicas=(1,))
+        await cluster.brokers[1].append(1, 0, {P0: batch()})
+        await asyncio.sleep(6)
+        assert cluster.logs[1].checkpoints == [{P0: 1}]
+        await cluster.crash(1)
+        assert len(cluster.logs[1].checkpoints) == 2
+
+    run(scenario)
+
+
+# ---- make leader
+
+
+def test_a_new_leader_notes_its_epoch_before_any_record(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await order(cluster, 1, 4)
+        assert cluster.log(1).epochs == [(4, 0)]
+        assert cluster.partition(1).leader_epoch_start == 0
+
+    run(scenario)
+
+
+def test_a_leader_that_stays_in_a_new_epoch_keeps_what_it_knows(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1)
+        await cluster.produce(1)
+        assert cluster.partition(1).replicas[2].log_end_offset == 1
+        await cluster.elect(1, (1, 2), (1, 2, 4))
+        partition = cluster.partition(1)
+        assert partition.replicas[2].log_end_offset == 1
+        assert sorted(partition.replicas) == [2, 4]
+        assert partition.leader_epoch_start == 1
+
+    run(scenario)
+
+
+def test_a_leader_that_followed_before_knows_nothing(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1)
+        await cluster.produce(1)
+        await cluster.elect(2, tell=[1, 2])
+        assert cluster.partition(2).replicas[3].log_end_offset == -1
+        assert cluster.partition(1).leader_epoch_start is None
+
+    run(scenario)
+
+
+def test_becoming_leader_alone_moves_the_high_watermark(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, tell=[1])
+        assert await cluster.produce(1, acks=1) is NONE
+        assert cluster.log(1).high_watermark == 0
+        await cluster.elect(1, (1,), (1,), tell=[1])
+        assert cluster.log(1).high_watermark == 1
+
+    run(scenario)
+
+
+# ---- StopReplica
+
+
+def test_stop_with_an_older_broker_epoch(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await order(cluster, 1, 4)
+        assert await stop(cluster, 4, deletes=True, broker_epoch=99) == (ErrorCode.STALE_BROKER_EPOCH, [])
+        assert cluster.partition(1).is_leader
+
+    run(scenario)
+
+
+def test_stop_from_an_older_controller(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await order(cluster, 1, 4, controller_epoch=3)
+        stale = ErrorCode.STALE_CONTROLLER_EPOCH
+        assert await stop(cluster, 4, deletes=True, controller_epoch=2) == (stale, [])
+
+    run(scenario)
+
+
+def test_stop_offline(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        cluster.brokers[1].set_offline([P0])
+        assert await stop(cluster, 4, deletes=True) == (NONE, [ErrorCode.KAFKA_STORAGE_ERROR])
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(("epoch", "stops"), [(-2, True), (-1, True), (3, False), (4, True), (5, True)])
+def test_stop_by_leader_epoch(run, epoch: int, stops: bool) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await order(cluster, 1, 4)
+        error = NONE if stops else ErrorCode.FENCED_LEADER_EPOCH
+        assert await stop(cluster, epoch, deletes=True) == (NONE, [error])
+        assert (cluster.brokers[1].partition(P0) is None) is stops
+        assert (P0 not in cluster.logs[1].logs) is stops
+
+    run(scenario)
+
+
+def test_stop_without_delete_keeps_log_and_partition_but_fetches_no_more(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await order(cluster, 2, 4)
+        assert cluster.brokers[1].fetchers.leader_of(P0) == 2
+        assert await stop(cluster, 4, deletes=False) == (NONE, [NONE])
+        assert cluster.brokers[1].fetchers.leader_of(P0) is None
+        assert len(cluster.brokers[1].fetchers) == 0
+        assert not cluster.partition(1).is_leader
+        assert P0 in cluster.logs[1].logs
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("deletes", [True, False])
+def test_stop_of_what_is_not_hosted(run, deletes: bool) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        cluster.logs[1].logs[P1] = MemoryLog()
+        assert await stop(cluster, 4, deletes=deletes, partition=P1) == (NONE, [NONE])
+        assert (P1 in cluster.logs[1].logs) is not deletes
+
+    run(scenario)
+
+
+def test_a_delete_that_meets_a_broken_disk(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await order(cluster, 1, 4)
+        cluster.logs[1].refused[P0] = OSError(5, "I/O error")
+        assert await stop(cluster, 4, deletes=True) == (NONE, [ErrorCode.KAFKA_STORAGE_ERROR])
+        assert cluster.brokers[1].offline_partitions == {P0}
+
+    run(scenario)
+
+
+def test_who_waits_on_a_deleted_partition_is_told(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, tell=[1])
+        produced = asyncio.create_task(cluster.produce(1))
+        await asyncio.sleep(1)
+        await stop(cluster, -2, deletes=True)
+        assert await produced is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        cluster.metadata.topics.clear()
+        assert await cluster.produce(1) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    run(scenario)
+
+
+def test_a_deleted_partition_can_be_made_again_in_an_older_epoch(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await order(cluster, 1, 4)
+        await stop(cluster, -2, deletes=True)
+        assert await order(cluster, 1, 0, topic_id=uuid.UUID(int=9)) == (NONE, NONE)
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_old_stop_versions_have_one_flag_for_all(run, version: int) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await order(cluster, 1, 4)
+        request = StopReplicaRequest(controller_epoch=1, delete_partitions=True)
+        if version == 0:
+            request.ungrouped_partitions = [StopReplicaPartitionV0("orders", 0)]
+        else:
+            request.topics = [StopReplicaTopicV1("orders", (0,))]
+        response = await cluster.brokers[1].stop_replicas(request, version)
+        assert [(p.topic_name, p.error_code) for p in response.partition_errors] == [("orders", 0)]
+        assert cluster.logs[1].deleted == [P0]
+
+    run(scenario)
+
+
+def test_who_runs_on_top_hears_of_every_change(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        heard = []
+        cluster.brokers[1]._on_leadership_change = heard.append
+        await order(cluster, 1, 0)
+        await order(cluster, 2, 1, partition_epoch=2)
+        await stop(cluster, -2, deletes=True)
+        assert [([p.topic_partition for p in h.leaders], len(h.followers), h.deleted) for h in heard] == [
+            ([P0], 0, ()),
+            ([], 1, ()),
+            ([], 0, ((P0, -2),)),
+        ]
+
+    run(scenario)
