@@ -43,7 +43,7 @@ class UnexpectedOffset(KlammError):
         self.last_offset = last_offset
 
 
-class StorageFailed(KlammError):
+class StorageFailed(KlammError, OSError):
     """The log directory met an I/O error and is out of use until the node starts again."""
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 from uuid import UUID
 
 from klamm.config.topic_config import TopicConfig
-from klamm.log.epochs import LeaderEpochs
+from klamm.log.epochs import EpochEnd, LeaderEpochs
 from klamm.log.errors import AppendRefused, OffsetOutOfRange, StorageFailed, UnexpectedOffset
 from klamm.log.flushing import FlushJob, files_to_sync
 from klamm.log.leader_append import AppendRules, CheckedBatch, assigned, check_batch
@@ -354,7 +354,7 @@ class Log:
         with self._storage():
             return first_at(self.segments, timestamp, self._log_start)
 
-    def offset_of_max_timestamp(self) -> FoundOffset | None:
+    def max_timestamp(self) -> FoundOffset | None:
         """The record with the largest timestamp, the first of them. Raises StorageFailed, CorruptRecords."""
         self._refuse_if_failed_hard()
         with self._storage():
@@ -381,7 +381,7 @@ class Log:
             return self._high_watermark
         return max(self._log_start, min(unstable, self._high_watermark))
 
-    def advance_start(self, offset: int) -> bool:
+    def advance_start_offset(self, offset: int) -> bool:
         """Records before `offset` count as deleted; whether that moved the start.
 
         Raises OffsetOutOfRange where `offset` lies beyond the high watermark.
@@ -393,6 +393,24 @@ class Log:
         self._log_start = offset
         self.epochs.truncate_from_start(offset)
         return True
+
+    # -- leader epochs -------------------------------------------------------------------------------------------------
+
+    @property
+    def latest_epoch(self) -> int | None:
+        """The epoch the log ends in; None where it knows none."""
+        return self.epochs.latest_epoch
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch of the record at `offset`, -1 where none is known."""
+        epoch = self.epochs.epoch_for(offset)
+        return NO_LEADER_EPOCH if epoch is None else epoch
+
+    def assign_epoch_start(self, epoch: int, start_offset: int) -> None:
+        self.epochs.assign(epoch, start_offset)
+
+    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
+        return self.epochs.end_offset_for(epoch, self.end_offset)
 
     # -- cut -----------------------------------------------------------------------------------------------------------
 

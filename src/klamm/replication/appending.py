@@ -6,6 +6,7 @@ Source: ReplicaManager.scala (appendRecords), DelayedProduce.scala.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from klamm.log.producers import Origin
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.replication.hosting import Hosting
@@ -36,7 +37,7 @@ class Appends:
         self._on_disk_error = on_disk_error
 
     async def append(
-        self, acks: int, timeout_ms: int, records: Mapping[TopicPartition, Buffer], origin: int
+        self, acks: int, timeout_ms: int, records: Mapping[TopicPartition, Buffer], origin: Origin
     ) -> dict[TopicPartition, AppendResult]:
         if acks not in VALID_ACKS:
             refused = AppendResult(ErrorCode.INVALID_REQUIRED_ACKS, message=f"acks={acks} is not -1, 0 or 1")
@@ -52,7 +53,7 @@ class Appends:
         return results
 
     def _append(
-        self, topic_partition: TopicPartition, batch: Buffer, acks: int, origin: int
+        self, topic_partition: TopicPartition, batch: Buffer, acks: int, origin: Origin
     ) -> tuple[AppendResult, int]:
         """The result, and the offset the high watermark has to reach; −1 where nothing was appended."""
         try:

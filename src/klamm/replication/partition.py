@@ -10,6 +10,7 @@ from typing import Final
 
 import structlog
 
+from klamm.log.producers import Origin
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
@@ -231,7 +232,7 @@ class Partition:
 
     # ---- appending
 
-    def append_as_leader(self, records: Buffer, acks: int, origin: int = 0) -> AppendInfo:
+    def append_as_leader(self, records: Buffer, acks: int, origin: Origin = Origin.CLIENT) -> AppendInfo:
         """Append a client's batch. Raises PartitionRefused (6, 19), what the log refuses, OSError."""
         own_log = self.leader_log
         if acks == -1 and self.is_under_min_isr:
@@ -247,7 +248,7 @@ class Partition:
                 self._high_watermark_moved()
         return info
 
-    def append_as_follower(self, records: Buffer) -> AppendInfo:
+    def append_as_follower(self, records: Buffer) -> AppendInfo | None:
         """Append what the leader sent, offsets and epochs as they are. Raises what the log refuses, OSError."""
         return self.hosted_log.append_as_follower(records)
 

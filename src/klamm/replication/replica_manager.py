@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from klamm.log.producers import Origin
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.replication.alter_partition import AlterPartitionManager, SendAlterPartition
@@ -146,7 +147,7 @@ class ReplicaManager:
     # ---- clients and followers
 
     async def append(
-        self, acks: int, timeout_ms: int, records: Mapping[TopicPartition, Buffer], origin: int = 0
+        self, acks: int, timeout_ms: int, records: Mapping[TopicPartition, Buffer], origin: Origin = Origin.CLIENT
     ) -> dict[TopicPartition, AppendResult]:
         """Append one batch to each partition and wait as `acks` asks: for −1 until the in-sync replicas have it.
 

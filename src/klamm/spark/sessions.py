@@ -27,7 +27,9 @@ def session(
 
     Where a session is already running it is returned, and only settings that may change at run time take effect.
     """
-    set_environment_default("PYSPARK_PYTHON", python())  # else Spark starts the first python3 on the path, without klamm
+    set_environment_default(
+        "PYSPARK_PYTHON", python()
+    )  # else Spark starts the first python3 on the path, without klamm
     processors = cores or RealBlockingWorld().processors()
     builder = SparkSession.builder.master(f"local[{processors}]").appName(app_name)
     defaults = SETTINGS | {"spark.sql.shuffle.partitions": str(processors)}

@@ -127,5 +127,5 @@ def test_overrides_stand_above_the_file() -> None:
 
     assert config.broker_id == 7
     assert config.given["broker.id"] == "7"
-    with pytest.raises(WrongConfig, match="override: broker.id=seven: write a whole number"):
+    with pytest.raises(WrongConfig, match=r"override: broker.id=seven: write a whole number"):
         parse_node_config(b"zookeeper.connect=z:1", "x", {"broker.id": "seven"})

@@ -73,7 +73,7 @@ def test_offsets_outside_the_log_are_refused(orders: Partition) -> None:
     with pytest.raises(OffsetOutOfRange):
         log.read(2, 100)
     log.update_high_watermark(1)
-    log.advance_start(1)
+    log.advance_start_offset(1)
     with pytest.raises(OffsetOutOfRange):
         log.read(0, 100)
 

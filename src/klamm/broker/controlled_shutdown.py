@@ -1,0 +1,88 @@
+"""Leaving without a gap: the controller moves our leaders first. Source: KafkaServer.controlledShutdown (3.9)."""
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from klamm.broker.zookeeper_sessions import ZooKeeperSessions
+from klamm.config.node_config import NodeConfig
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import BrokerId
+from klamm.net.client import Connection
+from klamm.runtime.world import World
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import ControlledShutdownRequest, ControlledShutdownResponse
+
+_VERSION: Final = 3
+_NO_CONTROLLER_S: Final = 0.25
+_STORE_S: Final = 3.0
+log = structlog.get_logger("node")
+
+
+class ControlledShutdown:
+    """Asks up to `controlled.shutdown.max.retries` times; a node that is last has nobody to hand over to."""
+
+    def __init__(
+        self, world: World, config: NodeConfig, broker_id: BrokerId, broker_epoch: int, sessions: ZooKeeperSessions
+    ) -> None:
+        self._world = world
+        self._config = config
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._sessions = sessions
+
+    async def run(self) -> bool:
+        """Whether every leader that could move has moved. Never raises: the node stops in any case."""
+        for attempt in range(1, self._config.controlled_shutdown_max_retries + 1):
+            try:
+                async with asyncio.timeout(_STORE_S):
+                    address = await self._controller_address()
+            except (KlammError, TimeoutError) as error:
+                log.warning("no controlled shutdown: ZooKeeper does not say who is controller", reason=str(error))
+                return False
+            if address is None:
+                log.info("controlled shutdown: no other broker is left to take over")
+                return True
+            try:
+                remaining = await self._ask(*address)
+            except KlammError as error:
+                log.warning("controlled shutdown: not answered", attempt=attempt, reason=str(error))
+                await asyncio.sleep(_NO_CONTROLLER_S)  # it may be stopping too; the next one is elected at once
+                continue
+            if not remaining:
+                log.info("controlled shutdown: all leaders have moved", attempt=attempt)
+                return True
+            log.warning("controlled shutdown: leaders remain", attempt=attempt, partitions=remaining)
+            await asyncio.sleep(self._config.controlled_shutdown_retry_backoff_ms / 1000)
+        return False
+
+    async def _controller_address(self) -> tuple[str, int] | None:
+        """Where the controller listens; None where no other broker is registered."""
+        store = self._sessions.store
+        while True:
+            brokers = (await store.read_brokers()).brokers
+            if set(brokers) <= {self._broker_id}:
+                return None
+            controller = await store.read_controller()
+            if controller is not None and controller.broker in brokers:
+                name = self._config.control_plane_listener or self._config.inter_broker_listener
+                endpoint = brokers[controller.broker].broker.endpoint(name)
+                if endpoint is not None:
+                    return endpoint.host, endpoint.port
+            await asyncio.sleep(_NO_CONTROLLER_S)
+
+    async def _ask(self, host: str, port: int) -> int:
+        """How many partitions we still lead that could move. Raises KlammError."""
+        timeout_s = self._config.controller_socket_timeout_ms / 1000
+        connection = await Connection.open(self._world, host, port, str(self._broker_id), timeout_s)
+        try:
+            request = ControlledShutdownRequest(self._broker_id, self._broker_epoch)
+            answer: ControlledShutdownResponse = await connection.request(
+                ApiKey.CONTROLLED_SHUTDOWN, _VERSION, request, timeout_s
+            )
+        finally:
+            connection.close()
+        if answer.error_code:
+            raise KlammError(f"the controller refused: {ErrorCode(answer.error_code).name}")
+        return len(answer.remaining_partitions)

@@ -1,0 +1,92 @@
+"""CreateTopics, on the active controller's broker. Source: KafkaApis.handleCreateTopicsRequest, ZkAdminManager."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from klamm.broker.dispatch import Offered, Request
+from klamm.broker.metadata_cache import MetadataCache
+from klamm.broker.topic_creation import Created, NewTopic, TopicCreation
+from klamm.config.topic_config import TOPIC_KEYS, effective_text, origins
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    CreatableTopic,
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+CREATE_TOPICS: Final = Offered(ApiKey.CREATE_TOPICS, 0, 7)
+
+
+class CreateTopics:
+    def __init__(
+        self,
+        cache: MetadataCache,
+        creation: TopicCreation,
+        broker_defaults: Mapping[str, str],
+        is_controller: Callable[[], bool],
+    ) -> None:
+        self._cache = cache
+        self._creation = creation
+        self._broker_defaults = broker_defaults
+        self._is_controller = is_controller
+
+    async def handle(self, request: Request, message: CreateTopicsRequest) -> CreateTopicsResponse:
+        counts = Counter(t.name for t in message.topics)
+        asked = {t.name: t for t in message.topics}
+        created = [await self._create(topic, counts[name], message.validate_only) for name, topic in asked.items()]
+        if not message.validate_only:
+            await self._wait_for_leaders(created, message.timeout_ms)
+        return CreateTopicsResponse(topics=[self._result(c) for c in created])
+
+    async def _create(self, topic: CreatableTopic, times: int, validate_only: bool) -> Created:
+        if not self._is_controller():
+            return Created(topic.name, ErrorCode.NOT_CONTROLLER, "this broker is not the active controller")
+        if times > 1:
+            return Created(topic.name, ErrorCode.INVALID_REQUEST, f"the request names {topic.name} {times} times")
+        return await self._creation.create(_new_topic(topic), validate_only=validate_only)
+
+    async def _wait_for_leaders(self, created: list[Created], timeout_ms: int) -> None:
+        """Till every partition has a leader in our own cache; a topic that is too late stays, but is answered 7."""
+        made = [c for c in created if not c.error]
+
+        def all_lead() -> bool:
+            return all(self._cache.has_leaders(c.name) for c in made)
+
+        if made and not (timeout_ms > 0 and await self._cache.wait_until(all_lead, timeout_ms / 1000)):
+            for topic in made:
+                if timeout_ms <= 0 or not self._cache.has_leaders(topic.name):
+                    topic.error = ErrorCode.REQUEST_TIMED_OUT
+
+    def _result(self, created: Created) -> CreatableTopicResult:
+        if created.error:
+            return CreatableTopicResult(name=created.name, error_code=created.error, error_message=created.message)
+        return CreatableTopicResult(
+            name=created.name,
+            topic_id=created.topic_id,
+            num_partitions=len(created.placement),
+            replication_factor=len(created.placement[0]),
+            configs=[self._config(name, created.configs) for name in TOPIC_KEYS],
+        )
+
+    def _config(self, name: str, overrides: Mapping[str, str]) -> CreatableTopicConfigs:
+        return CreatableTopicConfigs(
+            name=name,
+            value=effective_text(name, overrides, self._broker_defaults),
+            config_source=origins(name, overrides, self._broker_defaults)[0].source,
+        )
+
+
+def _new_topic(topic: CreatableTopic) -> NewTopic:
+    placement = {a.partition_index: tuple(map(BrokerId, a.broker_ids)) for a in topic.assignments}
+    return NewTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        placement or None,
+        [(c.name, c.value) for c in topic.configs],
+    )

@@ -1,0 +1,46 @@
+"""What brokers ask the controller: ControlledShutdown, AlterPartition, AllocateProducerIds. Source: KafkaApis.scala."""
+
+from typing import Final
+
+from klamm.broker.dispatch import Offered, Request
+from klamm.controller.controller import Controller
+from klamm.model.ids import BrokerId
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    RemainingPartition,
+)
+
+CONTROLLED_SHUTDOWN: Final = Offered(ApiKey.CONTROLLED_SHUTDOWN, 0, 3)
+ALTER_PARTITION: Final = Offered(ApiKey.ALTER_PARTITION, 0, 3)
+ALLOCATE_PRODUCER_IDS: Final = Offered(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0)
+
+
+class ForController:
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    async def controlled_shutdown(
+        self, request: Request, message: ControlledShutdownRequest
+    ) -> ControlledShutdownResponse:
+        answer = await self._controller.controlled_shutdown(BrokerId(message.broker_id), message.broker_epoch)
+        return ControlledShutdownResponse(
+            error_code=answer.error,
+            remaining_partitions=[RemainingPartition(p.topic, p.partition) for p in answer.remaining],
+        )
+
+    async def alter_partition(self, request: Request, message: AlterPartitionRequest) -> AlterPartitionResponse:
+        return await self._controller.alter_partition(message, request.version)
+
+    async def allocate_producer_ids(
+        self, request: Request, message: AllocateProducerIdsRequest
+    ) -> AllocateProducerIdsResponse:
+        block = await self._controller.allocate_producer_ids(BrokerId(message.broker_id), message.broker_epoch)
+        return AllocateProducerIdsResponse(
+            error_code=block.error, producer_id_start=block.first, producer_id_len=block.length
+        )

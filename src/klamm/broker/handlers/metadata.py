@@ -1,0 +1,132 @@
+"""Metadata: brokers, topics, leaders; and topics made on first use. Source: KafkaApis.handleTopicMetadataRequest."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from klamm.broker.dispatch import Offered, Request
+from klamm.broker.metadata_cache import MetadataCache, PartitionState
+from klamm.broker.topic_creation import TopicCreation
+from klamm.broker.topic_names import INTERNAL_TOPICS, name_error
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import NO_BROKER, BrokerId
+from klamm.model.topic_ids import ZERO_ID
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+METADATA: Final = Offered(ApiKey.METADATA, 0, 12)
+ALL_CLUSTER_OPERATIONS: Final = sum(1 << o for o in (5, 7, 8, 9, 10, 11, 12))
+"""create, alter, describe, cluster action, describe configs, alter configs, idempotent write: with no authorizer
+everything is allowed."""
+_ALL_TOPIC_OPERATIONS: Final = sum(1 << o for o in (3, 4, 5, 6, 7, 8, 10, 11))
+_NOT_ASKED: Final = -(2**31)
+_SAYS_LISTENER_NOT_FOUND: Final = 6
+_TAKES_IDS: Final = 12
+
+
+class Metadata:
+    def __init__(self, cache: MetadataCache, cluster_id: str, creation: TopicCreation, auto_create: bool) -> None:
+        self._cache = cache
+        self._cluster_id = cluster_id
+        self._creation = creation
+        self._auto_create = auto_create
+
+    async def handle(self, request: Request, message: MetadataRequest) -> MetadataResponse:
+        if message.topics and request.version < _TAKES_IDS and any(_needs_ids(t) for t in message.topics):
+            topics = [_topic_error(t.name or "", ErrorCode.INVALID_REQUEST) for t in message.topics]
+        elif _is_all(request, message):
+            topics = [self._describe(request, name) for name in self._cache.topics()]
+        else:
+            topics = await self._named(request, message)
+        if message.include_topic_authorized_operations:
+            for topic in topics:
+                topic.topic_authorized_operations = _ALL_TOPIC_OPERATIONS
+        operations = ALL_CLUSTER_OPERATIONS if message.include_cluster_authorized_operations else _NOT_ASKED
+        controller = self._cache.controller_id
+        return MetadataResponse(
+            brokers=[
+                MetadataResponseBroker(node_id=broker.id, host=endpoint.host, port=endpoint.port, rack=broker.rack)
+                for broker, endpoint in self._cache.brokers_on(request.peer.listener)
+            ],
+            cluster_id=self._cluster_id,
+            controller_id=NO_BROKER if controller is None else controller,
+            topics=topics,
+            cluster_authorized_operations=operations,
+        )
+
+    async def _named(self, request: Request, message: MetadataRequest) -> list[MetadataResponseTopic]:
+        asked = message.topics or []
+        ids = dict.fromkeys(t.topic_id for t in asked if t.topic_id != ZERO_ID)
+        found: list[MetadataResponseTopic] = []
+        names: Iterable[str] = dict.fromkeys(t.name or "" for t in asked)
+        if ids:
+            unknown = [i for i in ids if self._cache.topic_name(i) is None]
+            found = [
+                MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=i) for i in unknown
+            ]
+            names = [name for i in ids if (name := self._cache.topic_name(i)) is not None]
+        may_create = message.allow_auto_topic_creation and self._auto_create
+        for name in names:
+            if self._cache.has_topic(name):
+                found.append(self._describe(request, name))
+            else:
+                found.append(_topic_error(name, await self._missing(name, may_create)))
+        return found
+
+    async def _missing(self, name: str, may_create: bool) -> ErrorCode:
+        if may_create:
+            return await self._creation.create_on_first_use(name)
+        return ErrorCode.INVALID_TOPIC_EXCEPTION if name_error(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def _describe(self, request: Request, name: str) -> MetadataResponseTopic:
+        states = self._cache.partitions(name)
+        return MetadataResponseTopic(
+            name=name,
+            topic_id=self._cache.topic_id(name),
+            is_internal=name in INTERNAL_TOPICS,
+            partitions=[self._partition(request, number, state) for number, state in states.items()],
+        )
+
+    def _partition(self, request: Request, number: int, state: PartitionState) -> MetadataResponsePartition:
+        leader = BrokerId(state.leader)
+        error = ErrorCode.NONE
+        replicas, isr = state.replicas, state.isr
+        if self._cache.endpoint_on(leader, request.peer.listener) is None:
+            alive = self._cache.is_alive(leader) and request.version >= _SAYS_LISTENER_NOT_FOUND
+            error = ErrorCode.LISTENER_NOT_FOUND if alive else ErrorCode.LEADER_NOT_AVAILABLE
+            leader = NO_BROKER
+        if request.version == 0:
+            replicas, isr = self._reachable(request, replicas), self._reachable(request, isr)
+            if not error and (len(replicas) < len(state.replicas) or len(isr) < len(state.isr)):
+                error = ErrorCode.REPLICA_NOT_AVAILABLE
+        return MetadataResponsePartition(
+            error_code=error,
+            partition_index=number,
+            leader_id=leader,
+            leader_epoch=state.leader_epoch,
+            replica_nodes=replicas,
+            isr_nodes=isr,
+            offline_replicas=state.offline_replicas,
+        )
+
+    def _reachable(self, request: Request, brokers: Iterable[int]) -> tuple[int, ...]:
+        listener = request.peer.listener
+        return tuple(b for b in brokers if self._cache.endpoint_on(BrokerId(b), listener) is not None)
+
+
+def _is_all(request: Request, message: MetadataRequest) -> bool:
+    return message.topics is None or (request.version == 0 and not message.topics)
+
+
+def _needs_ids(topic: MetadataRequestTopic) -> bool:
+    return topic.name is None or topic.topic_id != ZERO_ID
+
+
+def _topic_error(name: str, error: ErrorCode) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=error, name=name, is_internal=name in INTERNAL_TOPICS)

@@ -1,0 +1,132 @@
+"""Produce: records to the leaders' logs. Source: KafkaApis.handleProduceRequest (3.9)."""
+
+from collections.abc import Awaitable, Mapping
+from typing import Final
+
+from klamm.broker.dispatch import Offered, Request
+from klamm.broker.metadata_cache import MetadataCache
+from klamm.broker.topic_names import INTERNAL_TOPICS
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.net.server import CloseConnection
+from klamm.replication.appending import AppendResult
+from klamm.replication.replica_manager import ReplicaManager
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    ProduceResponseLeaderIdAndEpoch,
+    ProduceResponseNodeEndpoint,
+    TopicProduceResponse,
+)
+from klamm.wire.records import Codec, CorruptRecords, header_at
+
+PRODUCE: Final = Offered(ApiKey.PRODUCE, 3, 11)
+_TAKES_ZSTD: Final = 7
+_TELLS_LEADER: Final = 10
+_NO_ACKS: Final = 0
+_ADMIN_CLIENT: Final = "__admin_client"
+
+Records = bytes | memoryview
+Results = Mapping[TopicPartition, AppendResult]
+
+
+class Produce:
+    def __init__(self, cache: MetadataCache, replicas: ReplicaManager) -> None:
+        self._cache = cache
+        self._replicas = replicas
+
+    def handle(self, request: Request, message: ProduceRequest) -> Awaitable[ProduceResponse | None]:
+        """Nothing is answered to acks=0; an error then closes the connection, the only way to tell."""
+        return self._handle(request, message)
+
+    async def _handle(self, request: Request, message: ProduceRequest) -> ProduceResponse | None:
+        refused: dict[TopicPartition, AppendResult] = {}
+        accepted: dict[TopicPartition, Records] = {}
+        for topic in message.topic_data:
+            for partition in topic.partition_data:
+                topic_partition = TopicPartition(topic.name, partition.index)
+                error = self._refusal(request, topic_partition, partition.records)
+                if error:
+                    refused[topic_partition] = AppendResult(error)
+                else:
+                    assert partition.records is not None
+                    accepted[topic_partition] = partition.records
+        results: Results = await self._replicas.append(message.acks, message.timeout_ms, accepted) if accepted else {}
+        if refused:
+            results = {**results, **refused}
+        if message.acks == _NO_ACKS:
+            _close_on_error(results)
+            return None
+        return self._response(request, message, results)
+
+    def _refusal(self, request: Request, topic_partition: TopicPartition, records: Records | None) -> ErrorCode:
+        if not self._cache.contains(topic_partition):
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if topic_partition.topic in INTERNAL_TOPICS and request.client_id != _ADMIN_CLIENT:
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
+        if not records:
+            return ErrorCode.INVALID_RECORD
+        if request.version < _TAKES_ZSTD and _is_zstd(records):
+            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        return ErrorCode.NONE
+
+    def _response(self, request: Request, message: ProduceRequest, results: Results) -> ProduceResponse:
+        response = ProduceResponse(
+            responses=[
+                TopicProduceResponse(
+                    topic.name,
+                    [_answer(p.index, results[TopicPartition(topic.name, p.index)]) for p in topic.partition_data],
+                )
+                for topic in message.topic_data
+            ]
+        )
+        if request.version >= _TELLS_LEADER:
+            self._tell_leaders(request, response)
+        return response
+
+    def _tell_leaders(self, request: Request, response: ProduceResponse) -> None:
+        """Who asked the wrong broker learns of the right one at once (KIP-951)."""
+        leaders: set[BrokerId] = set()
+        for topic in response.responses:
+            for partition in topic.partition_responses:
+                if partition.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    continue
+                state = self._cache.state(TopicPartition(topic.name, partition.index))
+                if state is not None:
+                    leaders.add(BrokerId(state.leader))
+                    partition.current_leader = ProduceResponseLeaderIdAndEpoch(state.leader, state.leader_epoch)
+        response.node_endpoints = [
+            ProduceResponseNodeEndpoint(leader, endpoint.host, endpoint.port, self._cache.brokers[leader].rack)
+            for leader in sorted(leaders)
+            if (endpoint := self._cache.endpoint_on(leader, request.peer.listener)) is not None
+        ]
+
+
+def _answer(index: int, result: AppendResult) -> PartitionProduceResponse:
+    if not result.error:
+        return PartitionProduceResponse(
+            index, ErrorCode.NONE, result.base_offset, result.log_append_time_ms, result.log_start_offset
+        )
+    return PartitionProduceResponse(
+        index,
+        result.error,
+        -1,
+        record_errors=[BatchIndexAndErrorMessage(index, text) for index, text in result.record_errors],
+        error_message=result.message,
+    )
+
+
+def _is_zstd(records: Records) -> bool:
+    try:
+        return header_at(records).codec is Codec.ZSTD
+    except CorruptRecords:
+        return False  # the log says what is wrong
+
+
+def _close_on_error(results: Results) -> None:
+    failed = [f"{tp} {result.error.name}" for tp, result in results.items() if result.error]
+    if failed:
+        raise CloseConnection(f"a produce request with acks=0 failed: {', '.join(failed)}")

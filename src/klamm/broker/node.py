@@ -1,0 +1,322 @@
+"""One node: broker and controller in a process, from its first breath to its last. Source: KafkaServer.scala (3.9).
+
+Order of the start: ZooKeeper, cluster id, ports bound, logs loaded, registered, controller, ports open. Order of the
+stop: leaders handed over, ports closed, replicas, logs with their clean marker, controller, session.
+"""
+
+import asyncio
+from posixpath import join
+from typing import Any, Final
+
+import structlog
+
+from klamm.broker.controlled_shutdown import ControlledShutdown
+from klamm.broker.controller_channel import ControllerChannel, says_not_controller, says_not_controller_anywhere
+from klamm.broker.dispatch import Dispatcher
+from klamm.broker.identity import check_log_directories, choose_broker_id
+from klamm.broker.metadata_cache import MetadataCache
+from klamm.broker.producer_ids import ProducerIdBlock, ProducerIds
+from klamm.broker.replica_logs import ReplicaLogs
+from klamm.broker.routes import routes
+from klamm.broker.settings import controller_settings, log_settings, replication_settings, server_limits
+from klamm.broker.start import CannotStart
+from klamm.broker.zookeeper_sessions import ZooKeeperSessions
+from klamm.config.node_config import NodeConfig
+from klamm.controller.controller import Controller
+from klamm.log.errors import BadLogDirectory
+from klamm.log.manager import DirectoryFailure, LogManager
+from klamm.model.brokers import Broker, Endpoint
+from klamm.model.errors import KlammError
+from klamm.model.ids import BrokerId
+from klamm.model.topic_ids import new_topic_id
+from klamm.net.client import Connection
+from klamm.net.server import Server
+from klamm.replication.replica_manager import ReplicaManager
+from klamm.runtime.world import World
+from klamm.telemetry.journal import Journal
+from klamm.telemetry.journal_files import JournalFiles
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from klamm.zk.registrar import BrokerIdTaken, BrokerRegistrar
+from klamm.zk.store import Store
+
+_REGISTRATION_GRACE_S: Final = 15.0
+log = structlog.get_logger("node")
+
+
+class Node:
+    """`start`, then `stop`; or `abandon` where the start failed."""
+
+    def __init__(self, world: World, config: NodeConfig) -> None:
+        self._world = world
+        self._config = config
+        self._sessions = ZooKeeperSessions(world, config, self._session_expired, self._session_renewed)
+        self._server = Server(world.network, server_limits(config), config.inter_broker_listener)
+        self.broker_epoch = -1
+        self.broker_id = BrokerId(-1)
+        self._logs: LogManager | None = None
+        self._replicas: ReplicaManager | None = None
+        self._controller: Controller | None = None
+        self._channel: ControllerChannel | None = None
+        self._producer_ids: ProducerIds | None = None
+        self._registrar: BrokerRegistrar | None = None
+        self._failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._hurry = asyncio.Event()
+
+    # ---- life
+
+    async def start(self) -> None:
+        """Raises KlammError: one sentence on why this node cannot run."""
+        config = self._config
+        store = await self._sessions.open()
+        await store.create_top_level_paths()
+        cluster_id = await store.read_or_create_cluster_id(new_topic_id(self._world.randomness.bytes))
+        check_log_directories(self._world.disk, config)
+        self.broker_id = await choose_broker_id(self._world.disk, config, cluster_id, store)
+        broker = await self._bind()
+        self._logs = LogManager(
+            self._world,
+            config.log_directories,
+            self.broker_id,
+            cluster_id,
+            config.given,
+            log_settings(config),
+            self._directory_failed,
+        )
+        await self._load_logs(store)
+        self._assemble(broker, cluster_id)
+        await self._register(store, broker)
+        await self._begin(store)
+        log.info("ready", broker=self.broker_id, epoch=self.broker_epoch, cluster=cluster_id)
+
+    async def stop(self) -> None:
+        """Hand leaders over, then close everything in order; never raises."""
+        log.info("stopping", broker=self.broker_id)
+        if self._config.controlled_shutdown_enable and not self._failure.done():
+            await self._hand_over()
+        await self.abandon(is_clean=True)
+        log.info("stopped", broker=self.broker_id)
+
+    async def abandon(self, *, is_clean: bool = False) -> None:
+        """Close what was opened so far; each step even where one before it failed."""
+        for close in (
+            self._server.close,
+            self._close_replicas,
+            self._close_logs,
+            self._close_controller,
+            self._sessions.close,
+        ):
+            try:
+                await close()
+            except (KlammError, OSError) as error:
+                log.error("could not close in order", step=close.__name__, reason=str(error))
+
+    def hurry(self) -> None:
+        """Stop without waiting for the controller."""
+        self._hurry.set()
+
+    async def failed(self) -> str:
+        """Why the node cannot go on, once that is so."""
+        return await asyncio.shield(self._failure)
+
+    # ---- steps of the start
+
+    async def _bind(self) -> Broker:
+        """Take the ports; the broker as it will be registered."""
+        ports: dict[str, int] = {}
+        for endpoint in self._config.endpoints:
+            try:
+                ports[endpoint.listener] = await self._server.bind(
+                    endpoint.listener, endpoint.host, endpoint.port, self._config.socket_listen_backlog_size
+                )
+            except OSError as error:
+                raise CannotStart(
+                    f"{endpoint} cannot be listened on ({error.strerror or error}); stop who uses it, or change"
+                    f" listeners in {self._config.source}"
+                ) from error
+        advertised = tuple(
+            Endpoint(
+                e.listener,
+                e.security_protocol,
+                e.host or self._world.network.host_name(),
+                e.port or ports[e.listener],
+            )
+            for e in self._config.advertised_endpoints
+        )
+        return Broker(self.broker_id, advertised, self._config.broker_rack)
+
+    async def _load_logs(self, store: Store) -> None:
+        """Open every log, with the overrides of its topic; a log without partition of ours waits for StopReplica."""
+        assert self._logs is not None
+        overrides, unreadable = await store.read_topic_configs(await store.list_topics())
+        for topic, reason in unreadable.items():
+            log.error("topic config ignored, the broker's defaults hold", topic=topic, reason=reason)
+        try:
+            await self._logs.load(overrides)
+        except BadLogDirectory as error:
+            raise CannotStart(str(error)) from error
+
+    def _directory_failed(self, failure: DirectoryFailure) -> None:
+        """What lay there is offline from now on; without any directory a node is of no use."""
+        log.error("log directory failed", directory=failure.directory, reason=failure.reason)
+        if self._replicas is not None:
+            self._replicas.set_offline(failure.partitions)
+        assert self._logs is not None
+        if not self._logs.live_directories and not self._failure.done():
+            self._failure.set_result(
+                f"no log directory is left ({failure.directory}: {failure.reason}); mend the disk and start again"
+            )
+
+    def _assemble(self, broker: Broker, cluster_id: str) -> None:
+        config, world = self._config, self._world
+        assert self._logs is not None
+        cache = MetadataCache(config.inter_broker_listener)
+        self._cache = cache
+        timeout_s = config.controller_socket_timeout_ms / 1000
+        channel = ControllerChannel(world, cache, self.broker_id, timeout_s, config.request_timeout_ms / 1000)
+        self._channel = channel
+        self._registrar = BrokerRegistrar(broker)
+        replicas = ReplicaManager(
+            world,
+            self.broker_id,
+            lambda: self.broker_epoch,
+            ReplicaLogs(self._logs, lambda: self._sessions.store, config.given),
+            cache,
+            self._send_alter_partition,
+            self._connect_fetcher,
+            replication_settings(config),
+        )
+        self._replicas = replicas
+        journal_directory = join(config.log_directories[0], "journal")
+        journal = Journal(JournalFiles(world.disk, journal_directory, self.broker_id), self.broker_id, world.clock)
+        controller = Controller(
+            world, controller_settings(config, self.broker_id), self._connect, journal, self._register_again
+        )
+        self._controller = controller
+        self._producer_ids = ProducerIds(self._allocate_producer_ids)
+        table = routes(
+            world,
+            config,
+            self.broker_id,
+            cluster_id,
+            cache,
+            replicas,
+            controller,
+            self._producer_ids,
+            self._sessions,
+        )
+        self._dispatcher = Dispatcher(table)
+
+    async def _register(self, store: Store, broker: Broker) -> None:
+        """An earlier process of this id may still hold the place, until its session is over."""
+        assert self._registrar is not None
+        await self._refuse_double_address(store, broker)
+        try:
+            self.broker_epoch = await self._registrar.register(store.client, self._world.clock.now_ms())
+            return
+        except BrokerIdTaken as taken:
+            patience_s = store.client.session_timeout_ms / 1000 + _REGISTRATION_GRACE_S
+            log.info("waiting for the session of an earlier process to end", up_to_s=patience_s, reason=str(taken))
+        try:
+            self.broker_epoch = await self._registrar.register_when_free(
+                store.client, self._world.clock.now_ms(), patience_s
+            )
+        except BrokerIdTaken as taken:
+            raise CannotStart(f"{taken}; stop that process, or give this one another broker.id") from taken
+
+    async def _refuse_double_address(self, store: Store, broker: Broker) -> None:
+        """Clients could not tell two brokers of one address apart."""
+        taken = {
+            (e.host, e.port): other
+            for other, r in (await store.read_brokers()).brokers.items()
+            for e in r.broker.endpoints
+            if other != broker.id
+        }
+        for endpoint in broker.endpoints:
+            other = taken.get((endpoint.host, endpoint.port))
+            if other is not None:
+                raise CannotStart(
+                    f"{endpoint.host}:{endpoint.port} is already registered in ZooKeeper by broker {other}; change"
+                    f" advertised.listeners in {self._config.source}"
+                )
+
+    async def _begin(self, store: Store) -> None:
+        assert self._controller is not None
+        assert self._replicas is not None
+        found = await store.read_brokers()
+        holder = await store.read_controller()
+        self._cache.fill_brokers((r.broker for r in found.brokers.values()), holder.broker if holder else None)
+        assert self._logs is not None
+        self._logs.start()
+        self._replicas.start()
+        store.client.on_watch = self._controller.on_watch
+        self._controller.start(store)
+        await self._server.start(self._dispatcher)
+
+    # ---- the session
+
+    async def _session_expired(self) -> None:
+        if self._controller is not None:
+            await self._controller.session_expired()
+
+    def _session_renewed(self, store: Store) -> None:
+        if self._controller is not None:
+            store.client.on_watch = self._controller.on_watch
+            self._controller.session_established(store)
+
+    async def _register_again(self, store: Store) -> None:
+        assert self._registrar is not None
+        self.broker_epoch = await self._registrar.register(store.client, self._world.clock.now_ms())
+        log.info("registered again", broker=self.broker_id, epoch=self.broker_epoch)
+
+    # ---- to other nodes
+
+    async def _connect(self, host: str, port: int, client_id: str, timeout_s: float) -> Connection:
+        return await Connection.open(self._world, host, port, client_id, timeout_s)
+
+    async def _connect_fetcher(self, host: str, port: int, client_id: str) -> Connection:
+        timeout_s = self._config.replica_socket_timeout_ms / 1000
+        return await Connection.open(self._world, host, port, client_id, timeout_s)
+
+    async def _send_alter_partition(self, build: Any, newest: int) -> Any:
+        assert self._channel is not None
+        return await self._channel.ask(ApiKey.ALTER_PARTITION, newest, build, says_not_controller_anywhere)
+
+    async def _allocate_producer_ids(self) -> ProducerIdBlock | None:
+        assert self._channel is not None
+        answer: AllocateProducerIdsResponse = await self._channel.ask(
+            ApiKey.ALLOCATE_PRODUCER_IDS,
+            0,
+            lambda version: AllocateProducerIdsRequest(self.broker_id, self.broker_epoch),
+            says_not_controller,
+        )
+        if answer.error_code:
+            return None
+        return ProducerIdBlock(answer.producer_id_start, answer.producer_id_len)
+
+    # ---- steps of the stop
+
+    async def _hand_over(self) -> None:
+        shutdown = ControlledShutdown(self._world, self._config, self.broker_id, self.broker_epoch, self._sessions)
+        handing = asyncio.create_task(shutdown.run())
+        hurried = asyncio.create_task(self._hurry.wait())
+        await asyncio.wait((handing, hurried), return_when=asyncio.FIRST_COMPLETED)
+        for task in (handing, hurried):
+            task.cancel()
+        await asyncio.gather(handing, hurried, return_exceptions=True)
+
+    async def _close_replicas(self) -> None:
+        if self._producer_ids is not None:
+            self._producer_ids.close()
+        if self._replicas is not None:
+            await self._replicas.close()
+        if self._channel is not None:
+            self._channel.close()
+
+    async def _close_logs(self) -> None:
+        if self._logs is not None:
+            await self._logs.close(self.broker_epoch)
+
+    async def _close_controller(self) -> None:
+        if self._controller is not None:
+            await self._controller.stop()

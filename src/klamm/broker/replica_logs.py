@@ -1,0 +1,69 @@
+"""The logs as replication asks for them; topic configs are read from ZooKeeper when a log is made."""
+
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import structlog
+
+from klamm.config.config_types import InvalidConfig
+from klamm.config.topic_config import TopicConfig
+from klamm.log.log import Log
+from klamm.log.manager import LogManager
+from klamm.model.errors import KlammError
+from klamm.model.ids import TopicPartition
+from klamm.model.topic_ids import ZERO_ID
+from klamm.zk.store import Store
+
+log = structlog.get_logger("logs")
+
+
+class ReplicaLogs:
+    def __init__(self, logs: LogManager, store: Callable[[], Store], broker_defaults: Mapping[str, str]) -> None:
+        self._logs = logs
+        self._store = store
+        self._broker_defaults = broker_defaults
+
+    def get(self, topic_partition: TopicPartition) -> Log | None:
+        return self._logs.get(topic_partition)
+
+    async def get_or_create_many(
+        self, wanted: Sequence[tuple[TopicPartition, uuid.UUID, bool]]
+    ) -> Sequence[Log | OSError | KlammError]:
+        """A log for each (partition, topic id, is new); why not, in the place of one that could not be had."""
+        configs = await self._configs(dict.fromkeys(tp.topic for tp, _, _ in wanted))
+        return [self._get_or_create(tp, topic_id, is_new, configs[tp.topic]) for tp, topic_id, is_new in wanted]
+
+    async def delete(self, topic_partition: TopicPartition) -> None:
+        self._logs.delete(topic_partition)
+
+    async def checkpoint_high_watermarks(self) -> None:
+        await self._logs.write_high_watermarks()
+
+    def directory_failed(self, topic_partition: TopicPartition, error: OSError) -> Collection[TopicPartition]:
+        """A log gives its directory up by itself and says so to whoever made the LogManager: nothing is left here."""
+        return ()
+
+    def _get_or_create(
+        self, topic_partition: TopicPartition, topic_id: uuid.UUID, is_new: bool, config: TopicConfig | KlammError
+    ) -> Log | OSError | KlammError:
+        if not isinstance(config, TopicConfig):
+            return config
+        try:
+            return self._logs.get_or_create(topic_partition, config, None if topic_id == ZERO_ID else topic_id, is_new)
+        except (OSError, KlammError) as error:
+            return error
+
+    async def _configs(self, topics: Collection[str]) -> dict[str, TopicConfig | KlammError]:
+        """Configs by topic. An override that cannot be is left out, aloud: the log must be there all the same."""
+        try:
+            overrides, unreadable = await self._store().read_topic_configs(list(topics))
+        except KlammError as error:
+            return dict.fromkeys(topics, error)
+        found: dict[str, TopicConfig | KlammError] = {t: KlammError(why) for t, why in unreadable.items()}
+        for topic, given in overrides.items():
+            try:
+                found[topic] = TopicConfig.parse(given, self._broker_defaults)
+            except InvalidConfig as error:
+                log.error("topic config ignored, the broker's defaults hold", topic=topic, reason=str(error))
+                found[topic] = TopicConfig.parse({}, self._broker_defaults)
+        return found

@@ -1,0 +1,68 @@
+"""Every API this node serves, with the versions that work. ApiVersions answers from this list alone."""
+
+from klamm.broker.dispatch import Route
+from klamm.broker.handlers.api_versions import API_VERSIONS, ApiVersions
+from klamm.broker.handlers.control import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, Control
+from klamm.broker.handlers.create_topics import CREATE_TOPICS, CreateTopics
+from klamm.broker.handlers.describe_cluster import DESCRIBE_CLUSTER, DescribeCluster
+from klamm.broker.handlers.describe_configs import DESCRIBE_CONFIGS, DescribeConfigs
+from klamm.broker.handlers.fetch import FETCH, Fetch
+from klamm.broker.handlers.for_controller import (
+    ALLOCATE_PRODUCER_IDS,
+    ALTER_PARTITION,
+    CONTROLLED_SHUTDOWN,
+    ForController,
+)
+from klamm.broker.handlers.init_producer_id import INIT_PRODUCER_ID, InitProducerId
+from klamm.broker.handlers.leader_epochs import OFFSET_FOR_LEADER_EPOCH, LeaderEpochs
+from klamm.broker.handlers.list_offsets import LIST_OFFSETS, ListOffsets
+from klamm.broker.handlers.metadata import METADATA, Metadata
+from klamm.broker.handlers.produce import PRODUCE, Produce
+from klamm.broker.metadata_cache import MetadataCache
+from klamm.broker.producer_ids import ProducerIds
+from klamm.broker.topic_creation import TopicCreation
+from klamm.broker.zookeeper_sessions import ZooKeeperSessions
+from klamm.config.node_config import NodeConfig
+from klamm.controller.controller import Controller
+from klamm.model.ids import BrokerId
+from klamm.replication.replica_manager import ReplicaManager
+from klamm.runtime.world import World
+
+
+def routes(
+    world: World,
+    config: NodeConfig,
+    broker_id: BrokerId,
+    cluster_id: str,
+    cache: MetadataCache,
+    replicas: ReplicaManager,
+    controller: Controller,
+    producer_ids: ProducerIds,
+    sessions: ZooKeeperSessions,
+) -> list[Route]:
+    creation = TopicCreation(config, cache, lambda: sessions.store, world.randomness)
+    control = Control(cache, replicas)
+    for_controller = ForController(controller)
+
+    async def read_topic_config(topic: str) -> dict[str, str]:
+        return await sessions.store.read_config("topics", topic)
+
+    found = [
+        Route(PRODUCE, Produce(cache, replicas).handle),
+        Route(FETCH, Fetch(cache, replicas, config.fetch_max_bytes).handle),
+        Route(LIST_OFFSETS, ListOffsets(cache, replicas).handle),
+        Route(METADATA, Metadata(cache, cluster_id, creation, config.auto_create_topics_enable).handle),
+        Route(LEADER_AND_ISR, control.leader_and_isr),
+        Route(STOP_REPLICA, control.stop_replica),
+        Route(UPDATE_METADATA, control.update_metadata),
+        Route(CONTROLLED_SHUTDOWN, for_controller.controlled_shutdown),
+        Route(CREATE_TOPICS, CreateTopics(cache, creation, config.given, lambda: controller.is_active).handle),
+        Route(INIT_PRODUCER_ID, InitProducerId(producer_ids).handle),
+        Route(OFFSET_FOR_LEADER_EPOCH, LeaderEpochs(replicas).handle),
+        Route(DESCRIBE_CONFIGS, DescribeConfigs(broker_id, config.given, cache, read_topic_config).handle),
+        Route(ALTER_PARTITION, for_controller.alter_partition),
+        Route(DESCRIBE_CLUSTER, DescribeCluster(cache, cluster_id).handle),
+        Route(ALLOCATE_PRODUCER_IDS, for_controller.allocate_producer_ids),
+    ]
+    offered = [API_VERSIONS, *(route.offered for route in found)]
+    return [*found, Route(API_VERSIONS, ApiVersions(offered).handle)]

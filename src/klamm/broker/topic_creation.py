@@ -1,0 +1,191 @@
+"""Making topics: checks in Kafka's order, a placement, two znodes. Source: ZkAdminManager.createTopics, AdminZkClient.
+
+The controller learns of a new topic from ZooKeeper, as of any other; so any broker may write it.
+"""
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Protocol
+
+import structlog
+
+from klamm.broker.metadata_cache import MetadataCache
+from klamm.broker.replica_placement import Placement, PlacementRefused, place_replicas
+from klamm.broker.topic_names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, colliding_topic, name_error
+from klamm.config.config_types import InvalidConfig
+from klamm.config.node_config import NodeConfig
+from klamm.config.topic_config import TopicConfig
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId
+from klamm.model.topic_ids import ZERO_ID, new_topic_id
+from klamm.runtime.randomness import Randomness
+from klamm.zk.errors import ZkError
+from klamm.zk.store import TopicExists
+
+USE_DEFAULT: Final = -1
+log = structlog.get_logger("topics")
+
+
+class TopicStore(Protocol):
+    """What creation needs of ZooKeeper; raises TopicExists, ZkError."""
+
+    async def create_topic(
+        self,
+        topic: str,
+        assignment: Mapping[int, ReplicaAssignment],
+        topic_id: uuid.UUID | None,
+        config: Mapping[str, str],
+    ) -> None: ...
+
+
+class NewTopic(NamedTuple):
+    name: str
+    partitions: int = USE_DEFAULT
+    replication_factor: int = USE_DEFAULT
+    placement: Mapping[int, tuple[BrokerId, ...]] | None = None
+    """Replicas by partition where the client chose them."""
+    configs: Sequence[tuple[str, str | None]] = ()
+
+
+class Refusal(Exception):
+    """One topic cannot be made; the client is told this."""
+
+    def __init__(self, code: ErrorCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+
+@dataclass(slots=True)
+class Created:
+    """What became of one topic."""
+
+    name: str
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    placement: Placement = field(default_factory=dict)
+    configs: Mapping[str, str] = field(default_factory=dict)
+    topic_id: uuid.UUID = ZERO_ID
+
+
+class TopicCreation:
+    def __init__(
+        self, config: NodeConfig, cache: MetadataCache, store: Callable[[], TopicStore], randomness: Randomness
+    ) -> None:
+        self._config = config
+        self._cache = cache
+        self._store = store
+        self._randomness = randomness
+        self._under_way: set[str] = set()
+
+    async def create(self, topic: NewTopic, *, validate_only: bool = False) -> Created:
+        """Errors are data: one bad topic of a request does not stop the others."""
+        created = Created(topic.name)
+        try:
+            created.configs = self._checked_configs(topic)
+            created.placement = self._placement(topic)
+            self._check(topic, created.placement)
+            if not validate_only:
+                assignment = {p: ReplicaAssignment(replicas) for p, replicas in created.placement.items()}
+                created.topic_id = new_topic_id(self._randomness.bytes)
+                await self._store().create_topic(topic.name, assignment, created.topic_id, created.configs)
+                log.info("topic created", topic=topic.name, partitions=len(created.placement))
+        except Refusal as refusal:
+            created.error, created.message = refusal.code, refusal.text
+        except TopicExists as error:
+            created.error, created.message = ErrorCode.TOPIC_ALREADY_EXISTS, str(error)
+        except ZkError as error:
+            created.error, created.message = ErrorCode.REQUEST_TIMED_OUT, f"ZooKeeper did not take it: {error}"
+        return created
+
+    async def create_on_first_use(self, name: str) -> ErrorCode:
+        """What Metadata says of a topic that did not exist. Source: AutoTopicCreationManager.scala."""
+        if name_error(name):
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
+        if name in self._under_way:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        self._under_way.add(name)
+        try:
+            created = await self.create(self._on_first_use(name))
+        finally:
+            self._under_way.discard(name)
+        if created.error in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT):
+            return ErrorCode.LEADER_NOT_AVAILABLE
+        return created.error
+
+    def _on_first_use(self, name: str) -> NewTopic:
+        config = self._config
+        match name:
+            case "__consumer_offsets":
+                shape = (config.offsets_topic_num_partitions, config.offsets_topic_replication_factor)
+            case "__transaction_state":
+                shape = (config.transaction_state_log_num_partitions, config.transaction_state_log_replication_factor)
+            case _:
+                shape = (USE_DEFAULT, USE_DEFAULT)
+        configs = (("cleanup.policy", "compact"), ("compression.type", "producer")) if name in INTERNAL_TOPICS else ()
+        return NewTopic(name, *shape, configs=configs)
+
+    def _checked_configs(self, topic: NewTopic) -> dict[str, str]:
+        if topic.name == CLUSTER_METADATA_TOPIC:
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"creating the internal topic {topic.name} is not allowed")
+        if self._cache.has_topic(topic.name):
+            raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, _exists(topic.name))
+        empty = [name for name, value in topic.configs if value is None]
+        if empty:
+            raise Refusal(ErrorCode.INVALID_CONFIG, f"topic configs without a value: {', '.join(empty)}")
+        configs = {name: value for name, value in topic.configs if value is not None}
+        try:
+            TopicConfig.parse(configs, self._config.given)
+        except InvalidConfig as error:
+            raise Refusal(ErrorCode.INVALID_CONFIG, str(error)) from None
+        return configs
+
+    def _placement(self, topic: NewTopic) -> Placement:
+        if topic.placement is not None:
+            if topic.partitions != USE_DEFAULT or topic.replication_factor != USE_DEFAULT:
+                raise Refusal(
+                    ErrorCode.INVALID_REQUEST, "give either counts or replica assignments, not both for one topic"
+                )
+            return _checked_placement(topic.placement)
+        partitions = self._config.num_partitions if topic.partitions == USE_DEFAULT else topic.partitions
+        factor = topic.replication_factor
+        if factor == USE_DEFAULT:
+            factor = self._config.default_replication_factor
+        if partitions <= 0:
+            raise Refusal(ErrorCode.INVALID_PARTITIONS, "the number of partitions must be larger than 0")
+        if factor <= 0:
+            raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, "the replication factor must be larger than 0")
+        brokers = {b.id: b.rack for b in self._cache.brokers.values()}
+        try:
+            return place_replicas(brokers, partitions, factor, self._randomness.stream("placement"))
+        except PlacementRefused as error:
+            raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, str(error)) from None
+
+    def _check(self, topic: NewTopic, placement: Placement) -> None:
+        if reason := name_error(topic.name):
+            raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+        if other := colliding_topic(topic.name, self._cache.topics()):
+            raise Refusal(
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+                f"{topic.name} collides with {other}: '.' and '_' are one in the names of metrics",
+            )
+
+
+def _checked_placement(placement: Mapping[int, tuple[BrokerId, ...]]) -> Placement:
+    def refuse(text: str) -> Refusal:
+        return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+
+    if len({len(replicas) for replicas in placement.values()}) > 1:
+        raise refuse("all partitions must have the same number of replicas")
+    for partition, replicas in placement.items():
+        if not replicas or len(set(replicas)) != len(replicas):
+            raise refuse(f"partition {partition}: replicas {list(replicas)} are empty or name a broker twice")
+    if sorted(placement) != list(range(len(placement))):
+        raise refuse(f"partitions must be numbered from 0 without gaps, not {sorted(placement)}")
+    return dict(placement)
+
+
+def _exists(topic: str) -> str:
+    return f"Topic '{topic}' already exists."
