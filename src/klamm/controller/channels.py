@@ -63,6 +63,11 @@ class Channels:
     def __len__(self) -> int:
         return len(self._channels)
 
+    @property
+    def waiting(self) -> int:
+        """Requests not yet answered, over all brokers."""
+        return sum(channel.waiting for channel in self._channels.values())
+
     def add(self, broker: Broker) -> str | None:
         """The reason where the broker cannot be reached: it lacks the listener that control requests go to."""
         endpoint = broker.endpoint(self._settings.control_listener)
@@ -108,9 +113,14 @@ class Channel:
         self._ports = ports
         self._journal = journal
         self._pending = PendingRequests()
+        self._under_way = False
         self._arrived = asyncio.Event()
         self._connection: BrokerConnection | None = None
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"controller-to-broker-{broker.id}")
+
+    @property
+    def waiting(self) -> int:
+        return len(self._pending) + self._under_way
 
     def put(self, item: ControlItem) -> None:
         self._pending.put(item)
@@ -129,9 +139,11 @@ class Channel:
                 self._arrived.clear()
                 await self._arrived.wait()
             item = self._pending.take()
+            self._under_way = True
             for message in self._builder.messages(item, self._broker):
                 response = await self._deliver(item, message)
                 self._tell(item, response)
+            self._under_way = False
 
     async def _deliver(self, item: ControlItem, message: Any) -> Any:
         """The answer, however often it takes; everything sent is idempotent at the receiver."""

@@ -1,0 +1,229 @@
+"""The AlterPartition table, row by row, as decision and through the handler."""
+
+from typing import Any
+
+import pytest
+from tests.support.controller_room import Room
+
+from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.decisions.alter_partition import Proposal, Verdict, check_sender, judge
+from klamm.controller.events import AlterPartitionReceived
+from klamm.controller.handlers.isr import on_alter_partition
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.brokers import Broker
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId
+from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
+from klamm.wire.messages import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartitionData,
+    AlterPartitionRequestTopicData,
+    AlterPartitionResponse,
+    BrokerState,
+)
+from klamm.zk.fenced import ControllerMoved
+from klamm.zk.operations import Set
+
+RECOVERED, RECOVERING = LeaderRecoveryState
+NOW = LeaderAndIsr(BrokerId(1), 5, (BrokerId(1), BrokerId(2)), 6, 8)
+
+
+def ids(digits: str) -> tuple[BrokerId, ...]:
+    return tuple(BrokerId(int(d)) for d in digits)
+
+
+def cluster(now: LeaderAndIsr | None = NOW) -> tuple[ControllerContext, Partition]:
+    """Brokers 1-4 registered, 4 about to leave; `a-0` on 1, 2, 3 and 4."""
+    context = ControllerContext(7)
+    context.add_brokers(Broker(b, (), epoch=100) for b in ids("1234"))
+    context.begin_shutdown(BrokerId(4))
+    partition = context.add_partition(context.add_topic("a", None), 0, ReplicaAssignment(ids("1234")))
+    if now is not None:
+        context.put_leadership(partition, now)
+    return context, partition
+
+
+def asked(
+    isr: str = "123", sender: int = 1, leader_epoch: int = 5, partition_epoch: int = 8, recovery: int = RECOVERED
+) -> Proposal:
+    return Proposal(BrokerId(sender), leader_epoch, ids(isr), recovery, partition_epoch)
+
+
+ROWS = {
+    "partition epoch ahead of us": (asked(partition_epoch=9), ErrorCode.NOT_CONTROLLER),
+    "leader epoch ahead of us": (asked(leader_epoch=6), ErrorCode.NOT_CONTROLLER),
+    "leader epoch behind": (asked(leader_epoch=4), ErrorCode.FENCED_LEADER_EPOCH),
+    "leader epoch behind, though the content is the same": (
+        asked("12", leader_epoch=4, partition_epoch=7),
+        ErrorCode.FENCED_LEADER_EPOCH,
+    ),
+    "partition epoch behind": (asked(partition_epoch=7), ErrorCode.INVALID_UPDATE_VERSION),
+    "another broker than the leader": (asked(sender=2), ErrorCode.INVALID_REQUEST),
+    "recovering with two in the ISR": (asked(recovery=RECOVERING), ErrorCode.INVALID_REQUEST),
+    "recovered becomes recovering": (asked("1", recovery=RECOVERING), ErrorCode.INVALID_REQUEST),
+    "a recovery state nobody knows": (asked(recovery=2), ErrorCode.INVALID_REQUEST),
+    "an empty ISR": (asked(""), ErrorCode.INVALID_REQUEST),
+    "a dead member": (asked("125"), ErrorCode.INELIGIBLE_REPLICA),
+    "a member that shuts down": (asked("124"), ErrorCode.INELIGIBLE_REPLICA),
+}
+
+
+@pytest.mark.parametrize(("proposal", "error"), ROWS.values(), ids=ROWS)
+def test_refused(proposal: Proposal, error: ErrorCode) -> None:
+    context, partition = cluster()
+
+    verdict = judge(context, partition, proposal, 3)
+
+    assert (verdict.error, verdict.write, verdict.current) == (error, None, None)
+    assert verdict.why
+
+
+def test_an_unknown_partition_and_one_without_leadership_are_refused() -> None:
+    context, partition = cluster(None)
+
+    for p in (None, partition):
+        assert judge(context, p, asked(), 3).error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_old_versions_have_another_word_for_an_ineligible_replica(version: int) -> None:
+    context, partition = cluster()
+
+    assert judge(context, partition, asked("124"), version).error is ErrorCode.OPERATION_NOT_ATTEMPTED
+
+
+def test_a_live_broker_that_holds_no_replica_is_ineligible() -> None:
+    context, partition = cluster()
+    context.add_brokers([Broker(BrokerId(9), ())])
+
+    assert judge(context, partition, asked("129"), 3).error is ErrorCode.INELIGIBLE_REPLICA
+
+
+@pytest.mark.parametrize("partition_epoch", [7, 8])
+def test_what_is_so_already_succeeds_even_with_an_old_partition_epoch(partition_epoch: int) -> None:
+    context, partition = cluster()
+
+    assert judge(context, partition, asked("12", partition_epoch=partition_epoch), 3) == Verdict(current=NOW)
+
+
+def test_the_same_members_in_another_order_are_a_change() -> None:
+    context, partition = cluster()
+
+    assert judge(context, partition, asked("21"), 3).write == NOW._replace(isr=ids("21"), controller_epoch=7)
+
+
+def test_accepted_with_our_controller_epoch_and_the_same_leader_epoch() -> None:
+    context, partition = cluster()
+
+    assert judge(context, partition, asked("123"), 3).write == LeaderAndIsr(BrokerId(1), 5, ids("123"), 7, 8)
+
+
+def test_a_recovering_leader_may_say_that_it_recovered() -> None:
+    context, partition = cluster(NOW._replace(isr=ids("1"), recovery=RECOVERING))
+
+    assert judge(context, partition, asked("1", recovery=RECOVERED), 3).write == NOW._replace(
+        isr=ids("1"), recovery=RECOVERED, controller_epoch=7
+    )
+
+
+SENDERS = {
+    "exactly its registration's": (1, 100, ErrorCode.NONE),
+    "an older one": (1, 99, ErrorCode.STALE_BROKER_EPOCH),
+    "a newer one": (1, 101, ErrorCode.STALE_BROKER_EPOCH),
+    "none": (1, -1, ErrorCode.STALE_BROKER_EPOCH),
+    "of nobody we know": (9, 100, ErrorCode.STALE_BROKER_EPOCH),
+}
+
+
+@pytest.mark.parametrize(("broker", "epoch", "error"), SENDERS.values(), ids=SENDERS)
+def test_the_senders_epoch(broker: int, epoch: int, error: ErrorCode) -> None:
+    context, _ = cluster()
+
+    assert check_sender(context, BrokerId(broker), epoch) is error
+
+
+# ---- the handler
+
+
+async def ask(room: Room, version: int = 3, **content: Any) -> tuple[AlterPartitionResponse, list[str]]:
+    facts = {"leader_epoch": 0, "partition_epoch": 0, "isr": (1, 2), "sender": 1, "topic": "a", "epoch": None} | content
+    known = room.bench.context.topics.get(facts["topic"])
+    isr: dict[str, Any] = {"new_isr": facts["isr"]}
+    if version >= 3:
+        isr = {"new_isr_with_epochs": [BrokerState(b, -1) for b in facts["isr"]]}
+    data = AlterPartitionRequestPartitionData(
+        partition_index=0, leader_epoch=facts["leader_epoch"], partition_epoch=facts["partition_epoch"], **isr
+    )
+    topic = AlterPartitionRequestTopicData(partitions=[data])
+    if version < 2:
+        topic.topic_name = facts["topic"]
+    else:
+        topic.topic_id = known.id if known else facts["topic_id"]
+    broker = room.bench.context.registered.get(BrokerId(facts["sender"]))
+    epoch = broker.epoch if broker and facts["epoch"] is None else facts["epoch"] or 0
+    request = AlterPartitionRequest(broker_id=facts["sender"], broker_epoch=epoch, topics=[topic])
+    request = AlterPartitionRequest.decode(request.encode(version), version)
+    event = AlterPartitionReceived(request, version)
+    requests = await room.handle(on_alter_partition, event)
+    return event.reply.result(), requests
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+async def test_all_versions_are_answered_in_their_own_terms(version: int) -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+
+    response, requests = await ask(room, version)
+
+    response = AlterPartitionResponse.decode(response.encode(version), version)
+    [topic] = response.topics
+    assert (topic.topic_name == "a") == (version < 2)
+    assert (topic.topic_id == room.bench.context.topics["a"].id) == (version >= 2)
+    [answer] = topic.partitions
+    assert (answer.error_code, answer.leader_id, answer.isr, answer.partition_epoch) == (0, 1, (1, 2), 1)
+    assert requests == ["UMR a-0=1/[1,2]/0/1 -> 1,2,3"]
+
+
+async def test_a_stale_sender_is_refused_at_the_top() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+
+    response, requests = await ask(room, epoch=1)
+
+    assert (response.error_code, response.topics, requests) == (ErrorCode.STALE_BROKER_EPOCH, [], [])
+
+
+async def test_an_unknown_topic_id_and_an_unknown_topic_name() -> None:
+    import uuid
+
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    by_id, _ = await ask(room, topic="b", topic_id=uuid.uuid4())
+    by_name, _ = await ask(room, version=1, topic="b")
+
+    assert by_id.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    assert by_name.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_state_that_changed_in_zookeeper_is_an_invalid_update_version() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    room.write_state("a-0", room.stored("a-0"))
+
+    response, requests = await ask(room)
+
+    assert response.topics[0].partitions[0].error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert requests == ["UMR a-0=1/[1,2,3]/0/0 -> 1,2,3"]  # as Kafka: everything asked for, changed or not
+
+
+async def test_a_deposed_controller_says_nothing_and_resigns() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    room.ensemble.apply([Set("/controller_epoch", b"9")])
+
+    with pytest.raises(ControllerMoved):
+        await ask(room)
+
+
+async def test_a_repeated_request_succeeds_without_a_write() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    first, _ = await ask(room)
+    second, _ = await ask(room)
+
+    assert first == second
+    assert room.stored("a-0").partition_epoch == 1

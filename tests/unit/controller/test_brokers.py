@@ -1,0 +1,314 @@
+"""Brokers come, go, bounce, change their listeners, lose log directories, and ask to leave."""
+
+import pytest
+from tests.support.controller_room import Room, broker
+
+from klamm.controller.decisions.broker_changes import diff_brokers
+from klamm.controller.events import (
+    BrokerChange,
+    BrokerModifications,
+    ControlledShutdown,
+    LeaderAndIsrResponseReceived,
+    LogDirEventNotification,
+    UpdateMetadataResponseReceived,
+)
+from klamm.controller.handlers.brokers import on_broker_change, on_broker_modifications
+from klamm.controller.handlers.responses import (
+    on_leader_and_isr_response,
+    on_log_dir_event,
+    on_update_metadata_response,
+)
+from klamm.controller.handlers.shutdown import on_controlled_shutdown
+from klamm.controller.settings import ControllerSettings
+from klamm.controller.states import PartitionState, ReplicaState
+from klamm.model.brokers import Broker
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId
+from klamm.wire.messages import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+    UpdateMetadataResponse,
+)
+from klamm.zk.admin_znodes import encode_log_dir_event
+from klamm.zk.operations import Create, Set
+from klamm.zk.registrations import encode_registration
+
+
+def known(*brokers: tuple[int, int]) -> dict[BrokerId, Broker]:
+    return {BrokerId(b): Broker(BrokerId(b), (), epoch=epoch) for b, epoch in brokers}
+
+
+def test_new_bounced_and_dead_are_told_apart_in_order_of_ids() -> None:
+    changes = diff_brokers(known((3, 1), (1, 1), (2, 1), (7, 1)), known((9, 5), (8, 5), (2, 4), (1, 1)))
+
+    assert [b.id for b in changes.new] == [8, 9]
+    assert [(b.id, b.epoch) for b in changes.bounced] == [(2, 4)]
+    assert changes.dead == (3, 7)
+
+
+def test_nothing_changed() -> None:
+    assert not diff_brokers(known((1, 1)), known((1, 1)))
+
+
+async def test_leadership_moves_and_survivors_are_told() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3), (2, 3, 1)]})
+    room.kill(1)
+
+    await room.handle(on_broker_change, BrokerChange())
+
+    assert room.now("a-0") == "2 / [2,3] / 1 / 1"
+    assert room.now("a-1") == "2 / [2,3] / 1 / 1"  # led by 2 all along: only the ISR shrank
+    assert room.channels.open == [2, 3]
+
+
+async def test_a_bounce_nobody_saw_counts_as_death_and_return() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    room.kill(1)
+    await room.register(1)
+
+    requests = await room.handle(on_broker_change, BrokerChange())
+
+    assert room.now("a-0") == "2 / [2,3] / 1 / 1"
+    assert room.channels.log[-2:] == ["remove 1", "add 1"]
+    assert requests[-3:] == [
+        "UMR a-0=2/[2,3]/1/1 -> 1",
+        "LISR a-0=2/[2,3]/1/1 -> 1",
+        "UMR a-0=2/[2,3]/1/1 -> 1,2,3",
+    ]
+
+
+async def test_metadata_reaches_a_returning_broker_before_any_leader_and_isr() -> None:
+    room = await Room.open(topics={"a": [(1, 2), (2, 1), (1, 3)]})
+    room.kill(1)
+    await room.handle(on_broker_change, BrokerChange())
+    await room.register(1)
+
+    requests = await room.handle(on_broker_change, BrokerChange())
+
+    to_1 = [r for r in requests if "1" in r.split("-> ")[1]]
+    assert [r.split(" ")[0] for r in to_1] == ["UMR", "LISR", "UMR"]
+    assert to_1[0].count("a-") == 3  # every partition with a leader, not only its own
+
+
+async def test_a_death_that_changes_no_partition_is_told_all_the_same() -> None:
+    room = await Room.open(topics={"a": [(1, 2)]})
+    room.kill(3)
+
+    assert await room.handle(on_broker_change, BrokerChange()) == ["UMR -> 1,2"]
+
+
+async def test_all_die_and_return() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    for number in (1, 2, 3):
+        room.kill(number)
+    await room.handle(on_broker_change, BrokerChange())
+    assert room.now("a-0") == "-1 / [3] / 3 / 3"  # one after the other, a write each; the last stays in the ISR
+
+    await room.register(2)
+    await room.handle(on_broker_change, BrokerChange())
+    assert room.partition("a-0").state is PartitionState.OFFLINE
+
+    await room.register(3)
+    await room.handle(on_broker_change, BrokerChange())
+    assert room.now("a-0") == "3 / [3] / 4 / 4"
+    assert room.partition("a-0").state is PartitionState.ONLINE
+
+
+async def test_one_malformed_registration_hides_nobody() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    room.ensemble.apply([Create("/brokers/ids/4", b"{}"), Create("/brokers/ids/x", b"")])
+    room.kill(1)
+
+    await room.handle(on_broker_change, BrokerChange())
+
+    assert room.now("a-0") == "2 / [2,3] / 1 / 1"
+    [refused] = [e for e in room.entries("refused") if e.facts["what"] == "broker registration"]
+    assert "/brokers/ids/4" in refused.facts["why"]
+
+
+async def test_a_broker_without_the_control_listener_gets_no_channel_and_stops_nobody() -> None:
+    room = await Room.open(settings=ControllerSettings(BrokerId(1)))
+    payload = encode_registration(broker(4), 0).replace(b"PLAINTEXT", b"OTHER").replace(b'"OTHER"}', b'"PLAINTEXT"}')
+    room.ensemble.apply([Create("/brokers/ids/4", payload)])
+    await room.register(5)
+
+    await room.handle(on_broker_change, BrokerChange())
+
+    assert room.channels.open == [1, 2, 3, 5]
+    assert [e.facts["broker"] for e in room.entries("refused") if e.facts["what"] == "channel"] == [4]
+
+
+async def test_a_changed_listener_is_told_to_everyone() -> None:
+    room = await Room.open()
+    moved = encode_registration(broker(2, "elsewhere"), 0)
+    room.ensemble.apply([Set("/brokers/ids/2", moved)])
+
+    assert await room.handle(on_broker_modifications, BrokerModifications(BrokerId(2))) == ["UMR -> 1,2,3"]
+    assert room.bench.context.registered[BrokerId(2)].endpoints[0].host == "elsewhere"
+    assert await room.handle(on_broker_modifications, BrokerModifications(BrokerId(2))) == []
+
+
+async def test_a_registration_that_became_unreadable_or_went_changes_nothing() -> None:
+    room = await Room.open()
+    room.ensemble.apply([Set("/brokers/ids/2", b"rubbish")])
+
+    assert await room.handle(on_broker_modifications, BrokerModifications(BrokerId(2))) == []
+    assert await room.handle(on_broker_modifications, BrokerModifications(BrokerId(9))) == []
+    assert list(room.bench.context.registered) == [1, 2, 3]
+
+
+# ---- controlled shutdown
+
+
+async def leave(room: Room, number: int, epoch: int | None = None) -> ControlledShutdown:
+    registered = room.bench.context.registered.get(BrokerId(number))
+    event = ControlledShutdown(BrokerId(number), epoch if epoch is not None else registered.epoch if registered else 0)
+    await room.handle(on_controlled_shutdown, event)
+    return event
+
+
+REFUSED = {
+    "unknown broker": (9, 5, ErrorCode.UNKNOWN_SERVER_ERROR),
+    "unknown broker, no epoch": (9, -1, ErrorCode.BROKER_NOT_AVAILABLE),
+    "an epoch of before": (1, 1, ErrorCode.STALE_BROKER_EPOCH),
+}
+
+
+@pytest.mark.parametrize(("number", "epoch", "error"), REFUSED.values(), ids=REFUSED)
+async def test_a_shutdown_is_refused(number: int, epoch: int, error: ErrorCode) -> None:
+    room = await Room.open()
+
+    event = await leave(room, number, epoch)
+
+    assert event.reply.result() == (error, ())
+    assert not room.bench.context.shutting_down
+
+
+async def test_without_an_epoch_a_known_broker_may_leave() -> None:
+    room = await Room.open()
+
+    assert (await leave(room, 1, -1)).reply.result().error is ErrorCode.NONE
+
+
+async def test_what_nobody_else_can_lead_is_reported_and_a_single_replica_is_not() -> None:
+    room = await Room.open(topics={"alone": [(1,)], "a": [(1, 2)], "b": [(1, 3)]})
+    room.kill(2)
+    await room.handle(on_broker_change, BrokerChange())
+
+    event = await leave(room, 1)
+
+    assert [str(p) for p in event.reply.result().remaining] == ["a-0"]
+    assert room.now("a-0") == "1 / [1] / 1 / 1"
+    assert room.now("b-0") == "3 / [3] / 1 / 1"
+    assert room.now("alone-0") == "1 / [1] / 0 / 0"
+
+
+async def test_a_broker_about_to_leave_is_not_elected_and_comes_back_as_new() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    await leave(room, 2)
+    assert room.now("a-0") == "1 / [1,3] / 1 / 1"
+    room.kill(1)
+    await room.handle(on_broker_change, BrokerChange())
+    assert room.now("a-0") == "3 / [3] / 2 / 2"
+
+    room.kill(2)
+    await room.register(2)
+    await room.handle(on_broker_change, BrokerChange())
+    assert BrokerId(2) in room.bench.context.live
+
+
+async def test_asking_twice_moves_what_was_left() -> None:
+    room = await Room.open(topics={"a": [(1, 2)]})
+    room.kill(2)
+    await room.handle(on_broker_change, BrokerChange())
+    assert (await leave(room, 1)).reply.result().remaining
+
+    room.write_state("a-0", room.stored("a-0")._replace(isr=(BrokerId(1), BrokerId(2))))
+    await room.register(2)
+    await room.handle(on_broker_change, BrokerChange())
+    event = await leave(room, 1)
+
+    assert not event.reply.result().remaining
+    assert room.partition("a-0").leader == 2
+
+
+# ---- log directories
+
+
+def answer(room: Room, **codes: ErrorCode) -> LeaderAndIsrResponse:
+    topics = [
+        LeaderAndIsrTopicError(
+            room.bench.context.topics[name].id, [LeaderAndIsrPartitionError(partition_index=0, error_code=code)]
+        )
+        for name, code in codes.items()
+    ]
+    return LeaderAndIsrResponse(topics=topics)
+
+
+async def test_a_replica_on_a_failed_directory_gives_leadership_away_and_gets_well_again() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)], "b": [(1, 2, 3)]})
+    failed = LeaderAndIsrResponseReceived(answer(room, a=ErrorCode.KAFKA_STORAGE_ERROR, b=ErrorCode.NONE), BrokerId(1))
+
+    requests = await room.handle(on_leader_and_isr_response, failed)
+
+    assert room.now("a-0") == "2 / [2,3] / 1 / 1"
+    assert room.now("b-0") == "1 / [1,2,3] / 0 / 0"
+    assert requests[-1] == "SR a-0@1 -> 1"
+    umr = [i for _, i in room.channels.items] or requests
+    assert umr
+    assert await room.handle(on_leader_and_isr_response, failed) == []  # known already
+
+    healed = LeaderAndIsrResponseReceived(answer(room, a=ErrorCode.NONE), BrokerId(1))
+    await room.handle(on_leader_and_isr_response, healed)
+    assert not room.bench.context.offline_dirs
+
+
+async def test_other_codes_and_errors_at_the_top_say_nothing_of_a_directory() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    stale = answer(room, a=ErrorCode.STALE_CONTROLLER_EPOCH)
+    top = answer(room, a=ErrorCode.KAFKA_STORAGE_ERROR)
+    top.error_code = ErrorCode.STALE_BROKER_EPOCH
+    old = LeaderAndIsrResponse(partition_errors=[LeaderAndIsrPartitionError("gone", 0, ErrorCode.KAFKA_STORAGE_ERROR)])
+    for response in (stale, top, old):
+        assert await room.handle(on_leader_and_isr_response, LeaderAndIsrResponseReceived(response, BrokerId(1))) == []
+    refused = UpdateMetadataResponseReceived(
+        UpdateMetadataResponse(error_code=ErrorCode.STALE_BROKER_EPOCH), BrokerId(1)
+    )
+    assert await room.handle(on_update_metadata_response, refused) == []
+
+
+async def test_old_answers_name_topics_by_name() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    response = LeaderAndIsrResponse(
+        partition_errors=[LeaderAndIsrPartitionError("a", 0, ErrorCode.KAFKA_STORAGE_ERROR)]
+    )
+
+    await room.handle(on_leader_and_isr_response, LeaderAndIsrResponseReceived(response, BrokerId(1)))
+
+    assert room.now("a-0") == "2 / [2,3] / 1 / 1"
+
+
+async def test_a_log_dir_event_has_its_broker_asked_about_all_its_replicas() -> None:
+    room = await Room.open(topics={"a": [(1, 2)], "b": [(3, 2)]})
+    parent = "/log_dir_event_notification/log_dir_event_"
+    room.ensemble.apply([Create(parent, encode_log_dir_event(BrokerId(2)), sequential=True)])
+    room.ensemble.apply([Create(parent, b"rubbish", sequential=True)])
+
+    requests = await room.handle(on_log_dir_event, LogDirEventNotification())
+
+    assert requests[0] == "LISR a-0=1/[1,2]/0/0 b-0=3/[3,2]/0/0 -> 2"
+    assert not room.ensemble.nodes["/log_dir_event_notification"].children
+
+
+async def test_a_dead_brokers_failed_directories_are_forgotten() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    failed = LeaderAndIsrResponseReceived(answer(room, a=ErrorCode.KAFKA_STORAGE_ERROR), BrokerId(1))
+    await room.handle(on_leader_and_isr_response, failed)
+    room.kill(1)
+    await room.register(1)
+
+    await room.handle(on_broker_change, BrokerChange())
+
+    assert not room.bench.context.offline_dirs
+    assert room.bench.context.replicas_on(BrokerId(1))[room.partition("a-0")] is ReplicaState.ONLINE

@@ -1,0 +1,127 @@
+"""Channels: one request in flight per broker, in order, again until answered; nothing leaves after the end."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.support.controller_nodes import Nodes
+
+from klamm.model.errors import ErrorCode
+from klamm.wire.messages import UpdateMetadataResponse
+
+
+@pytest.fixture
+async def nodes() -> AsyncIterator[Nodes]:
+    made = Nodes()
+    yield made
+    await made.close()
+
+
+async def test_every_broker_is_told_ours_included(nodes: Nodes) -> None:
+    for number in (1, 2):
+        await nodes.start(number)
+    await nodes.topic("a", [(1, 2)])
+
+    for receiver in nodes.receivers.values():
+        [request] = receiver.take("LeaderAndIsr")
+        assert request.controller_epoch == 1
+        assert request.broker_epoch == nodes.ensemble.nodes[f"/brokers/ids/{receiver.number}"].czxid
+        assert [s.is_new for t in request.topic_states for s in t.partition_states] == [True]
+        assert receiver.take("UpdateMetadata")
+
+
+async def test_the_next_request_waits_for_the_answer_and_those_behind_it_merge(nodes: Nodes) -> None:
+    await nodes.start(1)
+    await nodes.settle()
+    receiver = nodes.receivers[1]
+    receiver.hold = asyncio.Event()
+    receiver.received.clear()
+
+    for name in ("a", "b", "c"):
+        await nodes.topic(name, [(1,)])
+    assert len(receiver.received) == 1
+
+    receiver.hold.set()
+    await nodes.settle()
+    requests = [request for kind, request in receiver.received if kind == "LeaderAndIsr"]
+    assert [[t.topic_name for t in request.topic_states] for request in requests] == [["a"], ["b", "c"]]
+    assert len(receiver.received) < 6  # Kafka would have sent six
+
+
+async def test_a_request_is_sent_again_until_it_is_answered(nodes: Nodes) -> None:
+    await nodes.start(1)
+    await nodes.settle()
+    receiver = nodes.receivers[1]
+    receiver.received.clear()
+    receiver.refuses_connections = True
+    await nodes.topic("a", [(1,)])
+    assert nodes.controllers[1].bench is not None
+    assert nodes.controllers[1].bench.channels.waiting == 2
+
+    receiver.refuses_connections = False
+    await nodes.eventually(lambda: bool(receiver.take("UpdateMetadata")))
+
+    first, *again = receiver.take("LeaderAndIsr")
+    assert all(request == first for request in again)
+    [failure] = [e for e in nodes.journal(1, "response") if "failed" in e.facts]
+    assert "connection" in failure.facts["failed"]
+
+
+async def test_a_broker_that_dies_is_no_longer_tried(nodes: Nodes) -> None:
+    await nodes.start(1)
+    await nodes.start(2)
+    await nodes.settle()
+    [active] = nodes.active
+    other = 3 - active
+    nodes.receivers[other].refuses_connections = True
+    await nodes.topic("a", [(1, 2)])
+
+    await nodes.stop(other)
+    await nodes.settle()
+
+    bench = nodes.controllers[active].bench
+    assert bench is not None
+    assert (len(bench.channels), bench.channels.waiting) == (1, 0)
+
+
+async def test_nothing_leaves_after_a_resignation(nodes: Nodes) -> None:
+    controller = await nodes.start(1)
+    await nodes.settle()
+    receiver = nodes.receivers[1]
+    receiver.hold = asyncio.Event()
+    await nodes.topic("a", [(1,)])
+    before = len(receiver.received)
+
+    await nodes.stop(1)
+    receiver.hold.set()
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+    assert len(receiver.received) == before
+    assert controller.bench is None
+
+
+async def test_an_error_in_an_answer_to_metadata_becomes_an_event(nodes: Nodes) -> None:
+    await nodes.start(1)
+    await nodes.settle()
+    stale = UpdateMetadataResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+    nodes.receivers[1].answer = lambda key, request: stale if key.name == "UPDATE_METADATA" else None
+
+    await nodes.topic("a", [(1,)])
+
+    assert "UpdateMetadataResponseReceived" in {e.facts["event"] for e in nodes.journal(1, "event")}
+    assert ErrorCode.STALE_BROKER_EPOCH in {e.facts.get("error") for e in nodes.journal(1, "response")}
+
+
+async def test_each_request_and_answer_names_the_event_that_caused_it(nodes: Nodes) -> None:
+    await nodes.start(1)
+    await nodes.settle()
+    await nodes.topic("a", [(1,)])
+
+    [event] = [e for e in nodes.journal(1, "event") if e.facts["event"] == "TopicChange"]
+    requests = [e for e in nodes.journal(1, "request") if e.cause == event.cause]
+    answers = [e for e in nodes.journal(1, "response") if e.cause == event.cause]
+
+    assert [r.facts["api"] for r in requests] == ["LEADER_AND_ISR", "UPDATE_METADATA"]
+    assert requests[0].facts["partitions"] == {"a": [0]}
+    assert [a.facts["api"] for a in answers] == ["LEADER_AND_ISR", "UPDATE_METADATA"]

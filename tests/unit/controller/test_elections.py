@@ -1,0 +1,192 @@
+"""Who is elected, by strategy. The vectors are Kafka's (PartitionLeaderElectionAlgorithmsTest) and a few of our own."""
+
+from itertools import combinations, permutations
+
+import pytest
+
+from klamm.controller.context import ControllerContext
+from klamm.controller.decisions.elections import (
+    Choice,
+    Facts,
+    choose_initial,
+    elect_for_controlled_shutdown,
+    elect_for_reassignment,
+    elect_offline,
+    elect_preferred,
+    plan_elections,
+    rejected,
+    without_live_isr,
+)
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.brokers import Broker
+from klamm.model.ids import BrokerId
+from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
+
+
+def ids(digits: str) -> tuple[BrokerId, ...]:
+    return tuple(BrokerId(int(d)) for d in digits)
+
+
+def facts(replicas: str, isr: str, live: str, unclean: bool = False, leaving: str = "", target: str = "") -> Facts:
+    return Facts(ids(replicas), ids(isr), frozenset(ids(live)), unclean, frozenset(ids(leaving)), ids(target))
+
+
+def choice(leader: int, isr: str, told: str, unclean: bool = False) -> Choice:
+    return Choice(BrokerId(leader), ids(isr), unclean, ids(told))
+
+
+OFFLINE = {
+    "first live in-sync replica": (facts("123", "123", live="23"), choice(2, "23", "23")),
+    "assignment order, not ISR order": (facts("321", "123", live="123"), choice(3, "123", "321")),
+    "the ISR keeps its order": (facts("123", "321", live="123"), choice(1, "321", "123")),
+    "broker 0 is a broker": (facts("01", "01", live="01"), choice(0, "01", "01")),
+    "nobody in sync is alive": (facts("123", "1", live="23"), None),
+    "Kafka: live and in sync": (facts("54", "4", live="4"), choice(4, "4", "4")),
+    "Kafka: not in sync, clean": (facts("54", "5", live="4"), None),
+    "Kafka: not in sync, unclean": (facts("54", "5", live="4", unclean=True), choice(4, "4", "4", unclean=True)),
+    "a live in-sync replica wins even where unclean is allowed": (
+        facts("123", "3", live="123", unclean=True),
+        choice(3, "3", "123"),
+    ),
+    "a live ISR outside the assignment forbids an unclean choice": (facts("12", "3", live="123", unclean=True), None),
+    "nobody is alive": (facts("123", "1", live="", unclean=True), None),
+    "no replicas": (facts("", "", live="1", unclean=True), None),
+}
+
+
+@pytest.mark.parametrize(("given", "expected"), OFFLINE.values(), ids=OFFLINE)
+def test_offline_election(given: Facts, expected: Choice | None) -> None:
+    assert elect_offline(given) == expected
+
+
+PREFERRED = {
+    "the first leads again": (facts("123", "231", live="123"), choice(1, "231", "123")),
+    "Kafka: not in the ISR": (facts("45", "5", live="45"), None),
+    "not live": (facts("45", "45", live="5"), None),
+    "nobody else will do": (facts("123", "23", live="23"), None),
+    "no replicas": (facts("", "", live="1"), None),
+}
+
+
+@pytest.mark.parametrize(("given", "expected"), PREFERRED.values(), ids=PREFERRED)
+def test_preferred_election(given: Facts, expected: Choice | None) -> None:
+    assert elect_preferred(given) == expected
+
+
+REASSIGN = {
+    "first of the target": (facts("45123", "1245", live="12345", target="45"), choice(4, "1245", "45")),
+    "Kafka: none of the target in the ISR": (facts("54", "1", live="54", target="54"), None),
+    "Kafka: none of the target live": (facts("54", "54", live="", target="54"), None),
+}
+
+
+@pytest.mark.parametrize(("given", "expected"), REASSIGN.values(), ids=REASSIGN)
+def test_election_for_a_reassignment(given: Facts, expected: Choice | None) -> None:
+    assert elect_for_reassignment(given) == expected
+
+
+SHUTDOWN = {
+    "Kafka: the other one in sync": (facts("54", "5", live="5", leaving="4"), choice(5, "5", "54")),
+    "Kafka: the last one in sync shuts down": (facts("54", "4", live="5", leaving="4"), None),
+    "the one that leaves is told too": (facts("123", "123", live="23", leaving="1"), choice(2, "23", "123")),
+    "a dead member stays in the ISR": (facts("123", "123", live="2", leaving="1"), choice(2, "23", "12")),
+    "all leave": (facts("12", "12", live="", leaving="12"), None),
+}
+
+
+@pytest.mark.parametrize(("given", "expected"), SHUTDOWN.values(), ids=SHUTDOWN)
+def test_election_for_a_controlled_shutdown(given: Facts, expected: Choice | None) -> None:
+    assert elect_for_controlled_shutdown(given) == expected
+
+
+def test_the_first_leader_is_the_first_live_replica_and_all_live_ones_are_in_sync() -> None:
+    assert choose_initial(facts("312", "", live="12")) == choice(1, "12", "12")
+    assert choose_initial(facts("312", "", live="4")) is None
+
+
+def subsets(brokers: str) -> list[str]:
+    return ["".join(c) for n in range(len(brokers) + 1) for c in combinations(brokers, n)]
+
+
+def test_whatever_the_facts_a_clean_leader_is_live_in_sync_and_first_in_order() -> None:
+    for replicas in map("".join, permutations("012")):
+        for isr in subsets("012"):
+            for live in subsets("012"):
+                expected = next((int(b) for b in replicas if b in live and b in isr), None)
+                found = elect_offline(facts(replicas, isr, live))
+                assert (found.leader if found else None) == expected
+                assert found is None or (found.leader in found.isr and set(found.isr) <= set(ids(live)))
+
+
+def test_the_reasons_name_everyone_passed_over() -> None:
+    given = facts("1234", "34", live="234", leaving="2")
+    assert rejected(given, BrokerId(4)) == [(1, "not live"), (2, "shutting down"), (3, "not the preferred replica")]
+    assert rejected(facts("12", "2", live="12"), BrokerId(2)) == [(1, "not in the ISR")]
+    assert rejected(facts("12", "1", live="2"), None) == [(1, "not live"), (2, "not in the ISR")]
+
+
+# ---- plans for many
+
+
+def context_of(live: str, epoch: int = 7) -> ControllerContext:
+    context = ControllerContext(epoch)
+    context.add_brokers(Broker(b, ()) for b in ids(live))
+    return context
+
+
+def test_a_plan_raises_the_leader_epoch_keeps_the_partition_epoch_and_carries_our_epoch() -> None:
+    context = context_of("23")
+    p = context.add_partition(context.add_topic("a", None), 0, ReplicaAssignment(ids("123")))
+
+    plan = plan_elections(context, {p: LeaderAndIsr(BrokerId(1), 4, ids("123"), 6, 9)}, elect_offline)
+
+    assert plan.writes == {p: LeaderAndIsr(BrokerId(2), 5, ids("23"), 7, 9)}
+
+
+def test_one_partition_that_cannot_be_helped_does_not_stop_the_others() -> None:
+    context = context_of("2")
+    topic = context.add_topic("a", None)
+    newer, nobody, fine = (context.add_partition(topic, n, ReplicaAssignment(ids("12"))) for n in range(3))
+    stored = {
+        newer: LeaderAndIsr(BrokerId(1), 4, ids("12"), 8),
+        nobody: LeaderAndIsr(BrokerId(1), 4, ids("1"), 7),
+        fine: LeaderAndIsr(BrokerId(1), 4, ids("12"), 7),
+    }
+
+    plan = plan_elections(context, stored, elect_offline)
+
+    assert list(plan.writes) == [fine]
+    assert plan.refused == {newer: "written by a newer controller (epoch 8)", nobody: "no eligible replica"}
+    assert list(without_live_isr(context, stored)) == [nobody]
+
+
+@pytest.mark.parametrize(("tracks", "expected"), [(True, 1), (False, 0)])
+def test_an_unclean_leader_recovers_where_the_protocol_knows_of_it(tracks: bool, expected: int) -> None:
+    context = context_of("2")
+    p = context.add_partition(context.add_topic("a", None), 0, ReplicaAssignment(ids("12")))
+    stored = {p: LeaderAndIsr(BrokerId(1), 4, ids("1"), 7)}
+
+    plan = plan_elections(context, stored, elect_offline, frozenset({"a"}), tracks)
+
+    assert plan.writes[p].recovery == expected
+    assert plan.choices[p].unclean
+
+
+def test_a_recovering_leader_stays_so_across_clean_elections() -> None:
+    context = context_of("2")
+    p = context.add_partition(context.add_topic("a", None), 0, ReplicaAssignment(ids("12")))
+    stored = {p: LeaderAndIsr(BrokerId(2), 4, ids("2"), 7, 0, LeaderRecoveryState.RECOVERING)}
+
+    assert plan_elections(context, stored, elect_offline).writes[p].recovery is LeaderRecoveryState.RECOVERING
+
+
+def test_a_replica_on_a_failed_log_directory_is_not_live_for_that_partition_alone() -> None:
+    context = context_of("12")
+    topic = context.add_topic("a", None)
+    failed, fine = (context.add_partition(topic, n, ReplicaAssignment(ids("12"))) for n in range(2))
+    context.offline_dirs[BrokerId(1)] = {failed: None}
+    stored = {p: LeaderAndIsr(BrokerId(1), 0, ids("12"), 7) for p in (failed, fine)}
+
+    plan = plan_elections(context, stored, elect_offline)
+
+    assert [plan.writes[p].leader for p in (failed, fine)] == [2, 1]

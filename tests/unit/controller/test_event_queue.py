@@ -1,0 +1,84 @@
+"""The queue: order, clearing, capacity; an event is handled or preempted, once."""
+
+from klamm.controller.event_queue import EventQueue
+from klamm.controller.events import (
+    AllocateProducerIds,
+    ApiPartitionReassignment,
+    BrokerChange,
+    ControlledShutdown,
+    Expire,
+    ListPartitionReassignments,
+    ReplicaLeaderElection,
+    ShutdownAnswer,
+    ShutdownEventThread,
+    TopicChange,
+    UpdateFeatures,
+)
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId, TopicPartition
+
+
+async def test_events_come_out_in_the_order_they_went_in() -> None:
+    queue = EventQueue()
+    first, second = queue.put(BrokerChange()), queue.put(TopicChange())
+
+    assert [await queue.take(), await queue.take()] == [first, second]
+    assert len(queue) == 0
+
+
+async def test_clear_and_put_preempts_and_answers_all_that_waited() -> None:
+    queue = EventQueue()
+    asked = AllocateProducerIds(BrokerId(1), 1)
+    waiting = queue.put(asked)
+
+    expire = queue.clear_and_put(Expire())
+
+    assert asked.reply.result().error is ErrorCode.NOT_CONTROLLER
+    assert not waiting.begin()
+    assert await queue.take() is expire
+
+
+async def test_an_event_begins_once_and_is_not_preempted_after() -> None:
+    queue = EventQueue()
+    asked = AllocateProducerIds(BrokerId(1), 1)
+    queued = queue.put(asked)
+
+    assert queued.begin()
+    assert not queued.begin()
+    queued.preempt()
+    assert queued.started.is_set()
+    assert asked.owes_answer
+
+
+async def test_a_full_queue_refuses_callers_but_takes_what_nobody_waits_for() -> None:
+    queue = EventQueue(capacity=1)
+    queue.put(BrokerChange())
+    asked = AllocateProducerIds(BrokerId(1), 1)
+    queue.put(asked)
+    queue.put(TopicChange())
+
+    assert asked.reply.result().error is ErrorCode.REQUEST_TIMED_OUT
+    assert len(queue) == 2
+
+
+async def test_a_closed_queue_answers_at_once() -> None:
+    queue = EventQueue()
+    queue.close(ShutdownEventThread())
+    asked = ControlledShutdown(BrokerId(1), 1)
+    queue.put(asked)
+
+    assert asked.reply.result() == ShutdownAnswer(ErrorCode.STALE_CONTROLLER_EPOCH)
+    assert isinstance((await queue.take()).event, ShutdownEventThread)
+    assert len(queue) == 0
+
+
+async def test_every_caller_can_be_refused_and_the_first_answer_stays() -> None:
+    partition = TopicPartition("a", 0)
+    election = ReplicaLeaderElection([partition], unclean=False, trigger="API")
+    others = [UpdateFeatures({}), ApiPartitionReassignment({}), ListPartitionReassignments(None)]
+    for event in (election, *others):
+        event.refuse(ErrorCode.NOT_CONTROLLER)
+        event.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    assert election.reply.result() == {partition: ErrorCode.NOT_CONTROLLER}
+    assert [e.reply.result().error for e in others] == [ErrorCode.NOT_CONTROLLER] * 3

@@ -1,0 +1,382 @@
+"""Control requests: which versions, what is in them, sticky flags, order; and how those that wait coalesce."""
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from tests.support.controller_room import words
+
+from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.control_requests import (
+    ControlItem,
+    LeaderAndIsrItem,
+    RequestBuilder,
+    StopReplicaItem,
+    UpdateMetadataItem,
+    leader_and_isr_state,
+    metadata_state,
+)
+from klamm.controller.pending import COMPACT_AT, MERGED_PARTITIONS, PendingRequests
+from klamm.controller.request_batch import METADATA_CHUNK, RequestBatch
+from klamm.controller.settings import ControllerSettings, parse_ibp, request_versions
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
+from klamm.model.ids import BrokerId
+from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
+from klamm.wire.api import ApiKey, api
+from klamm.wire.messages import StopReplicaPartitionState
+
+IBPS = {
+    "0.8.2": (0, 0, 0),
+    "0.9.0": (0, 1, 0),
+    "0.10.0-IV0": (0, 1, 0),
+    "0.10.0-IV1": (0, 2, 0),
+    "0.10.1-IV2": (0, 2, 0),
+    "0.10.2-IV0": (0, 3, 0),
+    "0.11.0-IV2": (0, 3, 0),
+    "1.0-IV0": (1, 4, 0),
+    "2.1-IV2": (1, 4, 0),
+    "2.2-IV0": (2, 5, 1),
+    "2.4-IV0": (3, 5, 1),
+    "2.4-IV1": (4, 6, 2),
+    "2.5-IV0": (4, 6, 2),
+    "2.6-IV0": (4, 6, 3),
+    "2.8-IV0": (4, 6, 3),
+    "2.8-IV1": (5, 7, 3),
+    "3.1-IV0": (5, 7, 3),
+    "3.2-IV0": (6, 7, 3),
+    "3.3": (6, 7, 3),
+    "3.4-IV0": (7, 8, 4),
+    "3.9": (7, 8, 4),
+}
+
+
+@pytest.mark.parametrize(("ibp", "versions"), IBPS.items(), ids=IBPS)
+def test_versions_follow_the_inter_broker_protocol(ibp: str, versions: tuple[int, int, int]) -> None:
+    assert request_versions(parse_ibp(ibp)) == versions
+
+
+@pytest.mark.parametrize("text", ["", "3", "three.nine", "3.9-IVx", "1.2.3.4"])
+def test_what_is_no_protocol_version_is_refused(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_ibp(text)
+
+
+def ids(*numbers: int) -> tuple[BrokerId, ...]:
+    return tuple(map(BrokerId, numbers))
+
+
+def registered(number: int) -> Broker:
+    endpoints = (
+        Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, f"h{number}", 9092),
+        Endpoint("SECRET", SecurityProtocol.SASL_SSL, f"h{number}", 9093),
+    )
+    return Broker(BrokerId(number), endpoints, rack=f"r{number}", epoch=100 + number)
+
+
+class Outbox:
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, ControlItem]] = []
+
+    def send(self, broker: BrokerId, item: ControlItem) -> None:
+        self.sent.append((broker, item))
+
+    @property
+    def texts(self) -> list[str]:
+        return [f"{words(item)} -> {broker}" for broker, item in self.sent]
+
+
+class Scene:
+    """Brokers 1, 2 and 3; topics as asked, each partition on 1 and 2, led by 1."""
+
+    def __init__(self, ibp: str = "3.9", partitions: int = 1) -> None:
+        self.settings = ControllerSettings(BrokerId(1), ibp=parse_ibp(ibp))
+        self.context = ControllerContext(7)
+        self.context.add_brokers(map(registered, (1, 2, 3)))
+        self.topic = self.context.add_topic("a", uuid.UUID(int=5))
+        self.partitions = [self._partition(n) for n in range(partitions)]
+        self.outbox = Outbox()
+        self.batch = RequestBatch(self.context, self.settings, self.outbox)
+        self.builder = RequestBuilder(self.context, self.settings)
+
+    def _partition(self, number: int) -> Partition:
+        partition = self.context.add_partition(self.topic, number, ReplicaAssignment(ids(1, 2), ids(2), ()))
+        self.lead(partition, 1)
+        return partition
+
+    def lead(self, partition: Partition, leader: int, epoch: int = 0) -> None:
+        state = LeaderAndIsr(BrokerId(leader), epoch, ids(1, 2), 6, 4, LeaderRecoveryState.RECOVERING)
+        self.context.put_leadership(partition, state)
+
+    def decoded(self, item: ControlItem, number: int) -> list[Any]:
+        """As the broker reads it."""
+        version = self.builder.version(item)
+        messages = self.builder.messages(item, self.context.registered[BrokerId(number)])
+        about = api(ApiKey(messages[0].API_KEY))
+        for m in messages:
+            assert b"".join(m.encode_pieces(version)) == m.encode(version) == b"".join(m.encode_parts(version))
+        return [about.request.decode(m.encode(version), version) for m in messages]
+
+
+@pytest.mark.parametrize("ibp", IBPS)
+def test_every_version_of_every_request_can_be_sent_and_read(ibp: str) -> None:
+    scene = Scene(ibp)
+    [p] = scene.partitions
+    versions = scene.settings.versions
+    scene.batch.add_leader_and_isr(ids(2), p, is_new=True)
+    scene.batch.add_stop_replica(ids(2), p, delete=True)
+    scene.batch.send("c")
+    by_kind = {type(item): item for broker, item in scene.outbox.sent if broker == 2}
+
+    [lisr] = scene.decoded(by_kind[LeaderAndIsrItem], 2)
+    states = lisr.ungrouped_partition_states or lisr.topic_states[0].partition_states
+    assert (lisr.controller_id, lisr.controller_epoch) == (1, 7)
+    assert lisr.broker_epoch == (102 if versions.leader_and_isr >= 2 else -1)
+    assert [(x.broker_id, x.host_name, x.port) for x in lisr.live_leaders] == [(1, "h1", 9092)]
+    assert (states[0].leader, states[0].isr, states[0].replicas) == (1, (1, 2), (1, 2))
+    assert states[0].adding_replicas == ((2,) if versions.leader_and_isr >= 3 else ())
+    assert states[0].leader_recovery_state == (1 if versions.leader_and_isr >= 6 else 0)
+
+    [umr] = scene.decoded(by_kind[UpdateMetadataItem], 2)
+    states = umr.ungrouped_partition_states or umr.topic_states[0].partition_states
+    assert umr.broker_epoch == (102 if versions.update_metadata >= 5 else -1)
+    assert [b.id for b in umr.live_brokers] == [1, 2, 3]
+    if versions.update_metadata == 0:
+        assert [(b.v0_host, b.v0_port) for b in umr.live_brokers] == [("h1", 9092), ("h2", 9092), ("h3", 9092)]
+    else:
+        assert [e.port for e in umr.live_brokers[0].endpoints] == [9092, 9093]
+    assert (states[0].leader, states[0].zk_version) == (1, 4)
+
+    [stop] = scene.decoded(by_kind[StopReplicaItem], 2)
+    listed = stop.ungrouped_partitions or stop.topics or stop.topic_states
+    assert len(listed) == 1
+    assert stop.broker_epoch == (102 if versions.stop_replica >= 1 else -1)
+
+
+@pytest.mark.parametrize("ibp", ["0.8.2", "2.2-IV0", "2.4-IV1"])
+def test_an_old_stop_replica_cannot_mix_deletions_and_stops_so_there_are_two(ibp: str) -> None:
+    scene = Scene(ibp, partitions=3)
+    for p, delete in zip(scene.partitions, (False, True, False), strict=True):
+        scene.batch.add_stop_replica(ids(2), p, delete)
+    scene.batch.send("c")
+    [(_, item)] = scene.outbox.sent
+
+    first, second = scene.decoded(item, 2)
+
+    assert (first.delete_partitions, second.delete_partitions) == (True, False)
+    if scene.settings.versions.stop_replica == 0:
+        assert [x.partition_index for x in first.ungrouped_partitions] == [1]
+        assert [x.partition_index for x in second.ungrouped_partitions] == [0, 2]
+    else:
+        assert (first.topics[0].partition_indexes, second.topics[0].partition_indexes) == ((1,), (0, 2))
+
+
+def test_topic_ids_go_along_where_there_are_any() -> None:
+    scene = Scene()
+    scene.batch.add_leader_and_isr(ids(1), scene.partitions[0], is_new=False)
+    scene.batch.send("c")
+
+    [lisr] = scene.decoded(scene.outbox.sent[0][1], 1)
+    assert lisr.topic_states[0].topic_id == uuid.UUID(int=5)
+
+    scene.context.remove_topic("a")
+    [lisr] = scene.decoded(scene.outbox.sent[0][1], 1)
+    assert lisr.topic_states[0].topic_id.int == 0
+
+
+# ---- the batch
+
+
+def test_the_order_is_leader_and_isr_metadata_stops() -> None:
+    scene = Scene()
+    scene.batch.add_stop_replica(ids(1), scene.partitions[0], delete=False)
+    scene.batch.add_leader_and_isr(ids(2), scene.partitions[0], is_new=False)
+    scene.batch.send("c")
+
+    assert scene.outbox.texts == [
+        "LISR a-0=1/[1,2]/0/4 -> 2",
+        "UMR a-0=1/[1,2]/0/4 -> 1",
+        "UMR a-0=1/[1,2]/0/4 -> 2",
+        "UMR a-0=1/[1,2]/0/4 -> 3",
+        "SR a-0@0 -> 1",
+    ]
+
+
+def test_new_and_delete_stick() -> None:
+    scene = Scene()
+    [p] = scene.partitions
+    for flag in (True, False):
+        scene.batch.add_leader_and_isr(ids(1), p, is_new=flag)
+        scene.batch.add_stop_replica(ids(1), p, delete=flag)
+    scene.batch.send("c")
+
+    assert "LISR a-0=1/[1,2]/0/4+new -> 1" in scene.outbox.texts
+    assert "SR a-0@0+delete -> 1" in scene.outbox.texts
+
+
+def test_brokers_that_are_not_registered_or_no_brokers_get_nothing() -> None:
+    scene = Scene()
+    [p] = scene.partitions
+    scene.batch.add_leader_and_isr(ids(-1, 9), p, is_new=True)
+    scene.batch.add_stop_replica(ids(-1, 9), p, delete=True)
+    scene.batch.add_metadata(ids(-1, 9), [])
+    scene.batch.send("c")
+
+    assert {b for b, _ in scene.outbox.sent} == {1, 2, 3}
+    assert all(isinstance(item, UpdateMetadataItem) for _, item in scene.outbox.sent)
+
+
+def test_nothing_is_left_for_the_next_event() -> None:
+    scene = Scene()
+    scene.batch.add_leader_and_isr(ids(1), scene.partitions[0], is_new=True)
+    scene.batch.add_stop_replica(ids(1), scene.partitions[0], delete=True)
+    scene.batch.clear()
+    scene.batch.send("c")
+
+    assert scene.outbox.sent == []
+
+
+def test_replicas_that_are_not_live_or_on_a_failed_directory_are_told_as_offline() -> None:
+    scene = Scene(partitions=2)
+    first, second = scene.partitions
+    scene.context.remove_brokers(ids(2))
+    assert metadata_state(scene.context, first, brief=True).offline_replicas == (2,)
+
+    scene.context.offline_dirs[BrokerId(1)] = {second: None}
+    assert metadata_state(scene.context, first, brief=True).offline_replicas == (2,)
+    assert metadata_state(scene.context, second, brief=True).offline_replicas == (1, 2)
+
+
+def test_metadata_of_many_partitions_goes_in_pieces() -> None:
+    scene = Scene(partitions=METADATA_CHUNK + 1)
+    scene.batch.add_metadata(ids(1), scene.partitions)
+    scene.batch.send("c")
+
+    assert [len(item.states) for _, item in scene.outbox.sent] == [METADATA_CHUNK, 1]  # type: ignore[union-attr]
+
+
+def test_brokers_share_one_encoded_body_until_the_broker_list_changes() -> None:
+    scene = Scene()
+    scene.batch.add_metadata(ids(1, 2), scene.partitions)
+    scene.batch.send("c")
+    (_, item), (_, same) = scene.outbox.sent
+    assert item is same
+
+    first = scene.builder.messages(item, scene.context.registered[BrokerId(1)])[0]
+    second = scene.builder.messages(item, scene.context.registered[BrokerId(2)])[0]
+    assert first.request is second.request
+    assert [m.broker_epoch for m in (first, second)] == [101, 102]
+
+    scene.context.remove_brokers(ids(3))
+    [later] = scene.decoded(item, 1)
+    assert [b.id for b in later.live_brokers] == [1, 2]
+
+
+# ---- waiting requests
+
+
+def lisr(scene: Scene, *partitions: Partition, is_new: bool = False, cause: str = "c") -> LeaderAndIsrItem:
+    states = {p: leader_and_isr_state(p, is_new, with_recovery=True, brief=True) for p in partitions}
+    return LeaderAndIsrItem(states, (cause,), scene.context.broker_list_version)
+
+
+def umr(scene: Scene, *partitions: Partition, cause: str = "c") -> UpdateMetadataItem:
+    states = {p: metadata_state(scene.context, p, brief=True) for p in partitions}
+    return UpdateMetadataItem(states, (cause,), scene.context.broker_list_version)
+
+
+def stop(scene: Scene, partition: Partition) -> StopReplicaItem:
+    state = StopReplicaPartitionState(partition.partition, 0, False)
+    return StopReplicaItem({partition: state}, ("c",), scene.context.broker_list_version)
+
+
+def waiting(items: Sequence[ControlItem]) -> list[str]:
+    pending = PendingRequests()
+    for item in items:
+        pending.put(item)
+    return [words(pending.take()) for _ in range(len(pending))]
+
+
+def test_waiting_requests_merge_to_the_newest_state_and_stay_new() -> None:
+    scene = Scene(partitions=2)
+    first, second = scene.partitions
+    items: list[ControlItem] = [lisr(scene, first, is_new=True, cause="1"), umr(scene, first, cause="1")]
+    scene.lead(first, 2, epoch=1)
+    items += [lisr(scene, first, second, cause="2"), umr(scene, first, cause="2")]
+
+    assert waiting(items) == ["LISR a-0=2/[1,2]/1/4+new a-1=1/[1,2]/0/4", "UMR a-0=2/[1,2]/1/4"]
+
+
+def test_a_merged_request_names_its_causes() -> None:
+    scene = Scene()
+    merged = umr(scene, cause="0")
+    for number in range(1, 20):
+        merged = merged.merge(umr(scene, cause=str(number)))
+
+    assert merged.causes == tuple(map(str, range(12, 20)))
+
+
+def test_leader_and_isr_does_not_overtake_a_changed_broker_list() -> None:
+    scene = Scene()
+    [p] = scene.partitions
+    items: list[ControlItem] = [lisr(scene, p), umr(scene, p)]
+    scene.context.add_brokers([registered(4)])
+    scene.lead(p, 4, epoch=1)
+    items += [umr(scene), lisr(scene, p), umr(scene, p)]
+
+    assert waiting(items) == ["LISR a-0=1/[1,2]/0/4", "UMR a-0=4/[1,2]/1/4", "LISR a-0=4/[1,2]/1/4"]
+
+
+def test_leader_and_isr_does_not_overtake_a_stop() -> None:
+    scene = Scene()
+    [p] = scene.partitions
+    items: list[ControlItem] = [lisr(scene, p), stop(scene, p)]
+    scene.lead(p, 2, epoch=1)
+    items.append(lisr(scene, p))
+
+    assert waiting(items) == ["LISR a-0=1/[1,2]/0/4", "SR a-0@0", "LISR a-0=2/[1,2]/1/4"]
+
+
+def test_brokers_that_lag_alike_share_what_is_merged() -> None:
+    scene = Scene()
+    older, newer = umr(scene), umr(scene, *scene.partitions)
+
+    assert older.merge(newer) is older.merge(newer)
+
+
+def test_large_requests_do_not_grow_but_a_long_queue_is_compacted() -> None:
+    scene = Scene(partitions=3)
+    first, second, third = scene.partitions
+    big = {p: metadata_state(scene.context, p, brief=True) for p in (first, second)}
+    pending = PendingRequests()
+    for number in range(COMPACT_AT + 1):
+        item = UpdateMetadataItem(_Sized(big), (str(number),), 1)
+        pending.put(item)
+        assert len(pending) <= COMPACT_AT
+    assert len(pending) == 1
+
+    pending.clear()
+    pending.put(stop(scene, third))
+    for _ in range(COMPACT_AT):
+        pending.put(LeaderAndIsrItem(_Sized(lisr(scene, first).states), ("c",), 1))
+    assert [words(pending.take()) for _ in range(2)] == ["SR a-2@0", "LISR a-0=1/[1,2]/0/4"]
+
+
+class _Sized(dict[Any, Any]):
+    """Says that it is too large to grow."""
+
+    def __len__(self) -> int:
+        return MERGED_PARTITIONS
+
+
+def test_compaction_keeps_each_side_of_a_stop_apart() -> None:
+    scene = Scene()
+    [p] = scene.partitions
+    pending = PendingRequests()
+    for _ in range(COMPACT_AT):
+        pending.put(stop(scene, p))
+    pending.put(umr(scene, p))
+
+    texts = [words(pending.take()) for _ in range(len(pending))]
+    assert texts == ["SR a-0@0"] * COMPACT_AT + ["UMR a-0=1/[1,2]/0/4"]

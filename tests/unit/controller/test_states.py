@@ -1,0 +1,56 @@
+"""The tables of states, against all moves of PartitionStateMachine.scala and ReplicaStateMachine.scala."""
+
+from itertools import product
+
+from klamm.controller import events
+from klamm.controller.events import Event
+from klamm.controller.states import ControllerState, PartitionState, ReplicaState, can_move, can_move_replica
+
+KAFKA_MOVES = """
+    NonExistent>New  New>Online  New>Offline  Online>Online  Online>Offline
+    Offline>Online  Offline>Offline  Offline>NonExistent
+"""
+
+KAFKA_REPLICA_MOVES = """
+    NonExistentReplica>NewReplica
+    NewReplica>OnlineReplica  OnlineReplica>OnlineReplica  OfflineReplica>OnlineReplica
+    ReplicaDeletionIneligible>OnlineReplica
+    NewReplica>OfflineReplica  OnlineReplica>OfflineReplica  OfflineReplica>OfflineReplica
+    ReplicaDeletionIneligible>OfflineReplica
+    OfflineReplica>ReplicaDeletionStarted
+    ReplicaDeletionStarted>ReplicaDeletionSuccessful
+    OfflineReplica>ReplicaDeletionIneligible  ReplicaDeletionStarted>ReplicaDeletionIneligible
+    ReplicaDeletionSuccessful>NonExistentReplica
+"""
+
+KAFKA_CONTROLLER_STATES = """
+    IDLE CONTROLLER_CHANGE BROKER_CHANGE TOPIC_CHANGE TOPIC_DELETION ALTER_PARTITION_REASSIGNMENT AUTO_LEADER_BALANCE
+    MANUAL_LEADER_BALANCE CONTROLLED_SHUTDOWN ISR_CHANGE LEADER_AND_ISR_RESPONSE_RECEIVED LOG_DIR_CHANGE
+    CONTROLLER_SHUTDOWN UNCLEAN_LEADER_ELECTION_ENABLE TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE LIST_PARTITION_REASSIGNMENT
+    UPDATE_METADATA_RESPONSE_RECEIVED UPDATE_FEATURES
+"""
+
+
+def test_exactly_kafkas_moves_are_allowed() -> None:
+    moves = {f"{a}>{b}" for a, b in product(PartitionState, repeat=2) if can_move(a, b)}
+
+    assert {m.replace("Partition", "") for m in moves} == set(KAFKA_MOVES.split())
+
+
+def test_exactly_kafkas_replica_moves_are_allowed() -> None:
+    moves = {f"{a}>{b}" for a, b in product(ReplicaState, repeat=2) if can_move_replica(a, b)}
+
+    assert moves == set(KAFKA_REPLICA_MOVES.split())
+
+
+def test_the_controllers_own_states_have_kafkas_numbers() -> None:
+    assert [s.name for s in ControllerState] == KAFKA_CONTROLLER_STATES.split()
+    assert [s.value for s in ControllerState] == list(range(18))
+
+
+def test_all_28_events_are_there_each_with_its_state() -> None:
+    kinds = [k for k in vars(events).values() if isinstance(k, type) and issubclass(k, Event)]
+    concrete = [k for k in kinds if k not in (Event, events.Answered)]
+
+    assert len(concrete) == 28
+    assert all(isinstance(k.state, ControllerState) for k in concrete)

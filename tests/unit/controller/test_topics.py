@@ -1,0 +1,269 @@
+"""Topics appear, grow, go, come again; and what is already in ZooKeeper when we look."""
+
+import uuid
+
+from tests.support.controller_room import Room
+
+from klamm.controller.decisions.topic_changes import diff_topics
+from klamm.controller.events import (
+    BrokerChange,
+    IsrChangeNotification,
+    PartitionModifications,
+    TopicChange,
+    TopicDeletion,
+    TopicUncleanLeaderElectionEnable,
+    UncleanLeaderElectionEnable,
+)
+from klamm.controller.handlers.brokers import on_broker_change
+from klamm.controller.handlers.elections import on_topic_unclean_enabled, on_unclean_enabled
+from klamm.controller.handlers.isr import on_isr_change_notification
+from klamm.controller.handlers.topics import on_partition_modifications, on_topic_change, on_topic_deletion
+from klamm.controller.settings import ControllerSettings
+from klamm.controller.states import PartitionState
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.zk import znodes
+from klamm.zk.admin_znodes import encode_config, encode_isr_change
+from klamm.zk.operations import Create, Delete, Op, Set
+
+
+def ids(*numbers: int) -> tuple[BrokerId, ...]:
+    return tuple(map(BrokerId, numbers))
+
+
+def grow(room: Room, topic: str, partitions: dict[int, tuple[int, ...]]) -> None:
+    topic_id = uuid.uuid5(uuid.NAMESPACE_DNS, topic)
+    payload = znodes.encode_topic(topic_id, {n: ReplicaAssignment(ids(*r)) for n, r in partitions.items()})
+    room.ensemble.apply([Set(znodes.topic_path(topic), payload)])
+
+
+def remove(room: Room, topic: str) -> None:
+    paths = [
+        p for p in room.ensemble.nodes if p == znodes.topic_path(topic) or p.startswith(f"/brokers/topics/{topic}/")
+    ]
+    for path in sorted(paths, key=len, reverse=True):
+        room.ensemble.apply([Delete(path)])
+
+
+def test_new_and_deleted_topics_in_order_of_names() -> None:
+    assert diff_topics({}, ["b", "a"]) == (("a", "b"), ())
+
+
+async def test_a_topic_whose_replicas_are_all_dead_waits_without_a_znode() -> None:
+    room = await Room.open(brokers=(1,))
+    await room.write_topic("a", [(2, 3)])
+
+    assert await room.handle(on_topic_change, TopicChange()) == []
+    assert room.partition("a-0").state is PartitionState.NEW
+    assert "/brokers/topics/a/partitions" not in room.ensemble.nodes
+
+    await room.register(3)
+    requests = await room.handle(on_broker_change, BrokerChange())
+
+    assert room.now("a-0") == "3 / [3] / 0 / 0"
+    assert "LISR a-0=3/[3]/0/0+new -> 3" in requests
+
+
+async def test_added_partitions_come_online_and_changed_lists_are_ignored() -> None:
+    room = await Room.open(topics={"a": [(1, 2)]})
+    grow(room, "a", {0: (3, 2), 1: (2, 3)})
+
+    requests = await room.handle(on_partition_modifications, PartitionModifications("a"))
+
+    assert room.now("a-1") == "2 / [2,3] / 0 / 0"
+    assert room.partition("a-0").replicas == (1, 2)
+    assert requests == ["LISR a-1=2/[2,3]/0/0+new -> 2,3", "UMR a-1=2/[2,3]/0/0 -> 1,2,3"]
+    assert await room.handle(on_partition_modifications, PartitionModifications("a")) == []
+
+
+async def test_a_topic_deleted_and_created_again_under_its_name_starts_afresh() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    room.kill(1)
+    await room.handle(on_broker_change, BrokerChange())
+    remove(room, "a")
+    payload = znodes.encode_topic(uuid.uuid4(), {0: ReplicaAssignment(ids(3, 2))})
+    room.ensemble.apply([Create(znodes.topic_path("a"), payload)])
+
+    await room.handle(on_partition_modifications, PartitionModifications("a"))
+
+    assert room.now("a-0") == "3 / [3,2] / 0 / 0"
+
+
+async def test_a_topic_that_is_gone_is_forgotten_and_may_come_again() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    room.kill(1)
+    remove(room, "a")
+    assert await room.handle(on_partition_modifications, PartitionModifications("a")) == []
+
+    await room.handle(on_topic_change, TopicChange())
+    context = room.bench.context
+    assert not context.topics
+    assert not any(context.replica_states.values())
+    assert not any(context.led_by.values())
+
+    await room.write_topic("a", [(2, 3)])
+    await room.handle(on_topic_change, TopicChange())
+    assert room.now("a-0") == "2 / [2,3] / 0 / 0"
+
+
+async def test_a_state_znode_that_is_already_there_is_where_we_go_on_from() -> None:
+    room = await Room.open()
+    await room.write_topic("a", [(1, 2)])
+    found = LeaderAndIsr(BrokerId(2), 7, ids(2), 1)
+    partition = TopicPartition("a", 0)
+    above: list[Op] = [Create(znodes.partitions_path("a")), Create(znodes.partition_path(partition))]
+    room.ensemble.apply([*above, Create(znodes.state_path(partition), znodes.encode_state(found))])
+
+    await room.handle(on_topic_change, TopicChange())
+
+    assert room.now("a-0") == "2 / [2] / 8 / 1"
+    assert room.partition("a-0").state is PartitionState.ONLINE
+
+
+async def test_a_creation_whose_answer_was_lost_is_taken_for_ours() -> None:
+    room = await Room.open()
+    await room.write_topic("a", [(1, 2)])
+    lose_first_answer(room, Create)
+
+    requests = await room.handle(on_topic_change, TopicChange())
+
+    assert room.now("a-0") == "1 / [1,2] / 0 / 0"
+    assert "LISR a-0=1/[1,2]/0/0+new -> 1,2" in requests
+
+
+async def test_an_election_whose_answer_was_lost_is_not_held_twice() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    room.kill(1)
+    lose_first_answer(room, Set)
+
+    requests = await room.handle(on_broker_change, BrokerChange())
+
+    assert room.now("a-0") == "2 / [2,3] / 1 / 1"
+    assert requests[0] == "LISR a-0=2/[2,3]/1/1 -> 2,3"
+
+
+def lose_first_answer(room: Room, kind: type[Op]) -> None:
+    """A connection breaks after the server applied a write: the client sends it again, and is refused."""
+    lost: list[bool] = []
+
+    def apply_twice(ops: object) -> None:
+        writes = [op for op in ops if isinstance(op, kind) and op.path.endswith("state")]  # type: ignore[attr-defined]
+        if writes and not lost:
+            lost.append(True)
+            room.ensemble.apply(list(ops), room.client.session_id)  # type: ignore[call-overload]
+
+    room.ensemble.before_multi = apply_twice
+
+
+async def test_a_topic_from_before_there_were_ids_gets_one_and_keeps_it() -> None:
+    room = await Room.open()
+    payload = znodes.encode_topic(None, {0: ReplicaAssignment(ids(1, 2, 3), ids(3), ids(1))})
+    room.ensemble.apply([Create(znodes.topic_path("old"), payload)])
+
+    await room.handle(on_topic_change, TopicChange())
+
+    stored = znodes.decode_topic("old", room.ensemble.nodes[znodes.topic_path("old")].data)
+    assert stored.topic_id == room.bench.context.topics["old"].id is not None
+    assert stored.partitions[0] == ReplicaAssignment(ids(1, 2, 3), ids(3), ids(1))  # reassignment under way: kept
+
+
+async def test_without_topic_ids_in_the_protocol_none_is_made() -> None:
+    room = await Room.open(settings=ControllerSettings(BrokerId(1), ibp=(2, 7, 2)))
+    room.ensemble.apply([Create(znodes.topic_path("old"), znodes.encode_topic(None, {0: ReplicaAssignment(ids(1))}))])
+
+    await room.handle(on_topic_change, TopicChange())
+
+    assert room.bench.context.topics["old"].id is None
+
+
+async def test_a_topic_nobody_can_read_stops_no_other() -> None:
+    room = await Room.open()
+    room.ensemble.apply([Create(znodes.topic_path("bad"), b"rubbish")])
+    await room.write_topic("good", [(1, 2)])
+
+    await room.handle(on_topic_change, TopicChange())
+    await room.handle(on_partition_modifications, PartitionModifications("bad"))
+
+    assert room.now("good-0") == "1 / [1,2] / 0 / 0"
+    assert "bad" not in room.bench.context.topics
+
+
+async def test_a_deletion_is_left_queued_and_refused_aloud() -> None:
+    room = await Room.open(topics={"a": [(1,)]})
+    room.ensemble.apply([Create("/admin/delete_topics/a")])
+
+    assert await room.handle(on_topic_deletion, TopicDeletion()) == []
+    assert "/admin/delete_topics/a" in room.ensemble.nodes
+    assert room.entries("refused")[-1].facts["topics"] == ["a"]
+
+
+# ---- unclean elections
+
+
+async def lost_isr(room: Room) -> None:
+    """`a-0` on 1 and 2; only 1 was in sync, and it is gone."""
+    room.write_state("a-0", room.stored("a-0")._replace(isr=ids(1)))
+    room.kill(1)
+    await room.handle(on_broker_change, BrokerChange())
+    assert room.now("a-0") == "-1 / [1] / 1 / 2"
+
+
+async def test_enabling_unclean_elections_for_a_topic_retries_its_partitions() -> None:
+    room = await Room.open(topics={"a": [(1, 2)], "b": [(1, 2)]})
+    await lost_isr(room)
+    path = znodes.topic_config_path("a")
+    room.ensemble.apply([Set(path, encode_config({"unclean.leader.election.enable": "true"}))])
+
+    assert await room.handle(on_topic_unclean_enabled, TopicUncleanLeaderElectionEnable("b")) == []
+    await room.handle(on_topic_unclean_enabled, TopicUncleanLeaderElectionEnable("a"))
+
+    assert room.now("a-0") == "2 / [2] / 2 / 3"
+    assert room.stored("a-0").recovery == 1
+    assert [e.facts["unclean"] for e in room.entries("decision") if e.facts.get("unclean")] == [True]
+
+
+async def test_the_topic_overrides_the_brokers_default_both_ways() -> None:
+    room = await Room.open(
+        topics={"a": [(1, 2)]}, settings=ControllerSettings(BrokerId(1), unclean_leader_election=True)
+    )
+    room.ensemble.apply(
+        [Set(znodes.topic_config_path("a"), encode_config({"unclean.leader.election.enable": "false"}))]
+    )
+    await lost_isr(room)
+
+    await room.handle(on_unclean_enabled, UncleanLeaderElectionEnable())
+    assert room.now("a-0") == "-1 / [1] / 1 / 2"
+
+    room.ensemble.apply([Set(znodes.topic_config_path("a"), encode_config({}))])
+    await room.handle(on_unclean_enabled, UncleanLeaderElectionEnable())
+    assert room.now("a-0") == "2 / [2] / 2 / 3"
+
+
+async def test_a_config_nobody_can_read_means_no_election_for_its_topic() -> None:
+    room = await Room.open(
+        topics={"a": [(1, 2)]}, settings=ControllerSettings(BrokerId(1), unclean_leader_election=True)
+    )
+    room.ensemble.apply([Set(znodes.topic_config_path("a"), b"rubbish")])
+
+    await lost_isr(room)
+
+    assert room.now("a-0") == "-1 / [1] / 1 / 2"
+    assert any("/config/topics/a" in e.facts["why"] for e in room.entries("refused"))
+
+
+# ---- leaders of an old protocol version
+
+
+async def test_an_announced_isr_change_is_read_and_told() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    room.write_state("a-0", room.stored("a-0")._replace(isr=ids(1, 2)))
+    parent = "/isr_change_notification/isr_change_"
+    listed = [TopicPartition("a", 0), TopicPartition("gone", 0)]
+    room.ensemble.apply([Create(parent, encode_isr_change(listed), sequential=True)])
+    room.ensemble.apply([Create(parent, b"rubbish", sequential=True)])
+
+    requests = await room.handle(on_isr_change_notification, IsrChangeNotification())
+
+    assert requests == ["UMR a-0=1/[1,2]/0/1 -> 1,2,3"]
+    assert not room.ensemble.nodes["/isr_change_notification"].children
