@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from klamm.model.topic_ids import ZERO_ID
+from klamm.wire.compile_runs import Runs
 from klamm.wire.schema import FIXED, Field, Kind, Message, Struct
 from klamm.wire.source import (
     MOST_STRING_BYTES,
@@ -26,6 +27,7 @@ from klamm.wire.source import (
 _COUNTED: Final[dict[Kind, CountedUnpack]] = {
     k: CountedUnpack.of(c) for k, (c, _) in FIXED.items() if k is not Kind.UUID
 }
+_SHORT_RUN: Final = 2  # so few left are read one by one
 _PREFIX_BYTES: Final = {"b": 1, "B": 1, "h": 2, "i": 4}
 
 
@@ -76,6 +78,7 @@ class _Decoder:
         self._version = version
         self._flexible = message.is_flexible(version)
         self._classes = classes
+        self._lengths: list[str] = []  # names of the lengths of arrays of numbers, as they were read
         self.source = Source("def decode(b, p):")
         self.source.constants.update(
             Refused=Refused,
@@ -89,10 +92,18 @@ class _Decoder:
 
     def function(self) -> Callable[[bytes, int], Any]:
         self.source.line("end = len(b)")
-        if any(f.element is Kind.RECORDS for s in self._message.structs() for f in s.fields):
+        if self._needs_view():
             self.source.line("m = memoryview(b)")
         self.source.line(f"return {self._struct(self._message.body)}")
         return self.source.compile("decode", f"decode {self._message.name} v{self._version}")
+
+    def _needs_view(self) -> bool:
+        return any(
+            f.element is Kind.RECORDS
+            or (f.is_array and isinstance(f.element, Struct) and f.element.is_flat(self._version))
+            for s in self._message.structs()
+            for f in s.fields
+        )
 
     def _struct(self, struct_: Struct) -> str:
         """Emit the reading of all fields; the expression that makes the instance."""
@@ -226,12 +237,11 @@ class _Decoder:
         line(f"if {count} > (end - p) // {least_bytes(element, self._version, self._flexible)}: raise Refused")
         value = source.name("a")
         line(f"{value} = []")
+        if isinstance(element, Struct):
+            self._structs(element, count, value)
+            return value
         line(f"for _ in range({count}):")
         source.indent()
-        if isinstance(element, Struct):
-            line(f"{value}.append({self._struct(element)})")
-            source.dedent()
-            return value
         run = _Run(source)
         item = self._primitive(element, False, run)
         run.read()
@@ -239,8 +249,34 @@ class _Decoder:
         source.dedent()
         return f"tuple({value})"
 
+    def _structs(self, struct_: Struct, count: str, into: str) -> None:
+        line, source = self.source.line, self.source
+        if not struct_.is_flat(self._version):
+            line(f"for _ in range({count}):")
+            source.indent()
+            line(f"{into}.append({self._struct(struct_)})")
+            source.dedent()
+            return
+        defaults = [self._default(f) for f in struct_.fields]
+        runs = source.constant(Runs(struct_, self._version, self._flexible, defaults, source.constants), "RUNS")
+        shape, last = source.name("k"), source.name("k")
+        line(f"{last} = None")
+        line(f"while {count}:")
+        source.indent()
+        self._lengths.clear()
+        line(f"{into}.append({self._struct(struct_)})")
+        line(f"{count} -= 1")
+        line(f"if {count} > {_SHORT_RUN}:")
+        source.indent()
+        line(f"{shape} = ({''.join(f'{n}, ' for n in self._lengths)})")
+        line(f"if {shape} == {last}: p, {count} = {runs}[{shape}](m, p, {count}, end, {into})")
+        line(f"{last} = {shape}")
+        source.dedent()
+        source.dedent()
+
     def _numbers(self, kind: Kind, count: str) -> str:
         line = self.source.line
+        self._lengths.append(count)
         character, size = FIXED[kind]
         counted = f"COUNTED_{character}"
         self.source.constants[counted] = _COUNTED[kind]

@@ -244,7 +244,7 @@ class _Encoder:
         line(f"for {item} in {items}:")
         source.indent()
         if isinstance(element, Struct):
-            if self._is_flat(element):
+            if element.is_flat(self._version) and any(f.is_array for f in element.in_order(self._version)):
                 self._flat(element, item, run)
             else:
                 self._struct(element, item, run)
@@ -253,46 +253,27 @@ class _Encoder:
         run.write()
         source.dedent()
 
-    def _is_flat(self, struct_: Struct) -> bool:
-        """Only numbers and arrays of numbers, at least one array."""
-        fields = struct_.in_order(self._version)
-        return (
-            any(f.is_array for f in fields)
-            and not struct_.tagged(self._version)
-            and all(
-                f.element in FIXED and not (f.is_array and (f.element is Kind.UUID or f.is_nullable(self._version)))
-                for f in fields
-            )
-        )
-
     def _flat(self, struct_: Struct, owner: str, run: _Run) -> None:
         """The whole struct as one pack, its format found by the lengths of the arrays."""
         line, source = self.source.line, self.source
         self._refuse_absent(struct_, owner)
-        template, values, lengths = ">", [], []
+        shape: list[str] = []
+        values: list[str] = []
+        lengths: list[str] = []
         for f in struct_.in_order(self._version):
             value = f"{owner}.{f.name}"
             character = FIXED[f.element][0] if isinstance(f.element, Kind) else ""
             if not f.is_array:
-                template += character
-                values.append(f"{value}.bytes" if f.element is Kind.UUID else value)
+                shape.append(character)
+                values.append(value)
                 continue
             held, length = source.name("a"), source.name("n")
             line(f"{held} = {value}; {length} = len({held})")
             lengths.append(length)
-            template += f"{'B' if self._flexible else 'i'}%d{character}"
+            shape.append(f"[{character}]")
             values += [f"{length} + 1" if self._flexible else length, f"*{held}"]
-        packs = source.constant(ShapedPack(template + ("x" if self._flexible else "")), "SHAPES")
-        packing = f"{run.add_name}({packs}[{', '.join(lengths)}]({', '.join(values)}))"
-        if not self._flexible:
-            line(packing)
-            return
-        line(f"if {' and '.join(f'{n} < 127' for n in lengths)}: {packing}")
-        line("else:")
-        source.indent()
-        self._struct(struct_, owner, run)
-        run.write()
-        source.dedent()
+        packs = source.constant(ShapedPack(shape, self._flexible), "SHAPES")
+        line(f"{run.add_name}({packs}[{', '.join(lengths)},]({', '.join(values)}))")
 
 
 def _fixed(kind: Kind, value: str, run: _Run) -> None:

@@ -86,6 +86,13 @@ class Struct:
         """(tag, field), tags rising, of the fields in that version's tagged section."""
         return sorted((f.tag, f) for f in self.fields if f.tag is not None and version in f.versions)
 
+    def is_flat(self, version: int) -> bool:
+        """Only numbers and arrays of numbers, as the partition states of control requests."""
+        return not self.tagged(version) and all(
+            f.element in FIXED and f.element is not Kind.UUID and not (f.is_array and f.is_nullable(version))
+            for f in self.in_order(version)
+        )
+
     def absent(self, version: int) -> list[Field]:
         return [f for f in self.fields if version not in f.versions]
 

@@ -2,8 +2,9 @@
 
 import struct
 import uuid
-from collections.abc import Callable
-from functools import cache, lru_cache
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache, partial
+from itertools import islice
 from typing import Any, Final
 
 from klamm.wire.schema import FIXED, Field, Kind, Struct
@@ -13,6 +14,7 @@ MOST_STRING_BYTES: Final = 32767
 
 _CACHED_COUNT: Final = 16
 _CACHED_SHAPES: Final = 512
+_ONE_BYTE_LENGTH: Final = 127
 
 
 class Refused(Exception):
@@ -151,19 +153,38 @@ class CountedPack(dict[int, Callable[..., bytes]]):
         return CountedPack(character)
 
 
-class ShapedPack(dict[Any, Callable[..., bytes]]):
-    """The pack function of a run whose arrays have the lengths of the key.
+class ShapedPack(dict[tuple[int, ...], Callable[..., bytes]]):
+    """The pack function of a struct of numbers whose arrays have the lengths of the key.
 
-    Bounded: lengths a cluster does not repeat are not remembered.
+    `shape` has a `struct` character for a number, one in brackets for an array; the function takes the numbers in
+    order, before an array what stands on the wire for its length. Lengths a cluster does not repeat are not
+    remembered, so the dictionary is bounded.
     """
 
-    def __init__(self, template: str) -> None:
+    def __init__(self, shape: Sequence[str], flexible: bool) -> None:
         super().__init__()
-        self._template = template
+        self._shape = shape
+        self._flexible = flexible
 
-    def __missing__(self, key: int | tuple[int, ...]) -> Callable[..., bytes]:
-        counts = key if isinstance(key, tuple) else (key,)
-        made = struct.Struct(self._template % counts).pack
-        if len(self) < _CACHED_SHAPES and max(counts) < _CACHED_COUNT:
-            self[key] = made
+    def __missing__(self, lengths: tuple[int, ...]) -> Callable[..., bytes]:
+        if self._flexible and max(lengths) >= _ONE_BYTE_LENGTH:
+            return partial(self._pack_long, lengths)
+        left = iter(lengths)
+        prefix = "B" if self._flexible else "i"
+        characters = "".join(f"{prefix}{next(left)}{c[1]}" if len(c) > 1 else c for c in self._shape)
+        made = struct.Struct(f">{characters}{'x' if self._flexible else ''}").pack
+        if len(self) < _CACHED_SHAPES and max(lengths) < _CACHED_COUNT:
+            self[lengths] = made
         return made
+
+    def _pack_long(self, lengths: tuple[int, ...], *values: Any) -> bytes:
+        """Where a length takes more than one byte."""
+        left, numbers = iter(lengths), iter(values)
+        out = b""
+        for character in self._shape:
+            count = 1
+            if len(character) > 1:
+                count = next(left)
+                out += uvarint(next(numbers))
+            out += struct.pack(f">{count}{character.strip('[]')}", *islice(numbers, count))
+        return out + b"\0"

@@ -38,6 +38,8 @@ class _Dealer:
         if not field.is_array:
             return self._one(field)
         items = [self._one(field) for _ in range(self._dice.choice((0, 1, 1, 2, 3)))]
+        if self._dice.random() < 0.1:
+            items *= 6  # many of one shape are read another way than few
         return items if isinstance(field.element, Struct) else tuple(items)
 
     def _one(self, field: Field) -> Any:

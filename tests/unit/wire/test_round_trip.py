@@ -1,7 +1,10 @@
 """What is encoded is decoded again, by compiled and by plain code alike, in every version of every message."""
 
+import itertools
 import random
 import uuid
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,6 +14,8 @@ from tests.unit.wire.strategies import by_message, class_of, instances, versions
 
 from klamm.model.topic_ids import ZERO_ID
 from klamm.wire import plain
+from klamm.wire.classes import MESSAGES
+from klamm.wire.compile_runs import Runs
 from klamm.wire.errors import UnencodableField, UnsupportedField, UnsupportedVersion
 from klamm.wire.messages import (
     AlterPartitionRequest,
@@ -74,13 +79,56 @@ def partition_state(isr: tuple[int, ...]) -> LeaderAndIsrPartitionState:
     )
 
 
-@pytest.mark.parametrize("version", [2, 3, 4, 5, 6, 7])
-def test_partition_states_of_all_shapes_in_one_request(version: int) -> None:
-    states = [partition_state(tuple(range(n))) for n in (3, 3, 2, 0, 200, 15, 16, 17, 3, 126, 127, 128)]
-    topic = LeaderAndIsrTopicState("t" * 130, partition_states=states)
-    request = LeaderAndIsrRequest(1, False, 2, topic_states=[topic] * 200)
+LENGTHS = {
+    "all alike": [3] * 40,
+    "alike from the third": [3, 2, 3, 3, 3, 3, 3],
+    "one differs": [3] * 10 + [2] + [3] * 10,
+    "taking turns": [3, 2] * 10,
+    "none": [0] * 10,
+    "too long for a shape": [17] * 10,
+    "lengths of more than a byte": [3, 126, 127, 128, 300] * 2,
+}
 
-    assert LeaderAndIsrRequest.decode(request.encode(version), version) == request
+
+@pytest.mark.parametrize("version", range(8))
+@pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
+def test_partition_states_of_any_shape(lengths: list[int], version: int) -> None:
+    states = [partition_state(tuple(range(n))) for n in lengths]
+    topic = LeaderAndIsrTopicState("t" * 130, partition_states=states)
+    request = LeaderAndIsrRequest(1, False, 2, topic_states=[topic] * 3)
+    if version < 2:
+        request = LeaderAndIsrRequest(1, False, 2, ungrouped_partition_states=states)
+
+    wire = request.encode(version)
+
+    assert wire == plain.encode(MESSAGES["LeaderAndIsrRequest"], version, request)
+    assert LeaderAndIsrRequest.decode(wire, version) == request
+
+
+def test_shapes_are_not_compiled_without_end() -> None:
+    for isr, replicas in itertools.product(range(12), range(12)):
+        states = [LeaderAndIsrPartitionState(isr=(1,) * isr, replicas=(1,) * replicas)] * 5
+        request = LeaderAndIsrRequest(topic_states=[LeaderAndIsrTopicState("t", partition_states=states)])
+        assert LeaderAndIsrRequest.decode(request.encode(7), 7) == request
+
+    runs = [k for k in vars_of(LeaderAndIsrRequest.CODEC.decoders[7]) if isinstance(k, Runs)]
+    assert [0 < len(r) <= 64 for r in runs] == [True]
+
+
+def vars_of(function: Callable[..., Any]) -> list[Any]:
+    return list(function.__globals__.values())
+
+
+def test_a_tagged_field_inside_a_run_is_skipped() -> None:
+    state = partition_state((1, 2, 3))
+    request = LeaderAndIsrRequest(topic_states=[LeaderAndIsrTopicState("t", partition_states=[state] * 9)])
+    wire = bytearray(request.encode(7))
+    size = (len(wire) - len(LeaderAndIsrRequest(topic_states=[LeaderAndIsrTopicState("t")]).encode(7))) // 9
+    start = len(wire) - 2 - 4 * size  # the last four states, the tags of the topic, no live leaders, no tags
+    end_of_a_state = start - 1 + size
+    wire[end_of_a_state - 1 : end_of_a_state] = bytes.fromhex("01 07 02 aabb")
+
+    assert LeaderAndIsrRequest.decode(bytes(wire), 7) == request
 
 
 def test_arrays_may_be_given_as_lists() -> None:

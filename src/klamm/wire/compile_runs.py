@@ -1,0 +1,92 @@
+"""Reading many structs of one shape at a time.
+
+Partition states come by the hundred thousand, and neighbours mostly have as many replicas. Once two in a row had
+arrays of the same lengths, the rest is read on the guess that all have: one `iter_unpack` for the lot, each checked
+for the lengths it was guessed to have; where one differs, the ordinary way takes over.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+from klamm.wire.schema import FIXED, Field, Kind, Struct
+from klamm.wire.source import Source
+
+Run = Callable[[memoryview, int, int, int, list[Any]], tuple[int, int]]
+"""(buffer, position, structs left, end, list to append to) -> (position, structs left)."""
+
+_MOST_SHAPES: Final = 64
+"""Per struct and version: what strangers send must not make us compile without end."""
+_LONGEST_ARRAY: Final = 16
+
+
+class Runs(dict[tuple[int, ...], Run]):
+    """Run readers of a struct by the lengths of its arrays."""
+
+    def __init__(
+        self, struct_: Struct, version: int, flexible: bool, defaults: list[str], constants: dict[str, Any]
+    ) -> None:
+        """`defaults` has an expression for each field, in `constants` are the struct's class and what they name."""
+        super().__init__()
+        self._struct = struct_
+        self._version = version
+        self._flexible = flexible
+        self._defaults = defaults
+        self._constants = constants
+
+    def __missing__(self, lengths: tuple[int, ...]) -> Run:
+        if len(self) >= _MOST_SHAPES or max(lengths, default=0) > _LONGEST_ARRAY:
+            return _no_run
+        made = self[lengths] = self._compile(lengths)
+        return made
+
+    def _compile(self, lengths: tuple[int, ...]) -> Run:
+        source = Source("def run(m, p, left, end, items):")
+        characters, names, wrong, arguments = ">", [], [], []
+        left = iter(lengths)
+        for field, default in zip(self._struct.fields, self._defaults, strict=True):
+            if self._version not in field.versions:
+                arguments.append(default)
+                continue
+            count = next(left) if field.is_array else None
+            if count is not None:
+                length = source.name("n")
+                characters += "B" if self._flexible else "i"
+                names.append(length)
+                wrong.append(f"{length} != {count + self._flexible}")
+            numbers = [source.name("v") for _ in range(1 if count is None else count)]
+            characters += len(numbers) * _character(field)
+            names += numbers
+            arguments.append(numbers[0] if count is None else f"({''.join(f'{n}, ' for n in numbers)})")
+        if self._flexible:
+            characters += "B"
+            names.append("tags")
+            wrong.append("tags")
+        self._emit(source, struct.Struct(characters), names, wrong, arguments)
+        made: Run = source.compile("run", f"run of {self._struct.name} v{self._version}")
+        return made
+
+    def _emit(self, source: Source, shape: struct.Struct, names: list[str], wrong: list[str], made: list[str]) -> None:
+        source.constants |= self._constants
+        source.constants["iter_unpack"] = shape.iter_unpack
+        line = source.line
+        line("before = len(items)")
+        line("add = items.append")
+        line(f"most = min(left, (end - p) // {shape.size})")
+        line(f"for {', '.join(names)}, in iter_unpack(m[p:p + most * {shape.size}]):")
+        source.indent()
+        if wrong:
+            line(f"if {' or '.join(wrong)}: break")
+        line(f"add({self._struct.name}({', '.join(made)}))")
+        source.dedent()
+        line("done = len(items) - before")
+        line(f"return p + done * {shape.size}, left - done")
+
+
+def _character(field: Field) -> str:
+    assert isinstance(field.element, Kind)
+    return FIXED[field.element][0]
+
+
+def _no_run(_m: memoryview, position: int, left: int, _end: int, _items: list[Any]) -> tuple[int, int]:
+    return position, left
