@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.runtime.blocking import BlockingWorld
-from klamm.wire.api import ApiKey, api
+from klamm.wire.api import ApiKey
 from klamm.wire.codec import WireMessage
 from klamm.wire.errors import WireError
 from klamm.wire.frames import RequestHeader, decode_response, encode_request
@@ -13,11 +13,11 @@ from klamm.wire.messages import ApiVersionsRequest
 
 Address = tuple[str, int]
 
-NEWEST_USED: Final = {
-    ApiKey.FETCH: 12,  # from 13 on topics go by id, which a reader of names has no use for
-    ApiKey.LIST_OFFSETS: 7,
-    ApiKey.METADATA: 9,
-    ApiKey.API_VERSIONS: 3,
+VERSIONS_USED: Final = {
+    ApiKey.FETCH: (4, 12),  # from 4 on batches come as they are stored; from 13 on topics go by id, not by name
+    ApiKey.LIST_OFFSETS: (1, 7),  # version 0 has no offset for a time
+    ApiKey.METADATA: (4, 9),  # from 4 on a topic that is asked about is not created by it
+    ApiKey.API_VERSIONS: (0, 3),
 }
 LARGEST_ANSWER_BYTES: Final = 1 << 30  # a batch may be as large as the topic allows; rubbish announces more
 
@@ -71,7 +71,7 @@ class BrokerConnection:
         self._connection.close()
 
     def _agree_on_versions(self) -> None:
-        for version in (NEWEST_USED[ApiKey.API_VERSIONS], 0):
+        for version in reversed(VERSIONS_USED[ApiKey.API_VERSIONS]):
             request = ApiVersionsRequest("klamm", "1") if version else ApiVersionsRequest()
             self._send(request, ApiKey.API_VERSIONS, version)
             answer = self.receive()
@@ -82,8 +82,9 @@ class BrokerConnection:
 
     def _version(self, key: ApiKey) -> int:
         lowest, highest = self._ranges.get(key, (0, -1))
-        version = min(highest, NEWEST_USED[key])
-        if version < max(lowest, api(key).min_version):
+        oldest, newest = VERSIONS_USED[key]
+        version = min(highest, newest)
+        if version < max(lowest, oldest):
             raise self._lost(f"offers {key.name} in versions {lowest} to {highest}", "none that klamm speaks")
         return version
 

@@ -115,8 +115,13 @@ class RangeReader:
         return connection
 
     def _send_ahead(self) -> None:
-        if self._position < self._end:
+        """A failure here must not take along the batches just fetched: the next round meets its cause again."""
+        if self._position >= self._end:
+            return
+        try:
             self._under_way = self._send()
+        except (BrokerLost, Setback):
+            self._cluster.forget_leader(self._partition)
 
     def _request(self) -> FetchRequest:
         topic, number = self._partition

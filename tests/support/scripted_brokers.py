@@ -1,0 +1,205 @@
+"""Brokers in memory that answer ApiVersions, Metadata, ListOffsets and Fetch, and misbehave where a test says so."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.runtime.blocking import Buffer
+from klamm.wire.api import ApiKey, api
+from klamm.wire.frames import decode_request_header, encode_response
+from klamm.wire.messages import (
+    AbortedTransaction,
+    ApiVersion,
+    ApiVersionsResponse,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    FetchResponsePartitionData,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+OFFERED = {ApiKey.FETCH: (4, 17), ApiKey.LIST_OFFSETS: (1, 9), ApiKey.METADATA: (4, 12), ApiKey.API_VERSIONS: (0, 4)}
+
+
+@dataclass
+class ScriptedLog:
+    """Batches as (first offset, last offset, bytes); `times` maps a record's timestamp to its offset."""
+
+    leader: int
+    batches: list[tuple[int, int, bytes]] = field(default_factory=list)
+    start: int = 0
+    aborted: list[AbortedTransaction] = field(default_factory=list)
+    times: dict[int, int] = field(default_factory=dict)
+    last_stable: int | None = None
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1][1] + 1 if self.batches else self.start
+
+    def read(self, offset: int, max_bytes: int) -> bytes:
+        content = b""
+        for _, last, batch in self.batches:
+            if last >= offset and (not content or len(content) + len(batch) <= max_bytes):
+                content += batch
+        return content
+
+    def offset_for(self, time: int, read_committed: bool) -> int:
+        if time == -2:
+            return self.start
+        if time == -1:
+            return self.last_stable if read_committed and self.last_stable is not None else self.end
+        return min((o for t, o in self.times.items() if t >= time), default=-1)
+
+
+@dataclass
+class ScriptedCluster:
+    """`on_request` sees each request before it is answered: it may change anything, or raise to break the connection."""
+
+    logs: dict[TopicPartition, ScriptedLog] = field(default_factory=dict)
+    brokers: dict[int, tuple[str, int]] = field(default_factory=lambda: {1: ("one", 9092), 2: ("two", 9092)})
+    internal: set[str] = field(default_factory=set)
+    offered: dict[ApiKey, tuple[int, int]] = field(default_factory=lambda: dict(OFFERED))
+    errors: dict[TopicPartition, list[ErrorCode]] = field(default_factory=dict)
+    on_request: Callable[[int, Any], None] = lambda broker, request: None
+    requests: Counter[str] = field(default_factory=Counter)
+    fetched_from: list[tuple[int, int]] = field(default_factory=list)
+    metadata_errors: dict[str, list[ErrorCode]] = field(default_factory=dict)
+
+    def answer(self, broker: int, frame: bytes) -> list[Buffer]:
+        header, at = decode_request_header(frame)
+        key = ApiKey(header.api_key)
+        lowest, highest = self.offered[key]
+        if not lowest <= header.api_version <= highest:
+            assert key is ApiKey.API_VERSIONS, f"{key.name} v{header.api_version} was not offered"
+            refusal = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+            return [*encode_response(key, 0, header.correlation_id, refusal)]
+        request = api(key).request.decode(frame, header.api_version, at)
+        self.requests[key.name] += 1
+        self.on_request(broker, request)
+        answers = {
+            ApiKey.API_VERSIONS: self._api_versions,
+            ApiKey.METADATA: self._metadata,
+            ApiKey.LIST_OFFSETS: self._list_offsets,
+            ApiKey.FETCH: self._fetch,
+        }
+        return [*encode_response(key, header.api_version, header.correlation_id, answers[key](broker, request))]
+
+    def _api_versions(self, broker: int, request: object) -> ApiVersionsResponse:
+        return ApiVersionsResponse(api_keys=[ApiVersion(k, low, high) for k, (low, high) in self.offered.items()])
+
+    def _metadata(self, broker: int, request: MetadataRequest) -> MetadataResponse:
+        assert not request.allow_auto_topic_creation
+        known = sorted({p.topic for p in self.logs})
+        names = known if request.topics is None else [t.name or "" for t in request.topics]
+        brokers = [MetadataResponseBroker(node_id=b, host=h, port=p) for b, (h, p) in self.brokers.items()]
+        return MetadataResponse(brokers=brokers, topics=[self._topic(name) for name in names])
+
+    def _topic(self, name: str) -> MetadataResponseTopic:
+        partitions = [
+            MetadataResponsePartition(partition_index=p.partition, leader_id=log.leader)
+            for p, log in self.logs.items()
+            if p.topic == name
+        ]
+        code = ErrorCode.NONE if partitions else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if self.metadata_errors.get(name):
+            code, partitions = self.metadata_errors[name].pop(0), []
+        return MetadataResponseTopic(
+            error_code=code, name=name, partitions=partitions, is_internal=name in self.internal
+        )
+
+    def _error(self, broker: int, partition: TopicPartition) -> ErrorCode:
+        if self.errors.get(partition):
+            return self.errors[partition].pop(0)
+        if partition not in self.logs:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.NONE if self.logs[partition].leader == broker else ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def _list_offsets(self, broker: int, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        topics = []
+        for topic in request.topics:
+            answers = []
+            for asked in topic.partitions:
+                partition = TopicPartition(topic.name, asked.partition_index)
+                code = self._error(broker, partition)
+                offset = -1 if code else self.logs[partition].offset_for(asked.timestamp, bool(request.isolation_level))
+                answers.append(
+                    ListOffsetsPartitionResponse(partition_index=partition.partition, error_code=code, offset=offset)
+                )
+            topics.append(ListOffsetsTopicResponse(topic.name, answers))
+        return ListOffsetsResponse(topics=topics)
+
+    def _fetch(self, broker: int, request: FetchRequest) -> FetchResponse:
+        (topic,) = request.topics
+        (asked,) = topic.partitions
+        partition = TopicPartition(topic.topic, asked.partition)
+        self.fetched_from.append((broker, asked.fetch_offset))
+        answer = FetchResponsePartitionData(partition_index=asked.partition, error_code=self._error(broker, partition))
+        if not answer.error_code:
+            log = self.logs[partition]
+            answer.high_watermark = log.end
+            if not log.start <= asked.fetch_offset <= log.end:
+                answer.error_code = ErrorCode.OFFSET_OUT_OF_RANGE
+            else:
+                answer.records = log.read(asked.fetch_offset, asked.partition_max_bytes)
+                answer.aborted_transactions = log.aborted if request.isolation_level else None
+        return FetchResponse(responses=[FetchableTopicResponse(topic=topic.topic, partitions=[answer])])
+
+
+class ScriptedConnection:
+    def __init__(self, cluster: ScriptedCluster, broker: int) -> None:
+        self._cluster = cluster
+        self._broker = broker
+        self._answers = bytearray()
+        self.closed = False
+
+    def send(self, buffers: Sequence[Buffer]) -> None:
+        frame = b"".join(buffers)
+        for part in self._cluster.answer(self._broker, frame[4:]):
+            self._answers += part
+
+    def receive(self, count: int) -> bytes:
+        if count > len(self._answers):
+            raise TimeoutError("timed out")
+        taken = bytes(self._answers[:count])
+        del self._answers[:count]
+        return taken
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class ScriptedWorld:
+    """A blocking world whose time passes only in `sleep`."""
+
+    cluster: ScriptedCluster
+    now: float = 0.0
+    down: set[int] = field(default_factory=set)
+    connections: list[ScriptedConnection] = field(default_factory=list)
+
+    def connect(self, host: str, port: int, connect_timeout_s: float, answer_timeout_s: float) -> ScriptedConnection:
+        for broker, address in self.cluster.brokers.items():
+            if address == (host, port) and broker not in self.down:
+                self.connections.append(ScriptedConnection(self.cluster, broker))
+                return self.connections[-1]
+        raise ConnectionRefusedError("connection refused")
+
+    def now_s(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def processors(self) -> int:
+        return 2

@@ -1,0 +1,48 @@
+"""Scripted topics, and reading them without Spark."""
+
+import pyarrow as pa
+from tests.support.scripted_brokers import ScriptedCluster, ScriptedLog, ScriptedWorld
+from tests.unit.spark.batch_bytes import Record, batch
+
+from klamm.model.ids import TopicPartition
+from klamm.spark.cluster import ClusterView
+from klamm.spark.columns import arrow_schema
+from klamm.spark.options import ReadOptions, read_options
+from klamm.spark.plan import plan_ranges
+from klamm.spark.ranges import OffsetRange
+from klamm.spark.source import Lot, read_lot
+
+
+def log(first: int, end: int, leader: int = 1, per_batch: int = 10) -> ScriptedLog:
+    """Offsets from `first` to before `end`, each with its number as the value."""
+    batches = []
+    for base in range(first, end, per_batch):
+        offsets = range(base, min(base + per_batch, end))
+        batches.append((base, offsets[-1], batch([Record(b"k", b"%d" % o) for o in offsets], base)))
+    return ScriptedLog(leader, batches, first)
+
+
+def scripted(**logs: ScriptedLog) -> ScriptedWorld:
+    """`orders_0=log(..)` is partition 0 of orders."""
+    parts = {name.rpartition("_"): each for name, each in logs.items()}
+    return ScriptedWorld(ScriptedCluster({TopicPartition(t, int(n)): each for (t, _, n), each in parts.items()}))
+
+
+def options(**given: str) -> ReadOptions:
+    """Two underscores stand for a dot."""
+    named = {name.replace("__", "."): value for name, value in given.items()}
+    what = {} if {"assign", "subscribePattern"} & set(named) else {"subscribe": "orders"}
+    return read_options({"kafka.bootstrap.servers": "one:9092,two:9092"} | what | named)
+
+
+def plan(world: ScriptedWorld, **given: str) -> list[OffsetRange]:
+    with ClusterView(world, options(**given)) as cluster:
+        return plan_ranges(cluster)
+
+
+def offsets_read(world: ScriptedWorld, *ranges: OffsetRange, **given: str) -> list[int]:
+    columns = ("offset", "value")
+    pieces = list(read_lot(world, options(**given), columns, Lot(ranges)))
+    rows = pa.Table.from_batches(pieces, arrow_schema(columns)).to_pylist()
+    assert all(row["value"] == b"%d" % row["offset"] for row in rows)
+    return [row["offset"] for row in rows]

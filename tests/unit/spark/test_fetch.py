@@ -1,0 +1,271 @@
+"""Reading a range from brokers that move leaders, lose connections, lose records."""
+
+from typing import Any
+
+import pytest
+from tests.support.scripted_brokers import ScriptedWorld
+from tests.unit.spark.batch_bytes import Record, batch, marker
+from tests.unit.spark.scripts import log, offsets_read, scripted
+
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import TopicPartition
+from klamm.spark.batches import CorruptBatch
+from klamm.spark.errors import DataLoss, Unreachable
+from klamm.spark.ranges import OffsetRange
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import AbortedTransaction, FetchRequest, MetadataRequest
+
+ORDERS = TopicPartition("orders", 0)
+SMALL_FETCHES = {"kafka__max__partition__fetch__bytes": "300"}
+
+
+def orders(start: int, end: int) -> OffsetRange:
+    return OffsetRange(ORDERS, start, end)
+
+
+def world_of_orders(end: int = 100) -> ScriptedWorld:
+    return scripted(orders_0=log(0, end))
+
+
+def test_exactly_the_range() -> None:
+    assert offsets_read(world_of_orders(), orders(13, 47)) == list(range(13, 47))
+
+
+def test_many_small_fetches_ask_for_each_batch_once() -> None:
+    world = world_of_orders()
+
+    assert offsets_read(world, orders(0, 100), **SMALL_FETCHES) == list(range(100))
+    asked = [offset for _, offset in world.cluster.fetched_from]
+    assert asked == sorted(set(asked))
+    assert len(asked) > 3
+
+
+def test_several_ranges_of_one_task_share_connections() -> None:
+    world = scripted(orders_0=log(0, 30), orders_1=log(0, 30, leader=2))
+    ranges = [orders(0, 30), OffsetRange(TopicPartition("orders", 1), 5, 30)]
+
+    assert len(offsets_read(world, *ranges)) == 55
+    assert len(world.connections) == 2
+    assert all(c.closed for c in world.connections)
+
+
+def test_offsets_that_compaction_took_are_gaps_not_losses() -> None:
+    world = world_of_orders()
+    del world.cluster.logs[ORDERS].batches[2:5]
+
+    assert offsets_read(world, orders(15, 70)) == [*range(15, 20), *range(50, 70)]
+
+
+def test_an_empty_topic_asks_nobody() -> None:
+    world = world_of_orders()
+
+    assert offsets_read(world, orders(5, 5)) == []
+    assert not world.connections
+
+
+class TestLeaders:
+    def test_a_leader_that_moved_is_followed(self) -> None:
+        world = world_of_orders()
+
+        def move(broker: int, request: Any) -> None:
+            if isinstance(request, FetchRequest) and request.topics[0].partitions[0].fetch_offset >= 40:
+                world.cluster.logs[ORDERS].leader = 2
+
+        world.cluster.on_request = move
+
+        assert offsets_read(world, orders(0, 100), **SMALL_FETCHES) == list(range(100))
+        assert {broker for broker, offset in world.cluster.fetched_from if offset > 60} == {2}
+
+    def test_a_broker_that_dies_and_its_partition_without_a_leader_for_a_while(self) -> None:
+        world = world_of_orders()
+
+        def die(broker: int, request: Any) -> None:
+            if isinstance(request, FetchRequest) and broker == 1 and request.topics[0].partitions[0].fetch_offset > 30:
+                world.down.add(1)
+                world.cluster.logs[ORDERS].leader = -1
+                raise ConnectionResetError("broker died")
+            if isinstance(request, MetadataRequest) and world.now > 3:
+                world.cluster.logs[ORDERS].leader = 2
+
+        world.cluster.on_request = die
+
+        assert offsets_read(world, orders(0, 100), **SMALL_FETCHES) == list(range(100))
+        assert world.now > 3
+
+    @pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR])
+    def test_codes_that_pass_are_waited_for(self, code: ErrorCode) -> None:
+        world = world_of_orders()
+        world.cluster.errors[ORDERS] = [code] * 4
+
+        assert offsets_read(world, orders(0, 100)) == list(range(100))
+        assert world.now > 0.5
+
+    def test_other_codes_end_the_read_by_name(self) -> None:
+        world = world_of_orders()
+        world.cluster.errors[ORDERS] = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+
+        with pytest.raises(KlammError, match="orders-0: the broker refuses with TOPIC_AUTHORIZATION_FAILED"):
+            offsets_read(world, orders(0, 100))
+
+    def test_a_code_nobody_knows_is_named_by_number(self) -> None:
+        world = world_of_orders()
+        world.cluster.errors[ORDERS] = [999]  # type: ignore[list-item]
+
+        with pytest.raises(KlammError, match="error code 999"):
+            offsets_read(world, orders(0, 100))
+
+
+class TestTime:
+    def test_nobody_there(self) -> None:
+        world = world_of_orders()
+        world.down |= {1, 2}
+
+        with pytest.raises(Unreachable) as caught:
+            offsets_read(world, orders(7, 100), kafkaConsumer__pollTimeoutMs="5000")
+
+        assert "orders-0: reading offset 7: no success within 5 s" in str(caught.value)
+        assert "broker two:9092 cannot be reached: connection refused" in str(caught.value)
+        assert world.now <= 5
+
+    def test_progress_buys_time(self) -> None:
+        world = world_of_orders()
+        world.cluster.on_request = lambda broker, request: world.sleep(1)
+
+        read = offsets_read(world, orders(0, 100), kafkaConsumer__pollTimeoutMs="3000", **SMALL_FETCHES)
+
+        assert read == list(range(100))
+        assert world.now > 10
+
+    def test_records_that_never_come(self) -> None:
+        world = world_of_orders(end=50)
+
+        with pytest.raises(Unreachable, match="reading offset 50: .* the high watermark is 50"):
+            offsets_read(world, orders(40, 60), kafkaConsumer__pollTimeoutMs="5000")
+
+    def test_waits_grow_and_are_bounded(self) -> None:
+        world = world_of_orders()
+        world.down |= {1, 2}
+        waits: list[float] = []
+        world.sleep = lambda s: (waits.append(s), setattr(world, "now", world.now + s))  # type: ignore[method-assign]
+
+        with pytest.raises(Unreachable):
+            offsets_read(world, orders(0, 9), kafkaConsumer__pollTimeoutMs="8000")
+
+        assert waits[:5] == [0.1, 0.2, 0.4, 0.8, 1.0]
+        assert max(waits) == 1.0
+
+
+class TestLoss:
+    """failOnDataLoss: what is gone is named with topic, partition and offsets."""
+
+    def test_retention_overtook_the_reader(self) -> None:
+        world = scripted(orders_0=log(60, 100))
+
+        with pytest.raises(DataLoss) as caught:
+            offsets_read(world, orders(10, 90))
+
+        assert str(caught.value).startswith("orders-0: offsets 10 to 59 are lost: the log now begins at offset 60")
+        assert "failOnDataLoss" in str(caught.value)
+
+    def test_or_reads_on_and_says_so(self) -> None:
+        with pytest.warns(UserWarning, match="orders-0: offsets 10 to 59 are lost"):
+            read = offsets_read(scripted(orders_0=log(60, 100)), orders(10, 90), failOnDataLoss="false")
+
+        assert read == list(range(60, 90))
+
+    def test_all_of_the_range_is_gone(self) -> None:
+        with pytest.warns(UserWarning, match="offsets 10 to 49 are lost"):
+            read = offsets_read(scripted(orders_0=log(60, 100)), orders(10, 50), failOnDataLoss="false")
+
+        assert read == []
+
+    def test_the_log_was_cut(self) -> None:
+        world = world_of_orders(end=30)
+
+        with pytest.raises(DataLoss, match="offsets 50 to 89 are lost: the log now ends at offset 30"):
+            offsets_read(world, orders(50, 90))
+
+    def test_the_topic_was_deleted(self) -> None:
+        world = world_of_orders()
+        seen: list[int] = []
+
+        def delete(broker: int, request: Any) -> None:
+            if isinstance(request, FetchRequest):
+                seen.append(request.topics[0].partitions[0].fetch_offset)
+                if len(seen) > 2:
+                    world.cluster.errors[ORDERS] = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+        world.cluster.on_request = delete
+
+        with pytest.raises(
+            DataLoss, match=r"orders-0: offsets \d+ to 99 are lost: the topic or partition does not exist"
+        ):
+            offsets_read(world, orders(0, 100), **SMALL_FETCHES)
+
+    def test_out_of_range_though_it_is_there_is_asked_again(self) -> None:
+        world = world_of_orders()
+        world.cluster.errors[ORDERS] = [ErrorCode.OFFSET_OUT_OF_RANGE]
+
+        assert offsets_read(world, orders(0, 100)) == list(range(100))
+
+
+class TestBrokers:
+    def test_an_old_broker_is_spoken_to_in_its_versions(self) -> None:
+        world = world_of_orders()
+        world.cluster.offered = {
+            ApiKey.FETCH: (0, 4),
+            ApiKey.LIST_OFFSETS: (0, 1),
+            ApiKey.METADATA: (0, 4),
+            ApiKey.API_VERSIONS: (0, 0),
+        }
+
+        assert offsets_read(world, orders(0, 100)) == list(range(100))
+
+    def test_one_too_old_is_named(self) -> None:
+        world = world_of_orders()
+        world.cluster.offered[ApiKey.FETCH] = (0, 3)
+
+        with pytest.raises(Unreachable, match="broker one:9092 offers FETCH in versions 0 to 3"):
+            offsets_read(world, orders(0, 100), kafkaConsumer__pollTimeoutMs="1000")
+
+    def test_something_else_on_the_port(self) -> None:
+        world = world_of_orders()
+        world.cluster.answer = lambda broker, frame: [b"HTTP/1.1 400 Bad Request\r\n"]  # type: ignore[method-assign]
+
+        with pytest.raises(Unreachable, match="does not speak Kafka's protocol"):
+            offsets_read(world, orders(0, 100), kafkaConsumer__pollTimeoutMs="1000")
+
+    def test_a_batch_larger_than_the_limit_still_comes(self) -> None:
+        world = scripted(orders_0=log(0, 100, per_batch=100))
+
+        assert offsets_read(world, orders(0, 100), kafka__max__partition__fetch__bytes="1") == list(range(100))
+
+    def test_damaged_bytes_end_the_read_with_their_place(self) -> None:
+        world = world_of_orders()
+        first, last, content = world.cluster.logs[ORDERS].batches[3]
+        world.cluster.logs[ORDERS].batches[3] = (first, last, content[:-1] + b"!")
+
+        with pytest.raises(CorruptBatch, match=r"orders-0, batches at offsets 30 to 39: .* checksum"):
+            offsets_read(world, orders(0, 100), **SMALL_FETCHES)
+
+    def test_a_broker_that_gives_out_what_was_not_asked_for_is_not_followed_in_circles(self) -> None:
+        world = world_of_orders()
+        log_ = world.cluster.logs[ORDERS]
+        log_.read = lambda offset, max_bytes: log_.batches[0][2]  # type: ignore[method-assign]
+
+        with pytest.raises(CorruptBatch, match="orders-0: asked for offset 10, got 9"):
+            offsets_read(world, orders(0, 100))
+
+
+def test_read_committed_leaves_out_what_was_aborted() -> None:
+    world = world_of_orders(end=10)
+    aborted = batch([Record(b"k", b"10")], 10, producer=5)
+    committed = batch([Record(b"k", b"12")], 12, producer=5)
+    cluster_log = world.cluster.logs[ORDERS]
+    cluster_log.batches += [
+        (10, 10, aborted), (11, 11, marker(11, 5, 0)), (12, 12, committed), (13, 13, marker(13, 5, 1)),
+    ]  # fmt: skip
+    cluster_log.aborted = [AbortedTransaction(producer_id=5, first_offset=10)]
+
+    assert offsets_read(world, orders(0, 14)) == [*range(11), 12]
+    assert offsets_read(world, orders(0, 14), kafka__isolation__level="read_committed") == [*range(10), 12]

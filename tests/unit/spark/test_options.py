@@ -1,0 +1,149 @@
+"""Every option is known by Spark's name or refused by name, with the nearest known one."""
+
+import pytest
+
+from klamm.model.ids import TopicPartition
+from klamm.spark.errors import BadOption
+from klamm.spark.offsets import EARLIEST, LATEST, parse_offsets
+from klamm.spark.options import REFUSED, TABLE, read_options
+
+LEAST = {"kafka.bootstrap.servers": "a:1", "subscribe": "orders"}
+
+
+def refusal(**options: str) -> str:
+    with pytest.raises(BadOption) as caught:
+        read_options(LEAST | {k.replace("__", "."): v for k, v in options.items()})
+    return str(caught.value)
+
+
+def test_what_holds_where_nothing_is_said() -> None:
+    options = read_options(LEAST)
+
+    assert options.bootstrap == (("a", 1),)
+    assert options.subscription.topics == ("orders",)
+    assert (options.start.everywhere, options.end.everywhere) == (EARLIEST, LATEST)
+    assert options.fail_on_data_loss
+    assert not options.include_headers
+    assert not options.read_committed
+    assert options.min_partitions is None
+    assert options.max_records_per_partition is None
+
+
+def test_names_in_any_case() -> None:
+    options = read_options(
+        {"KAFKA.bootstrap.SERVERS": "h:9, [::1]:10", "SubscribePattern": "o.*", "INCLUDEheaders": "True"}
+    )
+
+    assert options.bootstrap == (("h", 9), ("::1", 10))
+    assert options.subscription.pattern == "o.*"
+    assert options.include_headers
+
+
+MISSPELT = {
+    "startingOffset": "startingOffsets",
+    "failOnDataloses": "failOnDataLoss",
+    "kafka.bootstrap.server": "kafka.bootstrap.servers",
+    "bootstrap.servers": "kafka.bootstrap.servers",
+    "includeHeader": "includeHeaders",
+    "maxRecordsPerPartitions": "maxRecordsPerPartition",
+    "topic.subscribe": "subscribe",
+}
+
+
+@pytest.mark.parametrize(("given", "nearest"), MISSPELT.items())
+def test_an_unknown_option_is_refused_with_the_nearest_known_one(given: str, nearest: str) -> None:
+    message = refusal(**{given: "1"})
+
+    assert given.lower() in message
+    assert message.endswith(f"the nearest known one is {nearest}")
+
+
+def test_an_option_near_to_nothing_is_answered_with_the_list() -> None:
+    message = refusal(zzz="1")
+
+    assert all(option.name in message for option in TABLE)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_makes_no_sense_here_is_refused_with_the_reason(name: str) -> None:
+    assert refusal(**{name: "1"}) == f"option {name} {REFUSED[name]}"
+
+
+WRONG = {
+    "no bootstrap port": ("kafka.bootstrap.servers", "host", "'host' is not HOST:PORT"),
+    "bootstrap port too high": ("kafka.bootstrap.servers", "host:99999", "is not HOST:PORT"),
+    "no bootstrap at all": ("kafka.bootstrap.servers", " , ", "names no broker"),
+    "no topic": ("subscribe", ",", "names no topic"),
+    "no boolean": ("failOnDataLoss", "yes", "must be true or false"),
+    "no number": ("minPartitions", "many", "must be a whole number above 0"),
+    "zero": ("maxRecordsPerPartition", "0", "must be a whole number above 0"),
+    "no isolation": ("kafka.isolation.level", "x", "must be read_uncommitted or read_committed"),
+    "encryption": ("kafka.security.protocol", "SSL", "must be plaintext"),
+    "starts at the end": ("startingOffsets", "latest", "a batch read would find nothing; give earliest or JSON"),
+    "ends at the start": ("endingOffsets", "earliest", "a batch read would find nothing; give latest or JSON"),
+    "neither word nor JSON": ("startingOffsets", "first", "give JSON as"),
+    "JSON of another shape": ("startingOffsets", '["orders"]', "give JSON as"),
+    "an offset that is text": ("startingOffsets", '{"orders": {"0": "1"}}', "give JSON as"),
+    "a partition that is none": ("startingOffsets", '{"orders": {"x": 1}}', "give JSON as"),
+    "a negative partition": ("startingOffsets", '{"orders": {"-1": 1}}', "give JSON as"),
+    "no partition": ("startingOffsets", "{}", "names no partition"),
+    "latest inside": ("startingOffsets", '{"orders": {"0": -1}}', "has -1 (latest) for orders-0"),
+    "earliest inside": ("endingOffsets", '{"orders": {"0": -2}}', "has -2 (earliest) for orders-0"),
+    "below earliest": ("endingOffsets", '{"orders": {"0": -3}}', "has -3 for orders-0"),
+    "no time": ("startingTimestamp", "2026-01-01", "give milliseconds since 1970"),
+    "a negative time": ("endingOffsetsByTimestamp", '{"orders": {"0": -5}}', "has -5 for orders-0"),
+    "two ways to say it": ("assign", '{"orders": [0]}', "found subscribe and assign"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value", "expected"), WRONG.values(), ids=WRONG)
+def test_a_wrong_value_names_option_value_and_remedy(name: str, value: str, expected: str) -> None:
+    message = refusal(**{name: value})
+
+    assert expected in message
+    assert name in message
+
+
+def test_missing_ones_are_named() -> None:
+    with pytest.raises(BadOption, match=r"kafka\.bootstrap\.servers is missing"):
+        read_options({"subscribe": "x"})
+    with pytest.raises(BadOption, match="subscribe, subscribePattern, assign .* found none"):
+        read_options({"kafka.bootstrap.servers": "a:1"})
+
+
+@pytest.mark.parametrize("pattern", ["(", "*"])
+def test_a_pattern_that_is_none(pattern: str) -> None:
+    with pytest.raises(BadOption, match="is no regular expression"):
+        read_options({"kafka.bootstrap.servers": "a:1", "subscribePattern": pattern})
+
+
+@pytest.mark.parametrize("assigned", ["orders", "{}", '{"orders": 0}', '{"orders": [true]}', '{"orders": [-1]}'])
+def test_an_assignment_that_is_none(assigned: str) -> None:
+    with pytest.raises(BadOption, match="option assign"):
+        read_options({"kafka.bootstrap.servers": "a:1", "assign": assigned})
+
+
+def test_an_assignment_in_order() -> None:
+    options = read_options({"kafka.bootstrap.servers": "a:1", "assign": '{"b": [1, 0], "a": ["10", 9]}'})
+
+    assert options.subscription.partitions == (("a", 9), ("a", 10), ("b", 0), ("b", 1))
+
+
+def test_offsets_come_in_numeric_order_of_partitions() -> None:
+    parsed = parse_offsets("startingOffsets", '{"b": {"10": 1, "9": -2}, "a": {"0": 3}}')
+
+    assert list(parsed.items()) == [(("a", 0), 3), (("b", 9), -2), (("b", 10), 1)]
+
+
+def test_one_time_comes_before_times_and_those_before_offsets() -> None:
+    times, offsets = '{"orders": {"0": 5}}', '{"orders": {"0": 7}}'
+    all_three = {"endingTimestamp": "9", "endingOffsetsByTimestamp": times, "endingOffsets": offsets}
+    zero = TopicPartition("orders", 0)
+
+    def end(*names: str) -> tuple[int, bool]:
+        found = read_options(LEAST | {n: all_three[n] for n in names}).end
+        return found.of(zero), found.by_time
+
+    assert end("endingOffsets") == (7, False)
+    assert end("endingOffsets", "endingOffsetsByTimestamp") == (5, True)
+    assert end(*all_three) == (9, True)

@@ -1,0 +1,154 @@
+"""From options to offset ranges: which partitions, from where to where."""
+
+import pytest
+from tests.support.scripted_brokers import ScriptedWorld
+from tests.unit.spark.scripts import log, plan, scripted
+
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.spark.errors import BadOption, DataLoss, Unreachable
+
+
+@pytest.fixture
+def world() -> ScriptedWorld:
+    world = scripted(
+        orders_0=log(0, 100),
+        orders_1=log(20, 50, leader=2),
+        orders_2=log(0, 0),
+        payments_0=log(0, 10),
+        __consumer_offsets_0=log(0, 10),
+    )
+    world.cluster.internal = {"__consumer_offsets"}
+    world.cluster.logs[TopicPartition("orders", 0)].times = {1_000: 10, 2_000: 60}
+    world.cluster.logs[TopicPartition("orders", 1)].times = {1_500: 30}
+    return world
+
+
+def planned(world: ScriptedWorld, **given: str) -> dict[str, tuple[int, int]]:
+    return {str(r.topic_partition): (r.start, r.end) for r in plan(world, **given)}
+
+
+def test_all_there_is(world: ScriptedWorld) -> None:
+    assert planned(world) == {"orders-0": (0, 100), "orders-1": (20, 50)}
+
+
+class TestWhich:
+    def test_several_topics(self, world: ScriptedWorld) -> None:
+        assert set(planned(world, subscribe="payments,orders")) == {"orders-0", "orders-1", "payments-0"}
+
+    def test_a_pattern_need_only_be_found_and_leaves_internal_topics_out(self, world: ScriptedWorld) -> None:
+        assert set(planned(world, subscribePattern="e")) == {"orders-0", "orders-1", "payments-0"}
+        assert planned(world, subscribePattern="nothing like it") == {}
+
+    def test_partitions_by_number(self, world: ScriptedWorld) -> None:
+        assert planned(world, assign='{"orders": [1]}') == {"orders-1": (20, 50)}
+
+    def test_a_topic_that_is_not_there(self, world: ScriptedWorld) -> None:
+        with pytest.raises(BadOption, match="topic order does not exist; the nearest one there is orders"):
+            plan(world, subscribe="order")
+
+    def test_a_partition_that_is_not_there(self, world: ScriptedWorld) -> None:
+        with pytest.raises(BadOption, match="assign names orders-7, which does not exist"):
+            plan(world, assign='{"orders": [0, 7]}')
+
+    def test_a_topic_just_made_is_waited_for(self, world: ScriptedWorld) -> None:
+        world.cluster.metadata_errors["orders"] = [
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE,
+        ]  # fmt: skip
+
+        assert len(planned(world)) == 2
+
+    def test_a_topic_that_is_refused(self, world: ScriptedWorld) -> None:
+        world.cluster.metadata_errors["orders"] = [ErrorCode.INVALID_TOPIC_EXCEPTION]
+
+        with pytest.raises(BadOption, match="'orders' is refused by the broker with INVALID_TOPIC_EXCEPTION"):
+            plan(world)
+
+
+class TestBounds:
+    def test_offsets_for_each_with_words_inside(self, world: ScriptedWorld) -> None:
+        given = {
+            "startingOffsets": '{"orders": {"0": 5, "1": -2, "2": 0}}',
+            "endingOffsets": '{"orders": {"0": -1, "1": 40, "2": -1}}',
+        }
+
+        assert planned(world, **given) == {"orders-0": (5, 100), "orders-1": (20, 40)}
+
+    def test_every_partition_must_be_named(self, world: ScriptedWorld) -> None:
+        with pytest.raises(BadOption, match="startingOffsets must name every partition; orders-1, orders-2 is missing"):
+            plan(world, startingOffsets='{"orders": {"0": 5}}')
+
+    def test_and_no_other(self, world: ScriptedWorld) -> None:
+        with pytest.raises(BadOption, match="endingOffsets names payments-0, which is not among"):
+            plan(world, assign='{"orders": [0]}', endingOffsets='{"orders": {"0": 5}, "payments": {"0": 1}}')
+
+    def test_times(self, world: ScriptedWorld) -> None:
+        given = {"assign": '{"orders": [0]}'}
+
+        assert planned(world, **given, startingTimestamp="500", endingTimestamp="1500") == {"orders-0": (10, 60)}
+        each = planned(world, **given, startingOffsetsByTimestamp='{"orders": {"0": 1001}}')
+        assert each == {"orders-0": (60, 100)}
+
+    def test_an_end_later_than_all_records_is_the_end(self, world: ScriptedWorld) -> None:
+        assert planned(world, assign='{"orders": [0]}', endingTimestamp="9999") == {"orders-0": (0, 100)}
+
+    def test_a_start_later_than_all_records(self, world: ScriptedWorld) -> None:
+        with pytest.raises(BadOption, match="orders-1 has no record at or after 1600; .*Strategy to latest"):
+            plan(world, assign='{"orders": [0, 1]}', startingTimestamp="1600")
+
+        latest = {"startingOffsetsByTimestampStrategy": "latest"}
+        assert planned(world, assign='{"orders": [0, 1]}', startingTimestamp="1600", **latest) == {
+            "orders-0": (60, 100)
+        }
+
+    def test_read_committed_ends_at_the_last_stable_offset(self, world: ScriptedWorld) -> None:
+        world.cluster.logs[TopicPartition("orders", 0)].last_stable = 70
+
+        assert planned(world, kafka__isolation__level="read_committed")["orders-0"] == (0, 70)
+        assert planned(world)["orders-0"] == (0, 100)
+
+    def test_an_end_beyond_the_log(self, world: ScriptedWorld) -> None:
+        given = {"assign": '{"orders": [1]}', "endingOffsets": '{"orders": {"1": 80}}'}
+
+        with pytest.raises(DataLoss, match="orders-1: offsets 50 to 79 are lost: the log ends at offset 50"):
+            plan(world, **given)
+        with pytest.warns(UserWarning, match="offsets 50 to 79 are lost"):
+            assert planned(world, **given, failOnDataLoss="false") == {"orders-1": (20, 50)}
+
+    def test_an_end_before_the_start_is_nothing(self, world: ScriptedWorld) -> None:
+        given = {"startingOffsets": '{"orders": {"0": 50}}', "endingOffsets": '{"orders": {"0": 40}}'}
+
+        assert planned(world, assign='{"orders": [0]}', **given) == {}
+
+
+class TestBrokers:
+    def test_the_second_bootstrap_server_will_do(self, world: ScriptedWorld) -> None:
+        world.down.add(1)
+        for scripted_log in world.cluster.logs.values():
+            scripted_log.leader = 2
+
+        assert len(planned(world)) == 2
+
+    def test_a_leader_that_is_gone_is_asked_for_until_there_is_one(self, world: ScriptedWorld) -> None:
+        world.down.add(1)
+
+        def elect(broker: int, request: object) -> None:
+            if world.now > 2:
+                for scripted_log in world.cluster.logs.values():
+                    scripted_log.leader = 2
+
+        world.cluster.on_request = elect
+
+        assert planned(world) == {"orders-0": (0, 100), "orders-1": (20, 50)}
+
+    def test_without_anybody_time_runs_out(self, world: ScriptedWorld) -> None:
+        world.down |= {1, 2}
+
+        with pytest.raises(Unreachable, match="asking for metadata: no success within 60 s; .* one:9092 .* two:9092"):
+            plan(world)
+
+    def test_a_partition_that_stays_without_a_leader(self, world: ScriptedWorld) -> None:
+        world.cluster.logs[TopicPartition("orders", 1)].leader = -1
+
+        with pytest.raises(Unreachable, match="asking for offsets: .*orders-1 has no leader"):
+            plan(world, kafka__default__api__timeout__ms="3000")
