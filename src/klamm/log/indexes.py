@@ -55,8 +55,8 @@ class _Index:
     def is_full(self) -> bool:
         return self.count >= self.most
 
-    def open(self) -> tuple[int, int] | None:
-        """Take over what the file holds; its last entry, None where it is empty.
+    def open(self) -> tuple[tuple[int, int], tuple[int, int]] | None:
+        """Take over what the file holds; its first and last entry, None where it is empty.
 
         Raises FileNotFoundError, CorruptFile.
         """
@@ -65,13 +65,16 @@ class _Index:
             size = file.size()
             if size % self._entry.size:
                 raise CorruptFile(f"{self.path} has {size} bytes, not a multiple of {self._entry.size}")
-            last = file.pread(self._entry.size, size - self._entry.size) if size else b""
+            ends = [file.pread(self._entry.size, at) for at in (0, size - self._entry.size)] if size else []
         finally:
             file.close()
         self._entries = None if size else bytearray()
         self._stored_bytes = size
         self.count = size // self._entry.size
-        return self._entry.unpack(last) if last else None
+        if not ends:
+            return None
+        first, last = ends
+        return self._entry.unpack(first), self._entry.unpack(last)
 
     def _loaded(self) -> bytearray:
         if self._entries is None:
@@ -129,10 +132,11 @@ class OffsetIndex(_Index):
 
     def load(self, log_bytes: int) -> None:
         """Take over the file; raises CorruptFile where it cannot belong to a log of that many bytes."""
-        last = self.open()
-        if last is None:
+        ends = self.open()
+        if ends is None:
             self.last_offset = self.base_offset
             return
+        _first, last = ends
         self.last_offset = self.base_offset + last[0]
         if (last[0] <= 0 and self.count > 1) or last[0] < 0 or last[1] < 0 or last[1] >= log_bytes:
             raise CorruptFile(f"{self.path} ends with offset +{last[0]} at {last[1]}; its log has {log_bytes} bytes")
@@ -176,9 +180,13 @@ class TimeIndex(_Index):
 
     def load(self) -> None:
         """Take over the file; raises FileNotFoundError, CorruptFile."""
-        last = self.open()
-        self.last = TimestampOffset(last[0], self.base_offset + last[1]) if last else self._nothing()
-        if last and (last[1] < 0 or last[0] < self._timestamp_at(0)):
+        ends = self.open()
+        if ends is None:
+            self.last = self._nothing()
+            return
+        first, last = ends
+        self.last = TimestampOffset(last[0], self.base_offset + last[1])
+        if last[1] < 0 or last[0] < first[0] or (self.count > 1 and last[1] <= first[1]):
             raise CorruptFile(f"{self.path} ends with timestamp {last[0]} at offset +{last[1]}")
 
     def _nothing(self) -> TimestampOffset:

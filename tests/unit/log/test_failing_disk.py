@@ -1,0 +1,149 @@
+"""What a device that refuses does to a log and its directory, and to nobody else."""
+
+from pathlib import Path
+
+import pytest
+from tests.unit.log.faulty_disk import FaultyDisk
+from tests.unit.log.support import NOW_MS, ORDERS, ManualClock, Partition, batch, values_of
+
+from klamm.config.topic_config import TopicConfig
+from klamm.log.errors import AppendRefused, BadLogDirectory, StorageFailed
+from klamm.log.manager import DirectoryFailure, LogManager
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.runtime.network import RealNetwork
+from klamm.runtime.randomness import RealRandomness
+from klamm.runtime.world import World
+
+CONFIG = TopicConfig.parse()
+LAMPS = TopicPartition("lamps", 0)
+IO_ERROR = OSError(5, "Input/output error")
+
+
+@pytest.fixture
+def disk() -> FaultyDisk:
+    return FaultyDisk()
+
+
+@pytest.fixture
+def frail(disk: FaultyDisk, clock: ManualClock) -> World:
+    return World(clock, RealNetwork(), disk, RealRandomness())
+
+
+def test_a_full_disk_refuses_and_serves_nothing_half_written(frail: World, disk: FaultyDisk, tmp_path: Path) -> None:
+    log = Partition(frail, f"{tmp_path}/orders-0").open()
+    log.append_as_leader(batch("a"), 0)
+    disk.fail_from_here(torn_bytes=40)
+
+    with pytest.raises(AppendRefused) as refused:
+        log.append_as_leader(batch("b"), 0)
+
+    assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.end_offset == 1
+    with pytest.raises(StorageFailed):
+        log.read(0, 100)
+    with pytest.raises(AppendRefused):
+        log.append_as_leader(batch("b"), 0)
+    disk.fail_at = None
+    assert values_of(Partition(frail, log.directory).open()) == ["a"]
+
+
+@pytest.mark.parametrize("nth", range(1, 60))
+@pytest.mark.parametrize("torn_bytes", [0, 30])
+def test_a_write_that_fails_anywhere_loses_nothing_accepted(
+    frail: World, disk: FaultyDisk, tmp_path: Path, nth: int, torn_bytes: int
+) -> None:
+    """Appends, rolls, flushes, cuts: after the nth write of all failed, a reopened log has what was accepted."""
+    place = Partition(frail, f"{tmp_path}/orders-0")
+    log = place.open(segment_bytes=300, index_interval_bytes=1)
+    disk.writes = 0
+    disk.fail_at, disk.torn_bytes = nth, torn_bytes
+    accepted: list[str] = []
+    cut: list[str] | None = None
+    try:
+        for number in range(12):
+            log.append_as_leader(batch(f"{number}", producer=(1, 0, number), timestamp=NOW_MS + number), number // 4)
+            accepted.append(f"{number}")
+        cut = accepted[:5]
+        log.truncate_to(5)
+        accepted, cut = cut, None
+        log.append_as_leader(batch("again"), 9)
+        accepted.append("again")
+        log.close()
+    except (AppendRefused, StorageFailed):
+        assert log.has_failed
+    disk.fail_at = None
+
+    served = values_of(place.open(segment_bytes=300, index_interval_bytes=1))
+
+    if cut is None:
+        assert served == accepted
+    else:  # in the middle of the cut: anything between before and after, without a gap
+        assert served == accepted[: len(served)]
+        assert len(served) >= len(cut)
+
+
+async def test_one_failing_directory_goes_and_the_others_stay(frail: World, disk: FaultyDisk, tmp_path: Path) -> None:
+    failures: list[DirectoryFailure] = []
+    paths = [f"{tmp_path}/one", f"{tmp_path}/two"]
+    logs = LogManager(frail, paths, 1, "cluster", on_directory_failed=failures.append)
+    await logs.load()
+    first = logs.get_or_create(ORDERS, CONFIG, None, is_new=True)
+    other = logs.get_or_create(LAMPS, CONFIG, None, is_new=True)
+    home = logs.directory_of(ORDERS)
+    assert home is not None
+    assert home != logs.directory_of(LAMPS)
+    disk.fail_from_here(IO_ERROR, prefix=home)
+
+    with pytest.raises(AppendRefused):
+        first.append_as_leader(batch("a"), 0)
+
+    assert failures == [DirectoryFailure(home, str(IO_ERROR), (ORDERS,))]
+    assert (logs.get(ORDERS), logs.is_offline(ORDERS)) == (None, True)
+    other.append_as_leader(batch("b"), 0)
+    with pytest.raises(StorageFailed, match="may lie in one of"):
+        logs.get_or_create(TopicPartition("new", 0), CONFIG, None)
+    with pytest.raises(StorageFailed, match="out of use"):
+        logs.get_or_create(ORDERS, CONFIG, None, is_new=True)
+    assert logs.get_or_create(TopicPartition("new", 0), CONFIG, None, is_new=True).end_offset == 0
+    await logs.close()
+    disk.fail_at = None
+
+    again = LogManager(frail, paths, 1, "cluster")
+    await again.load()
+    assert again.clean_shutdown_epoch is None, "the failed directory must not count as left clean"
+    assert set(again.logs) == {ORDERS, LAMPS, TopicPartition("new", 0)}
+    await again.close()
+
+
+async def test_a_directory_that_fails_at_the_start_is_left_out(frail: World, disk: FaultyDisk, tmp_path: Path) -> None:
+    bad = f"{tmp_path}/bad"
+    disk.fail_from_here(IO_ERROR, prefix=bad)
+    logs = LogManager(frail, [bad, f"{tmp_path}/good"], 1, "cluster")
+
+    await logs.load()
+
+    assert logs.live_directories == [f"{tmp_path}/good"]
+    assert logs.offline_directories == {bad: str(IO_ERROR)}
+    await logs.close()
+
+
+async def test_no_directory_left_ends_the_start(frail: World, disk: FaultyDisk, tmp_path: Path) -> None:
+    disk.fail_from_here(IO_ERROR)
+
+    with pytest.raises(BadLogDirectory, match="no log directory can be used"):
+        await LogManager(frail, [f"{tmp_path}/bad"], 1, "cluster").load()
+
+
+async def test_a_checkpoint_that_cannot_be_written_fails_its_directory(
+    frail: World, disk: FaultyDisk, tmp_path: Path
+) -> None:
+    failures: list[DirectoryFailure] = []
+    logs = LogManager(frail, [f"{tmp_path}/one", f"{tmp_path}/two"], 1, "cluster", on_directory_failed=failures.append)
+    await logs.load()
+    disk.fail_from_here(IO_ERROR, prefix=f"{tmp_path}/one/replication")
+
+    await logs.write_high_watermarks()
+
+    assert [failure.directory for failure in failures] == [f"{tmp_path}/one"]
+    await logs.close()

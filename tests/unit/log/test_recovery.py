@@ -1,0 +1,267 @@
+"""Whatever a crash leaves of the files: what is served afterwards is what was appended, up to a point."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.unit.log.support import NOW_MS, Partition, batch, headers_of, values_of
+
+from klamm.log.loader import Known
+from klamm.log.log import Log
+from klamm.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, segment_file
+from klamm.runtime.world import World
+
+SEGMENT_BYTES = 420
+
+
+def fill(log: Log, count: int = 24) -> list[str]:
+    """Batches of one and two records, some of a producer, over several segments."""
+    for number in range(count):
+        producer = (9, 0, number // 2) if number % 2 else None
+        log.append_as_leader(batch(f"value {number}", timestamp=NOW_MS + number, producer=producer), number // 7)
+    return values_of(log)
+
+
+def files_of(log: Log) -> list[Path]:
+    return sorted(Path(log.directory).iterdir())
+
+
+def test_a_tail_torn_at_any_byte_serves_only_whole_batches(world: World, tmp_path: Path) -> None:
+    whole = Partition(world, f"{tmp_path}/whole")
+    log = whole.open(segment_bytes=SEGMENT_BYTES, index_interval_bytes=1)
+    written = fill(log)
+    log.flush_now()
+    active = log.segments.active
+    assert active.base_offset > 0
+    assert active.size > 150
+    for size in range(active.size):
+        torn = Partition(world, f"{tmp_path}/torn")
+        shutil.rmtree(torn.directory, ignore_errors=True)
+        shutil.copytree(whole.directory, torn.directory)
+        os.truncate(f"{torn.directory}/{segment_file(active.base_offset, LOG)}", size)
+
+        back = torn.open(Known(recovery_point=active.base_offset), segment_bytes=SEGMENT_BYTES)
+
+        served = values_of(back)
+        assert served == written[: len(served)]
+        assert len(served) == back.end_offset
+        assert back.append_as_leader(batch("after"), 9).first_offset == len(served)
+        assert values_of(back) == [*served, "after"]
+
+
+@pytest.mark.parametrize("filler", [b"\0", b"\xff", b"A"])
+def test_a_byte_changed_anywhere_is_never_served(world: World, tmp_path: Path, filler: bytes) -> None:
+    whole = Partition(world, f"{tmp_path}/whole")
+    log = whole.open()
+    written = fill(log, 3)
+    log.close()
+    name = segment_file(0, LOG)
+    content = Path(whole.directory, name).read_bytes()
+    for position in range(len(content)):
+        hurt = bytearray(content)
+        hurt[position : position + 1] = filler
+        if hurt == content or 12 <= position % (len(content) // 3) < 16:
+            continue  # the leader epoch lies outside the CRC
+        Path(whole.directory, name).write_bytes(hurt)
+
+        back = whole.open()
+
+        served = values_of(back)
+        assert served == written[: len(served)] or _only_offsets_moved(back, written)
+
+
+def _only_offsets_moved(log: Log, written: list[str]) -> bool:
+    # the base offset lies outside the CRC too: a larger one cannot be told from a gap that compaction left
+    return values_of(log) == written and [h.base_offset for h in headers_of(log)] != [0, 1, 2]
+
+
+def test_segments_behind_a_bad_batch_go(orders: Partition) -> None:
+    log = orders.open(segment_bytes=SEGMENT_BYTES)
+    written = fill(log)
+    log.flush_now()
+    second = list(log.segments)[1]
+    with open(second.log_path, "r+b") as file:
+        file.seek(70)
+        file.write(b"????")
+
+    back = orders.open(segment_bytes=SEGMENT_BYTES)
+
+    assert values_of(back) == written[: second.base_offset]
+    assert back.end_offset == second.base_offset
+    assert len(back.segments) == 2
+    assert any("CRC" in note for note in back.notes)
+    left = {path.name for path in files_of(back)}
+    assert segment_file(list(log.segments)[2].base_offset, LOG) not in left
+    assert back.epochs.entries == tuple(e for e in log.epochs.entries if e.start_offset < back.end_offset)
+
+
+def test_a_zeroed_tail_is_cut(orders: Partition) -> None:
+    log = orders.open()
+    written = fill(log, 5)
+    log.close()
+    with open(log.segments.active.log_path, "ab") as file:
+        file.write(bytes(5000))
+
+    assert values_of(orders.open()) == written
+
+
+@pytest.mark.parametrize("suffix", [INDEX, TIME_INDEX])
+@pytest.mark.parametrize("damage", ["missing", "short", "zeros", "rubbish"])
+def test_a_bad_index_is_built_again(orders: Partition, suffix: str, damage: str) -> None:
+    log = orders.open(segment_bytes=SEGMENT_BYTES, index_interval_bytes=1)
+    written = fill(log)
+    log.close()
+    path = Path(log.directory, segment_file(log.segments.first.base_offset, suffix))
+    good = path.read_bytes()
+    assert good
+    if damage == "missing":
+        path.unlink()
+    else:
+        path.write_bytes({"short": good[:-1], "zeros": bytes(len(good) * 2), "rubbish": b"\xf7" * len(good)}[damage])
+
+    back = orders.open(Known(True, log.end_offset), segment_bytes=SEGMENT_BYTES, index_interval_bytes=1)
+
+    assert values_of(back) == written
+    assert back.notes
+    assert path.read_bytes() == good
+
+
+def test_a_clean_start_reads_no_batches_again(orders: Partition) -> None:
+    log = orders.open()
+    fill(log, 4)
+    log.close()
+    with open(log.segments.active.log_path, "r+b") as file:  # what only a full scan would find
+        file.seek(70)
+        file.write(b"?")
+
+    assert orders.open(Known(True, log.end_offset)).end_offset == 4
+    assert orders.open().end_offset == 0
+
+
+def test_bytes_that_are_no_batch_are_cut_even_after_a_clean_end(orders: Partition) -> None:
+    log = orders.open()
+    written = fill(log, 4)
+    log.close()
+    with open(log.segments.active.log_path, "ab") as file:
+        file.write(b"torn")
+
+    back = orders.open(Known(True, log.end_offset))
+
+    back.append_as_leader(batch("after"), 1)
+    assert values_of(back) == [*written, "after"]
+
+
+def test_segments_below_the_recovery_point_are_left_alone(orders: Partition) -> None:
+    log = orders.open(segment_bytes=SEGMENT_BYTES)
+    fill(log)
+    log.close()
+    first = log.segments.first
+    with open(first.log_path, "r+b") as file:
+        file.seek(70)
+        file.write(b"?")
+
+    trusted = orders.open(Known(recovery_point=first.base_offset + 50), segment_bytes=SEGMENT_BYTES)
+
+    assert trusted.end_offset == log.end_offset
+
+
+def test_leftovers_of_deletion_compaction_and_checkpoints_go(orders: Partition) -> None:
+    log = orders.open(segment_bytes=SEGMENT_BYTES)
+    written = fill(log)
+    log.close()
+    directory = Path(log.directory)
+    for name in (
+        segment_file(0, LOG) + ".deleted",
+        segment_file(0, LOG) + ".cleaned",
+        segment_file(999, INDEX),
+        segment_file(500, SNAPSHOT),
+        "leader-epoch-checkpoint.tmp",
+        segment_file(700, LOG) + ".swap",
+    ):
+        (directory / name).write_bytes(b"")
+    (directory / (segment_file(650, LOG) + ".cleaned")).write_bytes(b"")
+
+    back = orders.open(Known(True, log.end_offset), segment_bytes=SEGMENT_BYTES)
+
+    assert values_of(back) == written
+    assert {p.name for p in directory.iterdir()} == {p.name for p in files_of(log)}
+    assert not any(p.suffix in {".deleted", ".cleaned", ".swap", ".tmp"} for p in directory.iterdir())
+
+
+def test_a_finished_compaction_is_swapped_in(orders: Partition) -> None:
+    log = orders.open(segment_bytes=SEGMENT_BYTES)
+    written = fill(log)
+    log.close()
+    first, second, *_ = log.segments
+    directory = Path(log.directory)
+    merged = Path(first.log_path).read_bytes() + Path(second.log_path).read_bytes()
+    (directory / (segment_file(0, LOG) + ".swap")).write_bytes(merged)
+
+    back = orders.open(Known(True, log.end_offset), segment_bytes=SEGMENT_BYTES)
+
+    assert values_of(back) == written
+    assert len(back.segments) == len(log.segments) - 1
+
+
+def test_a_log_that_ends_before_its_start_begins_anew(orders: Partition) -> None:
+    log = orders.open()
+    fill(log, 4)
+    log.close()
+
+    back = orders.open(Known(True, 4, log_start=40))
+
+    assert (back.start_offset, back.end_offset, back.epochs.entries) == (40, 40, ())
+    assert back.append_as_leader(batch("a"), 3).first_offset == 40
+
+
+def test_epochs_are_read_from_the_batches_again(orders: Partition) -> None:
+    log = orders.open(segment_bytes=SEGMENT_BYTES)
+    fill(log)
+    assert not Path(log.directory, "leader-epoch-checkpoint").exists()
+
+    back = orders.open(segment_bytes=SEGMENT_BYTES)
+
+    assert back.epochs.entries == log.epochs.entries == ((0, 0), (1, 7), (2, 14), (3, 21))
+    assert back.has_small_changes
+
+
+def test_producers_are_known_after_a_crash_as_before(orders: Partition) -> None:
+    log = orders.open(segment_bytes=SEGMENT_BYTES)
+    fill(log)
+    log.flush_now()
+
+    crashed = orders.open(segment_bytes=SEGMENT_BYTES)
+    crashed.close()
+    clean = orders.open(Known(True, log.end_offset), segment_bytes=SEGMENT_BYTES)
+
+    for back in (crashed, clean):
+        assert back.append_as_leader(batch("value 23", producer=(9, 0, 11)), 3).is_duplicate
+    assert clean.append_as_leader(batch("next", producer=(9, 0, 12)), 3).first_offset == 24
+
+
+def test_snapshots_of_another_past_are_not_believed(orders: Partition) -> None:
+    log = orders.open(segment_bytes=SEGMENT_BYTES)
+    fill(log)
+    log.close()
+    newest = Path(log.directory, segment_file(24, SNAPSHOT))
+    assert newest.exists()
+    os.truncate(log.segments.active.log_path, 0)
+
+    back = orders.open(segment_bytes=SEGMENT_BYTES)
+
+    assert not newest.exists()
+    base = log.segments.active.base_offset
+    assert back.end_offset == base
+    assert back.producers.by_id[9].last_offset < base
+
+
+def test_a_torn_snapshot_is_replaced_by_replay(orders: Partition) -> None:
+    log = orders.open(segment_bytes=SEGMENT_BYTES)
+    fill(log)
+    log.close()
+    os.truncate(Path(log.directory, segment_file(24, SNAPSHOT)), 20)
+
+    back = orders.open(Known(True, 24), segment_bytes=SEGMENT_BYTES)
+
+    assert back.append_as_leader(batch("value 23", producer=(9, 0, 11)), 3).is_duplicate
