@@ -104,6 +104,8 @@ def _unsnappy(content: Buffer, max_bytes: int) -> bytes:
     view = memoryview(content)
     if bytes(view[:8]) != _XERIAL_MAGIC:
         return _unsnappy_block(view, max_bytes)
+    if len(view) < len(_XERIAL_HEADER):
+        raise BadCompression("snappy data ends inside its header")
     parts: list[bytes] = []
     left = max_bytes
     position = len(_XERIAL_HEADER)

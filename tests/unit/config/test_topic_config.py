@@ -1,0 +1,106 @@
+"""Topic configs: defaults, synonyms, what is refused and how."""
+
+import pytest
+
+from klamm.config.config_types import MAX_LONG, ConfigType, InvalidConfig, parse_value
+from klamm.config.topic_config import (
+    TOPIC_KEYS,
+    ConfigSource,
+    Origin,
+    TopicConfig,
+    effective_text,
+    origins,
+)
+
+
+def test_every_row_is_a_field_and_its_default_is_allowed() -> None:
+    config = TopicConfig.parse()
+
+    assert {key.field for key in TOPIC_KEYS.values()} == set(TopicConfig.__slots__)
+    assert all(key.doc.endswith(".") for key in TOPIC_KEYS.values())
+    assert (config.segment_bytes, config.retention_ms, config.min_insync_replicas) == (1 << 30, 604_800_000, 1)
+    assert (config.is_deleted, config.is_compacted, config.uses_log_append_time) == (True, False, False)
+
+
+def test_the_topic_wins_over_the_broker_and_the_finer_unit_over_the_coarser() -> None:
+    broker = {"log.retention.hours": "2", "log.retention.minutes": "7", "message.max.bytes": "5000"}
+
+    assert TopicConfig.parse({}, broker).retention_ms == 7 * 60_000
+    assert TopicConfig.parse({"retention.ms": "3"}, broker).retention_ms == 3
+    assert TopicConfig.parse({}, broker).max_message_bytes == 5000
+    assert TopicConfig.parse({}, {"log.retention.hours": "-1"}).retention_ms == -1
+
+
+def test_where_a_value_comes_from() -> None:
+    assert origins("segment.ms", {"segment.ms": "5"}, {"log.roll.hours": "2"}) == [
+        Origin("segment.ms", "5", ConfigSource.TOPIC),
+        Origin("log.roll.hours", "2", ConfigSource.BROKER),
+        Origin("log.roll.ms", "604800000", ConfigSource.DEFAULT),
+    ]
+    assert effective_text("segment.ms", {}, {"log.roll.hours": "2"}) == "7200000"
+    assert origins("leader.replication.throttled.replicas", {}, {})[-1].source is ConfigSource.DEFAULT
+
+
+REFUSED = {
+    "unknown, with a neighbour": ({"retention.mss": "1"}, "retention.mss is not a config: did you mean retention.ms?"),
+    "unknown, without": ({"zzz": "1"}, "zzz is not a config: no topic config has a name like it"),
+    "not a number": ({"segment.bytes": "big"}, "segment.bytes=big is not valid: it must be a whole number of 32 bits"),
+    "too many bits": ({"segment.bytes": str(1 << 40)}, "a whole number of 32 bits"),
+    "too small": ({"segment.bytes": "13"}, "segment.bytes=13 is not valid: it must be a number of at least 14"),
+    "not in the list": (
+        {"compression.type": "brotli"},
+        "it must be one of uncompressed, zstd, lz4, snappy, gzip, producer",
+    ),
+    "not in the set": ({"cleanup.policy": "compact,burn"}, "a comma-separated list out of compact, delete"),
+    "empty set": ({"cleanup.policy": ""}, "a comma-separated list out of compact, delete"),
+    "not true or false": ({"preallocate": "yes"}, "preallocate=yes is not valid: it must be true or false"),
+    "not a ratio": ({"min.cleanable.dirty.ratio": "2"}, "a number from 0 to 1"),
+    "not a float": ({"min.cleanable.dirty.ratio": "half"}, "it must be a number"),
+    "gzip level": ({"compression.gzip.level": "0"}, "-1 or a number from 1 to 9"),
+    "throttle": ({"leader.replication.throttled.replicas": "1-2"}, "PARTITION:BROKER"),
+    "tiering": ({"remote.storage.enable": "true"}, "remote storage is not offered"),
+    "version": ({"message.format.version": "new"}, "a Kafka version such as 3.0"),
+    "lags": (
+        {"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "8"},
+        "min.compaction.lag.ms=9 is not valid: it must not exceed max.compaction.lag.ms, which is 8",
+    ),
+}
+
+
+@pytest.mark.parametrize(("overrides", "text"), REFUSED.values(), ids=REFUSED)
+def test_what_is_refused_says_what_is_allowed(overrides: dict[str, str], text: str) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        TopicConfig.parse(overrides)
+
+    assert text in str(caught.value)
+
+
+def test_values_of_every_kind() -> None:
+    config = TopicConfig.parse(
+        {
+            "cleanup.policy": " compact , delete ",
+            "preallocate": "TRUE",
+            "leader.replication.throttled.replicas": "0:1,1:2",
+            "follower.replication.throttled.replicas": "*",
+            "max.compaction.lag.ms": "500",
+        }
+    )
+
+    assert (config.cleanup_policy, config.preallocate) == (("compact", "delete"), True)
+    assert config.leader_replication_throttled_replicas == ("0:1", "1:2")
+    assert config.follower_replication_throttled_replicas == ("*",)
+    assert config.longest_segment_ms == 500
+
+
+def test_the_older_word_for_timestamps_counts_where_the_newer_are_unset() -> None:
+    config = TopicConfig.parse({"message.timestamp.difference.max.ms": "5", "message.timestamp.after.max.ms": "9"})
+
+    assert (config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms) == (5, 9)
+    assert TopicConfig.parse().message_timestamp_after_max_ms == MAX_LONG
+
+
+def test_short_and_string_values() -> None:
+    assert parse_value("x", ConfigType.SHORT, "-1") == -1
+    assert parse_value("x", ConfigType.STRING, " a ") == "a"
+    with pytest.raises(InvalidConfig, match="16 bits"):
+        parse_value("x", ConfigType.SHORT, "40000")

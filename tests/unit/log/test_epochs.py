@@ -1,0 +1,180 @@
+"""The leader epoch cache against a model that keeps, for every offset, the epoch it was written in."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from tests.unit.log.support import Partition, batch
+
+from klamm.log.epochs import EpochEnd, EpochEntry, LeaderEpochs, parse_epochs
+from klamm.log.errors import CorruptFile
+
+
+def epochs(*entries: tuple[int, int]) -> LeaderEpochs:
+    return LeaderEpochs([EpochEntry(*entry) for entry in entries])
+
+
+END = 100
+ENDS = {
+    "undefined": (-1, (-1, -1)),
+    "latest": (7, (7, END)),
+    "higher than all": (8, (-1, -1)),
+    "lower than the first": (1, (1, 10)),
+    "known": (4, (4, 50)),
+    "between two": (6, (4, 50)),
+    "just below a known one": (3, (2, 20)),
+}
+
+
+@pytest.mark.parametrize(("asked", "expected"), ENDS.values(), ids=ENDS)
+def test_where_an_epoch_ends(asked: int, expected: tuple[int, int]) -> None:
+    assert epochs((2, 10), (4, 20), (7, 50)).end_offset_for(asked, END) == EpochEnd(*expected)
+
+
+def test_an_empty_cache_knows_nothing() -> None:
+    assert epochs().end_offset_for(0, END) == EpochEnd(-1, -1)
+    assert (epochs().latest_epoch, epochs().previous_epoch, epochs().earliest, epochs().epoch_for(3)) == (None,) * 4
+
+
+ASSIGNMENTS = {
+    "new epoch": ((9, 60), [(2, 10), (4, 20), (7, 50), (9, 60)]),
+    "the latest again, later": ((7, 70), [(2, 10), (4, 20), (7, 50)]),
+    "the latest, earlier": ((7, 40), [(2, 10), (4, 20), (7, 40)]),
+    "an older epoch": ((3, 60), [(2, 10), (3, 60)]),
+    "a start below the latest": ((9, 20), [(2, 10), (9, 20)]),
+    "epoch 0 below all": ((0, 5), [(0, 5)]),
+}
+
+
+@pytest.mark.parametrize(("given", "expected"), ASSIGNMENTS.values(), ids=ASSIGNMENTS)
+def test_assign(given: tuple[int, int], expected: list[tuple[int, int]]) -> None:
+    cache = epochs((2, 10), (4, 20), (7, 50))
+
+    cache.assign(*given)
+
+    assert list(cache.entries) == expected
+
+
+STARTS = {
+    "before all": (5, [(2, 10), (4, 20)]),
+    "at the first": (10, [(2, 10), (4, 20)]),
+    "inside the first": (15, [(2, 15), (4, 20)]),
+    "at the second": (20, [(4, 20)]),
+    "inside the last": (30, [(4, 30)]),
+}
+
+
+@pytest.mark.parametrize(("start", "expected"), STARTS.values(), ids=STARTS)
+def test_truncate_from_start(start: int, expected: list[tuple[int, int]]) -> None:
+    cache = epochs((2, 10), (4, 20))
+
+    cache.truncate_from_start(start)
+
+    assert list(cache.entries) == expected
+
+
+def test_changes_are_told_and_only_changes() -> None:
+    told: list[int] = []
+    cache = LeaderEpochs([], lambda: told.append(1))
+
+    for change in (lambda: cache.assign(1, 5), cache.clear):
+        change()
+    silent = len(told)
+    cache.clear()
+    cache.truncate_from_end(3)
+    cache.truncate_from_start(3)
+
+    assert (silent, len(told)) == (2, 2)
+
+
+def test_the_file_is_kafkas() -> None:
+    cache = epochs((0, 0), (3, 17))
+
+    assert cache.text() == b"0\n2\n0 0\n3 17\n"
+    assert parse_epochs(cache.text(), "x") == list(cache.entries)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"1\n0\n", b"0\n2\n0 0\n", b"0\n1\n0 0 0\n", b"0\n1\na b\n", b"0\nx\n", b"\xff\n0"]
+)
+def test_a_file_that_is_none_is_refused(content: bytes) -> None:
+    with pytest.raises(CorruptFile, match="some-path"):
+        parse_epochs(content, "some-path")
+
+
+def test_a_leader_that_appends_nothing_still_has_its_epoch(orders: Partition) -> None:
+    log = orders.open()
+    log.append_as_leader(batch("a"), 3)
+    log.epochs.assign(5, log.end_offset)
+
+    assert log.epochs.end_offset_for(3, log.end_offset) == EpochEnd(3, 1)
+    assert log.epochs.end_offset_for(5, log.end_offset) == EpochEnd(5, 1)
+    log.close()
+    assert (Path(log.directory) / "leader-epoch-checkpoint").read_bytes() == b"0\n2\n3 0\n5 1\n"
+
+
+class EpochMachine(RuleBasedStateMachine):
+    """A log whose every record remembers its epoch; the cache must answer from it alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache = LeaderEpochs()
+        self.start = 0
+        self.records: list[int] = []  # the epoch of each record from `start` on
+        self.epoch = -1
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.records)
+
+    @rule(skip=st.integers(1, 3), count=st.integers(1, 4))
+    def lead(self, skip: int, count: int) -> None:
+        self.epoch += skip
+        self.cache.assign(self.epoch, self.end)
+        self.records += [self.epoch] * count
+
+    @rule(count=st.integers(1, 4))
+    def append(self, count: int) -> None:
+        if self.records:
+            self.cache.assign(self.records[-1], self.end)
+            self.records += [self.records[-1]] * count
+
+    @rule(share=st.floats(0, 1))
+    def cut_end(self, share: float) -> None:
+        kept = int(len(self.records) * share)
+        self.cache.truncate_from_end(self.start + kept)
+        del self.records[kept:]
+
+    @rule(share=st.floats(0, 1))
+    def cut_start(self, share: float) -> None:
+        gone = int(len(self.records) * share)
+        if gone < len(self.records):
+            self.start += gone
+            del self.records[:gone]
+            self.cache.truncate_from_start(self.start)
+
+    @invariant()
+    def every_record_has_its_epoch(self) -> None:
+        assert [self.cache.epoch_for(self.start + i) for i in range(len(self.records))] == self.records
+
+    @invariant()
+    def entries_rise(self) -> None:
+        entries = self.cache.entries
+        assert list(entries) == sorted(set(entries))
+        assert len({e.epoch for e in entries}) == len({e.start_offset for e in entries}) == len(entries)
+
+    @invariant()
+    def ends_are_where_newer_records_begin(self) -> None:
+        if not self.records:
+            return
+        for epoch in range(min(self.records), max(self.records) + 1):
+            known = max(e for e in self.records if e <= epoch)
+            newer = [self.start + i for i, e in enumerate(self.records) if e > epoch]
+            expected = EpochEnd(known, newer[0] if newer else self.end)
+            assert self.cache.end_offset_for(epoch, self.end) == expected
+
+
+TestEpochMachine = EpochMachine.TestCase
+TestEpochMachine.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
