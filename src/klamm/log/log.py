@@ -637,6 +637,8 @@ class Log:
     def _storage(self) -> Iterator[None]:
         try:
             yield
+        except StorageFailed:
+            raise  # told already, further in
         except OSError as error:
             self._fail(error)
             raise StorageFailed(f"{self.directory}: {error}") from error

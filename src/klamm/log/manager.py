@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from klamm.config.config_types import InvalidConfig
 from klamm.config.topic_config import TopicConfig
 from klamm.log.directory import LogDirectory
 from klamm.log.errors import BadLogDirectory, CorruptFile, StorageFailed
@@ -70,6 +71,8 @@ class LogManager:
         self._offline: dict[TopicPartition, str] = {}
         self._files = OpenFiles(world.disk, self.settings.most_open_files)
         self._housekeeping = Housekeeping(world, self)
+        self.config_problems: Mapping[str, str] = {}
+        """Why the overrides of a topic were left out on loading, by topic."""
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
@@ -84,6 +87,7 @@ class LogManager:
             *(self._load_directory(directory, configs) for directory in self._directories.values()),
             return_exceptions=True,
         )
+        self.config_problems = configs.problems
         problem = next((result for result in results if isinstance(result, BaseException)), None)
         if problem is None and not self.live_directories:
             reasons = "; ".join(f"{d.path}: {d.offline_reason}" for d in self._directories.values())
@@ -331,6 +335,7 @@ class _Configs:
         self._overrides = overrides
         self._defaults = defaults
         self._parsed: dict[str, TopicConfig] = {}
+        self.problems: dict[str, str] = {}
         self.default: Final = TopicConfig.parse({}, defaults)
 
     def of(self, topic: str) -> TopicConfig:
@@ -338,5 +343,9 @@ class _Configs:
         if not own:
             return self.default
         if topic not in self._parsed:
-            self._parsed[topic] = TopicConfig.parse(own, self._defaults)
+            try:
+                self._parsed[topic] = TopicConfig.parse(own, self._defaults)
+            except InvalidConfig as error:
+                self.problems[topic] = str(error)
+                self._parsed[topic] = self.default
         return self._parsed[topic]

@@ -252,7 +252,7 @@ def test_the_start_of_the_log_bounds_what_is_stable(orders: Partition) -> None:
     log.append_as_leader(batch("b"), 0)
     log.update_high_watermark(2)
 
-    log.advance_start(2)
+    log.advance_start_offset(2)
 
     assert log.last_stable_offset == 2
 
