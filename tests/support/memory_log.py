@@ -2,12 +2,13 @@
 
 import struct
 import uuid
-from bisect import bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from klamm.model.errors import KlammError
+from klamm.log.epochs import EpochEntry, LeaderEpochs
+from klamm.log.errors import AppendRefused, StorageFailed, UnexpectedOffset
+from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 
@@ -67,10 +68,6 @@ class Config:
     min_insync_replicas: int = 1
 
 
-class Corrupt(KlammError):
-    """What a log raises for bytes it will not take."""
-
-
 @dataclass
 class MemoryLog:
     topic_id: uuid.UUID | None = None
@@ -79,21 +76,23 @@ class MemoryLog:
     end_offset: int = 0
     high_watermark: int = 0
     pieces: list[Piece] = field(default_factory=list)
-    epochs: list[tuple[int, int]] = field(default_factory=list)
-    fault: Exception | None = None
-    """Raised by every use, until it is taken away."""
+    epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
+    is_broken: bool = False
+    """Its disk fails at the next use."""
+    on_failed: Callable[[], None] = lambda: None
     truncations: list[int] = field(default_factory=list)
 
     @property
     def last_stable_offset(self) -> int:
         return self.high_watermark
 
-    @property
-    def latest_epoch(self) -> int | None:
-        return self.epochs[-1][0] if self.epochs else None
-
-    def append_as_leader(self, records: Buffer, leader_epoch: int, origin: int) -> Info:
-        self._check()
+    def append_as_leader(self, records: Buffer, leader_epoch: int, origin: object) -> Info:
+        try:
+            self._check()
+        except StorageFailed as error:
+            raise AppendRefused(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        if not records:
+            raise AppendRefused(ErrorCode.INVALID_RECORD, "no batch", [(0, "nothing there")])
         first = self.end_offset
         for piece in pieces(records):
             count = piece.last - piece.base + 1
@@ -104,13 +103,14 @@ class MemoryLog:
         self._check()
         found = pieces(records)
         for piece in found:
-            assert piece.base >= self.end_offset, "offsets must rise"
+            if piece.base < self.end_offset:
+                raise UnexpectedOffset("below the end", piece.base, piece.last)
             self._add(piece)
         return Info(found[0].base, self.end_offset - 1, -1, self.start_offset)
 
     def _add(self, piece: Piece) -> None:
-        if self.latest_epoch is None or piece.epoch > self.latest_epoch:
-            self.epochs.append((piece.epoch, piece.base))
+        if self.epochs.latest_epoch != piece.epoch and piece.epoch >= 0:
+            self.epochs.assign(piece.epoch, piece.base)
         self.pieces.append(piece)
         self.end_offset = piece.last + 1
 
@@ -130,46 +130,32 @@ class MemoryLog:
         assert self.start_offset <= offset <= self.end_offset
         self.high_watermark = offset
 
-    def advance_start_offset(self, offset: int) -> None:
+    def advance_start(self, offset: int) -> None:
         self.start_offset = offset
 
     def truncate_to(self, offset: int) -> None:
         self._check()
+        self.epochs.truncate_from_end(offset)
         if offset >= self.end_offset:
             return
         self.truncations.append(offset)
         self.pieces = [p for p in self.pieces if p.last < offset]
-        self.epochs = [(e, s) for e, s in self.epochs if s < offset]
         self.end_offset = offset
         self.high_watermark = min(self.high_watermark, offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         self._check()
-        self.pieces, self.epochs = [], []
+        self.pieces = []
+        self.epochs.clear()
         self.start_offset = self.end_offset = self.high_watermark = offset
 
-    def assign_epoch_start(self, epoch: int, start_offset: int) -> None:
-        self._check()
-        if self.latest_epoch is None or epoch > self.latest_epoch:
-            self.epochs = [(e, s) for e, s in self.epochs if s < start_offset]
-            self.epochs.append((epoch, start_offset))
-
     def assign_topic_id(self, topic_id: uuid.UUID) -> None:
-        self._check()
         self.topic_id = topic_id
 
-    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        if epoch < 0 or not self.epochs or epoch > self.epochs[-1][0]:
-            return -1, -1
-        if epoch == self.epochs[-1][0]:
-            return epoch, self.end_offset
-        at = bisect_right([e for e, _ in self.epochs], epoch)
-        return (epoch, self.epochs[0][1]) if at == 0 else (self.epochs[at - 1][0], self.epochs[at][1])
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[object]:
+        return []
 
-    def epoch_at(self, offset: int) -> int:
-        return max((e for e, s in self.epochs if s <= offset), default=-1)
-
-    def max_timestamp(self) -> Found | None:
+    def offset_of_max_timestamp(self) -> Found | None:
         newest = max(self.pieces, key=lambda p: p.timestamp, default=None)
         return None if newest is None else Found(newest.timestamp, newest.last, newest.epoch)
 
@@ -178,8 +164,12 @@ class MemoryLog:
         return None if found is None else Found(found.timestamp, found.base, found.epoch)
 
     def _check(self) -> None:
-        if self.fault is not None:
-            raise self.fault
+        if self.is_broken:
+            self.on_failed()
+            raise StorageFailed("I/O error")
+
+    def epoch_list(self) -> list[EpochEntry]:
+        return list(self.epochs.entries)
 
     def fillers(self) -> list[bytes]:
         return [p.filler for p in self.pieces]
@@ -195,7 +185,8 @@ class MemoryLogs:
         """Logs that cannot be had, and why."""
         self.deleted: list[TopicPartition] = []
         self.checkpoints: list[dict[TopicPartition, int]] = []
-        self.failed = False
+        self.on_failed: Callable[[Collection[TopicPartition]], None] = lambda partitions: None
+        """The directory is out of use."""
 
     def get(self, topic_partition: TopicPartition) -> MemoryLog | None:
         return self.logs.get(topic_partition)
@@ -211,6 +202,7 @@ class MemoryLogs:
             log = self.logs.get(topic_partition)
             if log is None:
                 log = self.logs[topic_partition] = MemoryLog(None, Config(self.min_insync_replicas))
+            log.on_failed = lambda: self.on_failed(list(self.logs))
             if log.topic_id is None and topic_id != ZERO_ID:
                 log.topic_id = topic_id
             found.append(log)
@@ -224,9 +216,3 @@ class MemoryLogs:
 
     async def checkpoint_high_watermarks(self) -> None:
         self.checkpoints.append({tp: log.high_watermark for tp, log in self.logs.items()})
-
-    def directory_failed(self, topic_partition: TopicPartition, error: OSError) -> Collection[TopicPartition]:
-        if self.failed:
-            return ()
-        self.failed = True
-        return list(self.logs)

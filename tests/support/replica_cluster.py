@@ -166,7 +166,6 @@ class ReplicaCluster:
         self.delay_s = 0.001
         self.leader_epoch: dict[TopicPartition, int] = {}
         self.partition_epoch: dict[TopicPartition, int] = {}
-        self.offline: list[TopicPartition] = []
         self.settings = settings or ReplicationSettings()
         for b in brokers:
             self.logs[b] = MemoryLogs(min_insync_replicas) if make_logs is None else make_logs(b)
@@ -183,8 +182,8 @@ class ReplicaCluster:
             self.controller.alter_partition,
             lambda host, port, client_id: self._connect(broker, port),
             self.settings,
-            on_partitions_offline=self.offline.extend,
         )
+        self.logs[broker].on_failed = self.brokers[broker].set_offline
         self.brokers[broker].start()
         self.metadata.alive.add(BrokerId(broker))
 

@@ -6,12 +6,14 @@ Source: ReplicaManager.scala (appendRecords), DelayedProduce.scala.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from klamm.log.errors import AppendRefused, RecordError, StorageFailed
 from klamm.log.producers import Origin
-from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.replication.hosting import Hosting
-from klamm.replication.ports import Buffer, OnDiskError, PartitionRefused
+from klamm.replication.ports import PartitionRefused
 from klamm.replication.purgatory import Purgatory
+from klamm.runtime.disk import Buffer
 
 ACKS_ALL: Final = -1
 VALID_ACKS: Final = (-1, 0, 1)
@@ -24,17 +26,16 @@ class AppendResult(NamedTuple):
     base_offset: int = -1
     log_append_time_ms: int = -1
     log_start_offset: int = -1
-    record_errors: Sequence[tuple[int, str]] = ()
+    record_errors: Sequence[RecordError] = ()
     message: str | None = None
 
 
 class Appends:
     """Serves Produce. Waiting requests are bounded by the purgatory."""
 
-    def __init__(self, hosting: Hosting, produces: Purgatory[TopicPartition], on_disk_error: OnDiskError) -> None:
+    def __init__(self, hosting: Hosting, produces: Purgatory[TopicPartition]) -> None:
         self._hosting = hosting
         self._produces = produces
-        self._on_disk_error = on_disk_error
 
     async def append(
         self, acks: int, timeout_ms: int, records: Mapping[TopicPartition, Buffer], origin: Origin
@@ -60,11 +61,9 @@ class Appends:
             info = self._hosting.find(topic_partition).append_as_leader(batch, acks, origin)
         except PartitionRefused as refusal:
             return AppendResult(refusal.code, message=str(refusal)), -1
-        except KlammError as refusal:
-            code = getattr(refusal, "code", ErrorCode.UNKNOWN_SERVER_ERROR)
-            return AppendResult(code, record_errors=getattr(refusal, "record_errors", ()), message=str(refusal)), -1
-        except OSError as error:
-            self._on_disk_error(topic_partition, error)
+        except AppendRefused as refusal:
+            return AppendResult(refusal.code, record_errors=refusal.record_errors, message=str(refusal)), -1
+        except StorageFailed as error:
             return AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, message=str(error)), -1
         result = AppendResult(ErrorCode.NONE, info.first_offset, info.log_append_time_ms, info.log_start_offset)
         return result, info.last_offset + 1

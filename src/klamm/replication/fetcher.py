@@ -11,16 +11,18 @@ from typing import Final
 
 import structlog
 
+from klamm.log.epochs import EpochEnd
+from klamm.log.errors import StorageFailed
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.fetch_session_client import FetchSessionClient, FetchSettings, Wanted
 from klamm.replication.leader_end_point import EARLIEST, LATEST, LeaderEndPoint
 from klamm.replication.partition import Partition
-from klamm.replication.ports import OnDiskError, PartitionRefused
+from klamm.replication.ports import PartitionRefused
 from klamm.replication.truncation import truncation_offset
-from klamm.replication.watch import EpochEnd
 from klamm.wire.messages import FetchResponse, FetchResponsePartitionData
+from klamm.wire.records import CorruptRecords
 
 log = structlog.get_logger()
 
@@ -53,7 +55,7 @@ class Followed:
 
     def __init__(self, partition: Partition, leader_epoch: int) -> None:
         own_log = partition.hosted_log
-        latest = own_log.latest_epoch
+        latest = own_log.epochs.latest_epoch
         self.partition = partition
         self.leader_epoch = leader_epoch
         self.topic_id = own_log.topic_id or ZERO_ID
@@ -66,7 +68,7 @@ class Followed:
 
     def resume(self, offset: int) -> None:
         """Go on from `offset`, with the epoch that the log now ends in."""
-        latest = self.partition.hosted_log.latest_epoch
+        latest = self.partition.hosted_log.epochs.latest_epoch
         self.fetch_offset = offset
         self.last_fetched_epoch = NO_EPOCH if latest is None else latest
 
@@ -87,13 +89,11 @@ class Fetcher:
         leader: LeaderEndPoint,
         settings: FetchSettings,
         broker_epoch: Callable[[], int],
-        on_disk_error: OnDiskError,
         backoff_s: float,
     ) -> None:
         self._leader = leader
         self._settings = settings
         self._broker_epoch = broker_epoch
-        self._on_disk_error = on_disk_error
         self._backoff_s = backoff_s
         self._followed: dict[TopicPartition, Followed] = {}
         self._resting: dict[TopicPartition, Followed] = {}
@@ -119,7 +119,7 @@ class Fetcher:
             followed = Followed(partition, leader_epoch)
             if followed.last_fetched_epoch == NO_EPOCH and followed.fetch_offset < partition.hosted_log.end_offset:
                 partition.truncate_to(followed.fetch_offset)
-        except OSError as error:
+        except StorageFailed as error:
             self._fail(topic_partition, error)
             return
         self._resting.pop(topic_partition, None)
@@ -217,8 +217,6 @@ class Fetcher:
         self.remove(topic_partition)
         self.failed.add(topic_partition)
         log.error("replica failed", partition=str(topic_partition), why=str(error) or type(error).__name__)
-        if isinstance(error, OSError):
-            self._on_disk_error(topic_partition, error)
 
     # ---- answers
 
@@ -270,8 +268,8 @@ class Fetcher:
             elif own_log.start_offset == start:
                 return
             self._session.want(topic_partition, followed.wanted())
-        except KlammError as error:
-            log.error("records from the leader refused", partition=str(topic_partition), why=str(error))
+        except CorruptRecords as error:
+            log.error("corrupt records from the leader", partition=str(topic_partition), why=str(error))
             self._rest(topic_partition)
         except Exception as error:
             self._fail(topic_partition, error)
@@ -289,11 +287,11 @@ class Fetcher:
         partition = followed.partition
         try:
             own_log = partition.hosted_log
-            own = EpochEnd(*own_log.end_offset_for_epoch(leader.epoch))
+            own = own_log.epochs.end_offset_for(leader.epoch, own_log.end_offset)
             offset = truncation_offset(leader, own, own_log.end_offset, followed.fetch_offset)
             log.info("log diverged", partition=str(topic_partition), leader=leader, own=own, truncated_to=offset)
             partition.truncate_to(offset)
-            followed.resume(offset)
+            followed.resume(own_log.end_offset)  # below `offset` where that lay inside a batch
             self._session.want(topic_partition, followed.wanted())
         except Exception as error:
             self._fail(topic_partition, error)
@@ -308,7 +306,7 @@ class Fetcher:
             own_end = partition.hosted_log.end_offset
             if leader_end < own_end:
                 partition.truncate_to(leader_end)
-                offset = leader_end
+                offset = partition.hosted_log.end_offset
             else:
                 leader_start = await self._leader.list_offset(topic_partition, epoch, EARLIEST)
                 if not self._is_current(topic_partition, followed):
@@ -321,6 +319,8 @@ class Fetcher:
             self._session.want(topic_partition, followed.wanted())
         except PartitionRefused as refusal:
             self._refused(topic_partition, followed, refusal.code, epoch)
+        except StorageFailed as error:
+            self._fail(topic_partition, error)
 
     def _is_current(self, topic_partition: TopicPartition, followed: Followed) -> bool:
         return self._followed.get(topic_partition) is followed and topic_partition not in self._resting

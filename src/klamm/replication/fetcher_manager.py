@@ -10,7 +10,7 @@ from klamm.replication.fetch_session_client import FetchSettings
 from klamm.replication.fetcher import Fetcher
 from klamm.replication.leader_end_point import Connect, LeaderEndPoint
 from klamm.replication.partition import Partition
-from klamm.replication.ports import MetadataPort, OnDiskError
+from klamm.replication.ports import MetadataPort
 
 
 class Following(NamedTuple):
@@ -28,7 +28,6 @@ class FetcherManager:
         broker_epoch: Callable[[], int],
         metadata: MetadataPort,
         connect: Connect,
-        on_disk_error: OnDiskError,
         settings: FetchSettings,
         *,
         fetchers_per_leader: int = 1,
@@ -39,7 +38,6 @@ class FetcherManager:
         self._broker_epoch = broker_epoch
         self._metadata = metadata
         self._connect = connect
-        self._on_disk_error = on_disk_error
         self._settings = settings
         self._per_leader = fetchers_per_leader
         self._backoff_s = backoff_ms / 1000
@@ -94,7 +92,7 @@ class FetcherManager:
         leader, number = key
         client_id = f"broker-{self._broker_id}-fetcher-{number}"
         end_point = LeaderEndPoint(self._broker_id, leader, client_id, self._metadata, self._connect, self._timeout_s)
-        fetcher = Fetcher(end_point, self._settings, self._broker_epoch, self._on_disk_error, self._backoff_s)
+        fetcher = Fetcher(end_point, self._settings, self._broker_epoch, self._backoff_s)
         self._fetchers[key] = fetcher
         self._tasks[key] = asyncio.get_running_loop().create_task(fetcher.run(), name=f"fetcher-{leader}-{number}")
         return fetcher

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
+from klamm.log.errors import StorageFailed
 from klamm.model.errors import ErrorCode
 from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.fetch_sessions import FetchAnswer, FetchContext, FetchRequested, FetchSessions
@@ -30,13 +31,11 @@ class Fetches:
         hosting: Hosting,
         sessions: FetchSessions,
         now_ms: Callable[[], float],
-        on_disk_error: Callable[[WatchedPartition, OSError], None],
         limit: int = 20_000,
     ) -> None:
         self._hosting = hosting
         self._sessions = sessions
         self._now_ms = now_ms
-        self._on_disk_error = on_disk_error
         self._limit = limit
         self._waiting = 0
 
@@ -120,8 +119,7 @@ class Fetches:
             return hosted.read(watched, params, left, at_least_one=at_least_one, is_first=is_first)
         except PartitionRefused as refusal:
             return FetchData(refusal.code)
-        except OSError as error:
-            self._on_disk_error(watched, error)
+        except StorageFailed:
             return FetchData(ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _resolve(self, watched: WatchedPartition) -> Partition:

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from klamm.log.errors import StorageFailed
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
@@ -19,7 +20,7 @@ from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.fetcher_manager import FetcherManager, Following
 from klamm.replication.hosting import Hosting
 from klamm.replication.partition import Partition
-from klamm.replication.ports import LogsPort, OnDiskError
+from klamm.replication.ports import LogsPort
 from klamm.wire.messages import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrPartitionState,
@@ -85,7 +86,6 @@ class Leadership:
         hosting: Hosting,
         logs: LogsPort,
         fetchers: FetcherManager,
-        on_disk_error: OnDiskError,
         on_change: Callable[[LeadershipChange], None],
     ) -> None:
         self._broker_id = broker_id
@@ -93,7 +93,6 @@ class Leadership:
         self._hosting = hosting
         self._logs = logs
         self._fetchers = fetchers
-        self._on_disk_error = on_disk_error
         self._on_change = on_change
         self.lock = asyncio.Lock()
         self.controller_epoch = 0
@@ -160,11 +159,7 @@ class Leadership:
         if own_log is None:
             return ErrorCode.STALE_CONTROLLER_EPOCH
         if order.topic_id != ZERO_ID and own_log.topic_id is None:
-            try:
-                own_log.assign_topic_id(order.topic_id)
-            except OSError as error:
-                self._on_disk_error(partition.topic_partition, error)
-                return ErrorCode.KAFKA_STORAGE_ERROR
+            own_log.assign_topic_id(order.topic_id)
             self._fetchers.set_topic_id(partition.topic_partition, order.topic_id)
             return ErrorCode.NONE
         if order.topic_id == ZERO_ID and own_log.topic_id is not None and not partition.is_leader:
@@ -179,8 +174,9 @@ class Leadership:
             return
         results = await self._logs.get_or_create_many([(o.topic_partition, o.topic_id, o.is_new) for _, o in wanted])
         for (partition, order), result in zip(wanted, results, strict=True):
-            if isinstance(result, OSError):
-                self._on_disk_error(order.topic_partition, result)
+            if isinstance(result, (OSError, StorageFailed)):
+                log.error("no log for a replica", partition=str(order.topic_partition), why=str(result))
+                self._hosting.set_offline([order.topic_partition])
                 found.errors[order.topic_partition] = ErrorCode.KAFKA_STORAGE_ERROR
             elif isinstance(result, KlammError):
                 log.error("no log for a replica", partition=str(order.topic_partition), why=str(result))
@@ -193,11 +189,7 @@ class Leadership:
         self._fetchers.remove([o.topic_partition for _, o in found.leaders])  # before: no follower append may race
         for partition, order in found.leaders:
             found.errors[order.topic_partition] = ErrorCode.NONE
-            try:
-                partition.make_leader(order.state, order.assignment)
-            except OSError as error:
-                self._on_disk_error(order.topic_partition, error)
-                found.errors[order.topic_partition] = ErrorCode.KAFKA_STORAGE_ERROR
+            partition.make_leader(order.state, order.assignment)
 
     def _follow(self, found: Sorted) -> None:
         """A leader that the metadata does not know yet is no obstacle: its fetcher looks for it again and again."""
@@ -243,8 +235,8 @@ class Leadership:
         self._hosting.remove(topic_partition)
         try:
             await self._logs.delete(topic_partition)
-        except OSError as error:
-            self._on_disk_error(topic_partition, error)
+        except StorageFailed:
+            self._hosting.set_offline([topic_partition])
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE
 

@@ -3,10 +3,11 @@
 from enum import IntEnum
 from typing import NamedTuple
 
+from klamm.log.log import Log
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.replication.partition import NO_LEADER_EPOCH, Partition
-from klamm.replication.ports import PartitionLog, PartitionRefused
+from klamm.replication.ports import PartitionRefused
 from klamm.replication.watch import CONSUMER, Isolation
 
 DEBUGGING_CONSUMER = BrokerId(-2)
@@ -48,10 +49,11 @@ def look_up(
         return FoundOffset(offset=_bound(own_log, isolation, is_client), leader_epoch=partition.leader_epoch)
     if timestamp in (Timestamp.EARLIEST, Timestamp.EARLIEST_LOCAL):
         start = own_log.start_offset
-        return FoundOffset(offset=start, leader_epoch=own_log.epoch_at(start))
+        epoch = own_log.epochs.epoch_for(start)
+        return FoundOffset(offset=start, leader_epoch=NO_LEADER_EPOCH if epoch is None else epoch)
     if timestamp == Timestamp.LATEST_TIERED:
         return FoundOffset()
-    found = own_log.max_timestamp() if timestamp == Timestamp.MAX else own_log.offset_for_timestamp(timestamp)
+    found = own_log.offset_of_max_timestamp() if timestamp == Timestamp.MAX else own_log.offset_for_timestamp(timestamp)
     if found is not None and found.offset < _bound(own_log, isolation, is_client):
         return FoundOffset(ErrorCode.NONE, found.timestamp, found.offset, found.leader_epoch)
     if is_client:
@@ -59,13 +61,13 @@ def look_up(
     return FoundOffset()
 
 
-def _bound(own_log: PartitionLog, isolation: Isolation, is_client: bool) -> int:
+def _bound(own_log: Log, isolation: Isolation, is_client: bool) -> int:
     if not is_client:
         return own_log.end_offset
     return own_log.last_stable_offset if isolation is Isolation.READ_COMMITTED else own_log.high_watermark
 
 
-def _refuse_while_lagging(partition: Partition, own_log: PartitionLog) -> None:
+def _refuse_while_lagging(partition: Partition, own_log: Log) -> None:
     """Until then the true end is not known here, and an answer could go backwards for the client."""
     start = partition.leader_epoch_start
     if start is not None and start > own_log.high_watermark:

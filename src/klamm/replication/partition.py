@@ -10,6 +10,9 @@ from typing import Final
 
 import structlog
 
+from klamm.log.epochs import EpochEnd
+from klamm.log.errors import UnexpectedOffset
+from klamm.log.log import AppendInfo, Log
 from klamm.log.producers import Origin
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
@@ -26,18 +29,11 @@ from klamm.replication.isr import (
     next_high_watermark,
     out_of_sync,
 )
-from klamm.replication.ports import (
-    AlterPartitionPort,
-    AppendInfo,
-    Buffer,
-    IsrAnswer,
-    MetadataPort,
-    PartitionLog,
-    PartitionRefused,
-)
+from klamm.replication.ports import AlterPartitionPort, IsrAnswer, MetadataPort, PartitionRefused
 from klamm.replication.purgatory import Purgatory
 from klamm.replication.replica import RemoteReplica
-from klamm.replication.watch import EpochEnd, FetchData, FetchParams, Isolation, WatchedPartition
+from klamm.replication.watch import FetchData, FetchParams, Isolation, WatchedPartition
+from klamm.runtime.disk import Buffer
 
 log = structlog.get_logger()
 
@@ -117,7 +113,7 @@ class Partition:
         self.assignment = ReplicaAssignment(())
         self.isr_state: IsrState = Committed(())
         self.replicas: dict[BrokerId, RemoteReplica] = {}
-        self.log: PartitionLog | None = None
+        self.log: Log | None = None
         self._followers: dict[WatchedPartition, None] = {}
         self._consumers: dict[WatchedPartition, None] = {}
 
@@ -128,14 +124,14 @@ class Partition:
         return None if self.log is None else self.log.topic_id
 
     @property
-    def hosted_log(self) -> PartitionLog:
+    def hosted_log(self) -> Log:
         """The log; raises PartitionRefused where it could not be created yet."""
         if self.log is None:
             raise PartitionRefused(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.topic_partition} has no log here yet")
         return self.log
 
     @property
-    def leader_log(self) -> PartitionLog:
+    def leader_log(self) -> Log:
         """The log; raises PartitionRefused unless this broker leads."""
         if self.log is None or not self.is_leader:
             raise PartitionRefused(
@@ -186,7 +182,7 @@ class Partition:
         if state.leader_epoch > self.leader_epoch:
             start = own_log.end_offset
             # at once, before any record: a follower may ask for this epoch first of all (KAFKA-7415)
-            own_log.assign_epoch_start(state.leader_epoch, start)
+            own_log.epochs.assign(state.leader_epoch, start)
             now_ms = around.now_ms()
             for replica in self.replicas.values():
                 in_isr = replica.broker_id in state.isr
@@ -233,7 +229,7 @@ class Partition:
     # ---- appending
 
     def append_as_leader(self, records: Buffer, acks: int, origin: Origin = Origin.CLIENT) -> AppendInfo:
-        """Append a client's batch. Raises PartitionRefused (6, 19), what the log refuses, OSError."""
+        """Append a client's batch. Raises PartitionRefused (6, 19), AppendRefused."""
         own_log = self.leader_log
         if acks == -1 and self.is_under_min_isr:
             raise PartitionRefused(
@@ -248,9 +244,21 @@ class Partition:
                 self._high_watermark_moved()
         return info
 
-    def append_as_follower(self, records: Buffer) -> AppendInfo | None:
-        """Append what the leader sent, offsets and epochs as they are. Raises what the log refuses, OSError."""
-        return self.hosted_log.append_as_follower(records)
+    def append_as_follower(self, records: Buffer) -> None:
+        """Append what the leader sent, offsets and epochs as they are.
+
+        An empty log may have been told to start in the middle of the leader's first batch: it then starts with it.
+        Raises UnexpectedOffset, CorruptRecords, StorageFailed.
+        """
+        own_log = self.hosted_log
+        try:
+            own_log.append_as_follower(records)
+        except UnexpectedOffset as error:
+            is_empty = own_log.start_offset == own_log.end_offset
+            if not (is_empty and error.first_offset < own_log.start_offset <= error.last_offset):
+                raise
+            own_log.truncate_fully_and_start_at(error.first_offset)
+            own_log.append_as_follower(records)
 
     def follow_offsets(self, leader_high_watermark: int, leader_log_start: int) -> None:
         """Take over the leader's high watermark, bounded by our own log (it may go down), and its log start."""
@@ -260,7 +268,7 @@ class Partition:
             own_log.update_high_watermark(bounded)
             self._high_watermark_moved()
         if own_log.start_offset < leader_log_start <= own_log.high_watermark:
-            own_log.advance_start_offset(leader_log_start)
+            own_log.advance_start(leader_log_start)
 
     def truncate_to(self, offset: int) -> None:
         """Cut the end of the log; below the high watermark only an unclean election makes that necessary."""
@@ -282,11 +290,12 @@ class Partition:
     ) -> FetchData:
         """Serve one partition of a fetch; `is_first` only when the request came in, not when it is looked at again.
 
-        Raises PartitionRefused. Offsets in the answer are those from before this fetch had an effect.
+        Raises PartitionRefused, StorageFailed. Offsets in the answer are those from before this fetch had an effect.
         """
         request = watcher.request
         self.check_leader_epoch(request.current_leader_epoch)
         is_follower = params.is_follower
+        is_committed = not is_follower and params.isolation is Isolation.READ_COMMITTED
         own_log = self.leader_log if is_follower or params.leader_only else self.hosted_log
         replica = self._follower(params.replica_id, request.current_leader_epoch) if is_follower else None
         high_watermark, end = own_log.high_watermark, own_log.end_offset
@@ -302,17 +311,26 @@ class Partition:
             )
         if is_follower:
             bound = end
-        elif params.isolation is Isolation.READ_COMMITTED:
+        elif is_committed:
             bound = stable
         else:
             bound = high_watermark
-        records: bytes | memoryview = b""
+        records = b""
         if offset < bound and (max_bytes > 0 or at_least_one):
             records = own_log.read(offset, min(max_bytes, request.max_bytes), bound, at_least_one).records
         if replica is not None and is_first:
             self._follower_fetched(replica, offset, request.log_start_offset, end)
         settled = offset >= bound and (replica is None or replica.broker_id in self.isr_state.isr)
-        return FetchData(ErrorCode.NONE, high_watermark, stable, start, records, settled=settled)
+        aborted = own_log.aborted_transactions(offset, bound) if is_committed and records else ()
+        return FetchData(
+            ErrorCode.NONE,
+            high_watermark,
+            stable,
+            start,
+            records,
+            aborted=aborted if is_committed else None,
+            settled=settled,
+        )
 
     def _follower(self, replica_id: BrokerId, epoch: int) -> RemoteReplica:
         replica = self.replicas.get(replica_id)
@@ -322,9 +340,9 @@ class Partition:
             raise PartitionRefused(code, f"{self.topic_partition}: broker {replica_id} is not assigned")
         return replica
 
-    def _divergence(self, own_log: PartitionLog, last_fetched_epoch: int, offset: int) -> EpochEnd | None:
+    def _divergence(self, own_log: Log, last_fetched_epoch: int, offset: int) -> EpochEnd | None:
         """Where the follower's log left ours, None where it did not. Raises PartitionRefused (1)."""
-        epoch, end = own_log.end_offset_for_epoch(last_fetched_epoch)
+        epoch, end = own_log.epochs.end_offset_for(last_fetched_epoch, own_log.end_offset)
         if epoch < 0 or offset < own_log.start_offset:
             raise PartitionRefused(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.topic_partition}: no end known for epoch {last_fetched_epoch}"
@@ -334,7 +352,8 @@ class Partition:
     def end_of_epoch(self, epoch: int, current_leader_epoch: int) -> EpochEnd:
         """OffsetForLeaderEpoch; only the leader answers. Raises PartitionRefused (6, 74, 75)."""
         self.check_leader_epoch(current_leader_epoch)
-        return EpochEnd(*self.leader_log.end_offset_for_epoch(epoch))
+        own_log = self.leader_log
+        return own_log.epochs.end_offset_for(epoch, own_log.end_offset)
 
     # ---- followers and the ISR
 

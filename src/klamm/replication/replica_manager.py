@@ -1,11 +1,13 @@
 """The replicas of one broker, and all that is done with them. Source: ReplicaManager.scala (Kafka 3.9)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import structlog
 
+from klamm.log.epochs import EpochEnd
+from klamm.log.errors import StorageFailed
 from klamm.log.producers import Origin
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
@@ -20,11 +22,13 @@ from klamm.replication.leader_end_point import Connect
 from klamm.replication.leadership import Leadership, LeadershipChange
 from klamm.replication.offset_lookup import FoundOffset, look_up
 from klamm.replication.partition import Partition, Surroundings
-from klamm.replication.ports import Buffer, LogsPort, MetadataPort, PartitionRefused
+from klamm.replication.ports import LogsPort, MetadataPort, PartitionRefused
 from klamm.replication.purgatory import Purgatory
-from klamm.replication.watch import CONSUMER, EpochEnd, FetchParams, Isolation, WatchedPartition
+from klamm.replication.watch import CONSUMER, FetchParams, Isolation
+from klamm.runtime.disk import Buffer
 from klamm.runtime.world import World
 from klamm.wire.messages import LeaderAndIsrRequest, LeaderAndIsrResponse, StopReplicaRequest, StopReplicaResponse
+from klamm.wire.records import CorruptRecords
 
 log = structlog.get_logger()
 
@@ -62,12 +66,10 @@ class ReplicaManager:
         settings: ReplicationSettings | None = None,
         *,
         on_leadership_change: Callable[[LeadershipChange], None] = lambda change: None,
-        on_partitions_offline: Callable[[Collection[TopicPartition]], None] = lambda partitions: None,
     ) -> None:
-        """`broker_epoch()` is the czxid of our registration. `on_partitions_offline`: a log directory failed."""
+        """`broker_epoch()` is the czxid of our registration; `on_leadership_change` is told after every order."""
         self._settings = settings = settings or ReplicationSettings()
         self._logs = logs
-        self._on_partitions_offline = on_partitions_offline
         self._alter_partition = AlterPartitionManager(broker_id, broker_epoch, send_alter_partition)
         self._produces: Purgatory[TopicPartition] = Purgatory(settings.max_waiting_requests)
         self._deletes: Purgatory[TopicPartition] = Purgatory(settings.max_waiting_requests)
@@ -86,7 +88,6 @@ class ReplicaManager:
             broker_epoch,
             metadata,
             connect,
-            self.on_disk_error,
             FetchSettings(
                 broker_id,
                 settings.replica_fetch_wait_max_ms,
@@ -99,13 +100,12 @@ class ReplicaManager:
             socket_timeout_ms=settings.replica_socket_timeout_ms,
         )
         self._leadership = Leadership(
-            broker_id, broker_epoch, self._hosting, logs, self._fetchers, self.on_disk_error, self._changed
+            broker_id, broker_epoch, self._hosting, logs, self._fetchers, on_leadership_change
         )
-        self._on_leadership_change = on_leadership_change
-        self._appends = Appends(self._hosting, self._produces, self.on_disk_error)
+        self._appends = Appends(self._hosting, self._produces)
         dice = world.randomness.stream("fetch sessions")
         self._sessions = FetchSessions(dice, _now_ms, settings.max_incremental_fetch_session_cache_slots)
-        self._fetches = Fetches(self._hosting, self._sessions, _now_ms, self._fetch_met_disk_error)
+        self._fetches = Fetches(self._hosting, self._sessions, _now_ms)
         self._tasks: list[asyncio.Task[None]] = []
         self._checkpoints_run = False
 
@@ -174,9 +174,11 @@ class ReplicaManager:
             return look_up(partition, timestamp, replica_id, isolation, current_leader_epoch)
         except PartitionRefused as refusal:
             return FoundOffset(refusal.code)
-        except OSError as error:
-            self.on_disk_error(topic_partition, error)
+        except StorageFailed:
             return FoundOffset(ErrorCode.KAFKA_STORAGE_ERROR)
+        except CorruptRecords as error:
+            log.error("corrupt records on disk", partition=str(topic_partition), why=str(error))
+            return FoundOffset(ErrorCode.CORRUPT_MESSAGE)
 
     def end_of_epoch(
         self, topic_partition: TopicPartition, leader_epoch: int, current_leader_epoch: int = -1
@@ -185,7 +187,7 @@ class ReplicaManager:
         try:
             return ErrorCode.NONE, self._hosting.find(topic_partition).end_of_epoch(leader_epoch, current_leader_epoch)
         except PartitionRefused as refusal:
-            return refusal.code, EpochEnd()
+            return refusal.code, EpochEnd(-1, -1)
 
     # ---- facts
 
@@ -210,25 +212,11 @@ class ReplicaManager:
 
     # ---- failures
 
-    def on_disk_error(self, topic_partition: TopicPartition, error: OSError) -> None:
-        """A log could not be read or written: everything in its directory goes offline."""
-        log.error("log directory failed", partition=str(topic_partition), why=str(error))
-        self.set_offline(self._logs.directory_failed(topic_partition, error))
-
     def set_offline(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """These partitions answer KAFKA_STORAGE_ERROR from now on and are not fetched any more."""
+        """Their log directory failed: they answer KAFKA_STORAGE_ERROR from now on and are not fetched any more."""
         partitions = list(topic_partitions)
         self._fetchers.remove(partitions)
         self._hosting.set_offline(partitions)
-        self._on_partitions_offline(partitions)
-
-    def _fetch_met_disk_error(self, watched: WatchedPartition, error: OSError) -> None:
-        topic_partition = watched.topic_partition
-        if topic_partition is not None:
-            self.on_disk_error(topic_partition, error)
-
-    def _changed(self, change: LeadershipChange) -> None:
-        self._on_leadership_change(change)
 
     # ---- background
 

@@ -1,6 +1,6 @@
 """Where a follower cuts a log that has left the leader's. Source: AbstractFetcherThread.scala, KIP-279."""
 
-from klamm.replication.watch import EpochEnd
+from klamm.log.epochs import EpochEnd
 
 
 def truncation_offset(leader: EpochEnd, own: EpochEnd, own_end: int, fetch_offset: int) -> int:

@@ -6,10 +6,12 @@ watchers when something moved, and a fetch looks only at those marked since: its
 
 import asyncio
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
+from klamm.log.epochs import EpochEnd
+from klamm.log.transactions import AbortedTransaction
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.replication.replica import NEVER
@@ -55,18 +57,6 @@ class FetchParams(NamedTuple):
         return self.replica_id >= 0
 
 
-class EpochEnd(NamedTuple):
-    """Where a leader epoch ends in a log: the offset after its last record. −1 and −1 where that is not known."""
-
-    epoch: int = -1
-    end_offset: int = -1
-
-
-class AbortedTransaction(NamedTuple):
-    producer_id: int
-    first_offset: int
-
-
 class FetchData(NamedTuple):
     """The answer for one partition."""
 
@@ -76,7 +66,7 @@ class FetchData(NamedTuple):
     log_start_offset: int = -1
     records: bytes | memoryview = b""
     diverging: EpochEnd | None = None
-    aborted: tuple[AbortedTransaction, ...] | None = None
+    aborted: Sequence[AbortedTransaction] | None = None
     settled: bool = False
     """Nothing is left to tell until the partition marks itself again."""
 

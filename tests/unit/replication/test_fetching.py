@@ -7,11 +7,12 @@ import pytest
 from tests.support.memory_log import batch
 from tests.support.replica_cluster import P0, TOPIC_ID, ReplicaCluster, leader_and_isr
 
+from klamm.log.epochs import EpochEnd
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.fetch_sessions import FetchRequested
-from klamm.replication.watch import EpochEnd, FetchData, FetchParams, FetchPartition, Isolation
+from klamm.replication.watch import FetchData, FetchParams, FetchPartition, Isolation
 
 MAX = 1 << 20
 SIZE = len(batch(filler=b"xxxx"))
@@ -130,9 +131,9 @@ def test_a_disk_error_takes_the_directory_offline(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster, 2)
         await put(cluster)
-        cluster.log(1).fault = OSError(5, "I/O error")
+        cluster.log(1).is_broken = True
         assert (await one(cluster, at(0))).error is ErrorCode.KAFKA_STORAGE_ERROR
-        assert sorted(cluster.offline) == [P0, TopicPartition("orders", 1)]
+        assert cluster.brokers[1].offline_partitions == {P0, TopicPartition("orders", 1)}
         assert (await one(cluster, at(0, 1))).error is ErrorCode.KAFKA_STORAGE_ERROR
 
     run(scenario)

@@ -1,7 +1,7 @@
 import pytest
 
+from klamm.log.epochs import EpochEnd
 from klamm.replication.truncation import truncation_offset
-from klamm.replication.watch import EpochEnd
 
 CASES = {
     "leader knows no end": (EpochEnd(-1, -1), EpochEnd(2, 8), 4),
