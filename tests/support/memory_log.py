@@ -130,7 +130,7 @@ class MemoryLog:
         assert self.start_offset <= offset <= self.end_offset
         self.high_watermark = offset
 
-    def advance_start(self, offset: int) -> None:
+    def advance_start_offset(self, offset: int) -> None:
         self.start_offset = offset
 
     def truncate_to(self, offset: int) -> None:
@@ -155,7 +155,7 @@ class MemoryLog:
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[object]:
         return []
 
-    def offset_of_max_timestamp(self) -> Found | None:
+    def max_timestamp(self) -> Found | None:
         newest = max(self.pieces, key=lambda p: p.timestamp, default=None)
         return None if newest is None else Found(newest.timestamp, newest.last, newest.epoch)
 

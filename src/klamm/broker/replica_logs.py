@@ -39,10 +39,6 @@ class ReplicaLogs:
     async def checkpoint_high_watermarks(self) -> None:
         await self._logs.write_high_watermarks()
 
-    def directory_failed(self, topic_partition: TopicPartition, error: OSError) -> Collection[TopicPartition]:
-        """A log gives its directory up by itself and says so to whoever made the LogManager: nothing is left here."""
-        return ()
-
     def _get_or_create(
         self, topic_partition: TopicPartition, topic_id: uuid.UUID, is_new: bool, config: TopicConfig | KlammError
     ) -> Log | OSError | KlammError:

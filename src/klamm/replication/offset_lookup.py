@@ -53,7 +53,7 @@ def look_up(
         return FoundOffset(offset=start, leader_epoch=NO_LEADER_EPOCH if epoch is None else epoch)
     if timestamp == Timestamp.LATEST_TIERED:
         return FoundOffset()
-    found = own_log.offset_of_max_timestamp() if timestamp == Timestamp.MAX else own_log.offset_for_timestamp(timestamp)
+    found = own_log.max_timestamp() if timestamp == Timestamp.MAX else own_log.offset_for_timestamp(timestamp)
     if found is not None and found.offset < _bound(own_log, isolation, is_client):
         return FoundOffset(ErrorCode.NONE, found.timestamp, found.offset, found.leader_epoch)
     if is_client:

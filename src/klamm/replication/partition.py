@@ -268,7 +268,7 @@ class Partition:
             own_log.update_high_watermark(bounded)
             self._high_watermark_moved()
         if own_log.start_offset < leader_log_start <= own_log.high_watermark:
-            own_log.advance_start(leader_log_start)
+            own_log.advance_start_offset(leader_log_start)
 
     def truncate_to(self, offset: int) -> None:
         """Cut the end of the log; below the high watermark only an unclean election makes that necessary."""
