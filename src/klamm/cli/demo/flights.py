@@ -43,7 +43,10 @@ def read_flights(disk: Disk) -> pa.Table:
 
 
 def as_rows(flights: pa.Table, run: int) -> Iterator[Row]:
-    """JSON objects with the columns' names, keyed by tail number, without a key where it is not known; `run` and `row` tell them apart."""
+    """JSON objects with the columns' names; `run` and `row` tell them apart.
+
+    The key is the tail number; where it is not known there is none.
+    """
     encode = msgspec.json.Encoder().encode
     number = 0
     for batch in flights.to_batches(max_chunksize=_BATCH_ROWS):

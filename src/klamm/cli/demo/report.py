@@ -1,0 +1,89 @@
+"""What the demo prints at its end."""
+
+from collections.abc import Sequence
+
+from klamm.cli.demo.interruptions import Interruption
+from klamm.cli.demo.load import Loader
+from klamm.cli.demo.tables import Count
+from klamm.cli.speech import say, show
+from klamm.runtime.disk import Disk
+from klamm.telemetry.journal_reader import (
+    Entry,
+    LeaderChange,
+    controller_absence_ms,
+    controller_terms,
+    leader_changes,
+    read_journals,
+)
+
+
+def print_report(
+    disk: Disk, journals: Sequence[str], topic: str, interruptions: Sequence[Interruption], loader: Loader, count: Count
+) -> None:
+    entries = list(read_journals(disk, journals))
+    _print_counts(loader, count)
+    for interruption in interruptions:
+        _print_interruption(entries, topic, interruption, loader)
+    say()
+    rows = [(c.carrier, c.flights, c.mean_departure_delay_minutes) for c in count.carriers]
+    show(("carrier", "flights", "mean departure delay (min)"), rows, title="flights per carrier")
+    say()
+    say(f"the flights as a table:  {count.flights_path}")
+    say(f"the carriers as a table: {count.carriers_path}")
+
+
+def _print_counts(loader: Loader, count: Count) -> None:
+    say()
+    rows: list[tuple[str, int]] = [
+        ("records sent", loader.sent),
+        ("acknowledged", loader.acknowledged_count),
+        ("found by Spark", count.found),
+        ("acknowledged and lost", count.lost),
+        ("found twice", count.twice),
+    ]
+    if count.earlier_found or count.earlier_lost:
+        rows += [
+            ("found of earlier runs", count.earlier_found),
+            ("lost of earlier runs", count.earlier_lost),
+            ("twice of earlier runs", count.earlier_twice),
+        ]
+    show(("what", "records"), rows)
+
+
+def _print_interruption(entries: Sequence[Entry], topic: str, interruption: Interruption, loader: Loader) -> None:
+    say()
+    say(f"{interruption.what}: every partition in sync again after {interruption.healed_s:.1f} s")
+    say(f"  {_absence(entries, interruption)}")
+    gap = loader.longest_gap_s(interruption.began, interruption.ended)
+    say(f"  longest gap between two acknowledgements: {f'{gap:.2f} s' if gap else 'under 0.2 s'}")
+    changes = [
+        change
+        for change in leader_changes(entries)
+        if change.partition.topic == topic and interruption.began_ms <= change.ts_ms <= interruption.ended_ms
+    ]
+    if not changes:
+        say("  no partition changed its leader")
+        return
+    show(("partition", "from", "to", "why"), [_change_row(change) for change in changes])
+
+
+def _absence(entries: Sequence[Entry], interruption: Interruption) -> str:
+    if not interruption.was_controller:
+        return "the controller was there all the time"
+    terms = controller_terms(entries)
+    before = [t for t in terms if t.node == interruption.node and t.elected_ms <= interruption.began_ms]
+    after = [t for t in terms if t.ready_ms is not None and t.ready_ms >= interruption.began_ms]
+    if not before or not after:
+        return "the journals do not tell how long the controller was absent"
+    absent_ms = controller_absence_ms(before[-1], after[0], interruption.began_ms)
+    return f"the controller was absent for {(absent_ms or 0) / 1000:.2f} s: node {after[0].node} took over"
+
+
+def _change_row(change: LeaderChange) -> tuple[str, str, str, str]:
+    passed_over = "; ".join(f"not {broker}: {why}" for broker, why in change.rejected)
+    why = f"{change.why} ({passed_over})" if passed_over else change.why
+    return str(change.partition), _broker(change.leader_from), _broker(change.leader_to), why
+
+
+def _broker(broker_id: int) -> str:
+    return "nobody" if broker_id < 0 else f"node {broker_id}"

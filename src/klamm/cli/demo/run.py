@@ -1,0 +1,204 @@
+"""The demo from beginning to end; `python -m klamm.cli.demo.run [DIRECTORY]`, or `make demo`.
+
+Exit status 0 only if nothing acknowledged was lost, nothing is there twice and every partition is back in sync.
+"""
+
+import asyncio
+import sys
+from collections.abc import Coroutine, Iterator
+from posixpath import abspath, join
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from klamm.cli.demo.books import Books
+from klamm.cli.demo.flights import Row, as_rows, read_flights
+from klamm.cli.demo.interruptions import Interruption, Interruptions
+from klamm.cli.demo.load import Loader
+from klamm.cli.demo.progress import LoadProgress
+from klamm.cli.demo.report import print_report
+from klamm.cli.demo.tables import Count, Task
+from klamm.cli.demo.witness import Witness, until
+from klamm.cli.speech import complain, say
+from klamm.cli.up import LocalCluster, UpOptions
+from klamm.model.errors import KlammError
+from klamm.runtime.main_loop import run_loop
+from klamm.runtime.processes import Child, python, spawn
+from klamm.runtime.signals import stopped_by_signals
+from klamm.runtime.world import World, real_world
+
+TOPIC: Final = "flights"
+PARTITIONS: Final = 6
+NODES: Final = 3
+FLUSH_TIMEOUT_S: Final = 130.0
+SPARK_TIMEOUT_S: Final = 600.0
+BURST: Final = 500
+SLOW_ROWS_PER_S: Final = 2_500  # while the cluster is interrupted, so that the load lasts longer than that
+
+
+class DemoFailed(KlammError):
+    pass
+
+
+async def demo(cluster: LocalCluster, world: World) -> int:
+    books = Books(world.disk, join(cluster.directory, "demo"))
+    say(f"1. starting ZooKeeper and {NODES} nodes in {cluster.directory}")
+    if found := cluster.found_data:
+        say(f"   found the data of an earlier run ({', '.join(node.name for node in found)})")
+    started = asyncio.get_running_loop().time()
+    witness = Witness(world, cluster, TOPIC)
+    await _start(cluster, witness)
+    say(f"   ready after {asyncio.get_running_loop().time() - started:.1f} s: bootstrap.servers={cluster.bootstrap}")
+    await _make_topic(cluster, witness, books)
+    run = max(books.runs, default=0) + 1
+    flights = read_flights(world.disk)
+    say(f"3. loading {flights.num_rows:,} flights with acks=all and idempotence (run {run})")
+    say("4. ... killing the controller's node at one third, stopping another one at two thirds")
+    loader = Loader(cluster.bootstrap, TOPIC, flights.num_rows)
+    interruptions = await _load(cluster, witness, world, loader, flights, run)
+    books.keep(run, loader.acknowledged)
+    say("5. reading the topic with Spark")
+    task = Task(cluster.bootstrap, TOPIC, run, books.paths, join(cluster.directory, "tables"))
+    count = await _read_with_spark(cluster, world, task)
+    say("6. the result")
+    journals = [node.journal_directory for node in cluster.nodes]
+    print_report(world.disk, journals, TOPIC, interruptions, loader, count)
+    return await _verdict(witness, loader, count)
+
+
+async def _start(cluster: LocalCluster, witness: Witness) -> None:
+    cluster.start_zookeeper()
+    cluster.start_nodes()
+    await until("every node knows every other and a controller", witness.is_complete)
+
+
+async def _make_topic(cluster: LocalCluster, witness: Witness, books: Books) -> None:
+    if await witness.has_topic():
+        say(f"2. the topic {TOPIC} is there already, with what {len(books.runs)} earlier run(s) loaded")
+    else:
+        books.forget()
+        say(f"2. creating the topic {TOPIC}: {PARTITIONS} partitions, 3 replicas, min.insync.replicas=2")
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+        topic = NewTopic(TOPIC, PARTITIONS, NODES, config={"min.insync.replicas": "2"})
+        try:
+            admin.create_topics([topic], request_timeout=30)[TOPIC].result(40)
+        except KafkaException as error:
+            raise DemoFailed(f"the topic {TOPIC} was not created: {error}") from error
+    await until("every partition has all its replicas in sync", witness.all_in_sync)
+
+
+async def _load(
+    cluster: LocalCluster, witness: Witness, world: World, loader: Loader, flights: pa.Table, run: int
+) -> list[Interruption]:
+    """Send every row; start an interruption at one third and at two thirds, one after the other."""
+    total = flights.num_rows
+    with LoadProgress(total) as progress:
+        interruptions = Interruptions(cluster, witness, world.clock, progress.say)
+        due: list[tuple[int, Coroutine[Any, Any, Interruption]]] = [
+            (total // 3, interruptions.kill_the_controllers_node()),
+            (2 * total // 3, interruptions.stop_another_node()),
+        ]
+        try:
+            return await _send_all(loader, as_rows(flights, run), due, progress)
+        finally:
+            for _, never_begun in due:
+                never_begun.close()
+
+
+async def _send_all(
+    loader: Loader,
+    rows: Iterator[Row],
+    due: list[tuple[int, Coroutine[Any, Any, Interruption]]],
+    progress: LoadProgress,
+) -> list[Interruption]:
+    done: list[Interruption] = []
+    active: asyncio.Task[Interruption] | None = None
+    row = next(rows, None)
+    deadline: float | None = None
+    while row is not None or active or loader.unanswered:
+        if active and active.done():
+            done.append(active.result())
+            active = None
+        if active is None and due and loader.acknowledged_count >= due[0][0]:
+            active = asyncio.create_task(due.pop(0)[1])
+        row = _send_some(loader, row, rows, BURST // 10 if active else BURST)
+        loader.collect()
+        progress.show(loader.acknowledged_count)
+        await asyncio.sleep(BURST / 10 / SLOW_ROWS_PER_S if active or row is None else 0)
+        if row is None and active is None:
+            deadline = deadline or asyncio.get_running_loop().time() + FLUSH_TIMEOUT_S
+            if asyncio.get_running_loop().time() > deadline:
+                break
+    return done
+
+
+def _send_some(loader: Loader, row: Row | None, rows: Iterator[Row], count: int) -> Row | None:
+    """Send up to `count` rows beginning with `row`; the next one, None at the end."""
+    for _ in range(count):
+        if row is None or not loader.offer(row):
+            return row
+        row = next(rows, None)
+    return row
+
+
+async def _read_with_spark(cluster: LocalCluster, world: World, task: Task) -> Count:
+    words = [python(), "-m", "klamm.cli.demo.tables", msgspec.json.encode(task).decode()]
+    path = join(cluster.directory, "demo", "spark.log")
+    world.disk.write_atomically(path, b"")
+    child = spawn("spark", words, path)
+    try:
+        return await _count_of(child, world)
+    finally:
+        child.kill()
+
+
+async def _count_of(child: Child, world: World) -> Count:
+    for _ in range(int(SPARK_TIMEOUT_S * 10)):
+        if not child.is_running:
+            break
+        await asyncio.sleep(0.1)
+    lines = world.disk.read(child.log_path).splitlines()
+    if child.exit_status != 0 or not lines:
+        raise DemoFailed(f"Spark did not read the topic; {child.log_path} ends:\n{child.log_tail(15)}")
+    return msgspec.json.decode(lines[-1], type=Count)
+
+
+async def _verdict(witness: Witness, loader: Loader, count: Count) -> int:
+    problems = list(loader.failures[:3])
+    if loader.unanswered:
+        problems.append(f"{loader.unanswered} records were never answered")
+    if lost := count.lost + count.earlier_lost:
+        problems.append(f"{lost} acknowledged records are lost")
+    if twice := count.twice + count.earlier_twice:
+        problems.append(f"{twice} records are there twice")
+    if not await witness.all_in_sync():
+        problems.append("not every partition is back at three in-sync replicas")
+    say()
+    for problem in problems:
+        complain(problem)
+    if not problems:
+        say("nothing lost, nothing twice, every partition has three in-sync replicas")
+    return 1 if problems else 0
+
+
+def main() -> None:
+    directory = sys.argv[1] if len(sys.argv) > 1 else "demo-data"
+    options = UpOptions(directory, NODES, first_port=0, zookeeper_port=0)
+    try:
+        with stopped_by_signals(), LocalCluster(options) as cluster:
+            status = run_loop(demo(cluster, real_world()))
+    except KlammError as error:
+        complain(error)
+        status = 1
+    except KeyboardInterrupt:
+        say(f"stopped; what was loaded stays in {abspath(directory)}")
+        status = 130
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

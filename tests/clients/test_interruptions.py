@@ -1,0 +1,63 @@
+"""Nodes are killed, stopped and frozen under load: nothing acknowledged is lost, doubled or out of order.
+
+A short campaign; `make campaign` runs the long one.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support.cluster import SESSION_TIMEOUT_S, Cluster, running_cluster
+from tests.support.faults import Campaign
+from tests.support.workload import Workload
+
+from klamm.cli.cluster import Command, klamm_node
+
+TOPIC = "interrupted"
+PARTITIONS = 4
+
+
+@pytest.fixture
+def own_cluster(node_command: Command, tmp_path: Path) -> Iterator[Cluster]:
+    """Three nodes that a test may break."""
+    with running_cluster(tmp_path / "cluster", command=node_command) as running:
+        running.create_topic(TOPIC, PARTITIONS, 3, {"min.insync.replicas": "2"})
+        yield running
+
+
+@pytest.fixture
+def campaign(own_cluster: Cluster, node_command: Command) -> Iterator[Campaign]:
+    """Load on the cluster; at the end it is judged."""
+    workload = Workload(own_cluster.bootstrap, TOPIC, PARTITIONS)
+    workload.start()
+    yield Campaign(own_cluster, workload, restart_at_once=node_command is klamm_node)
+    workload.stop()
+    verdict = workload.check()
+    assert verdict.acknowledged > 0
+    assert verdict.is_clean, verdict
+    assert not workload.failures
+
+
+def test_the_controllers_node_is_killed(campaign: Campaign) -> None:
+    campaign.kill(campaign.random_victim(controller=True))
+
+
+def test_another_node_is_killed(campaign: Campaign) -> None:
+    campaign.kill(campaign.random_victim(controller=False))
+
+
+def test_each_node_is_stopped_in_turn(campaign: Campaign) -> None:
+    for node in campaign.cluster.nodes:
+        campaign.stop(node)
+
+
+def test_zookeeper_is_gone_for_a_while(campaign: Campaign) -> None:
+    campaign.stop_zookeeper(3)
+
+
+def test_the_controller_is_frozen_past_its_session(campaign: Campaign) -> None:
+    frozen = campaign.random_victim(controller=True)
+
+    campaign.freeze(frozen, SESSION_TIMEOUT_S + 3)
+
+    assert campaign.cluster.controller_id != frozen.broker_id

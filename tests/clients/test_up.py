@@ -1,0 +1,128 @@
+"""`klamm up` for a new user: it says how to connect, keeps its data, and leaves no process behind."""
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.support.records import check_all_found, make_records
+from tests.support.witnesses import Confluent
+
+from klamm.runtime.processes import ticks
+
+READY = "Ctrl-C stops everything"
+TOPIC = "kept"
+
+
+class Up:
+    """A running `klamm up`, seen as its user sees it: what it prints."""
+
+    def __init__(self, directory: Path) -> None:
+        self._output = directory.parent / "output"
+        words = ["up", "--nodes", "2", "--data", str(directory), "--port", "0", "--zookeeper-port", "0"]
+        with open(self._output, "w") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "klamm", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+            )
+
+    @property
+    def words(self) -> str:
+        return self._output.read_text()
+
+    @property
+    def bootstrap(self) -> str:
+        found = re.search(r"bootstrap\.servers=(\S+)", self.words)
+        assert found, self.words
+        return found[1]
+
+    def wait_until_ready(self) -> None:
+        for _ in ticks(60, 0.1):
+            if READY in self.words:
+                return
+            assert self.process.poll() is None, self.words
+        raise AssertionError(self.words)
+
+    def descendants(self) -> list[psutil.Process]:
+        found: list[psutil.Process] = psutil.Process(self.process.pid).children(recursive=True)
+        return found
+
+
+@contextmanager
+def up(directory: Path) -> Iterator[Up]:
+    running = Up(directory)
+    try:
+        yield running
+    finally:
+        running.process.kill()
+        running.process.wait()
+
+
+def all_gone(processes: list[psutil.Process]) -> bool:
+    return all(not p.is_running() or p.status() == psutil.STATUS_ZOMBIE for p in processes)
+
+
+def test_data_is_kept_and_found_again(tmp_path: Path) -> None:
+    records = make_records(500)
+    client = Confluent()
+    with up(tmp_path / "data") as first:
+        first.wait_until_ready()
+        assert "found the data" not in first.words
+        assert "\x1b" not in first.words, "no colours in a pipe"
+        client.send(first.bootstrap, TOPIC, records, "none", idempotent=True)
+        processes = first.descendants()
+        assert len(processes) >= 3
+
+        first.process.send_signal(signal.SIGINT)
+
+        assert first.process.wait(60) == 0, first.words
+        assert all_gone(processes)
+    with up(tmp_path / "data") as second:
+        second.wait_until_ready()
+        assert "found the data of an earlier run" in second.words
+        check_all_found(records, client.read(second.bootstrap, TOPIC, 1, len(records)))
+        second.process.send_signal(signal.SIGTERM)
+        assert second.process.wait(60) == 0, second.words
+
+
+@pytest.mark.parametrize("when_s", [0.3, 0.8, 1.5])
+def test_ctrl_c_while_starting_leaves_no_process(tmp_path: Path, when_s: float) -> None:
+    with up(tmp_path / "data") as running:
+        for _ in ticks(when_s):
+            pass
+        processes = running.descendants()
+
+        running.process.send_signal(signal.SIGINT)
+
+        running.process.wait(60)
+        assert all_gone(processes), running.words
+        assert "Traceback" not in running.words
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent died")
+def test_a_killed_up_leaves_no_process(tmp_path: Path) -> None:
+    with up(tmp_path / "data") as running:
+        running.wait_until_ready()
+        processes = running.descendants()
+
+        running.process.kill()
+
+        assert any(all_gone(processes) for _ in ticks(10))
+
+
+def test_a_second_up_in_the_same_directory_is_refused(tmp_path: Path) -> None:
+    with up(tmp_path / "data") as running:
+        running.wait_until_ready()
+
+        words = [sys.executable, "-m", "klamm", "up", "--data", str(tmp_path / "data"), "--port", "0"]
+        second = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+
+        assert second.returncode == 1
+        assert "another klamm uses the directory" in second.stderr
