@@ -16,6 +16,7 @@ from klamm.runtime.processes import ticks
 SESSION_TIMEOUT_S = 6
 READY_TIMEOUT_S = 60
 LOOK_S = 0.1
+MOST_LINE_CHARS = 600
 
 
 class Cluster:
@@ -132,10 +133,14 @@ class Cluster:
     def story(self) -> str:
         """What each node last said, for a failure's report."""
         return "\n".join(
-            f"--- {node.name}, status {node.child.exit_status}\n{node.child.log_tail(15)}"
+            f"--- {node.name}, status {node.child.exit_status}\n{_shortened(node.child.log_tail(8))}"
             for node in self.nodes
             if node.child
         )
+
+
+def _shortened(lines: str) -> str:
+    return "\n".join(line[:MOST_LINE_CHARS] for line in lines.splitlines())
 
 
 @contextmanager

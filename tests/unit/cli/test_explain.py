@@ -1,0 +1,71 @@
+"""A partition's story as its reader sees it."""
+
+from pathlib import Path
+
+import pytest
+
+from klamm.cli.explain import NoStory, explain
+from klamm.model.ids import TopicPartition
+from klamm.runtime.disk import RealDisk
+from klamm.telemetry.journal import Journal
+from klamm.telemetry.journal_files import JournalFiles
+
+ORDERS = TopicPartition("orders", 0)
+
+
+class Clock:
+    """One second later each time."""
+
+    def __init__(self) -> None:
+        self._now_ms = 1_700_000_000_000
+
+    def now_ms(self) -> int:
+        self._now_ms += 1000
+        return self._now_ms
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """What a cluster left in which node 1 died and node 2, as controller, let node 3 lead."""
+    journal = Journal(JournalFiles(RealDisk(), str(tmp_path / "node-2" / "journal"), 2), 2, Clock())
+    journal.controller_epoch = 4
+    cause = journal.event("BrokerChange", dead=[1])
+    journal.decision(
+        cause, "offline", ORDERS, 3, rejected=[(1, "dead"), (2, "not in the ISR")], leader_from=1, leader_to=3
+    )
+    journal.write(cause, "states", {"orders": [0]})
+    journal.request(cause, 3, "LEADER_AND_ISR", {"orders": [0]}, version=7)
+    journal.event("TopicChange", new=["other"])
+    journal.flush()
+    return tmp_path
+
+
+def test_the_story_of_a_partition(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert explain("orders-0", str(data), []) == 0
+
+    assert capsys.readouterr().out.splitlines() == [
+        "2023-11-14 22:13:21.000  controller 2, epoch 4: BrokerChange: dead [1]",
+        "    decided offline: node 3 (not 1: dead; not 2: not in the ISR), leader_from 1, leader_to 3",
+        "    wrote states",
+        "    told node 3 by LEADER_AND_ISR, version 7",
+    ]
+
+
+def test_a_partition_without_a_story(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert explain("orders-7", str(data), []) == 1
+
+    assert "do not speak of orders-7; they speak of orders-0" in capsys.readouterr().out
+
+
+def test_a_journal_named_by_itself(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert explain("orders-0", "nowhere", [str(data / "node-2" / "journal")]) == 0
+    assert capsys.readouterr().out
+
+
+def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
+    with pytest.raises(NoStory, match="--data"):
+        explain("orders-0", str(tmp_path / "none"), [])
+    with pytest.raises(NoStory, match="TOPIC-PARTITION"):
+        explain("orders", str(tmp_path), [])
+    with pytest.raises(NoStory, match="no directory"):
+        explain("orders-0", str(tmp_path), [str(tmp_path / "gone")])

@@ -1,0 +1,23 @@
+"""The command line's own rules."""
+
+import pytest
+
+from klamm import __version__
+from klamm.cli.main import app, parse_overrides
+from klamm.cli.up import CannotStart
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        app(["--version"])
+
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"klamm {__version__}\n"
+
+
+def test_overrides_are_pairs() -> None:
+    assert parse_overrides(["a.b=1", " c = x=y "]) == {"a.b": "1", "c": "x=y"}
+    with pytest.raises(CannotStart, match="KEY=VALUE"):
+        parse_overrides(["a.b"])
+    with pytest.raises(CannotStart, match="KEY=VALUE"):
+        parse_overrides(["=1"])
