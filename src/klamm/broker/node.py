@@ -5,7 +5,6 @@ stop: leaders handed over, ports closed, replicas, logs with their clean marker,
 """
 
 import asyncio
-from posixpath import join
 from typing import Any, Final
 
 import structlog
@@ -187,8 +186,9 @@ class Node:
             replication_settings(config),
         )
         self._replicas = replicas
-        journal_directory = join(config.log_directories[0], "journal")
-        journal = Journal(JournalFiles(world.disk, journal_directory, self.broker_id), self.broker_id, world.clock)
+        # plain files beside the partitions: Apache Kafka, given this directory, takes folders for partitions
+        journal_files = JournalFiles(world.disk, config.log_directories[0], self.broker_id)
+        journal = Journal(journal_files, self.broker_id, world.clock)
         controller = Controller(
             world, controller_settings(config, self.broker_id), self._connect, journal, self._register_again
         )

@@ -65,8 +65,8 @@ class NodeProcess:
 
     @property
     def journal_directory(self) -> str:
-        """Where its controller tells what it did and why."""
-        return join(self.directory, "journal")
+        """Where its controller tells what it did and why: files beside the partitions."""
+        return self.log_directory
 
     @property
     def properties_path(self) -> str:

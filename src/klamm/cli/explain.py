@@ -42,7 +42,7 @@ def explain(partition: str, data: str, journals: Sequence[str], disk: Disk | Non
 def journal_directories(disk: Disk, data: str) -> list[str]:
     """The journals of the nodes of a `klamm up`. Raises NoStory where there are none."""
     nodes = disk.list_directory(data) if disk.is_directory(data) else []
-    found = [join(data, name, "journal") for name in nodes if name.startswith("node-")]
+    found = [join(data, name, "logs") for name in nodes if name.startswith("node-")]
     existing = [directory for directory in found if disk.is_directory(directory)]
     if not existing:
         raise NoStory(

@@ -1,4 +1,4 @@
-"""`klamm node`: one node as a process. `python -m klamm.cli.node FILE` is the same without the command line's weight."""
+"""`klamm node`. `python -m klamm.cli.node FILE` does the same without the weight of the command line."""
 
 import sys
 

@@ -24,7 +24,7 @@ from klamm.runtime.disk import DirectoryLock, Disk
 from klamm.runtime.world import World
 
 _LOCK = ".lock"
-_NOT_LOGS = {"__cluster_metadata-0", "journal"}
+_NOT_LOGS = {"__cluster_metadata-0"}
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ class Clock:
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """What a cluster left in which node 1 died and node 2, as controller, let node 3 lead."""
-    journal = Journal(JournalFiles(RealDisk(), str(tmp_path / "node-2" / "journal"), 2), 2, Clock())
+    journal = Journal(JournalFiles(RealDisk(), str(tmp_path / "node-2" / "logs"), 2), 2, Clock())
     journal.controller_epoch = 4
     cause = journal.event("BrokerChange", dead=[1])
     journal.decision(
@@ -58,7 +58,7 @@ def test_a_partition_without_a_story(data: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_a_journal_named_by_itself(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert explain("orders-0", "nowhere", [str(data / "node-2" / "journal")]) == 0
+    assert explain("orders-0", "nowhere", [str(data / "node-2" / "logs")]) == 0
     assert capsys.readouterr().out
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from klamm import __version__
-from klamm.cli.main import app, parse_overrides
+from klamm.cli.commands import app, parse_overrides
 from klamm.cli.up import CannotStart
 
 

@@ -1,0 +1,91 @@
+"""The words of the command `klamm` and their options."""
+
+from typing import Annotated
+
+import typer
+
+from klamm import __version__
+from klamm.cli.explain import explain as explain_partition
+from klamm.cli.node import run_node
+from klamm.cli.speech import say
+from klamm.cli.up import CannotStart, UpOptions
+from klamm.cli.up import up as run_up
+
+app = typer.Typer(
+    name="klamm",
+    help="A Kafka cluster in Python, in ZooKeeper mode, whose controller explains every decision.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Override = Annotated[
+    list[str] | None, typer.Option("--override", help="KEY=VALUE in place of what server.properties says; repeatable")
+]
+Data = Annotated[str, typer.Option("--data", help="directory of a `klamm up`")]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        say(f"klamm {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="print the version")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def up(
+    nodes: Annotated[int, typer.Option("--nodes", "-n", help="how many nodes")] = 3,
+    zookeeper: Annotated[
+        str | None, typer.Option("--zookeeper", help="HOST:PORT[,HOST:PORT][/chroot] of an ensemble to use")
+    ] = None,
+    data: Data = "klamm-data",
+    port: Annotated[int, typer.Option("--port", help="port of the first node; 0 picks free ones")] = 9092,
+    zookeeper_port: Annotated[
+        int, typer.Option("--zookeeper-port", help="port of our ZooKeeper; 0: a free one")
+    ] = 2181,
+    override: Override = None,
+) -> None:
+    """Start ZooKeeper and some nodes on this machine, and say how to connect; Ctrl-C stops them."""
+    options = UpOptions(data, nodes, zookeeper, port, zookeeper_port, parse_overrides(override or []))
+    raise typer.Exit(run_up(options))
+
+
+@app.command()
+def node(
+    properties: Annotated[str, typer.Argument(metavar="server.properties", help="as Apache Kafka's brokers read it")],
+    override: Override = None,
+) -> None:
+    """Run one node against the ensemble that its server.properties names; SIGTERM stops it in order."""
+    raise typer.Exit(run_node(properties, parse_overrides(override or [])))
+
+
+@app.command()
+def explain(
+    partition: Annotated[str, typer.Argument(metavar="TOPIC-PARTITION", help="for example orders-0")],
+    data: Data = "klamm-data",
+    journal: Annotated[
+        list[str] | None, typer.Option("--journal", help="directory with a node's journal; repeatable")
+    ] = None,
+) -> None:
+    """Tell a partition's story from the nodes' journals: who led it, who took over, and why."""
+    raise typer.Exit(explain_partition(partition, data, journal or []))
+
+
+def parse_overrides(texts: list[str]) -> dict[str, str]:
+    """`KEY=VALUE` each; raises CannotStart for one that is not."""
+    pairs: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise CannotStart(f"--override {text!r} is not KEY=VALUE, for example log.segment.bytes=1048576")
+        pairs[key.strip()] = value.strip()
+    return pairs
