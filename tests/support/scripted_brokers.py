@@ -64,7 +64,7 @@ class ScriptedLog:
 
 @dataclass
 class ScriptedCluster:
-    """`on_request` sees each request before it is answered: it may change anything, or raise to break the connection."""
+    """`on_request` sees each request before its answer: it may change anything, or raise to break the connection."""
 
     logs: dict[TopicPartition, ScriptedLog] = field(default_factory=dict)
     brokers: dict[int, tuple[str, int]] = field(default_factory=lambda: {1: ("one", 9092), 2: ("two", 9092)})

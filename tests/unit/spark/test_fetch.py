@@ -139,7 +139,7 @@ class TestTime:
     def test_records_that_never_come(self) -> None:
         world = world_of_orders(end=50)
 
-        with pytest.raises(Unreachable, match="reading offset 50: .* the high watermark is 50"):
+        with pytest.raises(Unreachable, match=r"reading offset 50: .* the high watermark is 50"):
             offsets_read(world, orders(40, 60), kafkaConsumer__pollTimeoutMs="5000")
 
     def test_waits_grow_and_are_bounded(self) -> None:

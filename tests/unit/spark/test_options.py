@@ -107,7 +107,7 @@ def test_a_wrong_value_names_option_value_and_remedy(name: str, value: str, expe
 def test_missing_ones_are_named() -> None:
     with pytest.raises(BadOption, match=r"kafka\.bootstrap\.servers is missing"):
         read_options({"subscribe": "x"})
-    with pytest.raises(BadOption, match="subscribe, subscribePattern, assign .* found none"):
+    with pytest.raises(BadOption, match=r"subscribe, subscribePattern, assign .* found none"):
         read_options({"kafka.bootstrap.servers": "a:1"})
 
 

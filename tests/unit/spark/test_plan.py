@@ -93,7 +93,7 @@ class TestBounds:
         assert planned(world, assign='{"orders": [0]}', endingTimestamp="9999") == {"orders-0": (0, 100)}
 
     def test_a_start_later_than_all_records(self, world: ScriptedWorld) -> None:
-        with pytest.raises(BadOption, match="orders-1 has no record at or after 1600; .*Strategy to latest"):
+        with pytest.raises(BadOption, match=r"orders-1 has no record at or after 1600; .*Strategy to latest"):
             plan(world, assign='{"orders": [0, 1]}', startingTimestamp="1600")
 
         latest = {"startingOffsetsByTimestampStrategy": "latest"}
@@ -144,11 +144,11 @@ class TestBrokers:
     def test_without_anybody_time_runs_out(self, world: ScriptedWorld) -> None:
         world.down |= {1, 2}
 
-        with pytest.raises(Unreachable, match="asking for metadata: no success within 60 s; .* one:9092 .* two:9092"):
+        with pytest.raises(Unreachable, match=r"asking for metadata: no success within 60 s; .* one:9092 .* two:9092"):
             plan(world)
 
     def test_a_partition_that_stays_without_a_leader(self, world: ScriptedWorld) -> None:
         world.cluster.logs[TopicPartition("orders", 1)].leader = -1
 
-        with pytest.raises(Unreachable, match="asking for offsets: .*orders-1 has no leader"):
+        with pytest.raises(Unreachable, match=r"asking for offsets: .*orders-1 has no leader"):
             plan(world, kafka__default__api__timeout__ms="3000")
