@@ -1,0 +1,213 @@
+"""`format("klamm")` in a real Spark session: on scripted brokers behind real sockets, and on real nodes."""
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+from tests.support.cluster import Cluster
+from tests.support.kafka_server import served
+from tests.support.scripted_brokers import ScriptedCluster
+from tests.support.spark import running_spark
+from tests.unit.spark.batch_bytes import Record, batch
+from tests.unit.spark.scripts import log
+
+from klamm.model.ids import TopicPartition
+from klamm.spark.source import HEADERS
+from klamm.wire.messages import FetchRequest
+
+SPARKS_SCHEMA = (
+    "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int>"
+)
+ORDERS = TopicPartition("orders", 0)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    with running_spark(tmp_path_factory.mktemp("spark")) as session:
+        yield session
+
+
+@pytest.fixture
+def brokers() -> ScriptedCluster:
+    orders = {TopicPartition("orders", n): log(0, 1_000 * (n + 1), leader=1 + n % 2, per_batch=50) for n in range(3)}
+    return ScriptedCluster(orders)
+
+
+def read(spark: SparkSession, bootstrap: str, options: Mapping[str, Any] | None = None) -> DataFrame:
+    given = {"subscribe": "orders"} if not {"assign", "subscribePattern"} & set(options or {}) else {}
+    return (
+        spark.read.format("klamm")
+        .option("kafka.bootstrap.servers", bootstrap)
+        .options(**given, **(options or {}))
+        .load()
+    )
+
+
+def offsets(rows: DataFrame) -> list[tuple[int, int]]:
+    return sorted((r["partition"], r["offset"]) for r in rows.select("partition", "offset").collect())
+
+
+def failure(rows: DataFrame) -> str:
+    with pytest.raises(PySparkException) as caught:
+        rows.collect()
+    return str(caught.value)
+
+
+class TestOnScriptedBrokers:
+    def test_the_rows_of_sparks_kafka_source(self, spark: SparkSession) -> None:
+        record = Record(b"k", None, 1_700_000_000_123, [("h", b"1"), ("h", None)])
+        made = log(0, 0)
+        made.batches = [(0, 1, batch([record, Record(None, b"")]))]
+        with served(ScriptedCluster({ORDERS: made})) as bootstrap:
+            rows = read(spark, bootstrap, {"includeHeaders": True})
+            first, second = rows.orderBy("offset").collect()
+
+        assert rows.drop("headers").schema.simpleString() == SPARKS_SCHEMA
+        assert rows.schema["headers"] == HEADERS
+        assert (bytes(first["key"]), first["value"], second["key"], bytes(second["value"])) == (b"k", None, None, b"")
+        assert (first["topic"], first["partition"], first["offset"], first["timestampType"]) == ("orders", 0, 0, 0)
+        assert first["timestamp"].astimezone(UTC) == datetime(2023, 11, 14, 22, 13, 20, 123_000, UTC)
+        assert [(h["key"], h["value"]) for h in first["headers"]] == [("h", b"1"), ("h", None)]
+        assert second["headers"] is None
+
+    def test_every_record_once_however_it_is_cut(self, spark: SparkSession, brokers: ScriptedCluster) -> None:
+        everything = [(n, o) for n in range(3) for o in range(1_000 * (n + 1))]
+        with served(brokers) as bootstrap:
+            for options in ({}, {"minPartitions": 7}, {"maxRecordsPerPartition": 999}):
+                rows = read(spark, bootstrap, options)
+                assert offsets(rows) == everything
+                tasks = rows.rdd.getNumPartitions()
+                assert tasks == {"minPartitions": 7, "maxRecordsPerPartition": 7}.get(next(iter(options), ""), 1)
+
+    def test_a_schema_of_ones_own_chooses_columns(self, spark: SparkSession, brokers: ScriptedCluster) -> None:
+        with served(brokers) as bootstrap:
+            source = (
+                spark.read.format("klamm").option("kafka.bootstrap.servers", bootstrap).option("subscribe", "orders")
+            )
+
+            assert source.schema("offset BIGINT").load().count() == 6_000
+            assert source.schema("value BINARY, partition INT").load().columns == ["value", "partition"]
+            assert "the schema asks for offset string" in failure(source.schema("offset STRING").load())
+
+    def test_offsets_bound_what_is_read(self, spark: SparkSession, brokers: ScriptedCluster) -> None:
+        given = {
+            "assign": '{"orders": [0, 2]}',
+            "startingOffsets": '{"orders": {"0": 990, "2": -2}}',
+            "endingOffsets": '{"orders": {"0": -1, "2": 3}}',
+        }
+        with served(brokers) as bootstrap:
+            assert offsets(read(spark, bootstrap, given)) == [
+                *((0, o) for o in range(990, 1_000)),
+                (2, 0),
+                (2, 1),
+                (2, 2),
+            ]
+
+    def test_nothing_to_read_is_no_rows(self, spark: SparkSession) -> None:
+        with served(ScriptedCluster({ORDERS: log(5, 5)})) as bootstrap:
+            assert read(spark, bootstrap).count() == 0
+
+    def test_a_leader_that_moves_and_connections_that_break(
+        self, spark: SparkSession, brokers: ScriptedCluster
+    ) -> None:
+        seen: list[int] = []
+
+        def move(broker: int, request: object) -> None:
+            if isinstance(request, FetchRequest):
+                seen.append(broker)
+                if len(seen) == 4:
+                    brokers.logs[ORDERS].leader = 2
+                if len(seen) in (3, 8):
+                    raise ConnectionResetError
+
+        brokers.on_request = move
+        with served(brokers) as bootstrap:
+            rows = read(spark, bootstrap, {"assign": '{"orders": [0]}', "kafka.max.partition.fetch.bytes": 2_000})
+
+            assert offsets(rows) == [(0, o) for o in range(1_000)]
+        assert set(seen) == {1, 2}
+
+    def test_lost_records_fail_the_read_by_name(self, spark: SparkSession) -> None:
+        options = {"assign": '{"orders": [0]}', "startingOffsets": '{"orders": {"0": 100}}'}
+        with served(ScriptedCluster({ORDERS: log(400, 500)})) as bootstrap:
+            assert "orders-0: offsets 100 to 399 are lost: the log now begins at offset 400" in failure(
+                read(spark, bootstrap, options)
+            )
+            assert read(spark, bootstrap, options | {"failOnDataLoss": False}).count() == 100
+
+    def test_unknown_options_are_refused_with_the_nearest_one(self, spark: SparkSession) -> None:
+        with pytest.raises(
+            PySparkException, match="option startingoffset is unknown; the nearest known one is startingOffsets"
+        ):
+            read(spark, "127.0.0.1:9", {"startingOffset": "earliest"})
+
+    def test_an_unreachable_broker_is_named(self, spark: SparkSession) -> None:
+        message = failure(read(spark, "127.0.0.1:9", {"kafka.default.api.timeout.ms": 300}))
+
+        assert "no success within 0.3 s" in message
+        assert "broker 127.0.0.1:9 cannot be reached: [Errno 111] Connection refused" in message
+
+    def test_it_can_be_named_in_sql(self, spark: SparkSession, brokers: ScriptedCluster) -> None:
+        with served(brokers) as bootstrap:
+            spark.sql(
+                "CREATE OR REPLACE TEMPORARY VIEW orders USING klamm "
+                f"OPTIONS (kafka.bootstrap.servers '{bootstrap}', subscribe 'orders')"
+            )
+            assert spark.sql("SELECT count(DISTINCT partition, offset) AS n FROM orders").first()["n"] == 6_000
+        spark.catalog.dropTempView("orders")
+
+
+class TestOnRealNodes:
+    @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+    def test_what_librdkafka_wrote(self, spark: SparkSession, cluster: Cluster, codec: str) -> None:
+        topic, count = f"spark-{codec}", 3_000
+        cluster.create_topic(topic, partitions=3)
+        produce(cluster, topic, count, codec)
+
+        rows = read(spark, cluster.bootstrap, {"assign": f'{{"{topic}": [0, 1, 2]}}', "includeHeaders": True}).collect()
+
+        assert sorted(int(r["key"]) for r in rows) == list(range(count))
+        assert all(bytes(r["value"]) == b"value of " + bytes(r["key"]) for r in rows)
+        assert all(r["headers"][0]["value"] == r["key"] for r in rows)
+        for partition in range(3):
+            found = sorted(r["offset"] for r in rows if r["partition"] == partition)
+            assert found == list(range(len(found)))
+
+    def test_times(self, spark: SparkSession, cluster: Cluster) -> None:
+        cluster.create_topic("spark-times", partitions=1)
+        produce(cluster, "spark-times", 1_000, "none", first_ms=1_700_000_000_000)
+
+        options = {"assign": '{"spark-times": [0]}', "startingTimestamp": 1_700_000_000_250}
+        found = read(spark, cluster.bootstrap, options).select(sql.min("offset"), sql.count("*")).first()
+
+        assert found == (250, 750)
+
+    def test_a_missing_topic_is_named(self, spark: SparkSession, cluster: Cluster) -> None:
+        assert "topic no-such-topic does not exist" in failure(
+            spark.read.format("klamm")
+            .option("kafka.bootstrap.servers", cluster.bootstrap)
+            .option("subscribe", "no-such-topic")
+            .load()
+        )
+
+
+def produce(cluster: Cluster, topic: str, count: int, codec: str, first_ms: int | None = None) -> None:
+    """Records whose value and header repeat the key, one per millisecond where times matter; all acknowledged."""
+    failed: list[object] = []
+    settings = {"bootstrap.servers": cluster.bootstrap, "compression.type": codec, "enable.idempotence": True}
+    producer = Producer(settings)
+    for i in range(count):
+        key = b"%d" % i
+        times = {} if first_ms is None else {"timestamp": first_ms + i}
+        producer.produce(
+            topic, b"value of " + key, key, headers=[("h", key)],
+            on_delivery=lambda error, _: failed.append(error) if error else None, **times,
+        )  # fmt: skip
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    assert not failed
