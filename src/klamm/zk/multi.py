@@ -4,7 +4,7 @@ A packet is a run of items, each behind a header (type, done, error), and a last
 """
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -52,26 +52,23 @@ def multi_children(paths: Sequence[str], chroot: str) -> Request[list[ChildrenRe
     return _multi_read(_CHILDREN, paths, chroot, _read_children)
 
 
-def _multi_pieces(operations: Sequence[Op], chroot: str) -> Iterator[bytes]:
-    yield pack_int(Opcode.MULTI)
+def _multi_pieces(operations: Sequence[Op], chroot: str) -> list[bytes]:
+    pieces = [pack_int(Opcode.MULTI)]
     for op in operations:
         raw = (chroot + op.path if op.path != "/" else chroot or "/").encode()
         if type(op) is Set:
-            yield _SET
-            yield pack_int(len(raw))
-            yield raw
-            if op.data is None:
-                yield _NULL
+            data = op.data
+            if data is None:
+                pieces += (_SET, pack_int(len(raw)), raw, _NULL, pack_int(op.version))
             else:
-                yield pack_int(len(op.data))
-                yield op.data
-            yield pack_int(op.version)
+                pieces += (_SET, pack_int(len(raw)), raw, pack_int(len(data)), data, pack_int(op.version))
         elif isinstance(op, Create):
-            yield _CREATE + pack_int(len(raw)) + raw + buffer(op.data) + acls(op.acl) + pack_int(op.flags)
+            pieces += (_CREATE, pack_int(len(raw)), raw, buffer(op.data), acls(op.acl), pack_int(op.flags))
         else:
             head = _DELETE if isinstance(op, Delete) else _CHECK
-            yield head + pack_int(len(raw)) + raw + pack_int(op.version)
-    yield _END
+            pieces += (head, pack_int(len(raw)), raw, pack_int(op.version))
+    pieces.append(_END)
+    return pieces
 
 
 def _multi_read(
