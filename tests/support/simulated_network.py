@@ -19,7 +19,7 @@ class SimulatedTransport(asyncio.Transport):
     def __init__(self, network: "SimulatedNetwork", protocol: asyncio.Protocol, server: Address) -> None:
         super().__init__()
         self._network = network
-        self._protocol = protocol
+        self.protocol = protocol
         self.server = server
         self.peer: SimulatedTransport | None = None
         self._is_open = True
@@ -37,7 +37,7 @@ class SimulatedTransport(asyncio.Transport):
     def abort(self) -> None:
         if self._is_open:
             self._is_open = False
-            asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
+            asyncio.get_running_loop().call_soon(self.protocol.connection_lost, None)
             self._network.carry(self, None)
 
     def is_closing(self) -> bool:
@@ -48,15 +48,15 @@ class SimulatedTransport(asyncio.Transport):
             return
         if data is None:
             self._is_open = False
-            self._protocol.connection_lost(None)
+            self.protocol.connection_lost(None)
         else:
-            self._protocol.data_received(data)
+            self.protocol.data_received(data)
 
     def reset(self) -> None:
         """The connection breaks under this end."""
         if self._is_open:
             self._is_open = False
-            self._protocol.connection_lost(ConnectionResetError("connection reset"))
+            self.protocol.connection_lost(ConnectionResetError("connection reset"))
 
 
 class _Listener:
@@ -79,6 +79,7 @@ class SimulatedNetwork:
         self.silent: set[Address] = set()
         """Servers whose packets, in both directions, go nowhere."""
         self.ends: list[SimulatedTransport] = []
+        """Of every connection made: the server's end, then the client's."""
         self.attempts: list[tuple[float, Address]] = []
 
     async def connect(self, make: Callable[[], ProtocolT], host: str, port: int) -> ProtocolT:
@@ -94,7 +95,7 @@ class SimulatedNetwork:
         near, far = make(), accept()
         ends = SimulatedTransport(self, near, address), SimulatedTransport(self, far, address)
         ends[0].peer, ends[1].peer = ends[1], ends[0]
-        self.ends += ends
+        self.ends += (ends[1], ends[0])
         far.connection_made(ends[1])
         near.connection_made(ends[0])
         return near

@@ -351,7 +351,6 @@ class Session:
         self.session_id = session_id
         self._password = password or b""
         self._connected_at = now
-        self._sent_at = now
         self._packets.limit = self._max_packet_bytes
         self._move(CONNECTED)
         self._outcomes.append(SessionState.CONNECTED)

@@ -1,4 +1,4 @@
-"""The oldest server that we promise to work with: 3.5 does not know multiRead, and says less about creates in a multi."""
+"""The oldest server that we promise to work with: 3.5 does not know multiRead, and says less about creates."""
 
 import fcntl
 import shutil

@@ -171,6 +171,18 @@ def test_a_reply_may_tell_of_expiry() -> None:
     assert session.phase is Phase.EXPIRED
 
 
+@pytest.mark.parametrize("error", [-112, -118])
+def test_what_follows_the_end_of_a_connection_is_not_read(error: int) -> None:
+    session = connected()
+    first, second = requests.get("/a", False), requests.get("/b", False)
+    submitted(session, first, second)
+
+    receive(session, reply(first.xid, error=error) + reply(second.xid, DATA) + reply(99))
+
+    assert second.code is not ZkCode.OK
+    assert "malformed" not in session.last_failure
+
+
 def test_a_moved_session_is_taken_back_by_reconnecting() -> None:
     session = connected()
     request = requests.get("/a", False)
@@ -225,6 +237,9 @@ def test_news_of_an_attempt_given_up_is_ignored() -> None:
     session.receive(1, answer(), 0.1)
 
     assert session.phase is Phase.CONNECTING
+    session.connection_made(2, 0.2)
+    session.receive(1, answer(), 0.2)
+    assert session.phase is Phase.HANDSHAKE
 
 
 def test_back_off_grows_by_the_round_and_starts_anew_after_a_good_connection() -> None:
@@ -503,6 +518,26 @@ def test_credentials_are_sent_first_on_every_connection_and_confirmed_once() -> 
 
     assert added.code is ZkCode.OK
     assert session.take_outcomes().count(added) == 1
+    session.connection_lost(session.attempt, "", 9.0)
+    connect(session, 9.0)
+    sent(session)
+    receive(session, reply(-4) + reply(-4))
+    assert session.take_outcomes() == [SessionState.DISCONNECTED, SessionState.CONNECTED]
+
+
+def test_credentials_whose_answer_was_lost_are_answered_once() -> None:
+    session = connected()
+    added = requests.auth("digest", b"b:b")
+    session.add_auth(added)
+    sent(session)
+    session.connection_lost(session.attempt, "", 3.0)
+    connect(session, 3.0)
+    sent(session)
+
+    receive(session, reply(-4))
+    assert added.code is ZkCode.OK
+    receive(session, reply(-4))
+    assert "credentials that were not sent" in session.last_failure
 
 
 def test_credentials_added_without_a_connection_wait_for_it() -> None:

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from tests.support.scripted_zookeeper import Ensemble, Link
 from tests.support.simulated_loop import SimulatedLoop
-from tests.support.simulated_network import SimulatedNetwork, simulated_world
+from tests.support.simulated_network import SimulatedNetwork, SimulatedTransport, simulated_world
 
 from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import AuthFailed, ConnectionLoss, NodeExists, SessionClosed, SessionExpired
@@ -28,10 +28,10 @@ class Stage:
     ensemble: Ensemble = field(default_factory=Ensemble)
     told: list[tuple[float, SessionState | WatchEvent]] = field(default_factory=list)
 
-    async def client(self, seed: int = 1, timeout_ms: int = TIMEOUT_MS) -> ZooKeeper:
+    async def client(self, seed: int = 1, timeout_ms: int = TIMEOUT_MS, chroot: str = "") -> ZooKeeper:
         for host, port in SERVERS:
             self.serve(host, port)
-        client = ZooKeeper(simulated_world(self.network, seed), "zk1,zk2,zk3", timeout_ms)
+        client = ZooKeeper(simulated_world(self.network, seed), "zk1,zk2,zk3" + chroot, timeout_ms)
         client.on_state = client.on_watch = lambda what: self.told.append((self.now(), what))
         await client.connect(10)
         return client
@@ -136,6 +136,61 @@ def test_silence_is_noticed_after_two_thirds_of_the_timeout() -> None:
 
 
 MISSED = [WatchEvent(EventType.DATA_CHANGED, "/changed"), WatchEvent(EventType.DELETED, "/deleted")]
+
+
+def test_connections_given_up_are_closed() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        for _ in range(3):
+            host, port = client.server.split(":")
+            stage.network.silent = {(host, int(port))}
+            await asyncio.sleep(5)
+        assert len(open_ends(stage)) == 1
+        await client.close()
+        await asyncio.sleep(0.1)
+        assert open_ends(stage) == []
+
+    def open_ends(stage: Stage) -> list[SimulatedTransport]:
+        """Of the client's side."""
+        return [end for end in stage.network.ends[1::2] if not end.is_closing()]
+
+    simulate(scenario)
+
+
+def test_nothing_is_written_while_the_connection_takes_no_more() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client()
+        (link,) = (end.protocol for end in stage.network.ends[1::2])
+        link.pause_writing()
+        waiting = asyncio.create_task(client.create("/a", b""))
+        await asyncio.sleep(1)
+        assert "/a" not in stage.ensemble.tree
+        link.resume_writing()
+        await waiting
+
+    simulate(scenario)
+
+
+def test_under_a_chroot_all_paths_are_relative_to_it() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = await stage.client(chroot="/kafka/one")
+        await client.ensure_chroot()
+        created, _ = await client.create("/a", b"")
+        assert created == "/a"
+        await client.exists("/a", watch=True)
+        await client.children("/", watch=True)
+        assert (await client.children("/"))[0] == ["a"]
+        stage.ensemble.set("/kafka/one/a", b"1")
+        stage.ensemble.create("/kafka/one/b", b"")
+        await asyncio.sleep(0.1)
+        assert stage.events == [
+            WatchEvent(EventType.DATA_CHANGED, "/a"),
+            WatchEvent(EventType.CHILDREN_CHANGED, "/"),
+        ]
+        with pytest.raises(NodeExists, match="/a"):
+            await client.create("/a", b"")
+
+    simulate(scenario)
 
 
 def test_watches_are_set_again_on_the_next_server_and_tell_what_was_missed() -> None:
