@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tests.support.memory_log import MemoryLog, MemoryLogs, batch
+from tests.support.real_logs import RealLogs, real_batch, values
 from tests.support.simulated_network import SimulatedNetwork, simulated_world
 
 from klamm.model.errors import ErrorCode
@@ -167,9 +168,26 @@ class ReplicaCluster:
         self.leader_epoch: dict[TopicPartition, int] = {}
         self.partition_epoch: dict[TopicPartition, int] = {}
         self.settings = settings or ReplicationSettings()
+        self.make_batch: Callable[..., bytes] = batch
         for b in brokers:
             self.logs[b] = MemoryLogs(min_insync_replicas) if make_logs is None else make_logs(b)
             self.boot(b)
+
+    @classmethod
+    async def on_disk(cls, directory: str, brokers: Sequence[int] = (1, 2, 3), **how: Any) -> "ReplicaCluster":
+        """With real logs below `directory`."""
+        cluster = cls((), **how)
+        cluster.make_batch = real_batch
+        for b in brokers:
+            cluster.logs[b] = RealLogs(cluster.world, f"{directory}/{b}", b, how.get("min_insync_replicas", 1))
+            await cluster.start(b)
+        return cluster
+
+    async def start(self, broker: int) -> None:
+        """A new process, over what lies on its disk."""
+        if isinstance(self.logs[broker], RealLogs):
+            await self.logs[broker].load()
+        self.boot(broker)
 
     def boot(self, broker: int) -> None:
         """A new process over the logs there are."""
@@ -190,7 +208,13 @@ class ReplicaCluster:
     async def crash(self, broker: int) -> None:
         """The process ends without a word; what it had written stays."""
         self.metadata.alive.discard(BrokerId(broker))
-        await self.brokers.pop(broker).close()
+        manager = self.brokers.pop(broker)
+        for task in manager._tasks:
+            task.cancel()
+        manager._checkpoints_run = False
+        await manager.close()
+        if isinstance(self.logs[broker], RealLogs):
+            await self.logs[broker].drop()
 
     async def close(self) -> None:
         for broker in list(self.brokers):
@@ -239,13 +263,18 @@ class ReplicaCluster:
         found: MemoryLog = self.logs[broker].logs[partition]
         return found
 
+    def values(self, broker: int) -> list[bytes]:
+        """What the records of the log on a broker say."""
+        log = self.log(broker)
+        return values(log) if isinstance(self.logs[broker], RealLogs) else log.fillers()
+
     def isr(self, broker: int) -> tuple[int, ...]:
         return self.partition(broker).isr_state.isr
 
     async def produce(
         self, broker: int, filler: bytes = b"", *, count: int = 1, acks: int = -1, timeout_ms: int = 5_000
     ) -> ErrorCode:
-        results = await self.brokers[broker].append(acks, timeout_ms, {P0: batch(count, filler=filler)})
+        results = await self.brokers[broker].append(acks, timeout_ms, {P0: self.make_batch(count, filler=filler)})
         return results[P0].error
 
     # ---- serving

@@ -1,6 +1,7 @@
 """Clusters of replica managers in simulated time."""
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,26 @@ def run() -> Callable[..., None]:
     def play(scenario: Scenario, **how: Any) -> None:
         async def main() -> None:
             cluster = ReplicaCluster(**how)
+            try:
+                await scenario(cluster)
+            finally:
+                await cluster.close()
+
+        SimulatedLoop().run(main())
+
+    return play
+
+
+@pytest.fixture(params=["in memory", "on disk"])
+def run_on(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., None]:
+    """Like `run`, once over logs in memory and once over real ones."""
+
+    def play(scenario: Scenario, **how: Any) -> None:
+        async def main() -> None:
+            if request.param == "on disk":
+                cluster = await ReplicaCluster.on_disk(str(tmp_path), **how)
+            else:
+                cluster = ReplicaCluster(**how)
             try:
                 await scenario(cluster)
             finally:

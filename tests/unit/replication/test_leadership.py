@@ -264,7 +264,7 @@ def test_high_watermarks_are_kept_from_the_first_order_on(run) -> None:
         await cluster.brokers[1].append(1, 0, {P0: batch()})
         await asyncio.sleep(6)
         assert cluster.logs[1].checkpoints == [{P0: 1}]
-        await cluster.crash(1)
+        await cluster.brokers[1].close()
         assert len(cluster.logs[1].checkpoints) == 2
 
     run(scenario)

@@ -1,26 +1,389 @@
-"""Leader and followers together: what acks=all promises, and that no timer stands in its way."""
+"""Leaders and followers together: what acks=all promises, and what becomes of logs that went different ways."""
 
 import asyncio
 
+import pytest
 from tests.support.replica_cluster import ReplicaCluster
 
 from klamm.model.errors import ErrorCode
 
+NONE = ErrorCode.NONE
 
-def test_acks_all_completes_after_two_rounds_of_fetching_and_no_timer(run) -> None:
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def test_acks_all_completes_after_two_rounds_of_fetching_and_no_timer(run_on) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         await asyncio.sleep(1)
-        start = asyncio.get_running_loop().time()
-
-        assert await cluster.produce(1, b"a") is ErrorCode.NONE
-
-        took = asyncio.get_running_loop().time() - start
-        assert took <= 4 * cluster.delay_s
-        assert cluster.log(1).high_watermark == 1
+        for value in (b"a", b"b", b"c"):
+            start = now()
+            assert await cluster.produce(1, value) is NONE
+            assert now() - start <= 4 * cluster.delay_s
+        assert cluster.log(1).high_watermark == 3
         await asyncio.sleep(1)
         for b in (1, 2, 3):
-            assert cluster.log(b).fillers() == [b"a"]
-            assert cluster.log(b).high_watermark == 1
+            assert cluster.values(b) == [b"a", b"b", b"c"]
+            assert cluster.log(b).high_watermark == 3
+
+    run_on(scenario)
+
+
+def test_acks_one_and_zero_do_not_wait(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, tell=[1])
+        assert await cluster.produce(1, acks=1) is NONE
+        assert await cluster.produce(1, acks=0) is NONE
+        assert now() == 0
+        assert cluster.log(1).high_watermark == 0
 
     run(scenario)
+
+
+def test_acks_two_are_no_acks(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, tell=[1])
+        assert await cluster.produce(1, acks=2) is ErrorCode.INVALID_REQUIRED_ACKS
+        assert cluster.log(1).end_offset == 0
+
+    run(scenario)
+
+
+def test_a_lone_replica_acknowledges_at_once(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, (1,), (1,))
+        assert await cluster.produce(1) is NONE
+        assert (now(), cluster.log(1).high_watermark) == (0, 1)
+
+    run(scenario)
+
+
+def test_acks_all_that_is_not_replicated_in_time(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, tell=[1])
+        assert await cluster.produce(1, timeout_ms=700) is ErrorCode.REQUEST_TIMED_OUT
+        assert now() == 0.7
+        assert await cluster.produce(1, timeout_ms=0) is ErrorCode.REQUEST_TIMED_OUT
+
+    run(scenario)
+
+
+def test_who_does_not_lead_refuses(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1)
+        assert await cluster.produce(2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(scenario)
+
+
+def test_what_the_log_refuses_is_told_in_full(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, (1,), (1,))
+        cluster.make_batch = lambda *a, **k: b""
+        manager = cluster.brokers[1]
+        (result,) = (await manager.append(-1, 100, {cluster.partition(1).topic_partition: b""})).values()
+        assert (result.error, result.record_errors) == (ErrorCode.INVALID_RECORD, ((0, "nothing there"),))
+        cluster.log(1).is_broken = True
+        cluster.make_batch = lambda *a, **k: b"x"
+        assert await cluster.produce(1) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert await cluster.produce(1) is ErrorCode.KAFKA_STORAGE_ERROR
+
+    run(scenario)
+
+
+# ---- min.insync.replicas
+
+
+def test_too_few_in_sync_replicas_refuse_acks_all_and_write_nothing(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, (1,), tell=[1])
+        assert await cluster.produce(1) is ErrorCode.NOT_ENOUGH_REPLICAS
+        assert cluster.log(1).end_offset == 0
+
+    run(scenario, min_insync_replicas=2)
+
+
+def test_under_min_isr_nothing_becomes_visible(run) -> None:
+    """KAFKA-15583: acks=1 succeeds, the high watermark stays; also while a second member is only proposed."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        cluster.controller.held = asyncio.Event()
+        await cluster.elect(1, (1,), (1, 2))
+        assert await cluster.produce(1, acks=1) is NONE
+        await asyncio.sleep(3)
+        assert cluster.partition(1).isr_state.maximal == (1, 2)
+        assert (cluster.log(2).end_offset, cluster.log(1).high_watermark) == (1, 0)
+        cluster.controller.held.set()
+        await asyncio.sleep(1)
+        assert cluster.log(1).high_watermark == 1
+
+    run(scenario, min_insync_replicas=2)
+
+
+def test_min_isr_is_never_more_than_the_replicas(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, (1,), (1,))
+        assert await cluster.produce(1) is NONE
+
+    run(scenario, min_insync_replicas=2)
+
+
+def test_an_isr_that_became_too_small_after_the_append(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, (1, 2), (1, 2), tell=[1])
+        produced = asyncio.create_task(cluster.produce(1))
+        await asyncio.sleep(0.1)
+        partition = cluster.partition(1)
+        partition.isr_state = type(partition.isr_state)((1,))
+        cluster.log(1).high_watermark = 1
+        partition.check_waiting()
+        assert await produced is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+
+    run(scenario, min_insync_replicas=2)
+
+
+# ---- leadership moves
+
+
+def test_who_waits_on_a_leader_that_steps_down_is_told_at_once(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, tell=[1])
+        produced = asyncio.create_task(cluster.produce(1))
+        await asyncio.sleep(0.1)
+        await cluster.elect(2)
+        assert await produced is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert now() < 0.2
+
+    run(scenario)
+
+
+def test_leadership_moves_and_nothing_acknowledged_is_lost(run_on) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        acknowledged = []
+        leaders = [1, 2, 3, 1, 3, 2]
+        for n, leader in enumerate(leaders):
+            await cluster.elect(leader)
+            for k in range(3):
+                value = b"%d-%d" % (n, k)
+                assert await cluster.produce(leader, value) is NONE
+                acknowledged.append(value)
+        await asyncio.sleep(2)
+        for b in (1, 2, 3):
+            assert cluster.values(b) == acknowledged
+            assert cluster.log(b).high_watermark == len(acknowledged)
+
+    run_on(scenario)
+
+
+def test_a_deposed_leader_cuts_what_nobody_else_has(run_on) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1)
+        assert await cluster.produce(1, b"a") is NONE
+        await asyncio.sleep(1)
+        cluster.cut |= {(1, 2), (1, 3)}
+        assert await cluster.produce(1, b"lost", acks=1) is NONE
+        await cluster.elect(2, (2, 3), tell=[2, 3])
+        assert await cluster.produce(2, b"b") is NONE
+        cluster.cut.clear()
+        await cluster.elect(2, (2, 3))
+        await asyncio.sleep(3)
+        for b in (1, 2, 3):
+            assert cluster.values(b) == [b"a", b"b"]
+        assert sorted(cluster.isr(2)) == [1, 2, 3]
+
+    run_on(scenario)
+
+
+def test_a_follower_that_restarts_keeps_records_above_its_high_watermark(run_on) -> None:
+    """KIP-101, first scenario: cutting to the high watermark on the way up would lose an acknowledged record."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, (1, 2), (1, 2))
+        assert await cluster.produce(1, b"a") is NONE
+        await asyncio.sleep(1)
+        assert await cluster.produce(1, b"b") is NONE
+        assert cluster.log(2).high_watermark == 1  # has b, but has not heard that it is committed
+        await cluster.crash(2)
+        await cluster.start(2)
+        await cluster.elect(1, (1, 2), (1, 2), tell=[2], epoch=0)
+        await cluster.crash(1)
+        await cluster.elect(2, (2,), (1, 2))
+        assert cluster.values(2) == [b"a", b"b"]
+        assert cluster.log(2).high_watermark == 2
+        await cluster.start(1)
+        await cluster.elect(2, (2,), (1, 2))
+        await asyncio.sleep(2)
+        assert cluster.values(1) == [b"a", b"b"]
+
+    run_on(scenario)
+
+
+def test_logs_that_diverged_at_the_same_offset_agree_again(run_on) -> None:
+    """KIP-101, second scenario: both wrote offset 1, in different epochs."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, (1, 2), (1, 2))
+        assert await cluster.produce(1, b"a") is NONE
+        await asyncio.sleep(1)
+        cluster.cut |= {(1, 2)}
+        await cluster.produce(1, b"old", acks=1)
+        await cluster.crash(1)
+        await cluster.elect(2, (2,), (1, 2))
+        assert await cluster.produce(2, b"new") is NONE
+        cluster.cut.clear()
+        await cluster.start(1)
+        await cluster.elect(2, (2,), (1, 2))
+        await asyncio.sleep(2)
+        assert cluster.values(1) == cluster.values(2) == [b"a", b"new"]
+
+    run_on(scenario)
+
+
+def test_fast_leader_changes_leave_no_divergence(run_on) -> None:
+    """KIP-279: the follower's last epoch is one the leader never had; one answer is not enough to find the place."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, (1, 2), (1, 2))
+        assert await cluster.produce(1, b"a") is NONE  # epoch 0
+        await asyncio.sleep(1)
+        cluster.cut |= {(1, 2)}
+        for value in (b"x1", b"x2"):
+            await cluster.produce(1, value, acks=1)  # epoch 0, only on 1
+        await cluster.elect(2, (2,), (1, 2), tell=[2])
+        await cluster.produce(2, b"y1", acks=1)  # epoch 1, only on 2
+        await cluster.elect(1, (1,), (1, 2), tell=[1])
+        await cluster.produce(1, b"x3", acks=1)  # epoch 2, only on 1
+        await cluster.elect(2, (2,), (1, 2), tell=[2])
+        await cluster.produce(2, b"y2", acks=1)  # epoch 3, only on 2
+        cluster.cut.clear()
+        await cluster.elect(2, (2,), (1, 2))
+        await asyncio.sleep(3)
+        assert cluster.values(1) == cluster.values(2) == [b"a", b"y1", b"y2"]
+        assert [tuple(e) for e in cluster.log(1).epochs.entries] == [(0, 0), (1, 1), (3, 2)]
+
+    run_on(scenario)
+
+
+def test_several_epochs_missed_under_one_leader_are_reconciled(run_on) -> None:
+    """KAFKA-7164: the leader is the same as before, but its epoch is newer."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, (1, 2), (1, 2))
+        assert await cluster.produce(1, b"a") is NONE
+        cluster.cut |= {(1, 2)}
+        await cluster.elect(2, (2,), (1, 2), tell=[2])
+        await cluster.produce(2, b"mine", acks=1)
+        await cluster.elect(1, (1,), (1, 2), tell=[1])
+        await cluster.produce(1, b"b", acks=1)
+        cluster.cut.clear()
+        await cluster.elect(1, (1,), (1, 2))
+        await asyncio.sleep(3)
+        assert cluster.values(2) == [b"a", b"b"]
+
+    run_on(scenario)
+
+
+def test_an_unclean_leader_shortens_everybody(run_on) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, (1, 2))
+        cluster.cut |= {(1, 3), (2, 3)}
+        for value in (b"a", b"b", b"c"):
+            await cluster.produce(1, value, acks=1)
+        await asyncio.sleep(1)
+        cluster.cut.clear()
+        await cluster.elect(3, (3,))
+        await cluster.produce(3, b"z", acks=1)
+        await asyncio.sleep(3)
+        assert [cluster.values(b) for b in (1, 2, 3)] == [[b"z"]] * 3
+        assert [cluster.log(b).high_watermark for b in (1, 2, 3)] == [1, 1, 1]
+
+    run_on(scenario)
+
+
+def test_an_ex_leader_does_not_show_what_it_has_to_cut(run) -> None:
+    """KAFKA-14704: the high watermark of the answer that says "diverging" is not applied."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, (1, 2), (1, 2), tell=[1])
+        await cluster.produce(1, b"never committed", acks=1)
+        await cluster.elect(2, (2,), (1, 2), tell=[2])
+        await cluster.produce(2, b"z", acks=1)
+        seen = []
+        log = cluster.log(1)
+        log.update_high_watermark = lambda offset: (
+            seen.append((offset, log.fillers())) or setattr(log, "high_watermark", offset)
+        )
+        await cluster.elect(2, (2,), (1, 2))
+        await asyncio.sleep(2)
+        assert log.fillers() == [b"z"]
+        assert seen == [(1, [b"z"])]
+
+    run(scenario)
+
+
+def test_a_follower_far_behind_starts_where_the_leader_does(run_on) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, (1,), (1, 2), tell=[1])
+        for value in (b"a", b"b", b"c"):
+            await cluster.produce(1, value, acks=1)
+        cluster.log(1).advance_start_offset(2)
+        await cluster.elect(1, (1,), (1, 2))
+        await asyncio.sleep(3)
+        assert cluster.values(2) == [b"c"]
+        assert (cluster.log(2).start_offset, cluster.log(2).end_offset) == (2, 3)
+        assert cluster.isr(1) == (1, 2)
+
+    run_on(scenario)
+
+
+def test_the_leaders_log_start_reaches_its_followers(run_on) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1)
+        for value in (b"a", b"b"):
+            await cluster.produce(1, value)
+        await asyncio.sleep(1)
+        cluster.log(1).advance_start_offset(1)
+        await cluster.produce(1, b"c")
+        await asyncio.sleep(1)
+        assert [cluster.log(b).start_offset for b in (1, 2, 3)] == [1, 1, 1]
+
+    run_on(scenario)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_elections_and_cuts_never_lose_what_was_acknowledged(run, seed: int) -> None:
+    """Clean elections only: the next leader comes from the ISR the controller knows."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        dice = cluster.world.randomness.stream(f"test-{seed}")
+        acknowledged: list[bytes] = []
+        await cluster.elect(1)
+        leader, count = 1, 0
+        for _ in range(60):
+            move = dice.random()
+            if move < 0.3:
+                isr = cluster.isr(leader)
+                leader = dice.choice(isr)
+                await cluster.elect(leader, isr)
+            elif move < 0.45:
+                a, b = dice.sample([1, 2, 3], 2)
+                cluster.cut ^= {(min(a, b), max(a, b))}
+            elif move < 0.6:
+                await asyncio.sleep(dice.random() * 20)
+            else:
+                count += 1
+                value = b"%d" % count
+                if await cluster.produce(leader, value, timeout_ms=2_000) is NONE:
+                    acknowledged.append(value)
+        cluster.cut.clear()
+        await cluster.elect(leader, cluster.isr(leader))
+        await asyncio.sleep(60)
+        final = cluster.values(leader)
+        assert [v for v in acknowledged if v not in final] == []
+        assert sorted(cluster.isr(leader)) == [1, 2, 3]
+        for b in (1, 2, 3):
+            assert cluster.values(b) == final
+
+    run(scenario, min_insync_replicas=2, settings=None)
