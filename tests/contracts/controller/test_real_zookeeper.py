@@ -1,0 +1,385 @@
+"""Controllers on a real ZooKeeper, with brokers that only record; kazoo is the witness of what was written."""
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from itertools import count
+
+import pytest
+from kazoo.client import KazooClient
+from tests.support.controller_room import ListSink
+from tests.support.controller_room import broker as broker_of
+from tests.support.recorder_broker import RecorderBroker
+
+from klamm.cli.zookeeper import ZooKeeperServer
+from klamm.controller.controller import Controller
+from klamm.controller.settings import ControllerSettings
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.net.client import Connection
+from klamm.runtime.world import real_world
+from klamm.telemetry.journal import Journal
+from klamm.telemetry.journal_reader import controller_terms, entries_of, leader_changes
+from klamm.zk import znodes
+from klamm.zk.client import ZooKeeper
+from klamm.zk.controller_store import ControllerStore
+from klamm.zk.election import register_controller
+from klamm.zk.errors import ZkCode
+from klamm.zk.fenced import ControllerMoved
+from klamm.zk.operations import Create
+from klamm.zk.registrar import BrokerIdTaken, BrokerRegistrar
+from klamm.zk.store import Store, TopicExists
+
+_chroots = count(1)
+
+
+class World:
+    """A chroot of its own on the shared server, with whatever a test starts there."""
+
+    def __init__(self, server: ZooKeeperServer) -> None:
+        self.hosts = f"{server.connect_string}/controller-{next(_chroots)}"
+        self.clients: list[ZooKeeper] = []
+        self.controllers: list[Controller] = []
+        self.brokers: list[RecorderBroker] = []
+        self.sinks: dict[int, ListSink] = {}
+
+    async def client(self, session_timeout_ms: int = 10_000) -> ZooKeeper:
+        client = ZooKeeper(real_world(), self.hosts, session_timeout_ms)
+        await client.connect(10)
+        self.clients.append(client)
+        return client
+
+    async def store(self) -> Store:
+        store = Store(await self.client())
+        await store.create_top_level_paths()
+        return store
+
+    async def broker(self, number: int) -> RecorderBroker:
+        broker = RecorderBroker(number, self.hosts)
+        await broker.start()
+        self.brokers.append(broker)
+        return broker
+
+    async def controller(self, number: int) -> Controller:
+        client = await self.client()
+        world = real_world()
+        sink = self.sinks[number] = ListSink()
+        controller = Controller(
+            world,
+            ControllerSettings(BrokerId(number)),
+            partial(Connection.open, world),
+            Journal(sink, number, world.clock),
+            self._registered_elsewhere,
+        )
+        client.on_watch = controller.on_watch
+        controller.start(Store(client))
+        self.controllers.append(controller)
+        return controller
+
+    async def _registered_elsewhere(self, store: Store) -> None:
+        return
+
+    async def close(self) -> None:
+        for controller in self.controllers:
+            await controller.stop()
+        for broker in self.brokers:
+            await broker.stop()
+        for client in self.clients:
+            await client.close()
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    for _ in range(1_000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never came true")
+
+
+@pytest.fixture
+async def world(shared_zookeeper: ZooKeeperServer) -> AsyncIterator[World]:
+    made = World(shared_zookeeper)
+    yield made
+    await made.close()
+
+
+def assignment(*replicas: int) -> dict[int, ReplicaAssignment]:
+    return {0: ReplicaAssignment(tuple(map(BrokerId, replicas)))}
+
+
+async def kazoo_reads(world: World, path: str) -> tuple[bytes, int]:
+    def read() -> tuple[bytes, int]:
+        witness = KazooClient(world.hosts)
+        witness.start()
+        try:
+            data, stat = witness.get(path)
+            return data, stat.version
+        finally:
+            witness.stop()
+            witness.close()
+
+    return await asyncio.to_thread(read)
+
+
+async def test_of_two_controllers_started_at_once_one_wins_and_the_epoch_counts_one(world: World) -> None:
+    store = await world.store()
+    await world.broker(1)
+    await world.broker(2)
+    first, second = await asyncio.gather(world.controller(1), world.controller(2))
+    await eventually(lambda: first.is_active or second.is_active)
+    await asyncio.sleep(0.1)
+
+    assert first.is_active != second.is_active
+    holder = await store.read_controller()
+    assert holder is not None
+    assert (holder.broker == 1) == first.is_active
+    assert await kazoo_reads(world, "/controller_epoch") == (b"1", 1)
+    content = json.loads((await kazoo_reads(world, "/controller"))[0])
+    assert content.pop("timestamp").isdigit()
+    assert content == {"version": 2, "brokerid": holder.broker, "kraftControllerEpoch": -1}
+
+
+async def test_a_topic_comes_online_its_leader_dies_and_returns(world: World) -> None:
+    store = await world.store()
+    brokers = {n: await world.broker(n) for n in (1, 2, 3)}
+    controller = await world.controller(1)
+    await eventually(lambda: controller.is_active)
+    await store.create_topic("orders", assignment(3, 2, 1), uuid.uuid4(), {"retention.ms": "1000"})
+
+    first = await brokers[3].eventually_led("orders")
+    assert (first.leader, first.isr, first.is_new, first.leader_epoch) == (3, (3, 2, 1), True, 0)
+    state = "/brokers/topics/orders/partitions/0/state"
+    content, version = await kazoo_reads(world, state)
+    assert json.loads(content) == {
+        "controller_epoch": 1,
+        "leader": 3,
+        "version": 1,
+        "leader_epoch": 0,
+        "isr": [3, 2, 1],
+    }
+    assert version == 0
+    assert json.loads((await kazoo_reads(world, "/config/topics/orders"))[0])["config"] == {"retention.ms": "1000"}
+
+    await brokers[3].stop()
+    await eventually(lambda: controller.bench is not None and len(controller.bench.context.registered) == 2)
+    await eventually(lambda: controller.state == 0)
+    content, version = await kazoo_reads(world, state)
+    assert json.loads(content) == {"controller_epoch": 1, "leader": 2, "version": 1, "leader_epoch": 1, "isr": [2, 1]}
+    assert version == 1
+
+    returned = await world.broker(3)
+    again = await returned.eventually_led("orders")
+    assert (again.leader, again.leader_epoch, again.is_new) == (2, 1, False)
+    assert [kind for kind, _, _ in returned.received][:2] == ["UpdateMetadata", "LeaderAndIsr"]
+
+    [moved] = leader_changes(entries_of(world.sinks[1].content))
+    assert (moved.partition, moved.leader_from, moved.leader_to) == (TopicPartition("orders", 0), 3, 2)
+    assert moved.rejected == ((3, "not live"),)
+    [term] = controller_terms(entries_of(world.sinks[1].content))
+    assert term.ready_ms is not None
+    assert term.ready_ms >= term.elected_ms
+
+
+async def test_the_other_controller_takes_over_with_everything_it_needs(world: World) -> None:
+    store = await world.store()
+    brokers = {n: await world.broker(n) for n in (1, 2)}
+    first = await world.controller(1)
+    await eventually(lambda: first.is_active)
+    await store.create_topic("orders", assignment(1, 2), uuid.uuid4(), {})
+    await brokers[1].eventually_led("orders")
+    second = await world.controller(2)
+
+    world.controllers.remove(first)
+    await first.stop()
+    await world.clients[1].close()
+    await eventually(lambda: second.is_active)
+    await eventually(lambda: any(r.controller_epoch == 2 for r in brokers[2].requests("LeaderAndIsr")))
+
+    newest = brokers[2].requests("LeaderAndIsr")[-1].topic_states[0].partition_states[0]
+    assert (newest.leader, newest.isr, newest.leader_epoch) == (1, (1, 2), 0)
+
+
+# ---- fences
+
+
+async def test_the_epoch_fence_refuses_a_zombie_every_write(world: World) -> None:
+    store = await world.store()
+    zombie_client = await world.client()
+    zombie = ControllerStore(zombie_client, await register_controller(zombie_client, BrokerId(1), 0))
+    await store.create_topic("a", assignment(1), None, {})
+    partition = TopicPartition("a", 0)
+    first = LeaderAndIsr(BrokerId(1), 0, (BrokerId(1),), 1)
+    await zombie.create_states({partition: first}, ["a"])
+    await store.client.delete(znodes.CONTROLLER)
+    await register_controller(store.client, BrokerId(2), 0)
+
+    for write in (
+        zombie.write_states({partition: first._replace(leader_epoch=9)}),
+        zombie.create_states({TopicPartition("a", 1): first}, []),
+        zombie.write_topic("a", None, {}),
+        zombie.delete_notifications(znodes.ISR_CHANGES, ["isr_change_0000000000"]),
+        zombie.delete_controller(),
+    ):
+        with pytest.raises(ControllerMoved):
+            await write
+
+    assert (await zombie.read_states([partition])).found == {partition: first}
+    assert await store.read_controller() is not None
+
+
+async def test_one_stale_write_among_thousands_holds_no_other_up(world: World) -> None:
+    await world.store()
+    client = await world.client()
+    store = ControllerStore(client, await register_controller(client, BrokerId(1), 0))
+    await client.ensure_path("/brokers/topics/a")
+    states = {TopicPartition("a", n): LeaderAndIsr(BrokerId(1), 0, (BrokerId(1),), 1) for n in range(2_500)}
+    created = await store.create_states(states, ["a"])
+    assert len(created.written) == 2_500
+    stale = [TopicPartition("a", n) for n in (0, 700, 701, 2_499)]
+    for p in stale:
+        await client.set(znodes.state_path(p), znodes.encode_state(states[p]))
+    gone = TopicPartition("a", 1_500)
+    await client.delete(znodes.state_path(gone))
+
+    outcome = await store.write_states({p: s._replace(leader_epoch=1) for p, s in states.items()})
+
+    assert outcome.conflicted == stale
+    assert outcome.failed == {gone: "ZooKeeper: NO_NODE"}
+    assert len(outcome.written) == 2_495
+    assert {s.partition_epoch for s in outcome.written.values()} == {1}
+    read = await store.read_states(outcome.written)
+    assert read.found == outcome.written
+
+
+async def test_the_office_of_another_session_of_ours_is_not_ours(world: World) -> None:
+    await world.store()
+    earlier, later = await world.client(), await world.client()
+    await register_controller(earlier, BrokerId(1), 0)
+
+    with pytest.raises(ControllerMoved):
+        await register_controller(later, BrokerId(1), 0)
+
+
+# ---- registrations
+
+
+async def test_a_registration_held_by_a_living_session_is_waited_for_and_then_refused(world: World) -> None:
+    await world.store()
+    first, second = await world.client(), await world.client()
+    broker = RecorderBroker(5, world.hosts)
+    await broker.start()
+    registrar = BrokerRegistrar(broker.broker)
+    other = BrokerRegistrar(broker.broker)
+
+    with pytest.raises(BrokerIdTaken, match="/brokers/ids/5"):
+        await registrar.register(first, 1)
+    with pytest.raises(BrokerIdTaken):
+        await other.register_when_free(second, 2, timeout_s=0.3)
+
+    waiting = asyncio.ensure_future(other.register_when_free(second, 2, timeout_s=10))
+    await broker.stop()
+    epoch = await waiting
+    stat = await second.exists("/brokers/ids/5")
+    assert stat is not None
+    assert (stat.czxid, stat.version, stat.ephemeral_owner) == (epoch, 1, second.session_id)
+
+
+async def test_what_an_earlier_session_of_ours_left_is_replaced(world: World) -> None:
+    await world.store()
+    first, second, third = await world.client(), await world.client(), await world.client()
+    registrar = BrokerRegistrar(broker_of(5))
+
+    epochs = [await registrar.register(c, 1) for c in (first, second, second)]
+    assert epochs[0] < epochs[1] == epochs[2]
+
+    # a session granted without our learning of it wrote the same payload
+    content, _ = await second.get("/brokers/ids/5")
+    await second.delete("/brokers/ids/5")
+    await third.multi([Create("/brokers/ids/5", content, ephemeral=True)])
+    assert await registrar.register(first, 1) > epochs[2]
+
+
+async def test_kazoo_reads_a_registration(world: World) -> None:
+    await world.store()
+    broker = await world.broker(7)
+
+    content = json.loads((await kazoo_reads(world, "/brokers/ids/7"))[0])
+
+    port = broker.broker.endpoints[0].port
+    assert content == {
+        "features": {},
+        "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT"},
+        "endpoints": [f"PLAINTEXT://127.0.0.1:{port}"],
+        "jmx_port": -1,
+        "port": port,
+        "host": "127.0.0.1",
+        "version": 5,
+        "timestamp": "1700000000000",
+    }
+
+
+# ---- the store
+
+
+async def test_topics_ids_and_configs(world: World) -> None:
+    store = await world.store()
+    candidate = uuid.uuid4()
+    assert await store.read_or_create_cluster_id(candidate) == await store.read_or_create_cluster_id(uuid.uuid4())
+    topic_id = uuid.uuid4()
+    await store.create_topic("a", assignment(1, 2), topic_id, {"cleanup.policy": "compact"})
+
+    with pytest.raises(TopicExists):
+        await store.create_topic("a", assignment(1, 2), uuid.uuid4(), {})
+    await store.client.create("/admin/delete_topics/b", None)
+    with pytest.raises(TopicExists, match="deletion"):
+        await store.create_topic("b", assignment(1), uuid.uuid4(), {})
+
+    found, unreadable = await store.read_topics(["a", "nobody"])
+    assert (found["a"].topic_id, found["a"].partitions, unreadable) == (topic_id, assignment(1, 2), {})
+    assert await store.read_topic_configs(["a", "nobody"]) == ({"a": {"cleanup.policy": "compact"}, "nobody": {}}, {})
+    await store.write_config("users", "anna/clients/app", {"x": "1"})
+    assert await store.read_config("users", "anna/clients/app") == {"x": "1"}
+    assert await store.read_config("users", "nobody") == {}
+    assert await store.list_topics() == ["a"]
+
+
+async def test_producer_id_blocks_follow_each_other_whoever_asks(world: World) -> None:
+    store, other = await world.store(), await world.store()
+
+    blocks = await asyncio.gather(*(s.allocate_producer_ids(BrokerId(n)) for n, s in enumerate([store, other] * 5)))
+
+    assert sorted(b.first for b in blocks) == [1_000 * n for n in range(10)]
+    assert {b.last - b.first for b in blocks} == {999}
+
+
+async def test_broker_ids_are_generated_above_the_reserved_ones(world: World) -> None:
+    store = await world.store()
+
+    assert [await store.generate_broker_id(1_000) for _ in range(3)] == [1_001, 1_002, 1_003]
+
+
+async def test_features_are_set_up_as_the_protocol_version_wants_them(world: World) -> None:
+    await world.store()
+    client = await world.client()
+    store = ControllerStore(client, await register_controller(client, BrokerId(1), 0))
+
+    await store.set_up_features(2, enabled=True)
+    assert json.loads((await kazoo_reads(world, "/feature"))[0]) == {"version": 2, "status": 1, "features": {}}
+    await client.set("/feature", b'{"version":2,"status":1,"features":{"f":{"max_version_level":3}}}')
+    await store.set_up_features(2, enabled=True)
+    assert (await kazoo_reads(world, "/feature"))[1] == 1  # nothing to change
+    await store.set_up_features(1, enabled=False)
+    assert json.loads((await kazoo_reads(world, "/feature"))[0]) == {"version": 1, "status": 0, "features": {}}
+
+
+async def test_a_multi_beyond_the_packet_limit_is_cut(world: World) -> None:
+    await world.store()
+    client = await world.client()
+    store = ControllerStore(client, await register_controller(client, BrokerId(1), 0))
+
+    results = await store.write([Create(f"/big-{n}", b"x" * 150_000) for n in range(10)])
+
+    assert {r.code for r in results} == {ZkCode.OK}

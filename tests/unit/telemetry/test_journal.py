@@ -1,0 +1,237 @@
+"""The journal: lines with causes, on real files, rotated and bounded; and read back as stories."""
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from klamm.model.ids import TopicPartition
+from klamm.runtime.disk import RealDisk
+from klamm.telemetry.journal import FLUSH_BYTES, Journal, by_topic
+from klamm.telemetry.journal_files import JournalFiles, journal_files
+from klamm.telemetry.journal_reader import (
+    Entry,
+    controller_absence_ms,
+    controller_terms,
+    in_order,
+    leader_changes,
+    read_journals,
+    story_of,
+    why_of,
+)
+
+A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.ms = 1_000
+
+    def now_ms(self) -> int:
+        self.ms += 1
+        return self.ms
+
+
+def journal_in(directory: Path, node: int = 1, **limits: int) -> Journal:
+    return Journal(JournalFiles(RealDisk(), str(directory), node, **limits), node, Clock())
+
+
+def entries(*directories: Path) -> list[Entry]:
+    return list(read_journals(RealDisk(), map(str, directories)))
+
+
+def test_every_line_names_its_cause_and_comes_in_order(tmp_path: Path) -> None:
+    journal = journal_in(tmp_path)
+    cause = journal.event("BrokerChange", broker=3)
+    journal.decision(cause, "offline", A0, 2, [(1, "not live")], leader_from=1, leader_to=2)
+    journal.write(cause, "states", by_topic([A0, A1]))
+    journal.request(cause, 2, "LEADER_AND_ISR", {"a": [0]})
+    journal.response(cause, 2, "LEADER_AND_ISR", error=0)
+    journal.refused(cause, "election", "no eligible replica")
+    journal.flush()
+
+    read = entries(tmp_path)
+    assert [e.kind for e in read] == ["event", "decision", "write", "request", "response", "refused"]
+    assert [e.seq for e in read] == [1, 2, 3, 4, 5, 6]
+    assert {e.cause for e in read} == {cause}
+    assert read[1].facts["rejected"] == [[1, "not live"]]
+    assert read[2].facts["partitions"] == {"a": [0, 1]}
+
+
+def test_nothing_is_written_before_the_flush_unless_it_grows(tmp_path: Path) -> None:
+    journal = journal_in(tmp_path)
+    journal.event("BrokerChange")
+    assert not journal_files(RealDisk(), str(tmp_path))
+
+    while not journal_files(RealDisk(), str(tmp_path)):
+        journal.line("1", "filler", text="x" * 1_000)
+    assert (tmp_path / "1-00000001.jsonl").stat().st_size >= FLUSH_BYTES
+
+
+def test_a_start_begins_a_new_file_and_its_causes_differ(tmp_path: Path) -> None:
+    causes = []
+    for _ in range(2):
+        journal = journal_in(tmp_path)
+        causes.append(journal.event("Startup"))
+        journal.flush()
+
+    assert causes == ["1.1.1", "1.2.1"]
+    assert [number for _, number, _ in journal_files(RealDisk(), str(tmp_path))] == [1, 2]
+
+
+def test_files_rotate_and_only_the_newest_stay(tmp_path: Path) -> None:
+    journal = journal_in(tmp_path, max_file_bytes=200, max_files=3)
+    journal_in(tmp_path, node=2).flush()
+    (tmp_path / "2-00000009.jsonl").write_text("")
+    (tmp_path / "notes.txt").write_text("not ours")
+    for n in range(10):
+        journal.event("Startup", n=n)
+        journal.flush()
+
+    assert [(node, number) for node, number, _ in journal_files(RealDisk(), str(tmp_path))] == [
+        (1, 8),
+        (1, 9),
+        (1, 10),
+        (2, 9),
+    ]
+    assert [e.facts["n"] for e in entries(tmp_path)] == [7, 8, 9]
+
+
+def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
+    journal = journal_in(tmp_path)
+    journal.event("Startup")
+    journal.flush()
+    path = tmp_path / "1-00000001.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"ts_ms":17,"no')
+    (tmp_path / "3-00000001.jsonl").write_bytes(b'17\n{"ts_ms":1}\n')
+
+    assert [e.facts["event"] for e in entries(tmp_path, tmp_path / "nowhere")] == ["Startup"]
+
+
+class FullDisk:
+    incarnation = 1
+
+    def __init__(self) -> None:
+        self.room = False
+        self.written = b""
+
+    def write(self, lines: bytes) -> None:
+        if not self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.written += lines
+
+
+def test_a_full_disk_stops_nobody_and_the_loss_is_told_once_there_is_room() -> None:
+    sink = FullDisk()
+    journal = Journal(sink, 1, Clock())
+    for _ in range(3):
+        journal.event("Startup")
+        journal.flush()
+        journal.flush()
+    assert journal.lost_lines == 3
+
+    sink.room = True
+    journal.event("Startup")
+    journal.flush()
+
+    first, second = sink.written.splitlines()
+    assert b'"kind":"lost","lines":3' in first
+    assert b'"event"' in second
+
+
+def test_no_half_line_stays_in_front_of_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = JournalFiles(RealDisk(), str(tmp_path), 1)
+    files.write(b"first\n")
+    file = files._file
+    assert file is not None
+
+    class Half:
+        def pwrite(self, buffers: list[bytes], position: int) -> int:
+            file.pwrite([buffers[0][:3]], position)
+            raise OSError(errno.ENOSPC, "full")
+
+        def truncate(self, size: int) -> None:
+            file.truncate(size)
+
+        def close(self) -> None:
+            file.close()
+
+    monkeypatch.setattr(files, "_file", Half())
+    with pytest.raises(OSError, match="full"):
+        files.write(b"second\n")
+    monkeypatch.setattr(files, "_file", file)
+    files.write(b"third\n")
+    files.close()
+
+    assert (tmp_path / "1-00000001.jsonl").read_bytes() == b"first\nthird\n"
+
+
+# ---- stories
+
+
+def entry(epoch: int, seq: int, kind: str, cause: str = "c", ts_ms: int = 0, node: int = 1, **facts: object) -> Entry:
+    return Entry(ts_ms, node, epoch, seq, cause, kind, facts)
+
+
+def test_a_partitions_story_is_what_names_it_and_the_events_behind_in_order_of_epochs() -> None:
+    told = [
+        entry(2, 1, "event", "y", event="Startup"),
+        entry(2, 2, "request", "y", partitions={"a": [0]}),
+        entry(1, 9, "event", "x", event="BrokerChange"),
+        entry(1, 10, "decision", "x", topic="a", partition=0, chosen=2),
+        entry(1, 11, "decision", "x", topic="a", partition=1, chosen=2),
+        entry(1, 12, "write", "x", partitions={"a": [1]}),
+        entry(1, 3, "event", "w", event="TopicChange"),
+    ]
+
+    assert [(e.controller_epoch, e.seq) for e in story_of(told, A0)] == [(1, 9), (1, 10), (2, 1), (2, 2)]
+
+
+def test_leader_changes_tell_from_to_and_why() -> None:
+    told = [
+        entry(1, 1, "event", "x", event="BrokerChange", broker=None),
+        entry(1, 2, "decision", "x", ts_ms=7, topic="a", partition=0, leader_from=1, leader_to=2, leader_epoch=4,
+              rejected=[[1, "not live"]], unclean=True),
+        entry(1, 3, "decision", "x", topic="a", partition=1, leader_from=2, leader_to=2),
+        entry(1, 4, "decision", "x", topic="a", partition=2, leader_from=None, leader_to=2),
+        entry(1, 5, "decision", "gone", topic="a", partition=1, leader_from=2, leader_to=-1),
+    ]  # fmt: skip
+
+    first, second = leader_changes(told)
+
+    assert first == (7, A0, 1, 2, 4, "BrokerChange", ((1, "not live"),), True)
+    assert (second.partition, second.leader_to, second.why) == (A1, -1, "")
+
+
+def test_an_event_in_words() -> None:
+    event = entry(1, 1, "event", event="ControlledShutdown", broker=3, waited_ms=0.1, version=None)
+
+    assert why_of(event) == "ControlledShutdown: broker 3, waited_ms 0.1"
+
+
+def test_terms_and_the_time_nobody_was_controller() -> None:
+    told = [
+        entry(1, 1, "elected", ts_ms=100),
+        entry(1, 2, "ready", ts_ms=130),
+        entry(1, 3, "resigned", ts_ms=500),
+        entry(2, 1, "elected", ts_ms=520, node=2),
+        entry(2, 2, "ready", ts_ms=560, node=2),
+        entry(2, 3, "event", ts_ms=900, node=2),
+        entry(3, 1, "elected", ts_ms=1_800),
+        entry(0, 1, "event", ts_ms=1),
+    ]
+
+    first, second, third = controller_terms(told)
+
+    assert first == (1, 1, 100, 130, 500, 500)
+    assert (second.node, second.resigned_ms, second.last_line_ms) == (2, None, 900)
+    assert controller_absence_ms(first, second) == 60
+    assert controller_absence_ms(second, third) is None
+    assert controller_absence_ms(second, third._replace(ready_ms=2_000)) == 1_100
+    assert controller_absence_ms(second, third._replace(ready_ms=2_000), lost_at_ms=1_500) == 500
+
+
+def test_lines_of_inactive_nodes_come_in_order_of_time() -> None:
+    told = [entry(0, 1, "event", ts_ms=9), entry(0, 5, "event", ts_ms=3)]
+
+    assert [e.ts_ms for e in in_order(told)] == [3, 9]

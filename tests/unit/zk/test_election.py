@@ -1,0 +1,230 @@
+"""The election transaction, its races and its lost answers; registration; and the store's smaller decisions."""
+
+import uuid
+from collections.abc import Callable
+
+import pytest
+from tests.support.controller_room import broker
+from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
+
+from klamm.model.errors import KlammError
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.zk.admin_znodes import encode_producer_id_block
+from klamm.zk.controller_store import ControllerStore
+from klamm.zk.election import ControllerEpoch, register_controller
+from klamm.zk.errors import ZkCode, ZkError
+from klamm.zk.fenced import ControllerMoved
+from klamm.zk.operations import Create, Delete, Set
+from klamm.zk.registrar import BrokerIdTaken, BrokerRegistrar
+from klamm.zk.store import ProducerIdBlock, Store, TopicExists
+from klamm.zk.znodes import CONTROLLER, CONTROLLER_EPOCH, PRODUCER_ID_BLOCK, encode_controller
+
+
+@pytest.fixture
+def ensemble() -> MemoryEnsemble:
+    return MemoryEnsemble()
+
+
+async def elect(client: MemoryZooKeeper, number: int = 1) -> ControllerEpoch:
+    return await register_controller(client, BrokerId(number), 0)  # type: ignore[arg-type]
+
+
+def once(ensemble: MemoryEnsemble, act: Callable[[], object]) -> None:
+    """Do something just before the next multi."""
+
+    def before(_: object) -> None:
+        ensemble.before_multi = lambda ops: None
+        act()
+
+    ensemble.before_multi = before
+
+
+async def test_the_first_epoch_is_1_and_each_election_counts_one(ensemble: MemoryEnsemble) -> None:
+    assert await elect(ensemble.client()) == (1, 1)
+    ensemble.apply([Delete(CONTROLLER)])
+    assert await elect(ensemble.client()) == (2, 2)
+
+
+async def test_a_living_controller_is_not_replaced(ensemble: MemoryEnsemble) -> None:
+    await elect(ensemble.client(), 1)
+
+    with pytest.raises(ControllerMoved, match="broker 1"):
+        await elect(ensemble.client(), 2)
+    assert ensemble.nodes[CONTROLLER_EPOCH].data == b"1"
+
+
+async def test_an_election_whose_answer_was_lost_is_won(ensemble: MemoryEnsemble) -> None:
+    client = ensemble.client()
+
+    def apply_unseen() -> None:
+        ops = [Create(CONTROLLER, encode_controller(BrokerId(1), 0), ephemeral=True), Set(CONTROLLER_EPOCH, b"1", 0)]
+        ensemble.apply(ops, client.session_id)
+
+    once(ensemble, apply_unseen)
+    assert await elect(client) == (1, 1)
+
+
+async def test_the_same_id_in_another_session_has_not_won(ensemble: MemoryEnsemble) -> None:
+    other = ensemble.client()
+
+    def other_session_wins() -> None:
+        ops = [Create(CONTROLLER, encode_controller(BrokerId(1), 0), ephemeral=True), Set(CONTROLLER_EPOCH, b"1", 0)]
+        ensemble.apply(ops, other.session_id)
+
+    once(ensemble, other_session_wins)
+    with pytest.raises(ControllerMoved):
+        await elect(ensemble.client())
+
+
+async def test_an_epoch_raised_in_between_loses_and_so_does_a_winner_that_is_gone(ensemble: MemoryEnsemble) -> None:
+    await elect(ensemble.client())
+    ensemble.apply([Delete(CONTROLLER)])
+    once(ensemble, lambda: ensemble.apply([Set(CONTROLLER_EPOCH, b"2")]))
+
+    with pytest.raises(ControllerMoved, match="already gone"):
+        await elect(ensemble.client())
+
+
+async def test_any_other_refusal_is_raised(ensemble: MemoryEnsemble) -> None:
+    await elect(ensemble.client())
+    ensemble.apply([Delete(CONTROLLER)])
+    once(ensemble, lambda: ensemble.apply([Delete(CONTROLLER_EPOCH)]))
+
+    with pytest.raises(ZkError) as caught:
+        await elect(ensemble.client())
+    assert caught.value.code is ZkCode.NO_NODE
+
+
+async def test_a_kraft_controller_is_told_apart(ensemble: MemoryEnsemble) -> None:
+    ensemble.apply([Create(CONTROLLER, b'{"version":2,"brokerid":3000,"timestamp":"0","kraftControllerEpoch":7}')])
+
+    found = await Store(ensemble.client()).read_controller()  # type: ignore[arg-type]
+
+    assert found is not None
+    assert (found.broker, found.owner_session, found.is_kraft) == (3000, 0, True)
+
+
+async def test_no_controller_and_one_nobody_can_read(ensemble: MemoryEnsemble) -> None:
+    store = Store(ensemble.client())  # type: ignore[arg-type]
+    assert await store.read_controller(watch=True) is None
+    ensemble.apply([Create(CONTROLLER, b"rubbish")])
+    assert await store.read_controller() is None
+
+
+# ---- registration
+
+
+@pytest.fixture
+def registered(ensemble: MemoryEnsemble) -> MemoryEnsemble:
+    ensemble.apply([Create("/brokers")])
+    ensemble.apply([Create("/brokers/ids")])
+    return ensemble
+
+
+async def register(registrar: BrokerRegistrar, client: MemoryZooKeeper) -> int:
+    return await registrar.register(client, 0)  # type: ignore[arg-type]
+
+
+async def test_the_broker_epoch_is_the_czxid_and_the_data_version_1(registered: MemoryEnsemble) -> None:
+    epoch = await register(BrokerRegistrar(broker(5)), registered.client())
+
+    node = registered.nodes["/brokers/ids/5"]
+    assert (node.czxid, node.version) == (epoch, 1)
+
+
+async def test_a_lost_answer_is_settled_by_the_owner(registered: MemoryEnsemble) -> None:
+    client = registered.client()
+    registrar = BrokerRegistrar(broker(5))
+
+    assert await register(registrar, client) == await register(registrar, client)
+
+
+async def test_what_our_earlier_session_left_is_removed_and_someone_elses_is_not(registered: MemoryEnsemble) -> None:
+    ours, earlier, later = BrokerRegistrar(broker(5)), registered.client(), registered.client()
+    first = await register(ours, earlier)
+    assert await register(ours, later) > first
+
+    with pytest.raises(BrokerIdTaken, match="/brokers/ids/5"):
+        await register(BrokerRegistrar(broker(5, "elsewhere")), registered.client())
+
+
+async def test_a_registration_that_goes_while_we_look_is_no_obstacle(registered: MemoryEnsemble) -> None:
+    other, client = registered.client(), registered.client()
+    await register(BrokerRegistrar(broker(5, "elsewhere")), other)
+    original = registered.apply
+
+    def gone_after_the_refusal(ops: list[object], session: int = 0) -> list[object]:
+        results = original(ops, session)  # type: ignore[arg-type]
+        if results[0].code is ZkCode.NODE_EXISTS:
+            registered.apply = original  # type: ignore[method-assign]
+            registered.expire(other)
+        return results  # type: ignore[return-value]
+
+    registered.apply = gone_after_the_refusal  # type: ignore[method-assign, assignment]
+    assert await register(BrokerRegistrar(broker(5)), client) > 0
+
+
+async def test_any_other_refusal_of_a_registration_is_raised(ensemble: MemoryEnsemble) -> None:
+    with pytest.raises(ZkError) as caught:
+        await register(BrokerRegistrar(broker(5)), ensemble.client())
+    assert caught.value.code is ZkCode.NO_NODE
+
+
+# ---- the store
+
+
+async def test_a_lost_race_for_the_cluster_id_takes_the_winners(ensemble: MemoryEnsemble) -> None:
+    store = Store(ensemble.client())  # type: ignore[arg-type]
+    mine, theirs = uuid.uuid4(), uuid.uuid4()
+    first = await store.read_or_create_cluster_id(theirs)
+
+    assert await store.read_or_create_cluster_id(mine) == first
+
+
+async def test_the_end_of_all_producer_ids_is_an_error(ensemble: MemoryEnsemble) -> None:
+    store = Store(ensemble.client())  # type: ignore[arg-type]
+    last = 2**63 - 1
+    ensemble.apply([Create(PRODUCER_ID_BLOCK, encode_producer_id_block(ProducerIdBlock(BrokerId(1), 0, last - 1_000)))])
+
+    assert (await store.allocate_producer_ids(BrokerId(1))).last == last
+    with pytest.raises(KlammError, match="used up"):
+        await store.allocate_producer_ids(BrokerId(1))
+
+
+async def test_a_topic_created_by_someone_else_in_between(ensemble: MemoryEnsemble) -> None:
+    store = Store(ensemble.client())  # type: ignore[arg-type]
+    await store.create_top_level_paths()
+    original = store.write_config
+
+    async def and_another_creates_it(*config: object) -> None:
+        await original(*config)  # type: ignore[arg-type]
+        ensemble.apply([Create("/brokers/topics/a")])
+
+    store.write_config = and_another_creates_it  # type: ignore[method-assign, assignment]
+    with pytest.raises(TopicExists):
+        await store.create_topic("a", {}, None, {})
+
+
+async def test_unreadable_topics_configs_and_states_are_data(ensemble: MemoryEnsemble) -> None:
+    client = ensemble.client()
+    plain = Store(client)  # type: ignore[arg-type]
+    await plain.create_top_level_paths()
+    store = ControllerStore(client, await elect(client))  # type: ignore[arg-type]
+    ensemble.apply([Create("/brokers/topics/a", b"x"), Create("/config/topics/a", b"x")])
+    ensemble.apply([Create("/brokers/topics/a/partitions"), Create("/brokers/topics/a/partitions/0")])
+    ensemble.apply([Create("/brokers/topics/a/partitions/0/state", b"x")])
+
+    assert list((await store.read_topics(["a", "b"]))[1]) == ["a"]
+    assert list((await store.read_topic_configs(["a", "b"]))[1]) == ["a"]
+    read = await store.read_states([TopicPartition("a", 0), TopicPartition("a", 1)])
+    assert read.found == {}
+    assert "/brokers/topics/a/partitions/0/state" in read.unreadable[TopicPartition("a", 0)]
+    assert read.unreadable[TopicPartition("a", 1)] == "no state znode"
+
+
+async def test_writing_a_topic_that_is_gone(ensemble: MemoryEnsemble) -> None:
+    client = ensemble.client()
+    store = ControllerStore(client, await elect(client))  # type: ignore[arg-type]
+
+    with pytest.raises(ZkError, match="/brokers/topics/a"):
+        await store.write_topic("a", None, {})

@@ -1,0 +1,90 @@
+"""Fenced writes: cut, retried without what was refused, ended by a newer epoch."""
+
+from collections.abc import Sequence
+
+import pytest
+from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
+
+from klamm.zk.errors import NoNode, ZkCode
+from klamm.zk.fenced import MAX_OPS, ControllerMoved, chunks, write_fenced
+from klamm.zk.operations import Check, Create, Delete, Op, Result, Set
+
+
+@pytest.fixture
+def ensemble() -> MemoryEnsemble:
+    made = MemoryEnsemble()
+    made.apply([Create("/controller_epoch", b"1")])
+    return made
+
+
+class Counting:
+    """Counts the multis that reach the server."""
+
+    def __init__(self, client: MemoryZooKeeper) -> None:
+        self._client = client
+        self.sizes: list[int] = []
+
+    async def multi(self, operations: Sequence[Op]) -> list[Result]:
+        self.sizes.append(len(operations))
+        return await self._client.multi(operations)
+
+
+async def test_every_multi_checks_the_epoch_first(ensemble: MemoryEnsemble) -> None:
+    await write_fenced(ensemble.client(), 0, [Create("/a"), Create("/b")])
+
+    assert ensemble.multis == [[Check("/controller_epoch", 0), Create("/a"), Create("/b")]]
+
+
+async def test_many_are_cut_by_number_and_by_bytes(ensemble: MemoryEnsemble) -> None:
+    client = Counting(ensemble.client())
+
+    await write_fenced(client, 0, [Create(f"/n{n}") for n in range(MAX_OPS + 1)])
+    assert client.sizes == [MAX_OPS + 1, 2]
+
+    client.sizes.clear()
+    await write_fenced(client, 0, [Create(f"/b{n}", b"x" * 150_000) for n in range(5)])
+    assert client.sizes == [3, 3, 2]
+
+
+async def test_each_write_has_its_own_result_and_the_refused_ones_do_not_matter_to_the_others(
+    ensemble: MemoryEnsemble,
+) -> None:
+    client = Counting(ensemble.client())
+    ensemble.apply([Create(f"/{n}") for n in range(0, 100, 10)])
+
+    results = await write_fenced(client, 0, [Create(f"/{n}") for n in range(100)])
+
+    assert [r.code is ZkCode.NODE_EXISTS for r in results] == [n % 10 == 0 for n in range(100)]
+    assert all(f"/{n}" in ensemble.nodes for n in range(100))
+    assert len(client.sizes) < 60  # narrowed quickly: far fewer attempts than writes
+
+
+async def test_all_refused_is_an_answer_too(ensemble: MemoryEnsemble) -> None:
+    results = await write_fenced(ensemble.client(), 0, [Delete(f"/{n}") for n in range(50)])
+
+    assert {r.code for r in results} == {ZkCode.NO_NODE}
+
+
+async def test_a_newer_epoch_ends_it(ensemble: MemoryEnsemble) -> None:
+    ensemble.apply([Set("/controller_epoch", b"2")])
+
+    with pytest.raises(ControllerMoved):
+        await write_fenced(ensemble.client(), 0, [Create("/a")])
+    with pytest.raises(ControllerMoved):
+        await write_fenced(ensemble.client(), 0, [Create(f"/n{n}") for n in range(MAX_OPS + 1)])
+    assert not [p for p in ensemble.nodes if p.startswith("/n")]
+
+
+async def test_a_missing_epoch_znode_is_an_error_of_its_own() -> None:
+    with pytest.raises(NoNode, match="/controller_epoch"):
+        await write_fenced(MemoryEnsemble().client(), 0, [Create("/a")])
+
+
+async def test_without_a_won_election_nothing_is_written(ensemble: MemoryEnsemble) -> None:
+    with pytest.raises(AssertionError):
+        await write_fenced(ensemble.client(), -1, [Create("/a")])
+
+
+def test_chunks() -> None:
+    assert list(chunks(range(5), 2)) == [[0, 1], [2, 3], [4]]
+    assert list(chunks([], 2)) == []
