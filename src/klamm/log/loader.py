@@ -177,7 +177,7 @@ class Loader:
             try:
                 segment.offset_index.load(segment.size)
                 segment.time_index.load()
-                segment.restore_largest()
+                segment.largest = segment.time_index.last  # its final entry, made at roll or close
                 if slot == len(segments) - 1:
                     segment.next_offset()
             except (FileNotFoundError, CorruptFile, CorruptRecords) as error:

@@ -319,6 +319,13 @@ class LogManager:
                 self._take_offline(directory, str(error))
         self._files.close()
 
+    async def abandon(self) -> None:
+        """Stop all work and let go of the directories as a crash would leave them."""
+        await self._housekeeping.stop()
+        self._files.close()
+        for directory in self._directories.values():
+            directory.unlock()
+
     def _close_directory(self, directory: LogDirectory, logs: Sequence[Log], broker_epoch: int) -> None:
         for log in logs:
             log.close()

@@ -172,7 +172,7 @@ class Segment:
         return TimestampOffset(self._files.disk.modified_ms(self.log_path), self.base_offset)
 
     def restore_largest(self) -> None:
-        """After opening or truncating: the time index's last entry and the batches behind it say it."""
+        """After truncating: the time index's last entry and the batches behind it say it."""
         self.largest = self.time_index.last
         position = self.offset_index.floor(self.largest.offset).position if self.time_index.count else 0
         for found in self.headers(position):

@@ -1,0 +1,219 @@
+"""Apache Kafka judges our log directories: its DumpLogSegments reads every file, its broker takes a directory over."""
+
+import re
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from tests.support import apache_kafka
+
+from klamm.cli.cluster import make_nodes
+from klamm.cli.zookeeper import ZooKeeperServer
+from klamm.config.topic_config import TopicConfig
+from klamm.log.log import Log
+from klamm.log.manager import LogManager
+from klamm.log.meta_properties import read_meta
+from klamm.log.producers import Origin
+from klamm.model.ids import TopicPartition
+from klamm.runtime.clock import RealClock
+from klamm.runtime.disk import RealDisk
+from klamm.runtime.ports import free_ports
+from klamm.runtime.world import real_world
+from klamm.wire.records import Codec, ControlType, EndMarker, NewRecord, build_batch, build_end_marker, records
+from klamm.wire.records import batches as batches_of
+
+ORDERS = TopicPartition("orders", 0)
+NOW_MS = RealClock().now_ms()  # Apache Kafka forgets producers by the age of their records
+CONFIGS = {
+    "as sent": {},
+    "append time": {"message.timestamp.type": "LogAppendTime"},
+    "own codec": {"compression.type": "zstd"},
+    "dense index": {"index.interval.bytes": "0"},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kafka() -> None:
+    if why := apache_kafka.why_missing():
+        pytest.skip(why)
+
+
+def fill(log: Log) -> int:
+    """Every codec, timestamps that go back and forth, producers, transactions of both ends; how many records."""
+    for number in range(200):
+        content = [
+            NewRecord(
+                b"value %d.%d" % (number, n),
+                None if n % 3 else b"key",
+                NOW_MS + number * 10 + (n * 7919) % 13,
+                (("h", b"x"),) if n % 4 else (),
+            )
+            for n in range(1 + number % 9)
+        ]
+        codec = Codec(number % 5)
+        match number % 20:
+            case 7:
+                batch = build_batch(content, codec, producer_id=40, producer_epoch=0, base_sequence=number)
+                batch = build_batch(content, codec, producer_id=number, producer_epoch=1, base_sequence=0)
+            case 11 | 12:
+                batch = build_batch(
+                    content, codec, producer_id=1000 + number, producer_epoch=0, base_sequence=0, transactional=True
+                )
+            case _:
+                batch = build_batch(content, codec)
+        log.append_as_leader(batch, number // 60)
+        if number % 20 == 15:
+            for pid, kind in ((1000 + number - 4, ControlType.COMMIT), (1000 + number - 3, ControlType.ABORT)):
+                marker = build_end_marker(EndMarker(kind, 3), pid, 0, NOW_MS + number * 10)
+                log.append_as_leader(marker, number // 60, Origin.COORDINATOR)
+    return log.end_offset
+
+
+def opened(directory: Path, overrides: dict[str, str]) -> Log:
+    config = TopicConfig.parse({"segment.bytes": "6000", "index.interval.bytes": "300", **overrides})
+    return Log.open(real_world(), str(directory / "orders-0"), ORDERS, config)
+
+
+def dump(*files: Path, flags: tuple[str, ...] = ()) -> str:
+    """What the tool prints; a complaint fails the test."""
+    done = apache_kafka.run_tool("kafka.tools.DumpLogSegments", *flags, "--files", ",".join(map(str, files)))
+    complaints = done.stderr.decode(errors="replace")
+    assert not done.returncode, complaints
+    assert not complaints.strip(), complaints
+    return done.stdout.decode(errors="replace")
+
+
+def files(log: Log, suffix: str) -> list[Path]:
+    found = sorted(Path(log.directory).glob(f"*{suffix}"))
+    assert found
+    return found
+
+
+@pytest.fixture(scope="module", params=CONFIGS.values(), ids=CONFIGS)
+def log(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Log:
+    made = opened(tmp_path_factory.mktemp("log"), request.param)
+    fill(made)
+    made.close()
+    assert len(made.segments) > 3
+    return made
+
+
+def test_every_batch_and_record_is_read(log: Log) -> None:
+    printed = dump(*files(log, ".log"), flags=("--deep-iteration", "--print-data-log"))
+
+    ours = [
+        (record.offset, record.timestamp, len(record.value or b""))
+        for segment in log.segments
+        for content in [Path(segment.log_path).read_bytes()]
+        for header in batches_of(content)
+        for record in records(content, header)
+    ]
+    theirs = re.findall(r"^\| offset: (\d+) \w+: (\d+) keySize: -?\d+ valueSize: (-?\d+)", printed, re.MULTILINE)
+    assert [(int(o), int(t), int(s)) for o, t, s in theirs] == ours
+    assert len(ours) == log.end_offset
+    assert "isvalid: false" not in printed
+    assert printed.count("isvalid: true") == printed.count("baseOffset:")
+
+
+def test_offset_indexes_are_right(log: Log) -> None:
+    printed = dump(*files(log, ".index"))
+
+    assert printed.count("offset: ") > 10
+    assert dump(*files(log, ".index"), flags=("--verify-index-only",))
+    assert "passed sanity check" in dump(*files(log, ".index"), flags=("--index-sanity-check",))
+
+
+def test_time_indexes_are_right(log: Log) -> None:
+    assert dump(*files(log, ".timeindex")).count("timestamp: ") >= len(log.segments)
+    assert dump(*files(log, ".timeindex"), flags=("--verify-index-only",))
+    assert "passed sanity check" in dump(*files(log, ".timeindex"), flags=("--index-sanity-check",))
+
+
+def test_snapshots_hold_what_we_know(log: Log) -> None:
+    printed = dump(files(log, ".snapshot")[-1])
+
+    theirs = re.findall(
+        r"producerId: (\d+) producerEpoch: (\d+) coordinatorEpoch: (-?\d+) currentTxnFirstOffset: (\S+)", printed
+    )
+    ours = [(p.producer_id, p.epoch, p.coordinator_epoch) for p in log.producers.by_id.values()]
+    assert sorted(tuple(map(int, entry[:3])) for entry in theirs) == sorted(ours)
+    assert {entry[3] for entry in theirs} == {"OptionalLong.empty"}
+    assert len(ours) > 20
+
+
+def test_aborted_transactions_are_indexed(log: Log) -> None:
+    printed = dump(*files(log, ".txnindex"))
+
+    theirs = re.findall(r"producerId: (\d+) firstOffset: (\d+) lastOffset: (\d+) lastStableOffset: (\d+)", printed)
+    ours = log.aborted_transactions(0, log.end_offset + 1)
+    assert [tuple(map(int, entry)) for entry in theirs] == [tuple(entry) for entry in ours]
+    assert len(ours) == 10
+
+
+def test_recovery_makes_the_same_indexes(tmp_path: Path) -> None:
+    made = opened(tmp_path, {})
+    fill(made)
+    made.flush_now()
+    for path in Path(made.directory).glob("*index"):
+        path.unlink()
+
+    back = opened(tmp_path, {})
+    back.close()
+
+    assert back.end_offset == made.end_offset
+    dump(*files(back, ".log"), *files(back, ".index"), *files(back, ".timeindex"), *files(back, ".snapshot"))
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["left clean", "killed"])
+async def test_an_apache_broker_takes_the_directory_over_and_gives_it_back(
+    tmp_path: Path, shared_zookeeper: ZooKeeperServer, is_clean: bool
+) -> None:
+    chroot = f"/taken-over-{is_clean}"
+    properties = {"controlled.shutdown.enable": "false"}
+    (node,) = make_nodes(
+        str(tmp_path), free_ports(1), shared_zookeeper.connect_string + chroot, properties, apache_kafka.broker()
+    )
+    node.start()
+    node.wait_until_listening()
+    node.stop()  # it has made its cluster id and its files
+    meta = read_meta(RealDisk(), node.log_directory)
+    assert meta is not None
+    assert meta.broker_id is not None
+    assert meta.cluster_id is not None
+
+    def manager() -> LogManager:
+        assert meta is not None
+        return LogManager(real_world(), [node.log_directory], meta.broker_id or 0, meta.cluster_id or "")
+
+    ours = manager()
+    await ours.load()
+    assert ours.clean_shutdown_epoch is not None
+    config = TopicConfig.parse({"segment.bytes": "6000"})
+    log = ours.get_or_create(ORDERS, config, UUID(int=77), is_new=True)
+    end = fill(log)
+    log.update_high_watermark(end)
+    await ours.write_small_files()
+    before = [(path.name, path.read_bytes()) for path in files(log, ".log")]
+    if is_clean:
+        await ours.close()
+    else:
+        await ours.abandon()
+
+    node.start()
+    node.wait_until_listening()
+    node.stop()
+    said = RealDisk().read(node.output_path).decode()
+    again = manager()
+    await again.load()
+
+    back = again.get(ORDERS)
+    assert back is not None
+    assert (back.end_offset, back.notes, back.topic_id) == (end, [], UUID(int=77))
+    assert [(path.name, path.read_bytes()) for path in files(back, ".log")] == before
+    assert back.epochs.entries == log.epochs.entries
+    assert {p: s.last_offset for p, s in back.producers.by_id.items()} == {
+        p: s.last_offset for p, s in log.producers.by_id.items()
+    }
+    assert again.clean_shutdown_epoch is not None
+    assert not [line for line in said.splitlines() if "orders-0" in line and ("WARN" in line or "ERROR" in line)], said
+    await again.close()
