@@ -88,11 +88,16 @@ async def measure(client: ZooKeeper, partitions: int, rounds: int, profile: bool
         writes.append(await timed(lambda: multis(client, operations, [Check("/controller_epoch", 0)])))
         epoch += 1
 
+    async def read_watched() -> None:
+        await client.get_many(paths[: partitions // 10], watch=True)
+
     reads: list[float] = []
     writes: list[float] = []
     for _ in range(rounds):
         await write()
         reads.append(await timed(read))
+    single = await timed(read_watched)
+    print(f"watch {partitions // 10:,} states read one by one: {single:.3f} s ({partitions / 10 / single:,.0f}/s)")
     report("read", reads, partitions, READ_BUDGET_S)
     report("write", writes, partitions, WRITE_BUDGET_S)
     if profile:

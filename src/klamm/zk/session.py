@@ -29,6 +29,7 @@ SERVER_PACKET_BYTES: Final = 0xFFFFF
 """jute.maxbuffer as a server has it unless told otherwise; it hangs up on more."""
 
 _HANDSHAKE_LIMIT: Final = 4096
+_WRITE_BYTES: Final = 1 << 20
 _WATCHES_BYTES: Final = 128 << 10
 _FIRST_ATTEMPT_S: Final = 2.0
 _FIRST_BACKOFF_S: Final = 0.05
@@ -163,10 +164,14 @@ class Session:
         return taken
 
     def take_outgoing(self, now: float) -> list[bytes]:
-        """What to write to the connection of this attempt, in pieces; marks it as sent."""
+        """What to write to the connection of this attempt, in pieces; ask again until there is nothing.
+
+        About a megabyte at a time, so that what the connection does not take is never much more than that.
+        """
         pieces, self._urgent = self._urgent, []
+        size = 0
         if self.phase is CONNECTED:
-            while self._queue and len(self._in_flight) < self._max_in_flight:
+            while self._queue and len(self._in_flight) < self._max_in_flight and size < _WRITE_BYTES:
                 request = self._queue.popleft()
                 if request.abandoned:
                     self._complete(request, ZkCode.CONNECTION_LOSS)
@@ -175,6 +180,7 @@ class Session:
                     request.xid = self._next_xid()
                 self._in_flight.append(request)
                 pieces += (_SIZE_AND_XID.pack(len(request.payload) + 4, request.xid), request.payload)
+                size += len(request.payload)
         if pieces:
             self._sent_at = now
         return pieces

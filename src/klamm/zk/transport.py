@@ -10,6 +10,7 @@ from klamm.zk.session import Session, SessionState
 from klamm.zk.watches import WatchEvent
 
 R = TypeVar("R", bound=Request[Any])
+T = TypeVar("T")
 
 
 class _Link(asyncio.Protocol):
@@ -142,6 +143,9 @@ class Driver:
     # ---- for the connection
 
     def link_made(self, link: _Link, attempt: int) -> None:
+        if attempt != self._attempt:
+            link.detach()
+            return
         self._link = link
         self.session.connection_made(attempt, asyncio.get_running_loop().time())
         self.wake()
@@ -162,7 +166,7 @@ class Driver:
         session.tick(now)
         self._follow_attempts()
         link = self._link
-        if link is not None and link.writable and (pieces := session.take_outgoing(now)):
+        while link is not None and link.writable and (pieces := session.take_outgoing(now)):
             link.write(pieces)
         self._hand_out()
         self._set_timer()
@@ -176,12 +180,20 @@ class Driver:
                     if not future.done():
                         future.set_result(None)
             elif isinstance(outcome, WatchEvent):
-                self._on_watch(outcome)
+                self._tell(self._on_watch, outcome)
             else:
-                self._on_state(outcome)
+                self._tell(self._on_state, outcome)
                 self.decided.set()
                 if self.session.has_ended:
                     self.ended.set()
+
+    def _tell(self, owner: Callable[[T], None], what: T) -> None:
+        """A mistake of the owner's is reported as the loop's, and keeps nobody from being answered."""
+        try:
+            owner(what)
+        except Exception as error:
+            context = {"message": f"ZooKeeper session: the owner failed on {what}", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
 
     def _follow_attempts(self) -> None:
         session = self.session
@@ -202,7 +214,7 @@ class Driver:
         link = _Link(self, attempt)
         try:
             await self._network.connect(lambda: link, server.host, server.port)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # UnicodeError: a host name that cannot be looked up
             self.link_lost(attempt, str(error) or type(error).__name__)
         except asyncio.CancelledError:
             link.detach()

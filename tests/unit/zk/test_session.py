@@ -315,6 +315,14 @@ def test_what_was_in_flight_is_sent_again_before_what_is_newer() -> None:
     assert session.take_outcomes() == [SessionState.DISCONNECTED, SessionState.CONNECTED, asked[1]]
 
 
+def test_about_a_megabyte_is_handed_over_at_a_time() -> None:
+    session = connected()
+    for i in range(10):
+        session.submit(requests.create(Create(f"/{i}", bytes(400_000))))
+
+    assert [len(sent(session)) for _ in range(5)] == [3, 3, 3, 1, 0]
+
+
 def test_xids_start_again_before_they_overflow() -> None:
     session = connected()
     session._xid = 0x7FFFFFFF - 1

@@ -374,6 +374,46 @@ def test_more_callers_than_room_wait_their_turn() -> None:
     assert created == [f"create /n{i}" for i in range(20)]
 
 
+def test_an_owner_that_fails_on_an_event_is_reported_and_keeps_nobody_waiting() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        client = await stage.client()
+        client.on_watch = lambda _: 1 / 0  # type: ignore[assignment, return-value]
+        await client.exists("/a", watch=True)
+        await client.create("/a", b"")
+
+    with pytest.raises(AssertionError, match=r"the owner failed on WatchEvent.*division by zero"):
+        SimulatedLoop().run(scenario())
+
+
+def test_a_host_name_that_cannot_be_looked_up_is_a_server_that_cannot_be_reached() -> None:
+    async def scenario(stage: Stage) -> None:
+        async def fails(*_: object) -> None:
+            raise UnicodeError("label too long")
+
+        stage.network.connect = fails  # type: ignore[method-assign, assignment]
+        client = ZooKeeper(simulated_world(stage.network), "a..b", TIMEOUT_MS)
+        with pytest.raises(ConnectionLoss, match="label too long"):
+            await client.connect(1)
+
+    simulate(scenario)
+
+
+def test_a_connection_made_too_late_is_dropped() -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.start_all()
+        stage.network.delay_s = 2.4  # the connection stands after 4.8 s, the first attempts are over by then
+        client = ZooKeeper(simulated_world(stage.network), "zk1,zk2,zk3", 60_000)
+        connecting = asyncio.create_task(client.connect(60))
+        await asyncio.sleep(20)
+        stage.network.delay_s = 0.001
+        await connecting
+        await asyncio.sleep(1)
+        assert len([end for end in stage.network.ends[1::2] if not end.is_closing()]) == 1
+
+    simulate(scenario)
+
+
 def test_one_seed_gives_one_run() -> None:
     async def scenario(stage: Stage) -> None:
         client = await stage.client(seed=5)
