@@ -297,6 +297,8 @@ class Node:
     # ---- steps of the stop
 
     async def _hand_over(self) -> None:
+        if self._replicas is not None:
+            self._replicas.begin_shutdown()
         shutdown = ControlledShutdown(self._world, self._config, self.broker_id, self.broker_epoch, self._sessions)
         handing = asyncio.create_task(shutdown.run())
         hurried = asyncio.create_task(self._hurry.wait())

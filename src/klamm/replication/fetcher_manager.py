@@ -45,7 +45,7 @@ class FetcherManager:
         self._fetchers: dict[tuple[BrokerId, int], Fetcher] = {}
         self._tasks: dict[tuple[BrokerId, int], asyncio.Task[None]] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        self._closed = False
+        self._admits = True
 
     def __len__(self) -> int:
         return len(self._fetchers)
@@ -60,7 +60,7 @@ class FetcherManager:
         return next((leader for (leader, _), f in self._fetchers.items() if topic_partition in f), None)
 
     def add(self, following: Mapping[TopicPartition, Following]) -> None:
-        if self._closed:
+        if not self._admits:
             return
         for topic_partition, (partition, leader, leader_epoch) in following.items():
             key = leader, fetcher_id(topic_partition, self._per_leader)
@@ -82,8 +82,12 @@ class FetcherManager:
             if not len(fetcher):
                 self._stop(key)
 
+    def admit_no_more(self) -> None:
+        """A broker on its way out must not follow the leaders that take over: it would join their ISRs again."""
+        self._admits = False
+
     async def close(self) -> None:
-        self._closed = True
+        self._admits = False
         for key in list(self._fetchers):
             self._stop(key)
         await asyncio.gather(*self._ending, return_exceptions=True)

@@ -407,7 +407,7 @@ class Partition:
         if self.isr_state is not pending:
             return
         if answer.error in _BACK_TO_COMMITTED:
-            self.isr_state = Committed(pending.isr)
+            self._settle_isr(pending.isr)
         elif answer.error in _WAIT_FOR_LEADER_AND_ISR:
             log.info("ISR change refused", partition=str(self.topic_partition), error=answer.error.name)
         elif answer.error:
@@ -416,9 +416,13 @@ class Partition:
             self._commit_isr(answer)
 
     def _commit_isr(self, answer: IsrAnswer) -> None:
-        self.isr_state = Committed(answer.isr)
         self.partition_epoch = answer.partition_epoch
         log.info("ISR changed", partition=str(self.topic_partition), isr=answer.isr, epoch=answer.partition_epoch)
+        self._settle_isr(answer.isr)
+
+    def _settle_isr(self, isr: tuple[BrokerId, ...]) -> None:
+        """No change is pending any more: the high watermark need not wait for who was to join or to leave."""
+        self.isr_state = Committed(isr)
         if self.advance_high_watermark():
             self._high_watermark_moved()
         else:

@@ -115,6 +115,10 @@ class ReplicaManager:
         """Start the task that shrinks ISRs; the high watermarks are kept from the first LeaderAndIsr on."""
         self._run_every(self._settings.replica_lag_time_max_ms / 2000, self._shrink_isrs)
 
+    def begin_shutdown(self) -> None:
+        """From here on partitions are handed over: becoming a follower starts no more fetching."""
+        self._fetchers.admit_no_more()
+
     async def close(self) -> None:
         """Stop fetching and all tasks; who still waits is left to the server that closes its connections."""
         for task in self._tasks:

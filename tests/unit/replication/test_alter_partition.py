@@ -10,6 +10,7 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.isr import Committed, PendingExpand, PendingShrink
+from klamm.replication.ports import IsrAnswer
 from klamm.replication.replica_manager import ReplicationSettings
 from klamm.wire.messages import AlterPartitionResponse
 
@@ -149,6 +150,36 @@ def test_refused_for_now_goes_back_and_is_tried_again(run, error: ErrorCode) -> 
         await asyncio.sleep(2)
         assert cluster.controller.proposed == [(1, 2, 3), (1, 2, 3)]
         assert cluster.isr(1) == (1, 2, 3)
+
+    run(scenario)
+
+
+def test_a_refused_newcomer_no_longer_holds_up_the_high_watermark(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, (1, 2), tell=[1, 2])
+        await cluster.produce(1, b"a")
+        partition = cluster.partition(1)
+        pending = PendingExpand((1, 2), 3)  # and 3 fell silent
+        partition.isr_state = pending
+        waiting = asyncio.create_task(cluster.produce(1, b"b"))
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        partition.on_isr_answer(pending, IsrAnswer(ErrorCode.INELIGIBLE_REPLICA))
+        await asyncio.sleep(0)
+        assert partition.hosted_log.high_watermark == 2
+        await waiting
+
+    run(scenario)
+
+
+def test_a_broker_on_its_way_out_follows_nobody_anew(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1)
+        cluster.brokers[1].begin_shutdown()
+        await cluster.elect(2, (2, 3))
+        await asyncio.sleep(5)
+        assert len(cluster.brokers[1].fetchers) == 0
+        assert cluster.controller.proposed == []
 
     run(scenario)
 
