@@ -12,6 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.types import DoubleType, IntegerType, StringType, StructField, StructType
 
+from klamm.spark.sessions import session
+
 _NUMBERS = (
     "run", "row", "year", "month", "day", "sched_dep_time", "sched_arr_time", "flight", "distance", "hour", "minute",
 )  # fmt: skip
@@ -118,15 +120,7 @@ def _by_run(rows: DataFrame, run: int) -> tuple[int, int]:
 
 def main() -> None:
     task = msgspec.json.decode(sys.argv[1], type=Task)
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .appName("klamm demo")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "4")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
+    spark = session("klamm demo", settings={"spark.sql.shuffle.partitions": "4"})
     try:
         count = make_tables(spark, task)
     finally:
