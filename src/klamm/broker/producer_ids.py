@@ -36,7 +36,8 @@ class ProducerIds:
         """An id never given before; None where the controller gives no block for now: the client asks again."""
         if self._next == self._end and not self._take_following():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.shield(self._fetch()), _WAIT_S)
+                async with asyncio.timeout(_WAIT_S):
+                    await asyncio.shield(self._fetch())
             if self._next == self._end and not self._take_following():
                 return None
         given = self._next

@@ -60,7 +60,9 @@ class Connection(asyncio.BufferedProtocol):
         """Raises ConnectionLost where nobody answers there in time."""
         peer = f"{host}:{port}"
         try:
-            return await asyncio.wait_for(world.network.connect(lambda: cls(peer, client_id), host, port), timeout_s)
+            # not wait_for: in Python 3.11 it swallows a cancellation that meets the answer
+            async with asyncio.timeout(timeout_s):
+                return await world.network.connect(lambda: cls(peer, client_id), host, port)
         except TimeoutError:
             raise ConnectionLost(f"{peer} did not accept a connection within {timeout_s:g} s") from None
         except OSError as error:

@@ -1,11 +1,15 @@
 """Requests and answers of one connection, against a peer that the test plays byte by byte."""
 
 import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from tests.unit.net.transports import RecordingTransport, connect, feed
 
 from klamm.net.client import AnswerTimedOut, Connection, ConnectionLost
+from klamm.runtime.world import World
 from klamm.wire.api import ApiKey
 from klamm.wire.frames import decode_request_header, encode_response
 from klamm.wire.messages import (
@@ -138,3 +142,29 @@ async def test_closing_ourselves(connection: Connection, peer: RecordingTranspor
         await asked
     connection.connection_lost(None)
     await connection.wait_closed()
+
+
+class NetworkOnDemand:
+    """Connects when the test says so."""
+
+    def __init__(self) -> None:
+        self.connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def connect(self, make: Callable[[], asyncio.Protocol], _host: str, _port: int) -> asyncio.Protocol:
+        await self.connected
+        return make()
+
+
+@pytest.mark.parametrize("steps_between", range(5))
+async def test_a_cancellation_that_meets_the_connection_is_not_lost(steps_between: int) -> None:
+    world = SimpleNamespace(network=NetworkOnDemand())
+    opening = asyncio.create_task(Connection.open(cast(World, world), "b1", 9092, "7", LONG_S))
+    await asyncio.sleep(0)
+
+    world.network.connected.set_result(None)
+    for _ in range(steps_between):
+        await asyncio.sleep(0)
+    was_cancelled = opening.cancel()
+    await asyncio.wait([opening])
+
+    assert opening.cancelled() == was_cancelled
