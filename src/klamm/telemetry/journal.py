@@ -69,6 +69,10 @@ class Journal:
         self.line(cause, "event", event=kind, **facts)
         return cause
 
+    def found(self, cause: str, **facts: Any) -> None:
+        """What an event turned out to be about once ZooKeeper was read: which brokers died, which topics are new."""
+        self.line(cause, "found", **facts)
+
     def decision(
         self, cause: str, kind: str, partition: Partitioned, chosen: int | None, rejected: Rejected = (), **facts: Any
     ) -> None:

@@ -75,16 +75,30 @@ def in_order(entries: Iterable[Entry]) -> list[Entry]:
 def story_of(entries: Iterable[Entry], partition: TopicPartition) -> list[Entry]:
     """What concerns one partition, each part preceded by the event that caused it."""
     ordered = in_order(entries)
-    events = {e.cause: e for e in ordered if e.kind == "event"}
+    events = _events(ordered)
     own = [e for e in ordered if e.concerns(partition)]
     causes = {e.cause: events[e.cause] for e in own if e.cause in events}
-    return in_order({id(e): e for e in (*own, *causes.values())}.values())
+    return in_order((*own, *causes.values()))
+
+
+def _events(ordered: Iterable[Entry]) -> dict[str, Entry]:
+    """Events by cause, each with what it turned out to be about; one that won an election stands in its epoch."""
+    events = {e.cause: e for e in ordered if e.kind == "event"}
+    for e in ordered:
+        event = events.get(e.cause)
+        if event is not None and e.kind == "found":
+            event = event._replace(facts={**event.facts, **e.facts})
+        if event is not None and event.controller_epoch == 0:
+            event = event._replace(controller_epoch=e.controller_epoch)
+        if event is not None:
+            events[e.cause] = event
+    return events
 
 
 def leader_changes(entries: Iterable[Entry]) -> list[LeaderChange]:
     """Every change of a leader that ZooKeeper took, oldest first."""
     ordered = in_order(entries)
-    events = {e.cause: e for e in ordered if e.kind == "event"}
+    events = _events(ordered)
     return [
         _leader_change(e, events.get(e.cause)) for e in ordered if e.kind == "decision" and _changed_leader(e.facts)
     ]
@@ -110,7 +124,8 @@ def _leader_change(entry: Entry, event: Entry | None) -> LeaderChange:
 
 def why_of(event: Entry) -> str:
     """An event in words: its kind and its facts."""
-    facts = ", ".join(f"{k} {v}" for k, v in event.facts.items() if k != "event" and v not in (None, [], {}))
+    told = {k: v for k, v in event.facts.items() if k not in ("event", "waited_ms") and v not in (None, [], {})}
+    facts = ", ".join(f"{name} {value}" for name, value in told.items())
     return f"{event.facts.get('event', event.kind)}: {facts}" if facts else str(event.facts.get("event", event.kind))
 
 

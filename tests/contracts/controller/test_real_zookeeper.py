@@ -177,7 +177,7 @@ async def test_a_topic_comes_online_its_leader_dies_and_returns(world: World) ->
 
     [moved] = leader_changes(entries_of(world.sinks[1].content))
     assert (moved.partition, moved.leader_from, moved.leader_to) == (TopicPartition("orders", 0), 3, 2)
-    assert moved.rejected == ((3, "not live"),)
+    assert (moved.why, moved.rejected) == ("BrokerChange: dead [3]", ((3, "not live"),))
     [term] = controller_terms(entries_of(world.sinks[1].content))
     assert term.ready_ms is not None
     assert term.ready_ms >= term.elected_ms

@@ -187,9 +187,25 @@ def test_a_partitions_story_is_what_names_it_and_the_events_behind_in_order_of_e
     assert [(e.controller_epoch, e.seq) for e in story_of(told, A0)] == [(1, 9), (1, 10), (2, 1), (2, 2)]
 
 
+def test_the_event_that_won_an_election_stands_in_the_epoch_it_won() -> None:
+    told = [
+        entry(1, 9, "decision", "x", topic="a", partition=0, chosen=2),
+        entry(0, 1, "event", "y", event="Reelect"),
+        entry(2, 2, "elected", "y"),
+        entry(2, 3, "decision", "y", topic="a", partition=0, chosen=1),
+    ]
+
+    assert [(e.controller_epoch, e.kind) for e in story_of(told, A0)] == [
+        (1, "decision"),
+        (2, "event"),
+        (2, "decision"),
+    ]
+
+
 def test_leader_changes_tell_from_to_and_why() -> None:
     told = [
-        entry(1, 1, "event", "x", event="BrokerChange", broker=None),
+        entry(1, 0, "event", "x", event="BrokerChange", broker=None),
+        entry(1, 1, "found", "x", dead=[1], new=[]),
         entry(1, 2, "decision", "x", ts_ms=7, topic="a", partition=0, leader_from=1, leader_to=2, leader_epoch=4,
               rejected=[[1, "not live"]], unclean=True),
         entry(1, 3, "decision", "x", topic="a", partition=1, leader_from=2, leader_to=2),
@@ -199,14 +215,14 @@ def test_leader_changes_tell_from_to_and_why() -> None:
 
     first, second = leader_changes(told)
 
-    assert first == (7, A0, 1, 2, 4, "BrokerChange", ((1, "not live"),), True)
+    assert first == (7, A0, 1, 2, 4, "BrokerChange: dead [1]", ((1, "not live"),), True)
     assert (second.partition, second.leader_to, second.why) == (A1, -1, "")
 
 
 def test_an_event_in_words() -> None:
     event = entry(1, 1, "event", event="ControlledShutdown", broker=3, waited_ms=0.1, version=None)
 
-    assert why_of(event) == "ControlledShutdown: broker 3, waited_ms 0.1"
+    assert why_of(event) == "ControlledShutdown: broker 3"
 
 
 def test_terms_and_the_time_nobody_was_controller() -> None:

@@ -19,9 +19,8 @@ async def on_broker_change(bench: Workbench, event: BrokerChange) -> None:
     found = await bench.store.read_brokers(watch=True)
     changes = diff_brokers(bench.context.registered, usable_brokers(bench, found))
     if changes:
-        bench.journal.line(
+        bench.journal.found(
             bench.cause,
-            "brokers",
             new=[b.id for b in changes.new],
             bounced=[b.id for b in changes.bounced],
             dead=changes.dead,

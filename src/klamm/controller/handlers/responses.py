@@ -31,13 +31,7 @@ async def on_leader_and_isr_response(bench: Workbench, event: LeaderAndIsrRespon
     failed.update(dict.fromkeys(changes.offline))
     if not failed:
         del bench.context.offline_dirs[event.broker]
-    bench.journal.line(
-        bench.cause,
-        "log-dirs",
-        broker=event.broker,
-        partitions=by_topic(changes.offline),
-        online=by_topic(changes.online),
-    )
+    bench.journal.found(bench.cause, failed_dirs=by_topic(changes.offline), healed_dirs=by_topic(changes.online))
     if changes.offline:
         await on_replicas_offline(bench, {event.broker: changes.offline})
 

@@ -27,7 +27,7 @@ async def on_topic_change(bench: Workbench, event: TopicChange) -> None:
     for name in changes.deleted:
         bench.context.remove_topic(name)
     if changes.new or changes.deleted:
-        bench.journal.line(bench.cause, "topics", new=changes.new, deleted=changes.deleted)
+        bench.journal.found(bench.cause, new=changes.new, deleted=changes.deleted)
     await on_new_partitions(bench, await load_topics(bench, changes.new))
 
 
@@ -41,7 +41,7 @@ async def on_partition_modifications(bench: Workbench, event: PartitionModificat
     if znode is None or name not in bench.context.topics:
         return  # the list of topics tells of it
     if is_another_topic(bench.context, name, znode.topic_id):
-        bench.journal.line(bench.cause, "topics", new=[name], deleted=[name])
+        bench.journal.found(bench.cause, new=[name], deleted=[name])
         bench.context.remove_topic(name)
         await on_new_partitions(bench, await _remember(bench, found))
         return
