@@ -3,11 +3,12 @@
 What cannot be parsed, or is not offered in that version, ends the connection: the peer has no way to read an answer.
 """
 
-import inspect
 from collections.abc import Awaitable, Callable, Iterable
+from types import CoroutineType
 from typing import Any, NamedTuple
 
 from klamm.net.server import Answer, CloseConnection, Peer
+from klamm.runtime.eager import Rest, first_step
 from klamm.wire.api import ApiKey, api
 from klamm.wire.errors import WireError
 from klamm.wire.frames import decode_request_header, encode_response
@@ -32,12 +33,14 @@ class Offered(NamedTuple):
 
 
 Handle = Callable[[Request, Any], Any]
-"""(request, message) -> the response message, an awaitable of it, or None where no answer is owed."""
+"""(request, message) -> the response message, a coroutine for it, or None where no answer is owed."""
 
 
 class Route(NamedTuple):
     offered: Offered
     handle: Handle
+    is_hot: bool = False
+    """Its first step runs at once, see `runtime.eager` for what it must not do."""
 
 
 class Dispatcher:
@@ -67,8 +70,12 @@ class Dispatcher:
         elif api_key is not ApiKey.API_VERSIONS:
             raise CloseConnection(f"{api_key.name} v{request.version} is not offered")
         response = route.handle(request, message)
-        if inspect.isawaitable(response):
-            return _answer_later(request, response)
+        if isinstance(response, CoroutineType):
+            if not route.is_hot:
+                return _answer_later(request, response)
+            response = first_step(response)
+            if isinstance(response, Rest):
+                return _answer_later(request, response)
         return _answer(request, response)
 
 

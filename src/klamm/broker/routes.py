@@ -48,8 +48,8 @@ def routes(
         return await sessions.store.read_config("topics", topic)
 
     found = [
-        Route(PRODUCE, Produce(cache, replicas).handle),
-        Route(FETCH, Fetch(cache, replicas, config.fetch_max_bytes).handle),
+        Route(PRODUCE, Produce(cache, replicas).handle, is_hot=True),
+        Route(FETCH, Fetch(cache, replicas, config.fetch_max_bytes).handle, is_hot=True),
         Route(LIST_OFFSETS, ListOffsets(cache, replicas).handle),
         Route(METADATA, Metadata(cache, cluster_id, creation, config.auto_create_topics_enable).handle),
         Route(LEADER_AND_ISR, control.leader_and_isr),

@@ -1,6 +1,6 @@
 """Produce: records to the leaders' logs. Source: KafkaApis.handleProduceRequest (3.9)."""
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from klamm.broker.dispatch import Offered, Request
@@ -38,11 +38,8 @@ class Produce:
         self._cache = cache
         self._replicas = replicas
 
-    def handle(self, request: Request, message: ProduceRequest) -> Awaitable[ProduceResponse | None]:
+    async def handle(self, request: Request, message: ProduceRequest) -> ProduceResponse | None:
         """Nothing is answered to acks=0; an error then closes the connection, the only way to tell."""
-        return self._handle(request, message)
-
-    async def _handle(self, request: Request, message: ProduceRequest) -> ProduceResponse | None:
         refused: dict[TopicPartition, AppendResult] = {}
         accepted: dict[TopicPartition, Records] = {}
         for topic in message.topic_data:
