@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from klamm.model.errors import KlammError
+from klamm.wire.records.batch import HEADER_BYTES, MAGIC
 
 HEADER: Final = np.dtype(
     [
@@ -30,22 +31,15 @@ HEADER: Final = np.dtype(
         ("record_count", ">i4"),
     ]
 )
-HEADER_BYTES: Final = HEADER.itemsize
 LOG_OVERHEAD: Final = 12  # base offset and batch length stand before what the length counts
 CRC_COVERS_FROM: Final = 21  # from the attributes to the end
 MAGIC_AT: Final = 16
-
-CODEC_MASK: Final = 0x07
-LOG_APPEND_TIME: Final = 0x08
-TRANSACTIONAL: Final = 0x10
-CONTROL: Final = 0x20
 
 SMALLEST_RECORD: Final = 7  # seven one-byte fields: length, attributes, two deltas, key, value, headers
 
 Headers = npt.NDArray[np.void]
 
 _LENGTH = struct.Struct(">i")
-_CHECKSUM = struct.Struct(">I")
 
 
 class CorruptBatch(KlammError):
@@ -89,7 +83,7 @@ def _chain(buffer: memoryview) -> tuple[list[int], list[int]]:
     sizes: list[int] = []
     position, end = 0, len(buffer)
     while position + HEADER_BYTES <= end:
-        if (magic := buffer[position + MAGIC_AT]) != 2:
+        if (magic := buffer[position + MAGIC_AT]) != MAGIC:
             raise CorruptBatch(
                 f"message format {magic} at byte {position} of the fetched records; klamm reads format 2"
             )
@@ -108,13 +102,13 @@ def check_crc(run: Run) -> None:
     """Raises CorruptBatch, naming the batch's first offset, where a stored CRC-32C is not that of the bytes."""
     buffer = run.buffer
     checksum = google_crc32c.value
+    stored = run.headers["crc"].tolist()
     for i, (position, size) in enumerate(zip(run.positions, run.sizes, strict=True)):
         found = checksum(bytes(buffer[position + CRC_COVERS_FROM : position + size]))
-        if found != _CHECKSUM.unpack_from(buffer, position + 17)[0]:
-            stored = int(run.headers["crc"][i])
+        if found != stored[i]:
             offset = int(run.headers["base_offset"][i])
             raise CorruptBatch(
-                f"the batch at offset {offset} has checksum {found:#010x}, its header says {stored:#010x}"
+                f"batch at offset {offset} has checksum {found:#010x}, its header says {stored[i]:#010x}"
             )
 
 

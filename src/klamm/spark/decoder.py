@@ -7,22 +7,14 @@ import numpy as np
 import pyarrow as pa
 
 from klamm.model.ids import TopicPartition
-from klamm.spark.batches import (
-    CODEC_MASK,
-    HEADER_BYTES,
-    LOG_APPEND_TIME,
-    CorruptBatch,
-    Headers,
-    Run,
-    check_crc,
-    check_order,
-)
+from klamm.spark.batches import CorruptBatch, Headers, Run, check_crc, check_order
 from klamm.spark.columns import Rows, record_batch
 from klamm.spark.fields import Fields, read_fields, read_headers
 from klamm.spark.starts import Areas, Finder, find_bodies
 from klamm.spark.transactions import Aborted, committed_batches, data_batches
 from klamm.spark.varints import Bytes, Longs
 from klamm.wire.compression import BadCompression, Codec, decompress
+from klamm.wire.records.batch import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME_BIT
 
 GROUP_BYTES: Final = 8 << 20  # decompressed bytes worked on at once: bounds memory, and keeps columns in cache
 MOST_ROWS: Final = 1 << 16  # of one Arrow record batch
@@ -73,42 +65,46 @@ class _Group(NamedTuple):
 
 def _groups(run: Run, chosen: list[int]) -> Iterator[_Group]:
     """Neighbours together until they have enough bytes; compressed batches count as decompressed."""
+    codecs = (run.headers["attributes"] & CODEC_MASK).tolist()
     numbers: list[int] = []
-    parts: list[bytes | memoryview] = []
+    unpacked: dict[int, bytes] = {}
     size = 0
     for i in chosen:
         numbers.append(i)
-        parts.append(_records(run, i))
-        size += len(parts[-1])
+        if codecs[i]:
+            unpacked[i] = _decompressed(run, i, codecs[i])
+        size += len(unpacked[i]) if codecs[i] else run.sizes[i]
         if size >= GROUP_BYTES:
-            yield _group(run, numbers, parts)
-            numbers, parts, size = [], [], 0
+            yield _group(run, numbers, unpacked)
+            numbers, unpacked, size = [], {}, 0
     if numbers:
-        yield _group(run, numbers, parts)
+        yield _group(run, numbers, unpacked)
 
 
-def _records(run: Run, i: int) -> bytes | memoryview:
-    position = run.positions[i]
-    stored = run.buffer[position + HEADER_BYTES : position + run.sizes[i]]
-    codec = int(run.headers["attributes"][i]) & CODEC_MASK
-    if not codec:
-        return stored
+def _records(run: Run, i: int) -> memoryview:
+    return run.buffer[run.positions[i] + HEADER_BYTES : run.positions[i] + run.sizes[i]]
+
+
+def _decompressed(run: Run, i: int, codec: int) -> bytes:
     try:
-        return decompress(Codec(codec), stored)
+        return decompress(Codec(codec), _records(run, i))
     except (BadCompression, ValueError) as error:
         raise CorruptBatch(f"the batch at offset {int(run.headers['base_offset'][i])}: {error}") from error
 
 
-def _group(run: Run, numbers: list[int], parts: list[bytes | memoryview]) -> _Group:
+def _group(run: Run, numbers: list[int], unpacked: dict[int, bytes]) -> _Group:
     headers = run.headers[numbers]
-    lengths = np.array([len(part) for part in parts], np.int64)
-    if (headers["attributes"] & CODEC_MASK).any():
+    if unpacked:
+        parts = [unpacked[i] if i in unpacked else _records(run, i) for i in numbers]
+        lengths = np.array([len(part) for part in parts], np.int64)
         buffer = memoryview(b"".join(parts))
         starts = np.cumsum(lengths) - lengths
     else:  # the fetched bytes themselves, from the first of these batches on
-        first = run.positions[numbers[0]]
-        buffer = run.buffer[first : run.positions[numbers[-1]] + run.sizes[numbers[-1]]]
-        starts = np.array([run.positions[i] for i in numbers], np.int64) - first + HEADER_BYTES
+        first, last = numbers[0], numbers[-1]
+        begin = run.positions[first]
+        lengths = np.array([run.sizes[i] for i in numbers], np.int64) - HEADER_BYTES
+        buffer = run.buffer[begin : run.positions[last] + run.sizes[last]]
+        starts = np.array([run.positions[i] for i in numbers], np.int64) - begin + HEADER_BYTES
     return _Group(headers, buffer, Areas(starts, starts + lengths, headers["record_count"].astype(np.int64)))
 
 
@@ -120,7 +116,7 @@ def _decode_group(run: Run, group: _Group, wanted: Wanted, find: Finder) -> Rows
     batch_of = np.repeat(np.arange(len(group.headers)), group.areas.counts)
     _check_deltas(group, fields, batch_of)
     offsets = _of_batch(group.headers["base_offset"], batch_of) + fields.offset_deltas
-    log_append = (group.headers["attributes"] & LOG_APPEND_TIME) != 0
+    log_append = (group.headers["attributes"] & LOG_APPEND_TIME_BIT) != 0
     timestamps = _of_batch(group.headers["base_timestamp"], batch_of) + fields.timestamp_deltas
     if log_append.any():
         timestamps = np.where(log_append[batch_of], _of_batch(group.headers["max_timestamp"], batch_of), timestamps)

@@ -91,19 +91,22 @@ def _hop(content: bytes, position: int, count: int, lengths_at: list[int]) -> in
     for _ in range(count):
         note(position)
         bits = content[position]
-        position += 1
-        if bits > 127:
-            bits, position = _longer(content, position, bits & 127)
-        position += bits >> 1
+        if bits < 128:
+            position += 1 + (bits >> 1)
+        elif (more := content[position + 1]) < 128:  # two bytes, up to 8 kB: the usual length
+            position += 2 + ((bits & 127 | more << 7) >> 1)
+        else:
+            position = _behind_long(content, position)
     return position
 
 
-def _longer(content: bytes, position: int, bits: int) -> tuple[int, int]:
-    """A length of two bytes or more; its first seven bits are given."""
-    for shift in range(7, 70, 7):
+def _behind_long(content: bytes, position: int) -> int:
+    """Behind a record whose length has three bytes or more."""
+    bits = 0
+    for shift in range(0, 70, 7):
         byte = content[position]
         position += 1
         bits |= (byte & 127) << shift
         if byte < 128:
-            return bits, position
+            return position + (bits >> 1)
     raise CorruptBatch("a varint of more than ten bytes")

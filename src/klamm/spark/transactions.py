@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from klamm.spark.batches import CONTROL, HEADER_BYTES, TRANSACTIONAL, Run
+from klamm.spark.batches import Run
+from klamm.wire.records.batch import CONTROL_BIT, HEADER_BYTES, TRANSACTIONAL_BIT
 
 ABORT: Final = 0  # type of a control record; a commit is 1
 
@@ -21,7 +22,7 @@ class Aborted(NamedTuple):
 
 def data_batches(run: Run) -> npt.NDArray[np.bool_]:
     """True for each batch that holds records of clients and not a transaction's marker."""
-    kept: npt.NDArray[np.bool_] = (run.headers["attributes"] & CONTROL) == 0
+    kept: npt.NDArray[np.bool_] = (run.headers["attributes"] & CONTROL_BIT) == 0
     return kept
 
 
@@ -40,10 +41,10 @@ def committed_batches(run: Run, aborted: Iterable[Aborted]) -> npt.NDArray[np.bo
         while waiting and waiting[0].first_offset <= last_offsets[i]:
             open_aborts.add(waiting.popleft().producer_id)
         producer = int(header["producer_id"])
-        if header["attributes"] & CONTROL:
+        if header["attributes"] & CONTROL_BIT:
             if _is_abort(run, i):
                 open_aborts.discard(producer)
-        elif header["attributes"] & TRANSACTIONAL and producer in open_aborts:
+        elif header["attributes"] & TRANSACTIONAL_BIT and producer in open_aborts:
             kept[i] = False
     return kept
 

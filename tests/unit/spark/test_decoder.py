@@ -21,11 +21,12 @@ from tests.unit.spark.batch_bytes import (
 )
 
 from klamm.model.ids import TopicPartition
-from klamm.spark.batches import LOG_APPEND_TIME, CorruptBatch, read_run
+from klamm.spark.batches import CorruptBatch, read_run
 from klamm.spark.decoder import MOST_ROWS, Wanted, decode
 from klamm.spark.starts import Finder, find_in_a_loop, find_in_lockstep
 from klamm.spark.transactions import Aborted
 from klamm.wire.compression import Codec, compress
+from klamm.wire.records.batch import LOG_APPEND_TIME_BIT
 
 WAYS = {"loop": find_in_a_loop, "lockstep": find_in_lockstep}
 
@@ -90,7 +91,7 @@ def test_constant_columns_and_types() -> None:
 
 
 def test_log_append_time_is_the_batchs_and_says_so() -> None:
-    data = batch([Record(timestamp=1_000), Record(timestamp=9_000)], extra_attributes=LOG_APPEND_TIME)
+    data = batch([Record(timestamp=1_000), Record(timestamp=9_000)], extra_attributes=LOG_APPEND_TIME_BIT)
 
     assert [(milliseconds(r["timestamp"]), r["timestampType"]) for r in rows_of(data)] == [(9_000, 1), (9_000, 1)]
 

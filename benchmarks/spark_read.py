@@ -1,0 +1,179 @@
+"""Reading a topic into Spark: rows and bytes a second, from real nodes and through the decoder alone.
+
+    python -m benchmarks.spark_read            # one klamm node, 2 million records of 100 B, 400,000 of 1 KB
+    python -m benchmarks.spark_read --records 500000 --nodes 3 --codec zstd
+    python -m benchmarks.spark_read --decoder-only
+
+Bytes are those of keys and values. A read writes all seven columns to Spark's `noop` sink; best of `--rounds`. Beside
+wall time stands the processor time of the reader (this process, or Spark's JVM and its Python workers, without the
+nodes): on a machine that is busy with other things it is the steadier figure.
+"""
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+from confluent_kafka import Producer
+from pyspark.sql import DataFrame, SparkSession
+from tests.support.cluster import Cluster, running_cluster
+
+from klamm.model.ids import TopicPartition
+from klamm.runtime.blocking import RealBlockingWorld
+from klamm.spark import session
+from klamm.spark.batches import read_run
+from klamm.spark.cluster import ClusterView
+from klamm.spark.decoder import Wanted, decode
+from klamm.spark.fetch import RangeReader
+from klamm.spark.options import read_options
+from klamm.spark.plan import plan_ranges
+from klamm.spark.source import FIELDS
+from klamm.spark.starts import Finder, find_bodies, find_in_a_loop, find_in_lockstep
+from klamm.wire.records import NewRecord, build_batch
+
+KEY_BYTES = 10
+COLUMNS = tuple(field.name for field in FIELDS)
+PARTITIONS = 8
+DECODER_BYTES = 8 << 20  # as one fetch gives them
+
+
+def records(count: int, size: int) -> Iterator[tuple[bytes, bytes]]:
+    """Keys of ten digits, values of JSON; `size` counts both."""
+    padding = "x" * max(0, size - KEY_BYTES - 40)
+    for i in range(count):
+        yield b"%010d" % i, f'{{"id": {i:10d}, "text": "{padding}"}}'.encode()
+
+
+class Spent(NamedTuple):
+    wall_s: float
+    cpu_s: float
+
+
+def own_cpu_s() -> float:
+    return time.process_time()
+
+
+def spark_cpu_s() -> float:
+    """Of Spark's JVM, which is a child of ours, and of all that it started."""
+    java = next(p for p in psutil.Process().children() if any("org.apache.spark" in word for word in p.cmdline()))
+    times = [p.cpu_times() for p in (java, *java.children(recursive=True))]
+    return sum(t.user + t.system + t.children_user + t.children_system for t in times)
+
+
+def best(rounds: int, work: Callable[[], object], cpu_s: Callable[[], float] = own_cpu_s) -> Spent:
+    """What the round with the least processor time took."""
+    found = []
+    for _ in range(rounds):
+        begin, cpu_begin = time.perf_counter(), cpu_s()
+        work()
+        found.append(Spent(time.perf_counter() - begin, cpu_s() - cpu_begin))
+    return min(found, key=lambda spent: spent.cpu_s)
+
+
+def line(what: str, rows: int, size: int, spent: Spent) -> None:
+    print(
+        f"{what:<46} {rows / spent.wall_s / 1e6:6.2f} M rows/s {rows * size / spent.wall_s / 1e6:6.0f} MB/s"
+        f" {rows / spent.cpu_s / 1e6:6.2f} M rows and {rows * size / spent.cpu_s / 1e6:6.0f} MB per CPU s",
+        flush=True,
+    )
+
+
+# ---- the decoder alone
+
+
+def decoder(size: int, per_batch: int, rounds: int) -> None:
+    one = bytes(build_batch([NewRecord(v, k) for k, v in records(per_batch, size)]))
+    batches = DECODER_BYTES // len(one)
+    data = b"".join((i * per_batch).to_bytes(8) + one[8:] for i in range(batches))
+    ways: dict[str, Finder] = {"as chosen": find_bodies, "lockstep": find_in_lockstep, "loop": find_in_a_loop}
+    for name, find in ways.items():
+        wanted = Wanted(TopicPartition("bench", 0), 0, batches * per_batch, COLUMNS)
+        spent = best(rounds, lambda w=wanted, f=find: list(decode(read_run(data), w, None, f)))
+        line(f"decoder, {size} B, batches of {len(one) // 1000} kB, {name}", batches * per_batch, size, spent)
+
+
+# ---- a topic on real nodes
+
+
+def fill(cluster: Cluster, topic: str, count: int, size: int, codec: str) -> None:
+    cluster.create_topic(topic, PARTITIONS, copies=min(3, len(cluster.nodes)))
+    producer = Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "compression.type": codec,
+            "batch.size": 16_384,
+            "linger.ms": 50,
+            "queue.buffering.max.messages": 1_000_000,
+            "queue.buffering.max.kbytes": 1 << 20,
+        }
+    )
+    source = records(count, size)
+    while chunk := list(islice(source, 10_000)):
+        for key, value in chunk:
+            while True:
+                try:
+                    producer.produce(topic, value, key)
+                    break
+                except BufferError:
+                    producer.poll(0.1)
+        producer.poll(0)
+    left = producer.flush(120)
+    assert not left, f"{left} records were not acknowledged"
+
+
+def fetch_and_decode(bootstrap: str, topic: str) -> int:
+    """In this process, without Spark: the client's own speed, on one core beside the node."""
+    options = read_options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
+    rows = 0
+    with ClusterView(RealBlockingWorld(), options) as view:
+        for wanted in plan_ranges(view):
+            for run, aborted in RangeReader(view, wanted):
+                rows += sum(b.num_rows for b in decode(run, Wanted(*wanted, COLUMNS), aborted))
+    return rows
+
+
+def topic(spark: SparkSession, cluster: Cluster, count: int, size: int, codec: str, rounds: int) -> None:
+    name = f"bench-{size}"
+    fill(cluster, name, count, size, codec)
+    what = f"{size} B, {codec}, {len(cluster.nodes)} node(s)"
+    assert fetch_and_decode(cluster.bootstrap, name) == count
+    line(f"fetch and decode, {what}", count, size, best(rounds, lambda: fetch_and_decode(cluster.bootstrap, name)))
+
+    def source(schema: str | None = None) -> DataFrame:
+        reader = spark.read.format("klamm").option("kafka.bootstrap.servers", cluster.bootstrap)
+        return (reader.schema(schema) if schema else reader).option("subscribe", name).load()
+
+    assert source("offset BIGINT").count() == count
+    all_columns = best(rounds, lambda: source().write.format("noop").mode("overwrite").save(), spark_cpu_s)
+    line(f"Spark, all columns, {what}", count, size, all_columns)
+    counted = best(rounds, lambda: source("offset BIGINT").count(), spark_cpu_s)
+    line(f"Spark, count of offsets, {what}", count, size, counted)
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("--records", type=int, default=2_000_000, help="of 100 B; a fifth as many of 1 KB")
+    words.add_argument("--nodes", type=int, default=1)
+    words.add_argument("--codec", default="none")
+    words.add_argument("--rounds", type=int, default=3)
+    words.add_argument("--decoder-only", action="store_true")
+    given = words.parse_args()
+    for size, per_batch in ((100, 137), (100, 9_000), (1_000, 16)):
+        decoder(size, per_batch, given.rounds)
+    if given.decoder_only:
+        return
+    with tempfile.TemporaryDirectory() as directory:
+        spark = session("klamm benchmark", settings={"spark.driver.memory": "2g"})
+        spark.sparkContext.setLogLevel("ERROR")
+        with running_cluster(Path(directory), given.nodes) as cluster:
+            for size, count in ((100, given.records), (1_000, given.records // 5)):
+                topic(spark, cluster, count, size, given.codec, given.rounds)
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()
