@@ -89,14 +89,16 @@ class ZooKeeper:
         return str(self._session.server)
 
     async def connect(self, timeout_s: float) -> None:
-        """Raises ConnectionLoss where no server gave a session in that time, and AuthFailed; both finish the object."""
+        """Raises ConnectionLoss where no server gives a session in time; then, or when cancelled, it is finished."""
         self._driver.run()
         try:
             async with asyncio.timeout(timeout_s):
                 await self._driver.decided.wait()
+        except asyncio.CancelledError:
+            self._give_up()
+            raise
         except TimeoutError:
-            self._session.abort()
-            self._driver.wake()
+            self._give_up()
             why = self._session.last_failure or "no answer yet"
             detail = f"no ZooKeeper session with {self._hosts} within {timeout_s:g} s ({why}); is the ensemble running?"
             raise ConnectionLoss("", detail) from None
@@ -111,9 +113,12 @@ class ZooKeeper:
             async with asyncio.timeout(_CLOSING_S):
                 await self._driver.ended.wait()
         except TimeoutError:
-            self._session.abort()
-            self._driver.wake()
+            self._give_up()
             await self._driver.ended.wait()
+
+    def _give_up(self) -> None:
+        self._session.abort()
+        self._driver.wake()
 
     async def add_auth(self, scheme: str, credentials: bytes) -> None:
         """Present credentials now and after every reconnection. Raises AuthFailed, which ends the session."""

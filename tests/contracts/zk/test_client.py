@@ -12,7 +12,7 @@ from klamm.cli.zookeeper import ZooKeeperServer
 from klamm.runtime.world import real_world
 from klamm.zk.acl import CREATOR_ALL_ACL, OPEN_ACL, digest_acl
 from klamm.zk.client import ZooKeeper
-from klamm.zk.errors import BadVersion, NoAuth, NodeExists, NoNode, NotEmpty, ZkCode
+from klamm.zk.errors import BadVersion, ConnectionLoss, NoAuth, NodeExists, NoNode, NotEmpty, ZkCode
 from klamm.zk.operations import Check, Create, Delete, Set
 from klamm.zk.watches import EventType, WatchEvent
 
@@ -171,3 +171,20 @@ async def test_paths_are_made_with_their_parents(zk: ZooKeeper) -> None:
 
     assert (await zk.get("/a/b/c"))[0] is None
     await zk.sync("/a")
+
+
+def test_on_uvloop(shared_zookeeper: ZooKeeperServer, chroot: str) -> None:
+    uvloop = pytest.importorskip("uvloop")
+
+    async def main() -> int:
+        client = ZooKeeper(real_world(), shared_zookeeper.connect_string + chroot, 10_000)
+        await client.connect(10)
+        await client.ensure_chroot()
+        await client.multi([Create(f"/{i}", b"x" * 10_000) for i in range(80)])
+        got = await client.get_many([f"/{i}" for i in range(80)] * 40)
+        with pytest.raises(ConnectionLoss):
+            await ZooKeeper(real_world(), "127.0.0.1:1", 10_000).connect(0.1)
+        await client.close()
+        return sum(len(r.data or b"") for r in got)
+
+    assert uvloop.run(main()) == 80 * 40 * 10_000

@@ -12,6 +12,7 @@ from tests.support.simulated_network import SimulatedNetwork, SimulatedTransport
 
 from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import AuthFailed, ConnectionLoss, NodeExists, SessionClosed, SessionExpired
+from klamm.zk.operations import Check
 from klamm.zk.session import SessionState
 from klamm.zk.watches import EventType, WatchEvent
 
@@ -286,6 +287,45 @@ def test_no_server_within_the_time_given() -> None:
             await client.get("/")
 
     simulate(scenario)
+
+
+def test_a_connect_that_is_cancelled_leaves_nothing_running() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = ZooKeeper(simulated_world(stage.network), "zk1", TIMEOUT_MS)
+        connecting = asyncio.create_task(client.connect(60))
+        await asyncio.sleep(3)
+        connecting.cancel()
+        await asyncio.gather(connecting, return_exceptions=True)
+        assert not client.is_alive
+        tried = len(stage.network.attempts)
+        await asyncio.sleep(60)
+        assert len(stage.network.attempts) == tried
+
+    simulate(scenario)
+
+
+def test_a_client_closed_before_it_was_connected() -> None:
+    async def scenario(stage: Stage) -> None:
+        client = ZooKeeper(simulated_world(stage.network), "zk1", TIMEOUT_MS)
+        await client.close()
+        with pytest.raises(SessionClosed):
+            await client.connect(5)
+        with pytest.raises(SessionClosed):
+            await client.multi([Check("/", 0)])
+        assert await client.multi([]) == []
+        assert stage.network.attempts == []
+
+    simulate(scenario)
+
+
+def test_the_timeout_is_the_one_that_the_ensemble_grants() -> None:
+    async def scenario(stage: Stage) -> None:
+        stage.ensemble.max_timeout_ms = 3_000
+        client = await stage.client()
+        await asyncio.sleep(10)
+        assert client.session_timeout_ms == 3_000
+
+    assert simulate(scenario).ensemble.count()["ping"] == 10
 
 
 def test_refused_credentials_end_the_session() -> None:
