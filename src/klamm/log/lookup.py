@@ -36,7 +36,24 @@ def largest(segments: Segments, log_start: int) -> FoundOffset | None:
     holder = max(segments, key=lambda segment: (segment.largest.timestamp, -segment.base_offset))
     if holder.largest.timestamp < 0:
         return None
-    return first_at(segments, holder.largest.timestamp, log_start)
+    found = first_at(segments, holder.largest.timestamp, log_start)
+    return found or _largest_from(segments, log_start)
+
+
+def _largest_from(segments: Segments, log_start: int) -> FoundOffset | None:
+    """The same by looking at every batch: needed where the record that had it lies before the log's start."""
+    largest_timestamp = -1
+    for segment in segments.from_slot(segments.slot_of(log_start)):
+        for found in segment.headers(0):
+            header = found.header
+            if header.last_offset < log_start or header.max_timestamp <= largest_timestamp:
+                continue
+            if header.base_offset >= log_start:
+                largest_timestamp = header.max_timestamp
+                continue
+            alive = [record.timestamp for record in _records(segment, found) if record.offset >= log_start]
+            largest_timestamp = max([largest_timestamp, *alive])
+    return first_at(segments, largest_timestamp, log_start) if largest_timestamp >= 0 else None
 
 
 def _from_timestamp(segment: Segment, timestamp: int) -> Iterator[Found]:

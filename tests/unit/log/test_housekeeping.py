@@ -1,0 +1,308 @@
+"""The work beside the appends, in simulated time: flush, checkpoints, retention, delayed removal."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+from uuid import UUID
+
+import pytest
+from tests.support.simulated_loop import SimulatedLoop
+from tests.unit.log.faulty_disk import FaultyDisk
+from tests.unit.log.support import NOW_MS, ORDERS, batch, values_of
+
+from klamm.config.topic_config import TopicConfig
+from klamm.log.checkpoints import parse_offsets
+from klamm.log.epochs import parse_epochs
+from klamm.log.log import Log
+from klamm.log.manager import DirectoryFailure, LogManager, LogManagerSettings
+from klamm.model.ids import TopicPartition
+from klamm.runtime.network import RealNetwork
+from klamm.runtime.randomness import RealRandomness
+from klamm.runtime.world import World
+
+P = ParamSpec("P")
+T = TypeVar("T")
+SIZE = len(batch("0"))
+
+
+class InlineDisk(FaultyDisk):
+    """Does at once what threads would do."""
+
+    async def in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return call(*args, **kwargs)
+
+
+class LoopClock:
+    def now_ms(self) -> int:
+        return NOW_MS + int(asyncio.get_running_loop().time() * 1000)
+
+
+class Node:
+    """One manager over one directory, in simulated time."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.clock = LoopClock()
+        self.disk = InlineDisk()
+        self.failures: list[DirectoryFailure] = []
+
+    def run(self, main: Callable[[LogManager], Coroutine[Any, Any, None]], **settings: int) -> None:
+        """Load, start, do `main`, abandon."""
+
+        async def whole() -> None:
+            world = World(self.clock, RealNetwork(), self.disk, RealRandomness())
+            logs = LogManager(
+                world,
+                [str(self.directory)],
+                1,
+                "cluster",
+                settings=LogManagerSettings(**settings),
+                on_directory_failed=self.failures.append,
+            )
+            await logs.load()
+            logs.start()
+            await main(logs)
+            await logs.abandon()
+
+        SimulatedLoop().run(whole())
+
+    async def pass_time(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def files_of(self, log: Log) -> list[str]:
+        return self.disk.list_directory(log.directory)
+
+    def checkpoint(self, name: str) -> dict[TopicPartition, int]:
+        return parse_offsets((self.directory / name).read_bytes(), name)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def created(logs: LogManager, name: str = "orders", **configs: object) -> Log:
+    texts = {key.replace("_", "."): str(value) for key, value in configs.items()}
+    return logs.get_or_create(TopicPartition(name, 0), TopicConfig.parse(texts), None, is_new=True)
+
+
+def test_epochs_and_topic_ids_reach_the_disk_soon(node: Node) -> None:
+    async def main(logs: LogManager) -> None:
+        log = logs.get_or_create(ORDERS, TopicConfig.parse(), UUID(int=9), is_new=True)
+        log.append_as_leader(batch("a"), 7)
+        await node.pass_time(0.1)
+
+        stored = (Path(log.directory) / "leader-epoch-checkpoint").read_bytes()
+        assert parse_epochs(stored, "") == [(7, 0)]
+        assert (
+            Path(log.directory) / "partition.metadata"
+        ).read_text() == "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAACQ"
+
+    node.run(main)
+
+    async def again(logs: LogManager) -> None:
+        log = logs.get(ORDERS)
+        assert log is not None
+        assert log.topic_id == UUID(int=9)
+        assert logs.get_or_create(ORDERS, TopicConfig.parse(), UUID(int=9)) is log
+
+    node.run(again)
+
+
+def test_a_closed_segment_is_flushed_soon(node: Node) -> None:
+    async def main(logs: LogManager) -> None:
+        log = created(logs, segment_bytes=2 * SIZE)
+        for _ in range(5):
+            log.append_as_leader(batch("a"), 0)
+        await node.pass_time(0.1)
+        assert log.recovery_point == 4
+
+        await node.pass_time(100)
+        assert node.checkpoint("recovery-point-offset-checkpoint") == {ORDERS: 4}
+
+    node.run(main)
+
+
+def test_flush_by_time(node: Node) -> None:
+    async def main(logs: LogManager) -> None:
+        slow, fast = created(logs, "slow"), created(logs, "fast", flush_ms=50_000)
+        for log in (slow, fast):
+            log.append_as_leader(batch("a"), 0)
+        await node.pass_time(31)
+        assert fast.recovery_point == 0
+        await node.pass_time(30)
+        assert (slow.recovery_point, fast.recovery_point) == (0, 1)
+
+    node.run(main, flush_scheduler_interval_ms=10_000)
+
+
+def test_flush_by_messages_comes_before_the_answer(node: Node) -> None:
+    async def main(logs: LogManager) -> None:
+        log = created(logs, flush_messages=3)
+        points = []
+        for _ in range(7):
+            log.append_as_leader(batch("a"), 0)
+            points.append(log.recovery_point)
+        assert points == [0, 0, 3, 3, 3, 6, 6]
+        log.append_as_follower(batch(*"abc", base_offset=7))
+        assert log.recovery_point == 10
+
+    node.run(main)
+
+
+def test_what_a_cut_overtakes_is_not_safe(node: Node) -> None:
+    async def main(logs: LogManager) -> None:
+        log = created(logs)
+        for _ in range(10):
+            log.append_as_leader(batch("a"), 0)
+        job = log.flush_job()
+        assert job is not None
+        log.truncate_to(5)
+        for _ in range(5):
+            log.append_as_leader(batch("b"), 1)
+        job.run(node.disk)
+        log.flushed(job)
+        assert log.recovery_point == 0
+        await log.flush()
+        assert (log.recovery_point, log.flush_job()) == (10, None)
+
+    node.run(main)
+
+
+def test_a_cut_below_the_recovery_point_is_checkpointed(node: Node) -> None:
+    async def main(logs: LogManager) -> None:
+        log = created(logs)
+        for _ in range(10):
+            log.append_as_leader(batch("a"), 0)
+        await log.flush()
+        await logs.write_recovery_points()
+        log.truncate_to(4)
+        await node.pass_time(0.1)
+        assert node.checkpoint("recovery-point-offset-checkpoint") == {ORDERS: 4}
+
+    node.run(main)
+
+
+def test_retention_deletes_after_its_delay(node: Node) -> None:
+    async def main(logs: LogManager) -> None:
+        log = created(logs, segment_bytes=SIZE, retention_ms=200_000)
+        for number in range(3):
+            log.append_as_leader(batch("0", timestamp=NOW_MS + number), 0)
+        log.update_high_watermark(3)
+        await node.pass_time(320)  # the first look at 30 s finds them too young, the second comes at 330 s
+        assert values_of(log) == ["0"] * 3
+        await node.pass_time(20)
+        assert log.start_offset == 3
+        assert sum(name.endswith(".log.deleted") for name in node.files_of(log)) == 3
+        await node.pass_time(61)
+        assert not [name for name in node.files_of(log) if name.endswith(".deleted")]
+
+    node.run(main)
+
+
+def test_log_starts_are_checkpointed_where_they_are_not_a_segments_base(node: Node) -> None:
+    async def main(logs: LogManager) -> None:
+        moved, plain = created(logs), created(logs, "plain")
+        for log in (moved, plain):
+            log.append_as_leader(batch("a"), 0)
+            log.append_as_leader(batch("b"), 0)
+            log.update_high_watermark(2)
+        moved.advance_start_offset(1)
+        await node.pass_time(91)
+        assert node.checkpoint("log-start-offset-checkpoint") == {ORDERS: 1}
+
+    node.run(main)
+
+    async def after_crash(logs: LogManager) -> None:
+        log = logs.get(ORDERS)
+        assert log is not None
+        assert (log.start_offset, values_of(log)) == (1, ["b"])
+
+        logs.delete(ORDERS)
+        assert node.checkpoint("log-start-offset-checkpoint") == {}, "a new log of that name must not inherit it"
+
+    node.run(after_crash)
+
+
+def test_producers_expire(node: Node) -> None:
+    async def main(logs: LogManager) -> None:
+        log = created(logs)
+        log.append_as_leader(batch("a", producer=(5, 0, 0)), 0)
+        await node.pass_time(40)
+        assert len(log.producers) == 1
+        await node.pass_time(90_000)
+        assert len(log.producers) == 0
+
+    node.run(main)
+
+
+def test_deleted_logs_go_from_checkpoints_at_once_and_from_disk_later(node: Node) -> None:
+    async def main(logs: LogManager) -> None:
+        gone, kept = created(logs), created(logs, "kept")
+        for log in (gone, kept):
+            log.append_as_leader(batch("a"), 0)
+            log.update_high_watermark(1)
+        await logs.write_high_watermarks()
+        assert logs.delete(ORDERS)
+        assert not logs.delete(ORDERS)
+        await node.pass_time(0.1)
+        assert node.checkpoint("replication-offset-checkpoint") == {TopicPartition("kept", 0): 1}
+        left = [p.name for p in node.directory.iterdir() if p.is_dir()]
+        assert len(left) == 2
+        await node.pass_time(61)
+        assert [p.name for p in node.directory.iterdir() if p.is_dir()] == ["kept-0"]
+
+    node.run(main)
+
+
+def test_a_deletion_that_a_restart_interrupted_is_finished(node: Node) -> None:
+    async def main(logs: LogManager) -> None:
+        created(logs).append_as_leader(batch("a"), 0)
+        logs.delete(ORDERS)
+
+    node.run(main)
+
+    async def again(logs: LogManager) -> None:
+        assert logs.get(ORDERS) is None
+        await node.pass_time(61)
+        assert not [p for p in node.directory.iterdir() if p.is_dir()]
+
+    node.run(again)
+
+
+def test_a_topic_of_the_longest_name_can_be_deleted(node: Node) -> None:
+    name = "x" * 249
+
+    async def main(logs: LogManager) -> None:
+        created(logs, name)
+        assert logs.delete(TopicPartition(name, 0))
+        (left,) = [p.name for p in node.directory.iterdir() if p.is_dir()]
+        assert len(left) == 255
+
+    node.run(main)
+    node.run(lambda logs: node.pass_time(1))
+
+
+@pytest.mark.parametrize("prefix", ["orders-0/leader", "orders-0/0"])
+def test_work_that_fails_takes_the_directory_offline(node: Node, prefix: str) -> None:
+    async def main(logs: LogManager) -> None:
+        log = created(logs, segment_bytes=SIZE)
+        log.append_as_leader(batch("a"), 0)
+        log.append_as_leader(batch("a"), 0)
+        node.disk.fail_from_here(OSError(5, "broken"), prefix=f"{node.directory}/{prefix}")
+        await node.pass_time(0.1)
+        assert [failure.partitions for failure in node.failures] == [(ORDERS,)]
+        assert log.has_failed
+        node.disk.fail_at = None
+
+    node.run(main)
+
+
+def test_a_config_counts_for_all_logs_of_its_topic(node: Node) -> None:
+    async def main(logs: LogManager) -> None:
+        log, other = created(logs), created(logs, "other")
+        logs.update_topic_config("orders", TopicConfig.parse({"retention.ms": "5"}))
+        assert (log.config.retention_ms, other.config.retention_ms) == (5, 604_800_000)
+
+    node.run(main)

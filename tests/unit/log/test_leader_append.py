@@ -1,0 +1,244 @@
+"""What a leader refuses and changes before it writes: the table of ref. 3.6."""
+
+from collections.abc import Callable
+
+import pytest
+from tests.unit.log.support import NOW_MS, Partition, batch, headers_of, values_of
+
+from klamm.log.errors import AppendRefused
+from klamm.log.log import Log
+from klamm.log.producers import Origin
+from klamm.model.errors import ErrorCode
+from klamm.wire.records import Codec, NewRecord, TimestampType, batches, build_batch, crc_is_valid, header_at, records
+from klamm.wire.records.batch import sealed_batch
+from klamm.wire.records.build import EndMarker, build_end_marker
+
+TWO = [NewRecord(b"a", b"k", NOW_MS), NewRecord(b"b", b"k", NOW_MS)]
+
+
+def changed(**fields: int) -> bytes:
+    """A batch of two whose header says something else, with a CRC that is right."""
+    plain = build_batch(TWO)
+    return sealed_batch(header_at(plain)._replace(**fields), plain[61:])
+
+
+def hurt(position: int) -> bytes:
+    content = bytearray(build_batch(TWO))
+    content[position] ^= 1
+    return bytes(content)
+
+
+REFUSED: dict[str, tuple[bytes, ErrorCode]] = {
+    "nothing": (b"", ErrorCode.INVALID_RECORD),
+    "wrong CRC": (hurt(70), ErrorCode.CORRUPT_MESSAGE),
+    "cut off": (build_batch(TWO)[:-1], ErrorCode.CORRUPT_MESSAGE),
+    "length too small": (hurt(11)[:8] + b"\0\0\0\1" + hurt(11)[12:], ErrorCode.CORRUPT_MESSAGE),
+    "offset not 0": (build_batch(TWO, base_offset=5), ErrorCode.INVALID_RECORD),
+    "two batches": (build_batch(TWO) * 2, ErrorCode.INVALID_RECORD),
+    "more records than offsets": (changed(record_count=3), ErrorCode.INVALID_RECORD),
+    "no records": (changed(record_count=0, last_offset_delta=-1), ErrorCode.INVALID_RECORD),
+    "control batch": (build_batch(TWO, control=True), ErrorCode.INVALID_RECORD),
+    "producer without sequence": (build_batch(TWO, producer_id=3, producer_epoch=0), ErrorCode.INVALID_RECORD),
+    "LogAppendTime": (
+        build_batch(TWO, timestamp_type=TimestampType.LOG_APPEND_TIME, log_append_time_ms=5),
+        ErrorCode.INVALID_TIMESTAMP,
+    ),
+    "unknown codec": (changed(attributes=6), ErrorCode.CORRUPT_MESSAGE),
+    "old magic": (build_batch(TWO)[:16] + b"\1" + build_batch(TWO)[17:], ErrorCode.INVALID_RECORD),
+}
+
+
+@pytest.mark.parametrize(("content", "code"), REFUSED.values(), ids=REFUSED)
+def test_refused(orders: Partition, content: bytes, code: ErrorCode) -> None:
+    log = orders.open()
+
+    with pytest.raises(AppendRefused) as caught:
+        log.append_as_leader(content, 0)
+
+    assert caught.value.code is code
+    assert caught.value.message
+    assert (log.end_offset, log.size) == (0, 0)
+
+
+def test_bytes_behind_the_batch_that_are_none_are_left_out(orders: Partition) -> None:
+    log = orders.open()
+
+    log.append_as_leader(memoryview(build_batch(TWO) + b"tail"), 0)
+
+    assert log.size == len(build_batch(TWO))
+
+
+def test_sizes(orders: Partition) -> None:
+    size = len(build_batch(TWO))
+    exact = orders.open(max_message_bytes=size)
+    exact.append_as_leader(build_batch(TWO), 0)
+
+    for config, code in (
+        ("max_message_bytes", ErrorCode.MESSAGE_TOO_LARGE),
+        ("segment_bytes", ErrorCode.RECORD_LIST_TOO_LARGE),
+    ):
+        log = orders.open(**{config: size - 1})
+        with pytest.raises(AppendRefused) as caught:
+            log.append_as_leader(build_batch(TWO), 0)
+        assert caught.value.code is code
+
+
+def test_followers_have_no_limit_on_sizes(orders: Partition) -> None:
+    log = orders.open(max_message_bytes=20, segment_bytes=100)
+
+    log.append_as_follower(batch("a" * 300) + batch("b", base_offset=1))
+
+    assert values_of(log) == ["a" * 300, "b"]
+    assert len(log.segments) == 2
+
+
+def test_coordinators_may_write_control_batches(orders: Partition) -> None:
+    log = orders.open()
+
+    log.append_as_leader(build_end_marker(EndMarker(1, 0), 3, 0, NOW_MS), 0, Origin.COORDINATOR)  # type: ignore[arg-type]
+
+    assert headers_of(log)[0].is_control
+
+
+def refusal_of(log: Log, *content: NewRecord, codec: Codec = Codec.NONE) -> AppendRefused:
+    with pytest.raises(AppendRefused) as caught:
+        log.append_as_leader(build_batch(content, codec), 0)
+    return caught.value
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_compacted_topic_wants_keys(orders: Partition, codec: Codec) -> None:
+    log = orders.open(cleanup_policy="compact")
+    log.append_as_leader(build_batch(TWO, codec), 0)
+
+    refused = refusal_of(log, TWO[0], NewRecord(b"x"), TWO[1], NewRecord(b"y"), codec=codec)
+
+    assert refused.code is ErrorCode.INVALID_RECORD
+    assert [error.batch_index for error in refused.record_errors] == [1, 3]
+
+
+def test_a_topic_that_bounds_timestamps(orders: Partition) -> None:
+    log = orders.open(message_timestamp_before_max_ms=10, message_timestamp_after_max_ms=20)
+    log.append_as_leader(build_batch([NewRecord(b"", None, NOW_MS + d) for d in (-10, 0, 20)]), 0)
+    log.append_as_leader(build_batch([NewRecord(b"", None, -1)]), 0)
+
+    refused = refusal_of(log, *(NewRecord(b"", None, NOW_MS + d) for d in (-11, 0, 21)))
+
+    assert refused.code is ErrorCode.INVALID_TIMESTAMP
+    assert [error.batch_index for error in refused.record_errors] == [0, 2]
+
+
+def test_one_wrong_timestamp_names_the_whole_batch(orders: Partition) -> None:
+    log = orders.open(cleanup_policy="compact", message_timestamp_before_max_ms=10)
+
+    refused = refusal_of(log, NewRecord(b"no key", None, NOW_MS), NewRecord(b"old", b"k", 1))
+
+    assert refused.code is ErrorCode.INVALID_TIMESTAMP
+    assert [error.batch_index for error in refused.record_errors] == [0, 1]
+
+
+def test_malformed_records_are_found_where_records_are_walked(orders: Partition) -> None:
+    log = orders.open(cleanup_policy="compact")
+    plain = build_batch(TWO)
+    content = sealed_batch(header_at(plain), plain[61:] + b"x")
+
+    with pytest.raises(AppendRefused) as caught:
+        log.append_as_leader(content, 0)
+
+    assert caught.value.code is ErrorCode.INVALID_RECORD
+
+
+LEVELS: dict[str, dict[str, object]] = {
+    "uncompressed": {},
+    "gzip": {"compression_gzip_level": 9},
+    "snappy": {},
+    "lz4": {"compression_lz4_level": 12},
+    "zstd": {"compression_zstd_level": 7},
+}
+
+
+@pytest.mark.parametrize("name", LEVELS)
+@pytest.mark.parametrize("sent", list(Codec))
+@pytest.mark.parametrize("with_levels", [False, True])
+def test_a_topic_with_its_own_codec(orders: Partition, name: str, sent: Codec, with_levels: bool) -> None:
+    log = orders.open(compression_type=name, **(LEVELS[name] if with_levels else {}))
+    content = build_batch(TWO, sent, producer_id=3, producer_epoch=1, base_sequence=9)
+
+    log.append_as_leader(content, 4)
+
+    stored = log.read(0, 1 << 20).records
+    (header,) = batches(stored)
+    target = Codec.NONE if name == "uncompressed" else Codec[name.upper()]
+    assert (header.codec, header.base_sequence, header.partition_leader_epoch) == (target, 9, 4)
+    assert crc_is_valid(stored, header)
+    assert [(r.key, r.value, r.timestamp) for r in records(stored, header)] == [
+        (r.key, r.value, r.timestamp) for r in TWO
+    ]
+    if target is sent:
+        assert stored[61:] == content[61:]
+
+
+def test_what_does_not_unfold_cannot_change_its_codec(orders: Partition) -> None:
+    plain = build_batch(TWO)
+    content = sealed_batch(header_at(plain)._replace(attributes=Codec.GZIP), b"no gzip")
+    log = orders.open(compression_type="zstd")
+
+    with pytest.raises(AppendRefused) as caught:
+        log.append_as_leader(content, 0)
+
+    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_batch_that_grows_in_its_new_codec_may_be_too_large(orders: Partition) -> None:
+    content = build_batch([NewRecord(bytes(5000))], Codec.ZSTD)
+    log = orders.open(compression_type="uncompressed", max_message_bytes=1000)
+
+    with pytest.raises(AppendRefused) as caught:
+        log.append_as_leader(content, 0)
+
+    assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_log_append_time(orders: Partition, codec: Codec) -> None:
+    log = orders.open(message_timestamp_type="LogAppendTime", message_timestamp_before_max_ms=1)
+
+    info = log.append_as_leader(build_batch([NewRecord(b"a", None, 5), NewRecord(b"b", None, 6)], codec), 0)
+
+    assert (info.log_append_time_ms, info.max_timestamp) == (NOW_MS, NOW_MS)
+    stored = log.read(0, 1 << 20).records
+    (header,) = batches(stored)
+    assert crc_is_valid(stored, header)
+    assert {record.timestamp for record in records(stored, header)} == {NOW_MS}
+
+
+def test_create_time_has_no_append_time(orders: Partition) -> None:
+    assert orders.open().append_as_leader(build_batch(TWO), 0).log_append_time_ms == -1
+
+
+ORDERED: list[Callable[[], bytes]] = [
+    lambda: batch("a", base_offset=5) + batch("b", base_offset=3),
+    lambda: batch("a", "b", base_offset=5) + batch("c", base_offset=6),
+]
+
+
+@pytest.mark.parametrize("content", ORDERED)
+def test_a_follower_takes_what_is_right_before_what_is_not(orders: Partition, content: Callable[[], bytes]) -> None:
+    log = orders.open()
+
+    with pytest.raises(Exception, match="expected"):
+        log.append_as_follower(content())
+
+    assert values_of(log, 5) == (["a"] if log.end_offset == 6 else ["a", "b"])
+
+
+def test_a_follower_checks_every_crc(orders: Partition) -> None:
+    log = orders.open()
+    second = bytearray(batch("b", base_offset=1))
+    second[-1] ^= 1
+
+    with pytest.raises(Exception, match="CRC"):
+        log.append_as_follower(batch("a") + bytes(second))
+
+    assert values_of(log) == ["a"]
+    assert log.append_as_follower(b"") is None

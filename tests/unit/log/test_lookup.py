@@ -1,0 +1,83 @@
+"""Offsets by timestamp, against the plain list of all records."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.log.support import NOW_MS, Partition, _walk
+
+from klamm.log.loader import Known
+from klamm.log.log import Log
+from klamm.wire.records import Codec, NewRecord, build_batch, records
+
+
+def fill(log: Log, times: list[list[int]]) -> None:
+    for number, batch_times in enumerate(times):
+        content = build_batch([NewRecord(b"v", None, time) for time in batch_times], Codec(number % 5))
+        log.append_as_leader(content, number // 3)
+
+
+def model(log: Log) -> list[tuple[int, int, int]]:
+    """(timestamp, offset, leader epoch) of every record."""
+    return [
+        (r.timestamp, r.offset, header.partition_leader_epoch)
+        for header, buffer in _walk(log, None)
+        for r in records(buffer, header)
+        if r.offset >= log.start_offset
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    times=st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=4), min_size=1, max_size=14),
+    start=st.integers(0, 8),
+    reopened=st.booleans(),
+    cut=st.none() | st.integers(0, 40),
+)
+def test_every_timestamp(
+    tmp_path_factory: pytest.TempPathFactory, times: list[list[int]], start: int, reopened: bool, cut: int | None
+) -> None:
+    from tests.unit.log.support import ManualClock
+
+    from klamm.runtime.disk import RealDisk
+    from klamm.runtime.network import RealNetwork
+    from klamm.runtime.randomness import RealRandomness
+    from klamm.runtime.world import World
+
+    world = World(ManualClock(), RealNetwork(), RealDisk(), RealRandomness())
+    partition = Partition(world, f"{tmp_path_factory.mktemp('lookup')}/orders-0")
+    log = partition.open(segment_bytes=350, index_interval_bytes=100)
+    fill(log, times)
+    if cut is not None:
+        log.truncate_to(cut)
+    log.update_high_watermark(log.end_offset)
+    log.advance_start_offset(min(start, log.end_offset))
+    if reopened:
+        log.close()
+        log = partition.open(Known(True, log.end_offset, log.start_offset), segment_bytes=350)
+    known = model(log)
+
+    for timestamp in range(32):
+        expected = next((entry for entry in known if entry[0] >= timestamp), None)
+        assert log.offset_for_timestamp(timestamp) == expected
+    largest = max((entry[0] for entry in known), default=None)
+    found = log.max_timestamp()
+    assert found == next((entry for entry in known if entry[0] == largest), None)
+    log.mark_failed()
+
+
+def test_records_without_timestamps(orders: Partition) -> None:
+    log = orders.open()
+    assert (log.max_timestamp(), log.offset_for_timestamp(0)) == (None, None)
+    fill(log, [[-1], [-1]])
+
+    assert (log.max_timestamp(), log.offset_for_timestamp(0)) == (None, None)
+
+
+def test_append_time_is_what_is_looked_up(orders: Partition) -> None:
+    log = orders.open(message_timestamp_type="LogAppendTime")
+    fill(log, [[5, 6], [7]])
+
+    found = log.offset_for_timestamp(NOW_MS)
+
+    assert found is not None
+    assert (found.timestamp, found.offset) == (NOW_MS, 0)
