@@ -1,0 +1,145 @@
+"""ListOffsets and OffsetForLeaderEpoch on the broker that is asked."""
+
+import asyncio
+
+import pytest
+from tests.support.memory_log import batch
+from tests.support.replica_cluster import P0, ReplicaCluster
+
+from klamm.log.errors import StorageFailed
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.replication.offset_lookup import DEBUGGING_CONSUMER, FoundOffset, Timestamp
+from klamm.replication.watch import Isolation
+from klamm.wire.records import CorruptRecords
+
+NOTHING = FoundOffset()
+
+
+async def led(cluster: ReplicaCluster) -> None:
+    """Broker 1 leads in epoch 7; offsets 0 to 3 from epoch 2 at time 10, 20, 40, 40, of which 0 to 2 are committed."""
+    await cluster.elect(1, (1,), epoch=2, tell=[1])
+    for timestamp in (10, 20, 40):
+        await cluster.brokers[1].append(1, 0, {P0: batch(timestamp=timestamp)})
+    await cluster.elect(1, (1, 2), epoch=7, tell=[1])
+    await cluster.brokers[1].append(1, 0, {P0: batch(timestamp=40)})
+    assert (cluster.log(1).high_watermark, cluster.log(1).end_offset) == (3, 4)
+
+
+def look(cluster: ReplicaCluster, timestamp: int, broker: int = 1, **more) -> FoundOffset:
+    return cluster.brokers[broker].look_up_offset(P0, timestamp, **more)
+
+
+def found(timestamp: int, offset: int, epoch: int) -> FoundOffset:
+    return FoundOffset(ErrorCode.NONE, timestamp, offset, epoch)
+
+
+CONSUMER_ASKS = {
+    "latest": (Timestamp.LATEST, found(-1, 3, 7)),
+    "earliest": (Timestamp.EARLIEST, found(-1, 0, 2)),
+    "earliest here": (Timestamp.EARLIEST_LOCAL, found(-1, 0, 2)),
+    "latest elsewhere": (Timestamp.LATEST_TIERED, NOTHING),
+    "largest timestamp": (Timestamp.MAX, found(40, 2, 2)),
+    "a time": (15, found(20, 1, 2)),
+    "a time that only the future reaches": (41, NOTHING),
+}
+
+
+@pytest.mark.parametrize(("timestamp", "expected"), CONSUMER_ASKS.values(), ids=CONSUMER_ASKS)
+def test_what_a_consumer_is_told(run, timestamp: int, expected: FoundOffset) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await led(cluster)
+        assert look(cluster, timestamp) == expected
+
+    run(scenario)
+
+
+def test_how_far_each_may_see(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await led(cluster)
+        assert look(cluster, Timestamp.LATEST, replica_id=2).offset == 4
+        assert look(cluster, Timestamp.LATEST, replica_id=DEBUGGING_CONSUMER).offset == 4
+        assert look(cluster, Timestamp.LATEST, isolation=Isolation.READ_COMMITTED).offset == 3
+        cluster.log(1).high_watermark = 2
+        cluster.partition(1).leader_epoch_start = 2
+        assert look(cluster, 40) == NOTHING  # offset 2 lies beyond what a consumer may read
+        assert look(cluster, 40, replica_id=2).offset == 2
+
+    run(scenario)
+
+
+def test_a_new_leader_does_not_tell_an_end_that_may_go_back(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await led(cluster)
+        cluster.log(1).high_watermark = 1
+        for timestamp in (Timestamp.LATEST, 40, 99):
+            assert look(cluster, timestamp) == FoundOffset(ErrorCode.OFFSET_NOT_AVAILABLE)
+        assert look(cluster, 5) == found(10, 0, 2)
+        assert look(cluster, Timestamp.EARLIEST).error is ErrorCode.NONE
+        assert look(cluster, Timestamp.LATEST, replica_id=2).offset == 4
+
+    run(scenario)
+
+
+def test_who_may_ask_whom(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1)
+        await cluster.produce(1)
+        await asyncio.sleep(1)
+        not_leader = FoundOffset(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        assert look(cluster, Timestamp.LATEST, broker=2) == not_leader
+        assert look(cluster, Timestamp.LATEST, broker=2, replica_id=3) == not_leader
+        assert look(cluster, Timestamp.LATEST, broker=2, replica_id=DEBUGGING_CONSUMER).offset == 1
+        unknown = cluster.brokers[1].look_up_offset(TopicPartition("no such", 0), Timestamp.LATEST)
+        assert unknown.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("epoch", "error"), [(6, ErrorCode.FENCED_LEADER_EPOCH), (8, ErrorCode.UNKNOWN_LEADER_EPOCH), (7, ErrorCode.NONE)]
+)
+def test_the_leader_epoch_is_fenced(run, epoch: int, error: ErrorCode) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await led(cluster)
+        assert look(cluster, Timestamp.LATEST, current_leader_epoch=epoch).error is error
+        assert cluster.brokers[1].end_of_epoch(P0, 2, epoch)[0] is error
+
+    run(scenario)
+
+
+EPOCH_ENDS = {-1: (-1, -1), 1: (1, 0), 2: (2, 3), 5: (2, 3), 7: (7, 4), 8: (-1, -1)}
+
+
+@pytest.mark.parametrize(("epoch", "end"), EPOCH_ENDS.items())
+def test_where_an_epoch_ended(run, epoch: int, end: tuple[int, int]) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await led(cluster)
+        assert cluster.brokers[1].end_of_epoch(P0, epoch) == (ErrorCode.NONE, end)
+
+    run(scenario)
+
+
+def test_only_a_leader_says_where_an_epoch_ended(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(2)
+        assert cluster.brokers[1].end_of_epoch(P0, 0) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, (-1, -1))
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "error"),
+    [(StorageFailed("I/O"), ErrorCode.KAFKA_STORAGE_ERROR), (CorruptRecords("CRC"), ErrorCode.CORRUPT_MESSAGE)],
+)
+def test_a_log_that_cannot_be_searched(run, trouble: Exception, error: ErrorCode) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await led(cluster)
+
+        def search(timestamp: int) -> None:
+            raise trouble
+
+        cluster.log(1).offset_for_timestamp = search
+        assert look(cluster, 15) == FoundOffset(error)
+
+    run(scenario)
