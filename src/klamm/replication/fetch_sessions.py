@@ -191,7 +191,7 @@ class IncrementalFetch(FetchContext):
             return FetchAnswer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id)
         changed = [(watched, data) for watched, data in results.items() if must_tell(watched, data)]
         for watched, data in changed:
-            watched.told_high_watermark = -1 if data.error else data.high_watermark
+            watched.told_high_watermark = data.high_watermark  # −1 with an error, so that its end is told as well
             watched.told_log_start_offset = data.log_start_offset
             if data.records and watched in self.watch.marked:
                 del self.watch.marked[watched]  # behind those that wait for their turn (KAFKA-12330)

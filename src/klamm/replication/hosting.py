@@ -4,8 +4,9 @@ from collections.abc import Iterable, Iterator
 
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
-from klamm.replication.partition import Partition, Surroundings
+from klamm.replication.partition import Partition
 from klamm.replication.ports import MetadataPort, PartitionRefused
+from klamm.replication.surroundings import Surroundings
 
 
 class Hosting:

@@ -6,7 +6,9 @@ Meanwhile the high watermark counts everybody who may be in the ISR by now: the 
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
+from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.replication.replica import RemoteReplica
 
@@ -53,6 +55,19 @@ class PendingShrink:
     def proposed(self) -> tuple[BrokerId, ...]:
         return tuple(b for b in self.isr if b not in self.out)
 
+
+BACK_TO_COMMITTED: Final = {ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA}
+"""Answers after which a proposal is dropped; it may be made again."""
+
+WAIT_FOR_LEADER_AND_ISR: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.FENCED_LEADER_EPOCH,
+    ErrorCode.INVALID_UPDATE_VERSION,
+    ErrorCode.INVALID_REQUEST,
+    ErrorCode.NEW_LEADER_ELECTED,
+}
+"""Answers that say we are behind: the proposal stays pending until the next LeaderAndIsr."""
 
 Pending = PendingExpand | PendingShrink
 IsrState = Committed | PendingExpand | PendingShrink

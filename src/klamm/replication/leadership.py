@@ -5,28 +5,26 @@ One order at a time: the lock keeps LeaderAndIsr, StopReplica and a failing log 
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import structlog
 
 from klamm.log.errors import StorageFailed
-from klamm.model.assignment import ReplicaAssignment
+from klamm.log.log import Log
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.model.leader_and_isr import EPOCH_DURING_DELETE, NO_EPOCH, LeaderAndIsr
+from klamm.model.leader_and_isr import EPOCH_DURING_DELETE, NO_EPOCH
 from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.fetcher_manager import FetcherManager, Following
 from klamm.replication.hosting import Hosting
+from klamm.replication.orders import Errors, Order, StopOrder, answer_orders, orders_of, stop_orders_of
 from klamm.replication.partition import Partition
 from klamm.replication.ports import LogsPort
 from klamm.wire.messages import (
-    LeaderAndIsrPartitionError,
-    LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
-    LeaderAndIsrTopicError,
     StopReplicaPartitionError,
     StopReplicaRequest,
     StopReplicaResponse,
@@ -34,12 +32,7 @@ from klamm.wire.messages import (
 
 log = structlog.get_logger()
 
-FIRST_LEADER_AND_ISR_BY_TOPIC: Final = 2
-FIRST_LEADER_AND_ISR_BY_ID: Final = 5
-FIRST_STOP_REPLICA_BY_TOPIC: Final = 1
-FIRST_STOP_REPLICA_BY_STATE: Final = 3
-
-Errors = dict[TopicPartition, ErrorCode]
+CHUNK: Final = 100  # replicas between two awaits
 
 
 class LeadershipChange(NamedTuple):
@@ -51,28 +44,15 @@ class LeadershipChange(NamedTuple):
     """With the leader epoch of the order, −1 or −2 where it has none."""
 
 
-class Order(NamedTuple):
-    """What LeaderAndIsr says of one partition."""
-
-    topic_partition: TopicPartition
-    topic_id: uuid.UUID
-    state: LeaderAndIsr
-    assignment: ReplicaAssignment
-    is_new: bool
-
-
-class StopOrder(NamedTuple):
-    topic_partition: TopicPartition
-    leader_epoch: int
-    deletes: bool
+Accepted = tuple[Partition, Order]
 
 
 @dataclass(slots=True)
 class Sorted:
     """The orders that passed all checks, and the answers for those that did not."""
 
-    leaders: list[tuple[Partition, Order]] = field(default_factory=list)
-    followers: list[tuple[Partition, Order]] = field(default_factory=list)
+    leaders: list[Accepted] = field(default_factory=list)
+    followers: list[Accepted] = field(default_factory=list)
     errors: Errors = field(default_factory=dict)
 
 
@@ -102,7 +82,7 @@ class Leadership:
 
         A broker epoch newer than ours is accepted: the controller saw our new registration before we did.
         """
-        if broker_epoch not in (NO_EPOCH,) and broker_epoch < self._broker_epoch():
+        if broker_epoch != NO_EPOCH and broker_epoch < self._broker_epoch():
             return ErrorCode.STALE_BROKER_EPOCH
         if controller_epoch < self.controller_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH
@@ -117,16 +97,21 @@ class Leadership:
             refusal = self.refuse(request.broker_epoch, request.controller_epoch)
             if refusal:
                 stale = refusal is ErrorCode.STALE_CONTROLLER_EPOCH
-                return _answer(orders, {o.topic_partition: refusal for o in orders} if stale else {}, version, refusal)
+                errors = {o.topic_partition: refusal for o in orders} if stale else {}
+                return answer_orders(orders, errors, version, refusal)
             found = Sorted()
             for order in orders:
                 self._sort(order, found)
-            await self._create_logs(found)
-            self._lead(found)
-            self._follow(found)
+            for chunk in batched(found.leaders, CHUNK):
+                await self._lead(await self._with_logs(chunk, found.errors), found.errors)
+            for chunk in batched(found.followers, CHUNK):
+                await self._follow(await self._with_logs(chunk, found.errors), found.errors)
             self._fetchers.stop_idle()
-            self._on_change(LeadershipChange(tuple(p for p, _ in found.leaders), tuple(p for p, _ in found.followers)))
-            return _answer(orders, found.errors, version, ErrorCode.NONE)
+            leaders, followers = (
+                [p for p, _ in taken if p.log is not None] for taken in (found.leaders, found.followers)
+            )
+            self._on_change(LeadershipChange(tuple(leaders), tuple(followers)))
+            return answer_orders(orders, found.errors, version, ErrorCode.NONE)
 
     def _sort(self, order: Order, found: Sorted) -> None:
         """Check one order, in Kafka's sequence of checks."""
@@ -167,39 +152,42 @@ class Leadership:
             return ErrorCode.NONE
         return ErrorCode.STALE_CONTROLLER_EPOCH
 
-    async def _create_logs(self, found: Sorted) -> None:
-        """Give every accepted replica its log. Who gets none keeps its old epoch, so that it can be ordered again."""
-        wanted = [(p, o) for p, o in (*found.leaders, *found.followers) if p.log is None]
-        if not wanted:
-            return
-        results = await self._logs.get_or_create_many([(o.topic_partition, o.topic_id, o.is_new) for _, o in wanted])
-        for (partition, order), result in zip(wanted, results, strict=True):
-            if isinstance(result, (OSError, StorageFailed)):
-                log.error("no log for a replica", partition=str(order.topic_partition), why=str(result))
-                self._hosting.set_offline([order.topic_partition])
-                found.errors[order.topic_partition] = ErrorCode.KAFKA_STORAGE_ERROR
-            elif isinstance(result, KlammError):
-                log.error("no log for a replica", partition=str(order.topic_partition), why=str(result))
-            elif self._hosting.get(order.topic_partition) is partition:
-                partition.log = result
-        found.leaders = [(p, o) for p, o in found.leaders if p.log is not None]
-        found.followers = [(p, o) for p, o in found.followers if p.log is not None]
+    async def _with_logs(self, chunk: Sequence[Accepted], errors: Errors) -> list[Accepted]:
+        """Give every replica its log. Who gets none keeps its old epoch, so that it can be ordered again."""
+        wanted = [(p, o) for p, o in chunk if p.log is None]
+        if wanted:
+            asked = [(o.topic_partition, o.topic_id, o.is_new) for _, o in wanted]
+            for (partition, order), result in zip(wanted, await self._logs.get_or_create_many(asked), strict=True):
+                self._take_log(partition, order, result, errors)
+        return [(p, o) for p, o in chunk if p.log is not None]
 
-    def _lead(self, found: Sorted) -> None:
-        self._fetchers.remove([o.topic_partition for _, o in found.leaders])  # before: no follower append may race
-        for partition, order in found.leaders:
-            found.errors[order.topic_partition] = ErrorCode.NONE
+    def _take_log(self, partition: Partition, order: Order, result: Log | OSError | KlammError, errors: Errors) -> None:
+        if isinstance(result, OSError):
+            self._hosting.set_offline([order.topic_partition])
+            errors[order.topic_partition] = ErrorCode.KAFKA_STORAGE_ERROR
+        elif isinstance(result, KlammError):
+            log.error("no log for a replica", partition=str(order.topic_partition), why=str(result))
+            errors[order.topic_partition] = ErrorCode.NONE
+        elif self._hosting.get(order.topic_partition) is partition:
+            partition.log = result
+
+    async def _lead(self, chunk: Sequence[Accepted], errors: Errors) -> None:
+        self._fetchers.remove([o.topic_partition for _, o in chunk])  # before: no follower append may race
+        for partition, order in chunk:
             partition.make_leader(order.state, order.assignment)
+            errors[order.topic_partition] = ErrorCode.NONE
+        await asyncio.sleep(0)
 
-    def _follow(self, found: Sorted) -> None:
+    async def _follow(self, chunk: Sequence[Accepted], errors: Errors) -> None:
         """A leader that the metadata does not know yet is no obstacle: its fetcher looks for it again and again."""
         moved: dict[TopicPartition, Following] = {}
-        for partition, order in found.followers:
-            found.errors[order.topic_partition] = ErrorCode.NONE
+        for partition, order in chunk:
             if partition.make_follower(order.state, order.assignment):
                 moved[order.topic_partition] = Following(partition, order.state.leader, order.state.leader_epoch)
+            errors[order.topic_partition] = ErrorCode.NONE
         self._fetchers.remove(moved)
         self._fetchers.add(moved)
+        await asyncio.sleep(0)
 
     # ---- StopReplica
 
@@ -241,57 +229,10 @@ class Leadership:
         return ErrorCode.NONE
 
 
+def batched(items: Sequence[Accepted], count: int) -> Iterator[Sequence[Accepted]]:
+    return (items[start : start + count] for start in range(0, len(items), count))
+
+
 def _may_stop(ordered_epoch: int, known_epoch: int) -> bool:
     """An order without epoch comes from an old controller; one of a deleted topic stands above all epochs."""
     return ordered_epoch in (NO_EPOCH, EPOCH_DURING_DELETE) or ordered_epoch >= known_epoch
-
-
-def orders_of(request: LeaderAndIsrRequest, version: int) -> Iterator[Order]:
-    if version < FIRST_LEADER_AND_ISR_BY_TOPIC:
-        for state in request.ungrouped_partition_states:
-            yield _order(state.topic_name, ZERO_ID, state, request.controller_epoch)
-        return
-    for topic in request.topic_states:
-        for state in topic.partition_states:
-            yield _order(topic.topic_name, topic.topic_id, state, request.controller_epoch)
-
-
-def _order(topic: str, topic_id: uuid.UUID, said: LeaderAndIsrPartitionState, controller_epoch: int) -> Order:
-    state = LeaderAndIsr(
-        BrokerId(said.leader), said.leader_epoch, _ids(said.isr), said.controller_epoch, said.partition_epoch
-    )
-    assignment = ReplicaAssignment(_ids(said.replicas), _ids(said.adding_replicas), _ids(said.removing_replicas))
-    return Order(TopicPartition(topic, said.partition_index), topic_id, state, assignment, said.is_new)
-
-
-def _ids(numbers: Iterable[int]) -> tuple[BrokerId, ...]:
-    return tuple(BrokerId(n) for n in numbers)
-
-
-def stop_orders_of(request: StopReplicaRequest, version: int) -> Iterator[StopOrder]:
-    deletes = request.delete_partitions
-    if version < FIRST_STOP_REPLICA_BY_TOPIC:
-        for old in request.ungrouped_partitions:
-            yield StopOrder(TopicPartition(old.topic_name, old.partition_index), NO_EPOCH, deletes)
-    elif version < FIRST_STOP_REPLICA_BY_STATE:
-        for topic in request.topics:
-            for number in topic.partition_indexes:
-                yield StopOrder(TopicPartition(topic.name, number), NO_EPOCH, deletes)
-    else:
-        for states in request.topic_states:
-            for state in states.partition_states:
-                topic_partition = TopicPartition(states.topic_name, state.partition_index)
-                yield StopOrder(topic_partition, state.leader_epoch, state.delete_partition)
-
-
-def _answer(orders: list[Order], errors: Errors, version: int, error: ErrorCode) -> LeaderAndIsrResponse:
-    """By topic id from version 5 on; the zero id stands for a topic without one."""
-    if version < FIRST_LEADER_AND_ISR_BY_ID:
-        answers = [LeaderAndIsrPartitionError(tp.topic, tp.partition, e) for tp, e in errors.items()]
-        return LeaderAndIsrResponse(error_code=error, partition_errors=answers)
-    ids = {o.topic_partition.topic: o.topic_id for o in orders}
-    topics = {topic: LeaderAndIsrTopicError(topic_id, []) for topic, topic_id in ids.items()}
-    for topic_partition, found in errors.items():
-        answer = LeaderAndIsrPartitionError(partition_index=topic_partition.partition, error_code=found)
-        topics[topic_partition.topic].partition_errors.append(answer)
-    return LeaderAndIsrResponse(error_code=error, topics=list(topics.values()))

@@ -4,8 +4,7 @@ Nothing here awaits: each method is one step that no other step can interrupt.
 """
 
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import structlog
@@ -20,6 +19,8 @@ from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.isr import (
+    BACK_TO_COMMITTED,
+    WAIT_FOR_LEADER_AND_ISR,
     Committed,
     IsrState,
     Pending,
@@ -29,56 +30,15 @@ from klamm.replication.isr import (
     next_high_watermark,
     out_of_sync,
 )
-from klamm.replication.ports import AlterPartitionPort, IsrAnswer, MetadataPort, PartitionRefused
-from klamm.replication.purgatory import Purgatory
+from klamm.replication.ports import IsrAnswer, IsrProposal, PartitionRefused
 from klamm.replication.replica import RemoteReplica
+from klamm.replication.surroundings import Surroundings
 from klamm.replication.watch import FetchData, FetchParams, Isolation, WatchedPartition
 from klamm.runtime.disk import Buffer
 
 log = structlog.get_logger()
 
 NO_LEADER_EPOCH: Final = -1
-
-_BACK_TO_COMMITTED: Final = {ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA}
-_WAIT_FOR_LEADER_AND_ISR: Final = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ErrorCode.UNKNOWN_TOPIC_ID,
-    ErrorCode.FENCED_LEADER_EPOCH,
-    ErrorCode.INVALID_UPDATE_VERSION,
-    ErrorCode.INVALID_REQUEST,
-    ErrorCode.NEW_LEADER_ELECTED,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What all partitions of a broker share."""
-
-    broker_id: BrokerId
-    metadata: MetadataPort
-    alter_partition: AlterPartitionPort
-    produces: Purgatory[TopicPartition]
-    deletes: Purgatory[TopicPartition]
-    now_ms: Callable[[], float]
-    lag_time_max_ms: int = 30_000
-
-
-class Proposal:
-    """A change of a partition's ISR on its way to the controller, with the epochs it was made in."""
-
-    __slots__ = ("_partition", "isr", "leader_epoch", "partition_epoch", "pending", "topic_id", "topic_partition")
-
-    def __init__(self, partition: "Partition", pending: Pending) -> None:
-        self._partition = partition
-        self.pending = pending
-        self.topic_partition = partition.topic_partition
-        self.topic_id: uuid.UUID = partition.topic_id or ZERO_ID
-        self.leader_epoch: int = partition.leader_epoch
-        self.partition_epoch: int = partition.partition_epoch
-        self.isr = pending.proposed
-
-    def answered(self, answer: IsrAnswer) -> None:
-        self._partition.on_isr_answer(self.pending, answer)
 
 
 class Partition:
@@ -397,7 +357,15 @@ class Partition:
 
     def _propose(self, pending: Pending) -> None:
         self.isr_state = pending
-        if self._around.alter_partition.submit(Proposal(self, pending)):
+        proposal = IsrProposal(
+            self.topic_partition,
+            self.topic_id or ZERO_ID,
+            self.leader_epoch,
+            self.partition_epoch,
+            pending.proposed,
+            partial(self.on_isr_answer, pending),
+        )
+        if self._around.alter_partition.submit(proposal):
             log.info("ISR change proposed", partition=str(self.topic_partition), isr=pending.isr, to=pending.proposed)
         else:
             self.isr_state = Committed(pending.isr)
@@ -406,9 +374,9 @@ class Partition:
         """What the controller said to `pending`; of no interest once a LeaderAndIsr has replaced it."""
         if self.isr_state is not pending:
             return
-        if answer.error in _BACK_TO_COMMITTED:
+        if answer.error in BACK_TO_COMMITTED:
             self._settle_isr(pending.isr)
-        elif answer.error in _WAIT_FOR_LEADER_AND_ISR:
+        elif answer.error in WAIT_FOR_LEADER_AND_ISR:
             log.info("ISR change refused", partition=str(self.topic_partition), error=answer.error.name)
         elif answer.error:
             self._propose(pending)
@@ -464,17 +432,22 @@ class Partition:
         (self._followers if watcher.watch.is_follower else self._consumers)[watcher] = None
 
     def remove_watcher(self, watcher: WatchedPartition) -> None:
-        self._followers.pop(watcher, None)
+        if watcher in self._followers:
+            if self.log is not None:
+                self._note_level(watcher, self.log.end_offset)
+            del self._followers[watcher]
         self._consumers.pop(watcher, None)
+
+    def _note_level(self, watcher: WatchedPartition, end: int) -> None:
+        """A follower not marked has nothing to fetch: its fetches went without naming us, but it was level by them."""
+        if not watcher.is_marked:
+            replica = self.replicas.get(watcher.watch.replica_id)
+            if replica is not None:
+                replica.was_level(end, watcher.watch.fetched_at_ms)
 
     def _end_moved(self, old_end: int) -> None:
         for watcher in self._followers:
-            watch = watcher.watch
-            if watcher not in watch.marked:
-                # its fetches since went without naming this partition: it was level all the while
-                replica = self.replicas.get(watch.replica_id)
-                if replica is not None:
-                    replica.was_level(old_end, watch.fetched_at_ms)
+            self._note_level(watcher, old_end)
             watcher.news(wakes=True)
 
     def _high_watermark_moved(self) -> None:

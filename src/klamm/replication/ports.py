@@ -1,7 +1,7 @@
 """What replication needs from its neighbours: metadata, topic configs, logs, other brokers, the controller."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from klamm.log.log import Log
@@ -55,25 +55,17 @@ class IsrAnswer(NamedTuple):
     partition_epoch: int = -1
 
 
-class IsrProposal(Protocol):
-    """A proposed ISR on its way to the controller."""
+class IsrProposal(NamedTuple):
+    """A proposed ISR on its way to the controller, with the epochs it was made in."""
 
-    @property
-    def topic_partition(self) -> TopicPartition: ...
-    @property
-    def topic_id(self) -> uuid.UUID:
-        """The zero id where the topic has none."""
-        ...
-
-    @property
-    def leader_epoch(self) -> int: ...
-    @property
-    def partition_epoch(self) -> int: ...
-    @property
-    def isr(self) -> tuple[BrokerId, ...]: ...
-    def answered(self, answer: IsrAnswer) -> None:
-        """Called once, when the controller has answered for this partition."""
-        ...
+    topic_partition: TopicPartition
+    topic_id: uuid.UUID
+    """The zero id where the topic has none."""
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[BrokerId, ...]
+    answered: Callable[[IsrAnswer], None]
+    """Called once, when the controller has answered for this partition."""
 
 
 class AlterPartitionPort(Protocol):

@@ -21,9 +21,10 @@ from klamm.replication.hosting import Hosting
 from klamm.replication.leader_end_point import Connect
 from klamm.replication.leadership import Leadership, LeadershipChange
 from klamm.replication.offset_lookup import FoundOffset, look_up
-from klamm.replication.partition import Partition, Surroundings
+from klamm.replication.partition import Partition
 from klamm.replication.ports import LogsPort, MetadataPort, PartitionRefused
 from klamm.replication.purgatory import Purgatory
+from klamm.replication.surroundings import Surroundings
 from klamm.replication.watch import CONSUMER, FetchParams, Isolation
 from klamm.runtime.disk import Buffer
 from klamm.runtime.world import World

@@ -9,6 +9,7 @@ from tests.support.replica_cluster import TOPIC_ID, ReplicaCluster, granted, lea
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import ZERO_ID
+from klamm.replication.fetch_session_client import Wanted
 from klamm.replication.isr import Committed, PendingExpand, PendingShrink
 from klamm.replication.ports import IsrAnswer
 from klamm.replication.replica_manager import ReplicationSettings
@@ -78,6 +79,27 @@ def test_a_partition_idle_for_long_is_not_lagging_when_it_wakes(run) -> None:
         assert cluster.controller.requests == []
         await asyncio.sleep(LAG_S)
         assert cluster.controller.proposed == [(1, 2)]
+
+    run(scenario)
+
+
+def test_a_partition_left_out_of_its_followers_fetches_was_level_till_then(run) -> None:
+    """The follower forgets the partition in its session: the lag time counts from there, not from long ago."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, (1, 2), (1, 2))
+        await cluster.produce(1)
+        await asyncio.sleep(10 * LAG_S)
+        cluster.brokers[2].fetchers.remove([cluster.partition(2).topic_partition])
+        fetcher = next(iter(cluster.brokers[2].fetchers._fetchers.values()))
+        fetcher._session.want(TopicPartition("orders", 9), Wanted(TOPIC_ID, 0, 0, -1, 0))  # keeps the session going
+        await asyncio.sleep(1)
+        assert not cluster.partition(1)._followers
+        await cluster.produce(1, acks=1)
+        await asyncio.sleep(LAG_S - 3)
+        assert cluster.controller.requests == []
+        await asyncio.sleep(LAG_S)
+        assert cluster.controller.proposed == [(1,)]
 
     run(scenario)
 
@@ -289,6 +311,19 @@ def test_the_answer_comes_too_late_when_an_order_changed_the_state(run) -> None:
         assert cluster.partition(1).isr_state == Committed((1, 2, 3))
         await shrunk(cluster)
         assert cluster.isr(1) == (1, 2)  # 2 is level
+
+    run(scenario)
+
+
+def test_a_refusal_that_comes_too_late_does_not_bring_the_old_isr_back(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await lagging(cluster, ErrorCode.INELIGIBLE_REPLICA)
+        cluster.controller.held = asyncio.Event()
+        await shrunk(cluster)
+        await cluster.elect(1, (1, 2), tell=[1])
+        cluster.controller.held.set()
+        await asyncio.sleep(0.1)
+        assert cluster.partition(1).isr_state == Committed((1, 2))
 
     run(scenario)
 

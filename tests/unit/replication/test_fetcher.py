@@ -175,6 +175,17 @@ def test_an_empty_answer_keeps_the_last_fetched_epoch(follow) -> None:
     follow(scenario, answer(data(high_watermark=1)), records=(2,))
 
 
+def test_a_new_log_start_is_taken_over_and_told_back(follow) -> None:
+    async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
+        await settle()
+        starts = [[p.log_start_offset for t in m.topics for p in t.partitions] for m in leader.asked]
+        assert starts == [[0], [1], []]
+        assert cluster.log(1).start_offset == 1
+
+    beyond = answer(data(high_watermark=1, log_start_offset=2))  # not above the high watermark
+    follow(scenario, answer(data(high_watermark=2, log_start_offset=1)), beyond, records=(2,))
+
+
 def test_a_log_without_epochs_is_cut_to_its_high_watermark(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.brokers[1].become_leader_or_follower(leader_and_isr(2, (2,), (1, 2), 3, 1), 7)
@@ -316,7 +327,7 @@ def test_a_log_that_moved_under_the_fetch_fails_the_partition(follow) -> None:
 
     def meanwhile():
         scene["log"].append_as_follower(batch(base=0, epoch=3))
-        return answer(data(records=batch(base=0, epoch=3)))
+        return answer(data(high_watermark=1))
 
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         scene["log"] = cluster.log(1)

@@ -202,6 +202,18 @@ def test_a_log_that_left_the_leaders_is_told_where(run, epoch: int, offset: int,
     run(scenario)
 
 
+def test_below_the_log_start_is_out_of_range_even_where_the_logs_diverged(run) -> None:
+    """KAFKA-12996"""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await diverged(cluster)
+        cluster.log(1).start_offset = 2
+        found = await one(cluster, at(1, last_fetched_epoch=4), replica_id=2)
+        assert (found.error, found.diverging) == (ErrorCode.OFFSET_OUT_OF_RANGE, None)
+
+    run(scenario)
+
+
 def test_an_epoch_the_leader_cannot_know_is_out_of_range(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await diverged(cluster)

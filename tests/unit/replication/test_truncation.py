@@ -10,6 +10,7 @@ CASES = {
     "same epoch, our end of it is lower": (EpochEnd(2, 9), EpochEnd(2, 8), 8),
     "same epoch, both beyond our log": (EpochEnd(2, 30), EpochEnd(2, 20), 10),
     "an epoch we never had": (EpochEnd(3, 9), EpochEnd(2, 5), 5),
+    "an epoch we never had, whose end lies inside an older one of ours": (EpochEnd(3, 4), EpochEnd(2, 5), 5),
     "no epoch of ours is that old": (EpochEnd(0, 7), EpochEnd(-1, -1), 7),
     "no epoch of ours is that old, leader's end beyond our log": (EpochEnd(0, 17), EpochEnd(-1, -1), 10),
 }
