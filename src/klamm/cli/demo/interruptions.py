@@ -33,21 +33,24 @@ class Interruptions:
         self._witness = witness
         self._clock = clock
         self._say = say
+        self._killed: NodeProcess | None = None
 
     async def kill_the_controllers_node(self) -> Interruption:
         """SIGKILL, and started again once another node is controller."""
         node = await self._controllers_node()
         self._say(f"SIGKILL to {node.name}, whose controller is active")
         interruption = self._begin(f"SIGKILL of {node.name}, the active controller", node, was_controller=True)
+        self._killed = node
         node.kill()
         await until("another node is controller", lambda: self._new_controller(node.broker_id))
         self._say(f"node {await self._witness.controller_id()} is the controller now; starting {node.name} again")
         return await self._start_again(node, interruption)
 
     async def stop_another_node(self) -> Interruption:
-        """SIGTERM to a node that is not the controller's: controlled shutdown, then started again."""
+        """SIGTERM to a node that was not killed before, and better not the controller's; then started again."""
         controller = await self._controllers_node()
-        node = next(n for n in self._cluster.nodes if n is not controller)
+        others = [n for n in self._cluster.nodes if n is not self._killed]
+        node = next((n for n in others if n is not controller), controller)
         self._say(f"SIGTERM to {node.name}: controlled shutdown")
         interruption = self._begin(f"SIGTERM to {node.name} (controlled shutdown)", node, was_controller=False)
         node.terminate()
