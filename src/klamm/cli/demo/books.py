@@ -28,6 +28,12 @@ class Books:
     def paths(self) -> list[str]:
         return [self._path(run) for run in self.runs]
 
+    def begin_run(self) -> int:
+        """A number of its own for this run, also where it should not come to its end."""
+        run = max(self.runs, default=0) + 1
+        self.keep(run, bytearray())
+        return run
+
     def keep(self, run: int, acknowledged: bytearray) -> None:
         """`acknowledged` has one byte for each row: 1 where it was acknowledged."""
         rows = [number for number, flag in enumerate(acknowledged) if flag]

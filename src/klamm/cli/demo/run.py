@@ -54,13 +54,15 @@ async def demo(cluster: LocalCluster, world: World) -> int:
     await _start(cluster, witness)
     say(f"   ready after {asyncio.get_running_loop().time() - started:.1f} s: bootstrap.servers={cluster.bootstrap}")
     await _make_topic(cluster, witness, books)
-    run = max(books.runs, default=0) + 1
+    run = books.begin_run()
     flights = read_flights(world.disk)
     say(f"3. loading {flights.num_rows:,} flights with acks=all and idempotence (run {run})")
     say("4. ... killing the controller's node at one third, stopping another one at two thirds")
     loader = Loader(cluster.bootstrap, TOPIC, flights.num_rows)
-    interruptions = await _load(cluster, witness, world, loader, flights, run)
-    books.keep(run, loader.acknowledged)
+    try:
+        interruptions = await _load(cluster, witness, world, loader, flights, run)
+    finally:
+        books.keep(run, loader.acknowledged)
     say("5. reading the topic with Spark")
     task = Task(cluster.bootstrap, TOPIC, run, books.paths, join(cluster.directory, "tables"))
     count = await _read_with_spark(cluster, world, task)
