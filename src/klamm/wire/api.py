@@ -85,9 +85,6 @@ class Api(NamedTuple):
     max_version: int
     first_flexible: int
 
-    def is_flexible(self, version: int) -> bool:
-        return version >= self.first_flexible
-
     def request_header_version(self, version: int) -> int:
         """0: no client id; 1: with it; 2: with tagged fields too."""
         if self.key is ApiKey.CONTROLLED_SHUTDOWN and version == 0:

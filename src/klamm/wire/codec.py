@@ -9,7 +9,7 @@ import msgspec
 from klamm.wire import plain
 from klamm.wire.compile_decode import compile_decoder
 from klamm.wire.compile_encode import Parts, compile_encoder
-from klamm.wire.errors import MalformedMessage, UnencodableField, UnsupportedVersion
+from klamm.wire.errors import UnencodableField, UnsupportedVersion
 from klamm.wire.schema import Message
 from klamm.wire.source import Refused
 
@@ -90,7 +90,7 @@ class WireMessage(WireStruct, gc=False):
             return codec.decoders[version](whole, offset)
         except _DECODE_ERRORS as error:
             plain.decode(codec.message, version, codec.classes, whole, offset)
-            raise MalformedMessage(codec.message.name, version, "", offset, str(error)) from error
+            raise AssertionError(f"only compiled code refuses this {codec.message.name} v{version}") from error
 
 
 def join_small(pieces: Parts) -> Parts:

@@ -36,13 +36,6 @@ def compile_decoder(message: Message, version: int, classes: Mapping[str, type])
     return _Decoder(message, version, classes).function()
 
 
-def decoder_source(message: Message, version: int, classes: Mapping[str, type]) -> str:
-    """What was generated, to read."""
-    decoder = _Decoder(message, version, classes)
-    decoder.function()
-    return decoder.source.text()
-
-
 class _Run:
     """Fixed fields waiting to be read at once: (character, name, bytes)."""
 

@@ -23,13 +23,6 @@ def compile_encoder(message: Message, version: int, classes: Mapping[str, type])
     return _Encoder(message, version, classes).function()
 
 
-def encoder_source(message: Message, version: int, classes: Mapping[str, type]) -> str:
-    """What was generated, to read."""
-    encoder = _Encoder(message, version, classes)
-    encoder.function()
-    return encoder.source.text()
-
-
 class _Run:
     """Fixed fields waiting to be packed at once: `struct` characters and the expressions of their values."""
 
@@ -57,10 +50,6 @@ class _Run:
             self._source.line(f"{self.add_name}({pack}({', '.join(values)}))")
         if not keep:
             self._characters, self._values = "", []
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._characters
 
 
 class _Encoder:

@@ -229,8 +229,6 @@ def is_default(field: Field, value: Any) -> bool:
         return bool(value == field.default)
     if field.element is Kind.UUID:
         return bool(value.int == 0)
-    if field.element is Kind.STR:
-        return bool(value == "")
-    if field.element is Kind.BYTES:
+    if field.element in (Kind.STR, Kind.BYTES):
         return value is not None and len(value) == 0
     return bool(value == 0)

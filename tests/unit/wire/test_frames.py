@@ -80,8 +80,10 @@ def test_the_header_of_an_unknown_api_versions_version_is_read() -> None:
     assert header == RequestHeader(ApiKey.API_VERSIONS, 99, 9, "")
 
 
-def test_every_cut_of_a_header_is_a_typed_error() -> None:
-    frame = unframed(encode_request(RequestHeader(ApiKey.HEARTBEAT, 4, 77, "client"), HeartbeatRequest("g", 3, "m")))
+@pytest.mark.parametrize("version", [3, 4])
+def test_every_cut_of_a_header_is_a_typed_error(version: int) -> None:
+    header = RequestHeader(ApiKey.HEARTBEAT, version, 77, "client")
+    frame = unframed(encode_request(header, HeartbeatRequest("g", 3, "m")))
     _, body_at = decode_request_header(frame)
 
     for cut in range(body_at):

@@ -156,6 +156,15 @@ def test_a_tagged_field_must_have_the_size_it_says() -> None:
         ApiVersionsResponse.decode(good[:-9] + b"\x09" + good[-8:] + b"\0", 3)
 
 
+@pytest.mark.parametrize("length", [32767, 32768])
+def test_a_string_longer_than_kafka_reads_is_refused(length: int) -> None:
+    wire = b"\x02" + uvarint(length + 1) + b"x" * length + bytes(5)
+
+    read = outcome(MESSAGES["MetadataRequest"], 9, wire)
+
+    assert isinstance(read, MalformedMessage) == (length > 32767)
+
+
 def test_unknown_tagged_fields_are_skipped() -> None:
     plainly = MetadataRequest(topics=[]).encode(9)
     tagged = plainly[:-1] + bytes.fromhex("02 05 01 aa 91 4e 00")

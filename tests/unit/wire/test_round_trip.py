@@ -15,6 +15,7 @@ from tests.unit.wire.strategies import by_message, class_of, instances, versions
 from klamm.model.topic_ids import ZERO_ID
 from klamm.wire import plain
 from klamm.wire.classes import MESSAGES
+from klamm.wire.codec import join_small
 from klamm.wire.compile_runs import Runs
 from klamm.wire.errors import UnencodableField, UnsupportedField, UnsupportedVersion
 from klamm.wire.messages import (
@@ -23,6 +24,7 @@ from klamm.wire.messages import (
     FetchRequest,
     FetchResponse,
     FetchResponsePartitionData,
+    ForgottenTopic,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
@@ -33,6 +35,7 @@ from klamm.wire.messages import (
     TopicProduceData,
 )
 from klamm.wire.schema import Message
+from klamm.wire.source import ShapedPack
 
 SLOW = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -105,14 +108,16 @@ def test_partition_states_of_any_shape(lengths: list[int], version: int) -> None
     assert LeaderAndIsrRequest.decode(wire, version) == request
 
 
-def test_shapes_are_not_compiled_without_end() -> None:
-    for isr, replicas in itertools.product(range(12), range(12)):
-        states = [LeaderAndIsrPartitionState(isr=(1,) * isr, replicas=(1,) * replicas)] * 5
-        request = LeaderAndIsrRequest(topic_states=[LeaderAndIsrTopicState("t", partition_states=states)])
+def test_shapes_are_not_remembered_without_end() -> None:
+    for isr, replicas, adding in itertools.product(range(14), range(14), range(3)):
+        state = LeaderAndIsrPartitionState(isr=(1,) * isr, replicas=(1,) * replicas, adding_replicas=(1,) * adding)
+        request = LeaderAndIsrRequest(topic_states=[LeaderAndIsrTopicState("t", partition_states=[state] * 5)])
         assert LeaderAndIsrRequest.decode(request.encode(7), 7) == request
 
-    runs = [k for k in vars_of(LeaderAndIsrRequest.CODEC.decoders[7]) if isinstance(k, Runs)]
-    assert [0 < len(r) <= 64 for r in runs] == [True]
+    (runs,) = (k for k in vars_of(LeaderAndIsrRequest.CODEC.decoders[7]) if isinstance(k, Runs))
+    (packs,) = (k for k in vars_of(LeaderAndIsrRequest.CODEC.encoders[7]) if isinstance(k, ShapedPack))
+    assert 0 < len(runs) <= 64
+    assert 0 < len(packs) <= 512
 
 
 def vars_of(function: Callable[..., Any]) -> list[Any]:
@@ -152,6 +157,29 @@ def test_large_records_travel_uncopied() -> None:
     assert len(parts) == 3
 
 
+def test_parts_that_end_in_records() -> None:
+    records = bytes(5000)
+    request = ProduceRequest(topic_data=[TopicProduceData("t", [PartitionProduceData(0, records)])])
+
+    *_, last = request.encode_parts(8)
+
+    assert last is records
+
+
+def test_small_records_are_joined_with_what_stands_around_them() -> None:
+    request = ProduceRequest(topic_data=[TopicProduceData("t", [PartitionProduceData(0, b"small")])])
+
+    assert request.encode_parts(9) == [request.encode(9)]
+
+
+def test_neighbours_are_joined_until_something_large_comes() -> None:
+    large, huge = bytes(4096), bytes(9000)
+
+    assert join_small([large, b"a", b"b", huge, large, b"c"]) == [large, b"ab", huge, large, b"c"]
+    assert join_small([b"x" * 4095]) == [b"x" * 4095]
+    assert join_small([]) == []
+
+
 def test_records_are_views_into_the_frame() -> None:
     wire = ProduceRequest(topic_data=[TopicProduceData("t", [PartitionProduceData(0, b"abc")])]).encode(9)
 
@@ -171,7 +199,9 @@ def test_other_buffers_are_read_too() -> None:
 
 def test_a_version_without_the_field_refuses_a_value_for_it() -> None:
     with pytest.raises(UnsupportedField, match="FetchRequest v6 cannot carry forgotten_topics_data"):
-        FetchRequest(forgotten_topics_data=[FetchRequest().replica_state]).encode(6)  # type: ignore[list-item]
+        FetchRequest(forgotten_topics_data=[ForgottenTopic("t")]).encode(6)
+    with pytest.raises(UnsupportedField):
+        plain.encode(MESSAGES["FetchRequest"], 6, FetchRequest(forgotten_topics_data=[ForgottenTopic("t")]))
 
 
 def test_an_ignorable_field_is_dropped_silently() -> None:
@@ -198,6 +228,20 @@ def test_a_number_out_of_range_names_the_field() -> None:
 
     with pytest.raises(UnencodableField, match=r"topic_states\[0\]\.partition_states\[0\]\.isr\[1\]"):
         request.encode(7)
+
+
+def test_what_is_no_sequence_is_refused_too() -> None:
+    state = LeaderAndIsrPartitionState(isr=(n for n in (1, 2)))  # type: ignore[arg-type]
+    request = LeaderAndIsrRequest(topic_states=[LeaderAndIsrTopicState("t", partition_states=[state])])
+
+    with pytest.raises(UnencodableField, match=r"object of type 'generator' has no len\(\)"):
+        request.encode(7)
+
+
+@pytest.mark.parametrize("value", [-1, 256, 1.5, "1"])
+def test_a_value_of_a_wrong_type_or_size_names_the_field(value: Any) -> None:
+    with pytest.raises(UnencodableField, match="FetchRequest v12: isolation_level: "):
+        FetchRequest(isolation_level=value if value != -1 else -129).encode(12)
 
 
 @pytest.mark.parametrize("version", [8, 9])
