@@ -14,7 +14,7 @@ from klamm.config.node_config import NodeConfig
 from klamm.runtime.world import World
 from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import SessionExpired, ZkError
-from klamm.zk.session import SessionState
+from klamm.zk.states import SessionState
 from klamm.zk.store import Store
 
 _RETRY_S: Final = 1.0

@@ -11,7 +11,7 @@ from klamm.zk.jute import Stat
 from klamm.zk.multi import multi_children, multi_get
 from klamm.zk.operations import ChildrenResult, GetResult
 from klamm.zk.requests import Request
-from klamm.zk.session import ENDED
+from klamm.zk.states import ENDED
 from klamm.zk.transport import Driver
 
 T = TypeVar("T")

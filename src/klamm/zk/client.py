@@ -18,7 +18,8 @@ from klamm.zk.jute import Stat
 from klamm.zk.multi import multi
 from klamm.zk.operations import ChildrenResult, Create, Delete, GetResult, Op, Result, Set
 from klamm.zk.requests import Request
-from klamm.zk.session import ENDED, MAX_PACKET_BYTES, Session, SessionState
+from klamm.zk.session import MAX_PACKET_BYTES, Session
+from klamm.zk.states import ENDED, SessionState
 from klamm.zk.transport import Driver
 from klamm.zk.watches import WatchEvent
 

@@ -12,8 +12,7 @@ create can come back as NODE_EXISTS and a conditional set or delete as BAD_VERSI
 import struct
 from collections import deque
 from collections.abc import Sequence
-from enum import StrEnum
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from klamm.zk import jute, requests
 from klamm.zk.errors import ZkCode
@@ -21,6 +20,20 @@ from klamm.zk.frames import PacketReader
 from klamm.zk.hosts import Server
 from klamm.zk.jute import MalformedPacket, Reader
 from klamm.zk.requests import Request
+from klamm.zk.states import (
+    AUTH_FAILED,
+    CLOSED,
+    CONNECTED,
+    CONNECTING,
+    ENDED,
+    EXPIRED,
+    HANDSHAKE,
+    VALID_PREVIOUS,
+    WAITING,
+    Phase,
+    SessionState,
+)
+from klamm.zk.tour import Dice, Tour
 from klamm.zk.watches import EventType, Watches, WatchEvent
 
 MAX_PACKET_BYTES: Final = 4 << 20
@@ -31,9 +44,6 @@ SERVER_PACKET_BYTES: Final = 0xFFFFF
 _HANDSHAKE_LIMIT: Final = 4096
 _WRITE_BYTES: Final = 1 << 20
 _WATCHES_BYTES: Final = 128 << 10
-_FIRST_ATTEMPT_S: Final = 2.0
-_FIRST_BACKOFF_S: Final = 0.05
-_LONGEST_BACKOFF_S: Final = 1.0
 _MOST_LOSSES: Final = 3  # of a request so large that it may be the cause
 
 _NOTIFICATION_XID: Final = -1
@@ -44,50 +54,6 @@ _PING: Final = struct.pack(">iii", 8, _PING_XID, requests.Opcode.PING)
 _SIZE_AND_XID: Final = struct.Struct(">ii")
 _REPLY_HEADER: Final = struct.Struct(">iqi")
 _LAST_XID: Final = 0x7FFFFFFF
-
-
-class Phase(StrEnum):
-    WAITING = "waiting"  # no connection; the next attempt is due at a known time
-    CONNECTING = "connecting"  # somebody is opening the connection for us
-    HANDSHAKE = "handshake"  # open; the session is asked for
-    CONNECTED = "connected"
-    EXPIRED = "expired"
-    AUTH_FAILED = "auth failed"
-    CLOSED = "closed"
-
-
-WAITING, CONNECTING, HANDSHAKE, CONNECTED, EXPIRED, AUTH_FAILED, CLOSED = Phase
-
-VALID_PREVIOUS: Final = {
-    WAITING: {CONNECTING, HANDSHAKE, CONNECTED},
-    CONNECTING: {WAITING},
-    HANDSHAKE: {CONNECTING},
-    CONNECTED: {HANDSHAKE},
-    EXPIRED: {HANDSHAKE, CONNECTED},
-    AUTH_FAILED: {CONNECTED},
-    CLOSED: {WAITING, CONNECTING, HANDSHAKE, CONNECTED},
-}
-
-ENDED: Final = {
-    EXPIRED: ZkCode.SESSION_EXPIRED,
-    AUTH_FAILED: ZkCode.AUTH_FAILED,
-    CLOSED: ZkCode.CLOSED,
-}
-
-
-class SessionState(StrEnum):
-    """What the owner of a session is told; the last three are final."""
-
-    CONNECTED = "connected"
-    DISCONNECTED = "disconnected"
-    EXPIRED = "expired"
-    AUTH_FAILED = "auth failed"
-    CLOSED = "closed"
-
-
-class Dice(Protocol):
-    def shuffle(self, x: list[Server]) -> None: ...
-    def random(self) -> float: ...
 
 
 Outcome: TypeAlias = Request[Any] | WatchEvent | SessionState
@@ -108,14 +74,11 @@ class Session:
         auth: Sequence[tuple[str, bytes]] = (),
         now: float = 0.0,
     ) -> None:
-        self._servers = list(servers)
-        dice.shuffle(self._servers)
-        self._dice = dice
+        self._tour = Tour(servers, dice)
         self._max_in_flight = max_in_flight
         self._max_packet_bytes = max_packet_bytes
         self.phase = WAITING
         self.attempt = 0
-        self.server = self._servers[-1]
         self.last_failure = ""
         self.session_id = 0
         self.last_zxid = 0
@@ -131,7 +94,6 @@ class Session:
         self._in_flight: deque[Request[Any]] = deque()
         self._outcomes: list[Outcome] = []
         self._xid = 0
-        self._failures = 0
         self._closing = False
         self._due = now  # of the next attempt, or of the end of this one
         self._sent_at = now
@@ -139,6 +101,11 @@ class Session:
         self._connected_at = now
 
     # ---- what the driver asks
+
+    @property
+    def server(self) -> Server:
+        """The one to connect to in this attempt."""
+        return self._tour.server
 
     @property
     def wants_connection(self) -> bool:
@@ -255,7 +222,7 @@ class Session:
         if self.phase is WAITING and now >= self._due:
             self._try_next(now)
         elif self.phase in (CONNECTING, HANDSHAKE) and now >= self._due:
-            self._lose(f"no session within {self._attempt_s * 1000:.0f} ms", now)
+            self._lose("no session within the time for one server", now)
         elif self.phase is CONNECTED:
             if now >= self._heard_at + self._timeout_s * 2 / 3:
                 self._lose(f"nothing heard for {(now - self._heard_at) * 1000:.0f} ms", now)
@@ -268,26 +235,11 @@ class Session:
     def _timeout_s(self) -> float:
         return self.timeout_ms / 1000
 
-    @property
-    def _attempt_s(self) -> float:
-        """How long one server may take to give the session: short at first, longer each round, all in their turn.
-
-        A server that starts may swallow the one packet that it is sent too early; waiting for as long as the session
-        lives, as Kafka's client does with a single server, would then lose the session.
-        """
-        share = self.timeout_ms / 1000 / max(2, len(self._servers))
-        return min(share, _FIRST_ATTEMPT_S * 2.0 ** min(self._rounds, 16))
-
-    @property
-    def _rounds(self) -> int:
-        """How often every server has failed since the last good connection."""
-        return self._failures // len(self._servers)
-
     def _try_next(self, now: float) -> None:
         self._move(CONNECTING)
-        self.server = self._servers[self.attempt % len(self._servers)]
+        self._tour.go_on()
         self.attempt += 1
-        self._due = now + self._attempt_s
+        self._due = now + self._tour.attempt_s(self.timeout_ms)
 
     def _lose(self, reason: str, now: float, *, hung_up: bool = False) -> None:
         was_connected = self.phase is CONNECTED
@@ -300,10 +252,9 @@ class Session:
         self._move(WAITING)
         if was_connected:
             self._outcomes.append(SessionState.DISCONNECTED)
-            if now - self._connected_at > _LONGEST_BACKOFF_S:
-                self._failures = 0
+            self._tour.was_good(now - self._connected_at)
             self._send_again(hung_up)
-        self._due = now + self._backoff_s()
+        self._due = now + self._tour.failed()
 
     def _send_again(self, hung_up: bool) -> None:
         """What was in flight goes back to the front of the queue, in its order."""
@@ -317,14 +268,6 @@ class Session:
             else:
                 self._queue.appendleft(request)
         self._in_flight.clear()
-
-    def _backoff_s(self) -> float:
-        """Nothing while there are servers not tried since the last good connection, then longer each round."""
-        rounds, self._failures = self._rounds, self._failures + 1
-        if not rounds:
-            return 0.0
-        longest = min(_LONGEST_BACKOFF_S, _FIRST_BACKOFF_S * 2.0 ** min(rounds - 1, 16))
-        return longest * (0.5 + self._dice.random() / 2)
 
     def _move(self, phase: Phase) -> None:
         assert self.phase in VALID_PREVIOUS[phase], (self.phase, phase)

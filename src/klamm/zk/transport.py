@@ -6,7 +6,8 @@ from typing import Any, TypeVar, cast
 
 from klamm.runtime.world import World
 from klamm.zk.requests import Request
-from klamm.zk.session import Session, SessionState
+from klamm.zk.session import Session
+from klamm.zk.states import SessionState
 from klamm.zk.watches import WatchEvent
 
 R = TypeVar("R", bound=Request[Any])

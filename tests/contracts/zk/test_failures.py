@@ -12,7 +12,7 @@ from klamm.runtime.world import real_world
 from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import BadVersion, ConnectionLoss, RequestTooLarge, SessionExpired
 from klamm.zk.operations import Check, Set
-from klamm.zk.session import SessionState
+from klamm.zk.states import SessionState
 from klamm.zk.watches import EventType, WatchEvent
 
 CONNECTED, DISCONNECTED, EXPIRED, AUTH_FAILED, CLOSED = SessionState

@@ -9,7 +9,7 @@ from tests.support.simulated_network import SimulatedNetwork, simulated_world
 
 from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import SessionExpired, ZkCode
-from klamm.zk.session import SessionState
+from klamm.zk.states import SessionState
 
 
 def client_of(ensemble: Ensemble, hosts: str = "zk1", max_packet_bytes: int = 4 << 20) -> ZooKeeper:

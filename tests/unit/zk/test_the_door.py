@@ -13,7 +13,7 @@ from tests.support.simulated_network import SimulatedNetwork, SimulatedTransport
 from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import AuthFailed, ConnectionLoss, NodeExists, SessionClosed, SessionExpired
 from klamm.zk.operations import Check
-from klamm.zk.session import SessionState
+from klamm.zk.states import SessionState
 from klamm.zk.watches import EventType, WatchEvent
 
 CONNECTED, DISCONNECTED, EXPIRED, AUTH_FAILED, CLOSED = SessionState

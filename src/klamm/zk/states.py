@@ -1,0 +1,46 @@
+"""Where a session may go next; no other code decides it. Source: ClientCnxn.java, States and SendThread."""
+
+from enum import StrEnum
+from typing import Final
+
+from klamm.zk.errors import ZkCode
+
+
+class Phase(StrEnum):
+    WAITING = "waiting"  # no connection; the next attempt is due at a known time
+    CONNECTING = "connecting"  # somebody is opening the connection for us
+    HANDSHAKE = "handshake"  # open; the session is asked for
+    CONNECTED = "connected"
+    EXPIRED = "expired"
+    AUTH_FAILED = "auth failed"
+    CLOSED = "closed"
+
+
+WAITING, CONNECTING, HANDSHAKE, CONNECTED, EXPIRED, AUTH_FAILED, CLOSED = Phase
+
+VALID_PREVIOUS: Final = {
+    WAITING: {CONNECTING, HANDSHAKE, CONNECTED},
+    CONNECTING: {WAITING},
+    HANDSHAKE: {CONNECTING},
+    CONNECTED: {HANDSHAKE},
+    EXPIRED: {HANDSHAKE, CONNECTED},
+    AUTH_FAILED: {CONNECTED},
+    CLOSED: {WAITING, CONNECTING, HANDSHAKE, CONNECTED},
+}
+
+ENDED: Final = {
+    EXPIRED: ZkCode.SESSION_EXPIRED,
+    AUTH_FAILED: ZkCode.AUTH_FAILED,
+    CLOSED: ZkCode.CLOSED,
+}
+"""The final phases, and what each answers to every request."""
+
+
+class SessionState(StrEnum):
+    """What the owner of a session is told; the last three are final."""
+
+    CONNECTED = "connected"
+    DISCONNECTED = "disconnected"
+    EXPIRED = "expired"
+    AUTH_FAILED = "auth failed"
+    CLOSED = "closed"
