@@ -45,7 +45,11 @@ class DescribeConfigs:
         self._read_topic_config = read_topic_config
 
     async def handle(self, request: Request, message: DescribeConfigsRequest) -> DescribeConfigsResponse:
-        return DescribeConfigsResponse(results=[await self._describe(message, r) for r in message.resources])
+        results = [await self._describe(message, r) for r in message.resources]
+        if request.version == 0:  # which says no more of a source than whether it is the default
+            for config in (c for result in results for c in result.configs):
+                config.is_default = config.config_source == ConfigSource.DEFAULT
+        return DescribeConfigsResponse(results=results)
 
     async def _describe(self, message: DescribeConfigsRequest, asked: DescribeConfigsResource) -> DescribeConfigsResult:
         match asked.resource_type:
@@ -118,7 +122,6 @@ def _entry(
         name=name,
         value=value,
         read_only=read_only,
-        is_default=source is ConfigSource.DEFAULT,
         config_source=source,
         is_sensitive=is_sensitive,
         synonyms=list(_synonyms(found, is_sensitive)) if message.include_synonyms else [],

@@ -22,6 +22,7 @@ LIST_OFFSETS: Final = Offered(ApiKey.LIST_OFFSETS, 1, 9)
 _EARLIEST: Final = -2
 _FIRST_VERSION_OF: Final = {-3: 7, -4: 8, -5: 9}
 """Special timestamps and the version that brought them: newest timestamp, earliest local, latest tiered."""
+_TELLS_EPOCH: Final = 4
 _SAYS_OFFSET_NOT_AVAILABLE: Final = 5
 
 
@@ -73,7 +74,7 @@ class ListOffsets:
             partition_index=asked.partition_index,
             timestamp=found.timestamp,
             offset=found.offset,
-            leader_epoch=found.leader_epoch,
+            leader_epoch=found.leader_epoch if request.version >= _TELLS_EPOCH else -1,
         )
 
 

@@ -1,0 +1,218 @@
+"""CreateTopics: checks in Kafka's order, errors per topic, an answer once there are leaders."""
+
+import uuid
+from collections.abc import Mapping
+
+import pytest
+from tests.unit.broker.cluster_state import broker, cache, partition, request, update
+
+from klamm.broker.handlers.create_topics import CreateTopics
+from klamm.broker.metadata_cache import MetadataCache
+from klamm.broker.topic_creation import TopicCreation
+from klamm.config.node_config import parse_node_config
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.errors import ErrorCode
+from klamm.runtime.randomness import RealRandomness
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+)
+from klamm.zk.errors import ConnectionLoss
+from klamm.zk.store import TopicExists
+
+
+class ZooKeeperTopics:
+    """What was written; a topic gets its leaders in the cache at once, as if the controller were quick."""
+
+    def __init__(self, known: MetadataCache) -> None:
+        self._known = known
+        self.written: dict[str, Mapping[int, ReplicaAssignment]] = {}
+        self.configs: dict[str, Mapping[str, str]] = {}
+        self.ids: dict[str, uuid.UUID | None] = {}
+        self.controller_acts = True
+        self.fails: Exception | None = None
+
+    async def create_topic(
+        self,
+        topic: str,
+        assignment: Mapping[int, ReplicaAssignment],
+        topic_id: uuid.UUID | None,
+        config: Mapping[str, str],
+    ) -> None:
+        if self.fails is not None:
+            raise self.fails
+        if topic == "elsewhere":
+            raise TopicExists(f"topic {topic} already exists")
+        self.written[topic], self.configs[topic], self.ids[topic] = assignment, config, topic_id
+        if self.controller_acts:
+            self._known.update(update({topic: [partition(n, a.replicas[0]) for n, a in assignment.items()]}))
+
+
+class Cluster:
+    def __init__(self) -> None:
+        self.known = cache()
+        self.store = ZooKeeperTopics(self.known)
+        self.is_controller = True
+        config = parse_node_config(b"zookeeper.connect=z:1\nnum.partitions=4\ndefault.replication.factor=2", "x")
+        self.creation = TopicCreation(config, self.known, lambda: self.store, RealRandomness())
+        self._handler = CreateTopics(self.known, self.creation, config.given, lambda: self.is_controller)
+
+    async def create(
+        self, *topics: CreatableTopic, version: int = 7, timeout_ms: int = 1000, validate_only: bool = False
+    ) -> list[CreatableTopicResult]:
+        message = CreateTopicsRequest(list(topics), timeout_ms, validate_only)
+        response = await self._handler.handle(request(ApiKey.CREATE_TOPICS, version), message)
+        response.encode(version)
+        return response.topics
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+def topic(
+    name: str,
+    partitions: int = 3,
+    factor: int = 2,
+    placed: Mapping[int, tuple[int, ...]] | None = None,
+    **configs: str | None,
+) -> CreatableTopic:
+    return CreatableTopic(
+        name,
+        partitions,
+        factor,
+        [CreatableReplicaAssignment(n, replicas) for n, replicas in (placed or {}).items()],
+        [CreatableTopicConfig(key.replace("_", "."), value) for key, value in configs.items()],
+    )
+
+
+async def test_a_topic_is_written_and_described(cluster: Cluster) -> None:
+    (result,) = await cluster.create(topic("new", retention_ms="1000"))
+
+    assert (result.error_code, result.num_partitions, result.replication_factor) == (ErrorCode.NONE, 3, 2)
+    assert result.topic_id == cluster.store.ids["new"]
+    assert cluster.store.configs["new"] == {"retention.ms": "1000"}
+    assert sorted(cluster.store.written["new"]) == [0, 1, 2]
+    described = {c.name: (c.value, c.config_source) for c in result.configs or []}
+    assert described["retention.ms"] == ("1000", 1)
+    assert described["min.insync.replicas"] == ("1", 5)
+
+
+async def test_defaults_of_the_broker(cluster: Cluster) -> None:
+    await cluster.create(topic("new", -1, -1))
+
+    assert [len(a.replicas) for a in cluster.store.written["new"].values()] == [2, 2, 2, 2]
+
+
+async def test_a_placement_of_the_clients_own(cluster: Cluster) -> None:
+    # unknown brokers are not refused: Kafka does not look either
+    await cluster.create(topic("new", -1, -1, {0: (3, 1), 1: (9, 2)}))
+
+    assert [a.replicas for a in cluster.store.written["new"].values()] == [(3, 1), (9, 2)]
+
+
+REFUSED = {
+    "exists": (topic("orders"), ErrorCode.TOPIC_ALREADY_EXISTS),
+    "exists in ZooKeeper only": (topic("elsewhere"), ErrorCode.TOPIC_ALREADY_EXISTS),
+    "illegal name": (topic("a b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+    "KRaft's own topic": (topic("__cluster_metadata"), ErrorCode.INVALID_REQUEST),
+    "no partitions": (topic("new", 0), ErrorCode.INVALID_PARTITIONS),
+    "no replicas": (topic("new", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
+    "more replicas than brokers": (topic("new", 1, 4), ErrorCode.INVALID_REPLICATION_FACTOR),
+    "counts and a placement": (topic("new", 1, -1, {0: (1,)}), ErrorCode.INVALID_REQUEST),
+    "a broker twice": (topic("new", -1, -1, {0: (1, 1)}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    "uneven replicas": (topic("new", -1, -1, {0: (1,), 1: (1, 2)}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    "a gap": (topic("new", -1, -1, {0: (1,), 2: (2,)}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    "no value": (topic("new", retention_ms=None), ErrorCode.INVALID_CONFIG),
+    "a wrong value": (topic("new", retention_ms="soon"), ErrorCode.INVALID_CONFIG),
+    "an unknown config": (topic("new", retention_msec="1"), ErrorCode.INVALID_CONFIG),
+}
+
+
+@pytest.mark.parametrize(("asked", "expected"), REFUSED.values(), ids=REFUSED)
+async def test_refusals_say_why_and_leave_the_others_alone(
+    cluster: Cluster, asked: CreatableTopic, expected: ErrorCode
+) -> None:
+    refused, made = await cluster.create(asked, topic("fine"))
+
+    assert (refused.error_code, made.error_code) == (expected, ErrorCode.NONE)
+    assert refused.error_message
+    assert list(cluster.store.written) == ["fine"]
+
+
+async def test_names_that_collide(cluster: Cluster) -> None:
+    cluster.known.update(update({"a.b": [partition(0, 1)]}))
+
+    (result,) = await cluster.create(topic("a_b"))
+
+    assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+async def test_only_the_controller_creates(cluster: Cluster) -> None:
+    cluster.is_controller = False
+
+    results = await cluster.create(topic("a"), topic("b"))
+
+    assert [r.error_code for r in results] == [ErrorCode.NOT_CONTROLLER] * 2
+
+
+async def test_the_same_topic_twice(cluster: Cluster) -> None:
+    (result,) = await cluster.create(topic("a"), topic("a"))
+
+    assert result.error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_validate_only_writes_nothing(cluster: Cluster) -> None:
+    (result,) = await cluster.create(topic("new"), validate_only=True)
+
+    assert result.error_code == ErrorCode.NONE
+    assert cluster.store.written == {}
+
+
+@pytest.mark.parametrize("timeout_ms", [0, 1])
+async def test_without_leaders_in_time_the_topic_stays_but_the_answer_is_late(
+    cluster: Cluster, timeout_ms: int
+) -> None:
+    cluster.store.controller_acts = False
+
+    (result,) = await cluster.create(topic("new"), timeout_ms=timeout_ms)
+
+    assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert "new" in cluster.store.written
+
+
+async def test_zookeeper_fails(cluster: Cluster) -> None:
+    cluster.store.fails = ConnectionLoss("/brokers/topics/new")
+
+    (result,) = await cluster.create(topic("new"))
+
+    assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert "ZooKeeper" in (result.error_message or "")
+
+
+class TestOnFirstUse:
+    async def test_it_is_made_by_the_brokers_defaults(self, cluster: Cluster) -> None:
+        assert await cluster.creation.create_on_first_use("new") is ErrorCode.LEADER_NOT_AVAILABLE
+        assert len(cluster.store.written["new"]) == 4
+
+    async def test_internal_topics_have_sizes_of_their_own(self, cluster: Cluster) -> None:
+        await cluster.creation.create_on_first_use("__consumer_offsets")
+
+        assert len(cluster.store.written["__consumer_offsets"]) == 50
+        assert cluster.store.configs["__consumer_offsets"]["cleanup.policy"] == "compact"
+
+    async def test_too_few_brokers(self, cluster: Cluster) -> None:
+        cluster.known.update(update(brokers=[broker(1)]))
+
+        assert await cluster.creation.create_on_first_use("new") is ErrorCode.INVALID_REPLICATION_FACTOR
+
+    async def test_made_meanwhile_by_another(self, cluster: Cluster) -> None:
+        assert await cluster.creation.create_on_first_use("elsewhere") is ErrorCode.LEADER_NOT_AVAILABLE
+
+    async def test_an_illegal_name(self, cluster: Cluster) -> None:
+        assert await cluster.creation.create_on_first_use("a b") is ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -1,0 +1,109 @@
+"""What holds for a topic or a broker, and where it comes from."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+from tests.unit.broker.cluster_state import cache, request
+
+from klamm.broker.handlers.describe_configs import DescribeConfigs
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResult,
+)
+from klamm.zk.errors import ConnectionLoss
+
+TOPIC, BROKER = 2, 4
+GIVEN = {"log.retention.hours": "2", "broker.id": "1", "sasl.jaas.config": "secret"}
+
+
+async def describe(
+    kind: int,
+    name: str,
+    keys: Sequence[str] | None = None,
+    overrides: Mapping[str, str] | None = None,
+    version: int = 4,
+) -> DescribeConfigsResult:
+    async def read_topic_config(topic: str) -> Mapping[str, str]:
+        if overrides is None:
+            raise ConnectionLoss("/config/topics/orders")
+        return overrides
+
+    handler = DescribeConfigs(BrokerId(1), GIVEN, cache(), read_topic_config)
+    message = DescribeConfigsRequest(
+        [DescribeConfigsResource(kind, name, None if keys is None else list(keys))], True, True
+    )
+    response = await handler.handle(request(ApiKey.DESCRIBE_CONFIGS, version), message)
+    response.encode(version)
+    (result,) = response.results
+    return result
+
+
+def entry(result: DescribeConfigsResult, name: str) -> DescribeConfigsResourceResult:
+    return next(c for c in result.configs if c.name == name)
+
+
+async def test_every_topic_config_with_its_source() -> None:
+    result = await describe(TOPIC, "orders", overrides={"min.insync.replicas": "2"})
+
+    isr, retention, policy = (entry(result, n) for n in ("min.insync.replicas", "retention.ms", "cleanup.policy"))
+    assert (isr.value, isr.config_source) == ("2", 1)
+    assert [(s.name, s.value, s.source) for s in isr.synonyms] == [
+        ("min.insync.replicas", "2", 1),
+        ("min.insync.replicas", "1", 5),
+    ]
+    assert (retention.value, retention.config_source) == ("7200000", 4)
+    assert (policy.value, policy.config_type, policy.config_source) == ("delete", 7, 5)
+    assert policy.documentation
+
+
+async def test_only_the_keys_asked_for() -> None:
+    result = await describe(TOPIC, "orders", ["retention.ms", "no.such.key"], {})
+
+    assert [c.name for c in result.configs] == ["retention.ms"]
+
+
+@pytest.mark.parametrize("keys", [None, []])
+async def test_no_keys_means_all(keys: list[str] | None) -> None:
+    assert len((await describe(TOPIC, "orders", keys, {})).configs) > 30
+
+
+async def test_the_broker_itself() -> None:
+    result = await describe(BROKER, "1")
+
+    number, secret = entry(result, "broker.id"), entry(result, "sasl.jaas.config")
+    assert (number.value, number.config_source, number.read_only) == ("1", 4, True)
+    assert (secret.value, secret.is_sensitive, secret.synonyms[0].value) == (None, True, None)
+    assert entry(result, "num.partitions").config_source == 5
+
+
+async def test_cluster_wide_dynamic_configs_are_none() -> None:
+    result = await describe(BROKER, "")
+
+    assert (result.error_code, result.configs) == (ErrorCode.NONE, [])
+
+
+REFUSED = {
+    "unknown topic": (TOPIC, "nowhere", {}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    "illegal topic": (TOPIC, "a b", {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
+    "another broker": (BROKER, "2", {}, ErrorCode.INVALID_REQUEST),
+    "another kind": (8, "1", {}, ErrorCode.INVALID_REQUEST),
+    "ZooKeeper is away": (TOPIC, "orders", None, ErrorCode.UNKNOWN_SERVER_ERROR),
+}
+
+
+@pytest.mark.parametrize(("kind", "name", "overrides", "expected"), REFUSED.values(), ids=REFUSED)
+async def test_refusals(kind: int, name: str, overrides: Mapping[str, str] | None, expected: ErrorCode) -> None:
+    result = await describe(kind, name, overrides=overrides)
+
+    assert (result.error_code, result.resource_name, result.configs) == (expected, name, [])
+
+
+async def test_version_0_says_only_whether_it_is_the_default() -> None:
+    result = await describe(TOPIC, "orders", ["retention.ms", "segment.ms"], {}, version=0)
+
+    assert {c.name: c.is_default for c in result.configs} == {"retention.ms": False, "segment.ms": True}

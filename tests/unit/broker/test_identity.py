@@ -1,0 +1,89 @@
+"""Log directories say whose they are; a node that is not theirs does not start."""
+
+from pathlib import Path
+
+import pytest
+
+from klamm.broker.identity import check_log_directories, choose_broker_id
+from klamm.broker.start import CannotStart
+from klamm.config.node_config import NodeConfig, parse_node_config
+from klamm.runtime.disk import RealDisk
+
+DISK = RealDisk()
+
+
+class Numbers:
+    async def generate_broker_id(self, reserved_max: int) -> int:
+        return reserved_max + 1
+
+
+def config(tmp_path: Path, broker_id: int = -1) -> NodeConfig:
+    directories = f"{tmp_path}/a,{tmp_path}/b"
+    text = f"zookeeper.connect=z:1\nbroker.id={broker_id}\nlog.dirs={directories}"
+    made = parse_node_config(text.encode(), "server.properties")
+    check_log_directories(DISK, made)
+    return made
+
+
+def mark(directory: Path, broker_id: int = 3, cluster: str = "ours", version: int = 0) -> None:
+    text = f"#\nversion={version}\nbroker.id={broker_id}\ncluster.id={cluster}\n"
+    (directory / "meta.properties").write_text(text)
+
+
+async def choose(made: NodeConfig) -> int:
+    return await choose_broker_id(DISK, made, "ours", Numbers())  # type: ignore[arg-type]
+
+
+async def test_the_configured_id(tmp_path: Path) -> None:
+    assert await choose(config(tmp_path, 7)) == 7
+
+
+async def test_the_id_in_the_directories(tmp_path: Path) -> None:
+    made = config(tmp_path)
+    mark(tmp_path / "a")
+
+    assert await choose(made) == 3
+
+
+async def test_a_new_id(tmp_path: Path) -> None:
+    assert await choose(config(tmp_path)) == 1001
+
+
+async def test_directories_of_another_broker(tmp_path: Path) -> None:
+    made = config(tmp_path, 7)
+    mark(tmp_path / "b")
+
+    with pytest.raises(CannotStart, match=r"b/meta.properties belongs to broker 3, but server.properties says .*=7"):
+        await choose(made)
+
+
+async def test_directories_of_two_brokers(tmp_path: Path) -> None:
+    made = config(tmp_path)
+    mark(tmp_path / "a")
+    mark(tmp_path / "b", 4)
+
+    with pytest.raises(CannotStart, match="different brokers"):
+        await choose(made)
+
+
+async def test_directories_of_another_cluster(tmp_path: Path) -> None:
+    made = config(tmp_path)
+    mark(tmp_path / "a", cluster="theirs")
+
+    with pytest.raises(CannotStart, match=r"belongs to the cluster theirs, .* zookeeper\.connect"):
+        await choose(made)
+
+
+async def test_a_directory_of_kraft(tmp_path: Path) -> None:
+    made = config(tmp_path)
+    mark(tmp_path / "a", version=1)
+
+    with pytest.raises(CannotStart, match="KRaft"):
+        await choose(made)
+
+
+def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("a file")
+
+    with pytest.raises(CannotStart, match=r"/a cannot be used .* log\.dirs in server\.properties"):
+        config(tmp_path)

@@ -1,0 +1,163 @@
+"""What clients are told of the cluster, and topics made on first use."""
+
+import uuid
+
+import pytest
+from tests.unit.broker.cluster_state import ORDERS_ID, broker, cache, partition, request, update
+
+from klamm.broker.handlers.metadata import Metadata
+from klamm.broker.metadata_cache import MetadataCache
+from klamm.model.errors import ErrorCode
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
+
+
+class Creation:
+    """Makes topics of any name but `taken`."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+
+    async def create_on_first_use(self, name: str) -> ErrorCode:
+        self.made.append(name)
+        return ErrorCode.LEADER_NOT_AVAILABLE
+
+
+@pytest.fixture
+def creation() -> Creation:
+    return Creation()
+
+
+async def ask(
+    creation: Creation,
+    message: MetadataRequest,
+    version: int = 12,
+    known: MetadataCache | None = None,
+    auto_create: bool = True,
+    listener: str = "PLAINTEXT",
+) -> MetadataResponse:
+    handler = Metadata(known or cache(), "cluster", creation, auto_create)  # type: ignore[arg-type]
+    response = await handler.handle(request(ApiKey.METADATA, version, listener=listener), message)
+    response.encode(version)
+    return response
+
+
+def named(*names: str, **fields: bool) -> MetadataRequest:
+    return MetadataRequest(topics=[MetadataRequestTopic(name=n) for n in names], **fields)
+
+
+async def test_all_topics_never_make_one(creation: Creation) -> None:
+    response = await ask(creation, MetadataRequest(topics=None))
+
+    assert [t.name for t in response.topics] == ["orders"]
+    assert [(b.node_id, b.host) for b in response.brokers] == [(1, "h1"), (2, "h2"), (3, "h3")]
+    assert (response.cluster_id, response.controller_id) == ("cluster", 1)
+    assert creation.made == []
+
+
+@pytest.mark.parametrize(("version", "expected"), [(0, ["orders"]), (1, [])])
+async def test_an_empty_list_meant_all_in_version_0(creation: Creation, version: int, expected: list[str]) -> None:
+    response = await ask(creation, MetadataRequest(topics=[]), version)
+
+    assert [t.name for t in response.topics] == expected
+
+
+async def test_a_topic_with_its_partitions(creation: Creation) -> None:
+    (topic,) = (await ask(creation, named("orders"))).topics
+
+    assert topic.topic_id == ORDERS_ID
+    assert [(p.partition_index, p.leader_id, p.leader_epoch, p.error_code) for p in topic.partitions] == [
+        (0, 1, 4, 0),
+        (1, 2, 4, 0),
+    ]
+
+
+async def test_topics_by_id(creation: Creation) -> None:
+    unknown = uuid.UUID(int=5)
+    asked = [MetadataRequestTopic(name=None, topic_id=i) for i in (ORDERS_ID, unknown)]
+
+    topics = (await ask(creation, MetadataRequest(topics=asked))).topics
+
+    assert {(t.name, t.topic_id, t.error_code) for t in topics} == {
+        ("orders", ORDERS_ID, ErrorCode.NONE),
+        (None, unknown, ErrorCode.UNKNOWN_TOPIC_ID),
+    }
+
+
+@pytest.mark.parametrize("version", [10, 11])
+async def test_ids_are_refused_before_version_12(creation: Creation, version: int) -> None:
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=ORDERS_ID)])
+
+    (topic,) = (await ask(creation, asked, version)).topics
+
+    assert topic.error_code == ErrorCode.INVALID_REQUEST
+
+
+MISSING = {
+    "made on first use": (named("new", allow_auto_topic_creation=True), True, ErrorCode.LEADER_NOT_AVAILABLE),
+    "the client does not want it": (
+        named("new", allow_auto_topic_creation=False),
+        True,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ),
+    "the broker does not": (named("new"), False, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    "an illegal name": (named("a b"), False, ErrorCode.INVALID_TOPIC_EXCEPTION),
+}
+
+
+@pytest.mark.parametrize(("message", "auto_create", "expected"), MISSING.values(), ids=MISSING)
+async def test_a_topic_that_is_not_there(
+    creation: Creation, message: MetadataRequest, auto_create: bool, expected: ErrorCode
+) -> None:
+    (topic,) = (await ask(creation, message, auto_create=auto_create)).topics
+
+    assert topic.error_code == expected
+    assert bool(creation.made) == (expected is ErrorCode.LEADER_NOT_AVAILABLE)
+
+
+def only(response: MetadataResponse) -> MetadataResponseTopic:
+    (topic,) = response.topics
+    return topic
+
+
+async def test_no_leader(creation: Creation) -> None:
+    known = cache(update({"orders": [partition(0, -1)]}))
+
+    (found,) = only(await ask(creation, named("orders"), known=known)).partitions
+
+    assert (found.leader_id, found.leader_epoch, found.error_code) == (-1, 4, ErrorCode.LEADER_NOT_AVAILABLE)
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [(5, ErrorCode.LEADER_NOT_AVAILABLE), (6, ErrorCode.LISTENER_NOT_FOUND)]
+)
+async def test_a_leader_without_the_clients_listener(creation: Creation, version: int, expected: ErrorCode) -> None:
+    known = cache(update({"orders": [partition(0, 1)]}, brokers=[broker(1), broker(2, "PLAINTEXT", "CLIENT")]))
+
+    response = await ask(creation, named("orders"), version, known, listener="CLIENT")
+
+    assert only(response).partitions[0].error_code == expected
+    assert [b.node_id for b in response.brokers] == [2]
+
+
+async def test_only_version_0_hides_replicas_that_are_gone(creation: Creation) -> None:
+    known = cache(update({"orders": [partition(0, 1)]}, brokers=[broker(1), broker(2)]))
+
+    (old,) = only(await ask(creation, named("orders"), 0, known)).partitions
+    (new,) = only(await ask(creation, named("orders"), 1, known)).partitions
+
+    assert (old.error_code, old.replica_nodes) == (ErrorCode.REPLICA_NOT_AVAILABLE, (1, 2))
+    assert (new.error_code, tuple(new.replica_nodes)) == (ErrorCode.NONE, (1, 2, 3))
+
+
+async def test_operations_are_told_when_asked_for(creation: Creation) -> None:
+    quiet = await ask(creation, named("orders"), 8)
+    asked = await ask(
+        creation,
+        named("orders", include_cluster_authorized_operations=True, include_topic_authorized_operations=True),
+        8,
+    )
+
+    assert quiet.cluster_authorized_operations == only(quiet).topic_authorized_operations == -(2**31)
+    assert asked.cluster_authorized_operations > 0
+    assert only(asked).topic_authorized_operations > 0

@@ -1,0 +1,100 @@
+"""The broker's picture of the cluster."""
+
+import asyncio
+import uuid
+
+from tests.unit.broker.cluster_state import ORDERS_ID, broker, cache, partition, update
+
+from klamm.broker.metadata_cache import MetadataCache
+from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.topic_ids import ZERO_ID
+from klamm.wire.messages import UpdateMetadataBroker, UpdateMetadataPartitionState, UpdateMetadataRequest
+
+ORDERS_0 = TopicPartition("orders", 0)
+
+
+def test_brokers_are_replaced_and_partitions_merged() -> None:
+    known = cache()
+
+    known.update(update({"orders": [partition(1, 3)]}, brokers=[broker(2), broker(3)], controller=2))
+
+    assert sorted(known.brokers) == [2, 3]
+    assert known.controller_id == 2
+    assert {n: p.leader for n, p in known.partitions("orders").items()} == {0: 1, 1: 3}
+
+
+def test_a_deleted_topic_goes_with_its_last_partition() -> None:
+    known = cache()
+
+    assert known.update(update({"orders": [partition(0, -2)]})) == [ORDERS_0]
+    assert known.has_topic("orders")
+    known.update(update({"orders": [partition(1, -2)]}))
+
+    assert not known.has_topic("orders")
+    assert known.topic_id("orders") == ZERO_ID
+    assert known.topic_name(ORDERS_ID) is None
+
+
+def test_a_topic_made_anew_has_its_new_id_only() -> None:
+    known = cache()
+    newer = uuid.UUID(int=78)
+
+    known.update(update({"orders": [partition(0, 1)]}, ids={"orders": newer}))
+
+    assert known.topic_id("orders") == newer
+    assert known.topic_name(newer) == "orders"
+    assert known.topic_name(ORDERS_ID) is None
+
+
+def test_partitions_of_old_requests_stand_without_topics() -> None:
+    known = MetadataCache("PLAINTEXT")
+    state = UpdateMetadataPartitionState(topic_name="old", partition_index=0, leader=1)
+    live = UpdateMetadataBroker(id=1, v0_host="h1", v0_port=9092)
+
+    known.update(UpdateMetadataRequest(controller_id=-1, ungrouped_partition_states=[state], live_brokers=[live]))
+
+    assert known.contains(TopicPartition("old", 0))
+    assert known.controller_id is None
+    assert known.endpoint(BrokerId(1)) == ("h1", 9092)
+
+
+def test_endpoints_of_listeners() -> None:
+    known = cache(update(brokers=[broker(1, "PLAINTEXT", "CLIENT"), broker(2, "CLIENT")]))
+
+    assert known.endpoint(BrokerId(1)) == ("h1", 9092)
+    assert known.endpoint(BrokerId(2)) is None
+    assert known.is_alive(BrokerId(2))
+    assert [(b.id, e.port) for b, e in known.brokers_on("CLIENT")] == [(1, 9093), (2, 9092)]
+
+
+def test_zookeepers_word_counts_only_before_the_first_update() -> None:
+    known = MetadataCache("PLAINTEXT")
+    found = Broker(BrokerId(9), (Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "h9", 1),))
+
+    known.fill_brokers([found], BrokerId(9))
+    assert known.is_alive(BrokerId(9))
+    known.update(update())
+    known.fill_brokers([found], BrokerId(9))
+
+    assert not known.is_alive(BrokerId(9))
+    assert known.controller_id == 1
+
+
+async def test_waiting_for_leaders() -> None:
+    known = cache(update({"orders": [partition(0, 1), partition(1, -1)]}))
+    waiting = asyncio.create_task(known.wait_until(lambda: known.has_leaders("orders"), 1000))
+    await asyncio.sleep(0)
+
+    known.update(update({"orders": [partition(0, 2)]}))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    known.update(update({"orders": [partition(1, 2)]}))
+
+    assert await waiting
+
+
+async def test_waiting_in_vain() -> None:
+    known = cache(update({}))
+
+    assert not await known.wait_until(lambda: known.has_leaders("orders"), 0.0)

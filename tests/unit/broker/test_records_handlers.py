@@ -1,0 +1,273 @@
+"""Produce, Fetch, ListOffsets, OffsetForLeaderEpoch: what goes to the replicas, and how their word is told."""
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from tests.unit.broker.cluster_state import ORDERS_ID, cache, request
+
+from klamm.broker.handlers.fetch import FETCH, Fetch
+from klamm.broker.handlers.leader_epochs import OFFSET_FOR_LEADER_EPOCH, LeaderEpochs
+from klamm.broker.handlers.list_offsets import LIST_OFFSETS, ListOffsets
+from klamm.broker.handlers.produce import PRODUCE, Produce
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.model.topic_ids import ZERO_ID
+from klamm.net.server import CloseConnection
+from klamm.replication.appending import AppendResult
+from klamm.replication.fetch_sessions import FetchAnswer, FetchRequested
+from klamm.replication.offset_lookup import FoundOffset
+from klamm.replication.watch import EpochEnd, FetchData, FetchParams, FetchWatch, Isolation, WatchedPartition
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    ReplicaState,
+    TopicProduceData,
+)
+from klamm.wire.records import Codec, NewRecord, build_batch
+
+ORDERS_0 = TopicPartition("orders", 0)
+BATCH = build_batch([NewRecord(None, b"v", 1)])
+
+
+class Replicas:
+    """Says what it was told to say, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.appended: Mapping[TopicPartition, Any] = {}
+        self.result = AppendResult(base_offset=7, log_start_offset=2)
+        self.fetched: tuple[FetchParams, FetchRequested] | None = None
+        self.data = FetchData(high_watermark=9, last_stable_offset=9, log_start_offset=1, records=b"r" * 70)
+        self.found = FoundOffset(timestamp=5, offset=6, leader_epoch=4)
+        self.looked_up: dict[str, Any] = {}
+
+    async def append(self, acks: int, timeout_ms: int, records: Mapping[TopicPartition, Any]) -> Any:
+        self.appended = records
+        return dict.fromkeys(records, self.result)
+
+    async def fetch(self, params: FetchParams, requested: FetchRequested) -> FetchAnswer:
+        self.fetched = params, requested
+        watch = FetchWatch(params.replica_id, stays=False)
+        return FetchAnswer(ErrorCode.NONE, 0, [(WatchedPartition(p, watch), self.data) for p in requested.partitions])
+
+    def look_up_offset(self, topic_partition: TopicPartition, timestamp: int, **facts: Any) -> FoundOffset:
+        self.looked_up = {"timestamp": timestamp, **facts}
+        return self.found
+
+    def end_of_epoch(self, *asked: Any) -> tuple[ErrorCode, EpochEnd]:
+        return ErrorCode.NONE, EpochEnd(3, 12)
+
+
+@pytest.fixture
+def replicas() -> Replicas:
+    return Replicas()
+
+
+REFUSED = {
+    "unknown topic": ({"topic": "nowhere"}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    "no records": ({"records": None}, ErrorCode.INVALID_RECORD),
+    "zstd for an old client": (
+        {"version": 6, "records": build_batch([NewRecord(None, b"v", 1)], Codec.ZSTD)},
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    ),
+}
+
+
+class TestProduce:
+    async def produce(
+        self,
+        replicas: Replicas,
+        version: int = 11,
+        records: bytes | None = BATCH,
+        topic: str = "orders",
+        acks: int = -1,
+        client_id: str = "c",
+    ) -> ProduceResponse | None:
+        message = ProduceRequest(None, acks, 100, [TopicProduceData(topic, [PartitionProduceData(0, records)])])
+        handler = Produce(cache(), replicas)  # type: ignore[arg-type]
+        response = await handler.handle(request(ApiKey.PRODUCE, version, client_id), message)
+        if response is not None:
+            response.encode(version)
+        return response
+
+    @pytest.mark.parametrize("version", range(PRODUCE.min_version, PRODUCE.max_version + 1))
+    async def test_every_version_tells_where_the_records_are(self, replicas: Replicas, version: int) -> None:
+        response = await self.produce(replicas, version)
+
+        assert response is not None
+        answer = response.responses[0].partition_responses[0]
+        assert (answer.error_code, answer.base_offset, answer.log_start_offset) == (ErrorCode.NONE, 7, 2)
+        assert replicas.appended == {ORDERS_0: BATCH}
+
+    @pytest.mark.parametrize("version", range(PRODUCE.min_version, PRODUCE.max_version + 1))
+    async def test_every_version_tells_of_errors(self, replicas: Replicas, version: int) -> None:
+        replicas.result = AppendResult(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, record_errors=[(3, "no key")], message="not here"
+        )
+
+        response = await self.produce(replicas, version)
+
+        assert response is not None
+        answer = response.responses[0].partition_responses[0]
+        assert (answer.error_code, answer.base_offset, answer.error_message) == (6, -1, "not here")
+        assert (answer.record_errors[0].batch_index, answer.record_errors[0].batch_index_error_message) == (3, "no key")
+        assert (answer.current_leader.leader_id == 1) == (version >= 10)
+        assert [e.node_id for e in response.node_endpoints] == ([1] if version >= 10 else [])
+
+    @pytest.mark.parametrize(("asked", "expected"), REFUSED.values(), ids=REFUSED)
+    async def test_refused_before_the_log(self, replicas: Replicas, asked: Any, expected: ErrorCode) -> None:
+        response = await self.produce(replicas, **asked)
+
+        assert response is not None
+        assert response.responses[0].partition_responses[0].error_code == expected
+        assert replicas.appended == {}
+
+    async def test_acks_0_is_answered_by_silence_or_a_closed_connection(self, replicas: Replicas) -> None:
+        assert await self.produce(replicas, acks=0) is None
+        with pytest.raises(CloseConnection, match="nowhere-0 UNKNOWN_TOPIC_OR_PARTITION"):
+            await self.produce(replicas, acks=0, topic="nowhere")
+
+
+class TestFetch:
+    async def fetch(self, replicas: Replicas, version: int, **fields: Any) -> FetchResponse:
+        topic = FetchTopic("orders" if version < 13 else "", ORDERS_ID if version >= 13 else ZERO_ID)
+        topic.partitions = [FetchPartition(partition=0, fetch_offset=5, partition_max_bytes=1000)]
+        fields = {"max_wait_ms": 50, "min_bytes": 10, "max_bytes": 1 << 30, **fields}
+        message = FetchRequest(topics=[topic], **fields)
+        handler = Fetch(cache(), replicas, 57_671_680)  # type: ignore[arg-type]
+        response = await handler.handle(request(ApiKey.FETCH, version), message)
+        response.encode(version)
+        return response
+
+    @pytest.mark.parametrize("version", range(FETCH.min_version, FETCH.max_version + 1))
+    async def test_every_version_gets_the_records(self, replicas: Replicas, version: int) -> None:
+        response = await self.fetch(replicas, version)
+
+        answer = response.responses[0].partitions[0]
+        assert (answer.records, answer.high_watermark, answer.error_code) == (b"r" * 70, 9, ErrorCode.NONE)
+        assert replicas.fetched is not None
+        params, requested = replicas.fetched
+        assert (requested.partitions[0].topic, requested.uses_topic_ids) == ("orders", version >= 13)
+        assert params.leader_only == (version < 11)
+        assert params.max_bytes == 57_671_680
+
+    @pytest.mark.parametrize("version", range(FETCH.min_version, FETCH.max_version + 1))
+    async def test_every_version_learns_that_another_leads(self, replicas: Replicas, version: int) -> None:
+        replicas.data = FetchData(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+        response = await self.fetch(replicas, version)
+
+        assert response.responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (response.responses[0].partitions[0].current_leader.leader_id == 1) == (version >= 12)
+        assert [e.node_id for e in response.node_endpoints] == ([1] if version >= 16 else [])
+
+    @pytest.mark.parametrize(
+        ("version", "expected"), [(5, ErrorCode.NOT_LEADER_OR_FOLLOWER), (6, ErrorCode.KAFKA_STORAGE_ERROR)]
+    )
+    async def test_a_failed_disk(self, replicas: Replicas, version: int, expected: ErrorCode) -> None:
+        replicas.data = FetchData(ErrorCode.KAFKA_STORAGE_ERROR)
+
+        assert (await self.fetch(replicas, version)).responses[0].partitions[0].error_code == expected
+
+    async def test_a_diverging_epoch(self, replicas: Replicas) -> None:
+        replicas.data = FetchData(diverging=EpochEnd(2, 40))
+
+        response = await self.fetch(replicas, 12)
+
+        answer = response.responses[0].partitions[0].diverging_epoch
+        assert (answer.epoch, answer.end_offset) == (2, 40)
+
+    @pytest.mark.parametrize(
+        ("version", "fields"), [(14, {"replica_id": 3}), (15, {"replica_state": ReplicaState(3, 8)})]
+    )
+    async def test_a_follower(self, replicas: Replicas, version: int, fields: Any) -> None:
+        await self.fetch(replicas, version, **fields)
+
+        assert replicas.fetched is not None
+        assert replicas.fetched[0].replica_id == replicas.fetched[1].replica_id == 3
+        assert replicas.fetched[0].max_bytes == 1 << 30  # not bounded by fetch.max.bytes
+
+    async def test_what_a_session_forgets(self, replicas: Replicas) -> None:
+        unknown = uuid.UUID(int=1)
+        forgotten = [
+            ForgottenTopic(topic_id=ORDERS_ID, partitions=(1, 2)),
+            ForgottenTopic(topic_id=unknown, partitions=(0,)),
+        ]
+
+        await self.fetch(replicas, 13, session_id=5, session_epoch=2, forgotten_topics_data=forgotten)
+
+        assert replicas.fetched is not None
+        requested = replicas.fetched[1]
+        assert (requested.session_id, requested.session_epoch) == (5, 2)
+        assert requested.forgotten == [("orders", ORDERS_ID, 1), ("orders", ORDERS_ID, 2), (None, unknown, 0)]
+
+    async def test_isolation(self, replicas: Replicas) -> None:
+        await self.fetch(replicas, 11, isolation_level=1)
+
+        assert replicas.fetched is not None
+        assert replicas.fetched[0].isolation is Isolation.READ_COMMITTED
+
+
+class TestListOffsets:
+    def ask(self, replicas: Replicas, version: int, timestamp: int = -1, times: int = 1) -> ListOffsetsResponse:
+        asked = [ListOffsetsPartition(0, timestamp=timestamp) for _ in range(times)]
+        message = ListOffsetsRequest(-1, 0, [ListOffsetsTopic("orders", asked)])
+        handler = ListOffsets(cache(), replicas)  # type: ignore[arg-type]
+        response = handler.handle(request(ApiKey.LIST_OFFSETS, version), message)
+        response.encode(version)
+        return response
+
+    @pytest.mark.parametrize("version", range(LIST_OFFSETS.min_version, LIST_OFFSETS.max_version + 1))
+    def test_every_version(self, replicas: Replicas, version: int) -> None:
+        answer = self.ask(replicas, version).topics[0].partitions[0]
+
+        assert (answer.error_code, answer.timestamp, answer.offset) == (ErrorCode.NONE, 5, 6)
+        assert answer.leader_epoch == (4 if version >= 4 else -1)
+
+    @pytest.mark.parametrize(("version", "timestamp"), [(6, -3), (7, -4), (8, -5), (9, -6)])
+    def test_special_timestamps_of_later_versions(self, replicas: Replicas, version: int, timestamp: int) -> None:
+        answer = self.ask(replicas, version, timestamp).topics[0].partitions[0]
+
+        assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert replicas.looked_up == {}
+
+    @pytest.mark.parametrize(
+        ("version", "expected"), [(4, ErrorCode.LEADER_NOT_AVAILABLE), (5, ErrorCode.OFFSET_NOT_AVAILABLE)]
+    )
+    def test_a_new_leader_that_lags(self, replicas: Replicas, version: int, expected: ErrorCode) -> None:
+        replicas.found = FoundOffset(ErrorCode.OFFSET_NOT_AVAILABLE)
+
+        assert self.ask(replicas, version).topics[0].partitions[0].error_code == expected
+
+    def test_a_partition_named_twice(self, replicas: Replicas) -> None:
+        answers = self.ask(replicas, 9, times=2).topics[0].partitions
+
+        assert [a.error_code for a in answers] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+@pytest.mark.parametrize("version", range(OFFSET_FOR_LEADER_EPOCH.min_version, OFFSET_FOR_LEADER_EPOCH.max_version + 1))
+def test_where_an_epoch_ended(replicas: Replicas, version: int) -> None:
+    asked = OffsetForLeaderTopic("orders", [OffsetForLeaderPartition(partition=0, leader_epoch=3)])
+
+    response = LeaderEpochs(replicas).handle(  # type: ignore[arg-type]
+        request(ApiKey.OFFSET_FOR_LEADER_EPOCH, version), OffsetForLeaderEpochRequest(topics=[asked])
+    )
+
+    response.encode(version)
+    answer = response.topics[0].partitions[0]
+    assert (answer.partition, answer.leader_epoch, answer.end_offset) == (0, 3, 12)

@@ -1,0 +1,135 @@
+"""DescribeCluster, InitProducerId, and what is handed to the controller, in every version."""
+
+from typing import Any
+
+import pytest
+from tests.unit.broker.cluster_state import cache, partition, request, update
+
+from klamm.broker.handlers.control import Control
+from klamm.broker.handlers.describe_cluster import DESCRIBE_CLUSTER, DescribeCluster
+from klamm.broker.handlers.for_controller import CONTROLLED_SHUTDOWN, ForController
+from klamm.broker.handlers.init_producer_id import INIT_PRODUCER_ID, InitProducerId
+from klamm.broker.metadata_cache import MetadataCache
+from klamm.broker.producer_ids import ProducerIdBlock, ProducerIds
+from klamm.controller.events import ProducerIds as GivenIds
+from klamm.controller.events import ShutdownAnswer
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    AllocateProducerIdsRequest,
+    ControlledShutdownRequest,
+    DescribeClusterRequest,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+
+
+class TestDescribeCluster:
+    @pytest.mark.parametrize("version", range(DESCRIBE_CLUSTER.max_version + 1))
+    def test_every_version(self, version: int) -> None:
+        handler = DescribeCluster(cache(), "the-cluster")
+
+        response = handler.handle(request(ApiKey.DESCRIBE_CLUSTER, version), DescribeClusterRequest())
+
+        response.encode(version)
+        assert (response.cluster_id, response.controller_id) == ("the-cluster", 1)
+        assert [b.broker_id for b in response.brokers] == [1, 2, 3]
+
+    @pytest.mark.parametrize(
+        ("version", "endpoint_type", "expected"),
+        [
+            (1, 2, ErrorCode.MISMATCHED_ENDPOINT_TYPE),
+            (1, 9, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
+            (0, 2, ErrorCode.INVALID_REQUEST),
+        ],
+    )
+    def test_only_brokers_are_described(self, version: int, endpoint_type: int, expected: ErrorCode) -> None:
+        message = DescribeClusterRequest(endpoint_type=endpoint_type)
+
+        response = DescribeCluster(cache(), "c").handle(request(ApiKey.DESCRIBE_CLUSTER, version), message)
+
+        assert response.error_code == expected
+
+
+class TestInitProducerId:
+    async def ask(self, version: int = 5, **fields: Any) -> InitProducerIdResponse:
+        async def allocate() -> ProducerIdBlock | None:
+            return ProducerIdBlock(3000, 1000)
+
+        message = InitProducerIdRequest(**{"transactional_id": None, **fields})
+        response = await InitProducerId(ProducerIds(allocate)).handle(
+            request(ApiKey.INIT_PRODUCER_ID, version), message
+        )
+        response.encode(version)
+        return response
+
+    @pytest.mark.parametrize("version", range(INIT_PRODUCER_ID.max_version + 1))
+    async def test_every_version_gives_an_id_and_epoch_0(self, version: int) -> None:
+        response = await self.ask(version)
+
+        assert (response.error_code, response.producer_id, response.producer_epoch) == (0, 3000, 0)
+
+    @pytest.mark.parametrize(
+        ("fields", "expected"),
+        [
+            ({"transactional_id": "t"}, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+            ({"transactional_id": ""}, ErrorCode.INVALID_REQUEST),
+            ({"producer_id": 5}, ErrorCode.INVALID_REQUEST),
+        ],
+    )
+    async def test_refusals(self, fields: Any, expected: ErrorCode) -> None:
+        response = await self.ask(**fields)
+
+        assert (response.error_code, response.producer_id) == (expected, -1)
+
+
+class Controller:
+    async def controlled_shutdown(self, broker: int, broker_epoch: int) -> ShutdownAnswer:
+        assert (broker, broker_epoch) == (2, 44)
+        return ShutdownAnswer(ErrorCode.NONE, (TopicPartition("orders", 1),))
+
+    async def allocate_producer_ids(self, broker: int, broker_epoch: int) -> GivenIds:
+        return GivenIds(ErrorCode.NONE, 5000, 1000)
+
+
+class TestForController:
+    @pytest.mark.parametrize("version", range(2, CONTROLLED_SHUTDOWN.max_version + 1))
+    async def test_what_a_leaving_broker_still_leads(self, version: int) -> None:
+        handler = ForController(Controller())  # type: ignore[arg-type]
+
+        response = await handler.controlled_shutdown(
+            request(ApiKey.CONTROLLED_SHUTDOWN, version), ControlledShutdownRequest(2, 44)
+        )
+
+        response.encode(version)
+        assert [(p.topic_name, p.partition_index) for p in response.remaining_partitions] == [("orders", 1)]
+
+    async def test_a_block_of_producer_ids(self) -> None:
+        handler = ForController(Controller())  # type: ignore[arg-type]
+
+        response = await handler.allocate_producer_ids(
+            request(ApiKey.ALLOCATE_PRODUCER_IDS, 0), AllocateProducerIdsRequest(1, 1)
+        )
+
+        assert (response.producer_id_start, response.producer_id_len) == (5000, 1000)
+
+
+class Gate:
+    """Replicas that refuse what is older than controller epoch 5."""
+
+    def check_update_metadata(self, broker_epoch: int, controller_epoch: int) -> ErrorCode:
+        return ErrorCode.STALE_CONTROLLER_EPOCH if controller_epoch < 5 else ErrorCode.NONE
+
+
+@pytest.mark.parametrize(("epoch", "error", "known"), [(4, 11, False), (5, 0, True)])
+def test_metadata_of_an_old_controller_is_not_taken(epoch: int, error: int, known: bool) -> None:
+    empty = MetadataCache("PLAINTEXT")
+    message = update({"orders": [partition(0, 1)]})
+    message.controller_epoch = epoch
+
+    response = Control(empty, Gate()).update_metadata(  # type: ignore[arg-type]
+        request(ApiKey.UPDATE_METADATA, 8), message
+    )
+
+    assert (response.error_code, empty.has_topic("orders")) == (error, known)
