@@ -5,6 +5,7 @@ One request is in flight at a time and carries everything that was queued before
 
 import asyncio
 import uuid
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from itertools import groupby
 from typing import Final
@@ -98,10 +99,13 @@ class AlterPartitionManager:
             log.info("AlterPartition refused", error=ErrorCode(response.error_code).name)
             return ErrorCode(response.error_code)
         names = {p.topic_id: p.topic_partition.topic for p in sent}
+        outcomes: Counter[str] = Counter()
         for topic_partition, answer in _answers(response, names):
             proposal = self._queued.pop(topic_partition, None)
             if proposal is not None:
+                outcomes[answer.error.name] += 1
                 proposal.answered(answer)
+        log.info("ISR changes answered", **outcomes)
         return ErrorCode.NONE
 
 

@@ -6,6 +6,7 @@ is no timer: that is what carries an acks=all append through.
 
 import asyncio
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
@@ -224,6 +225,7 @@ class Fetcher:
         """Apply the answer, partition by partition; what the requests of a moment ago no longer fit is left alone."""
         diverging: list[tuple[TopicPartition, Followed, EpochEnd]] = []
         out_of_range: list[tuple[TopicPartition, Followed]] = []
+        refusals: Counter[str] = Counter()
         for topic in response.responses:
             name = topic.topic or self._session.name_of(topic.topic_id)
             if name is None:
@@ -239,12 +241,15 @@ class Fetcher:
                 if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                     out_of_range.append((topic_partition, followed))
                 elif answer.error_code:
+                    refusals[ErrorCode(answer.error_code).name] += 1
                     self._refused(topic_partition, followed, ErrorCode(answer.error_code), told.leader_epoch)
                 elif answer.diverging_epoch.end_offset >= 0:
                     end = EpochEnd(answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset)
                     diverging.append((topic_partition, followed, end))
                 else:
                     self._append(topic_partition, followed, answer)
+        if refusals:
+            log.info("partitions refused by their leader", **refusals)
         for topic_partition, followed, end in diverging:
             self._truncate(topic_partition, followed, end)
         for topic_partition, followed in out_of_range:
@@ -279,7 +284,7 @@ class Fetcher:
         if error is ErrorCode.FENCED_LEADER_EPOCH and asked_epoch == followed.leader_epoch:
             self._fail(topic_partition, PartitionRefused(error, f"leader epoch {asked_epoch} ended"))
             return
-        log.info("partition not fetched", partition=str(topic_partition), error=error.name)
+        log.debug("partition not fetched", partition=str(topic_partition), error=error.name)
         self._rest(topic_partition)
 
     def _truncate(self, topic_partition: TopicPartition, followed: Followed, leader: EpochEnd) -> None:

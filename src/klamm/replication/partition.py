@@ -325,8 +325,6 @@ class Partition:
             self._maybe_expand_isr(replica)
         if previous != offset and self.advance_high_watermark():
             self._high_watermark_moved()
-        if around.deletes:
-            around.deletes.check(self.topic_partition)
 
     def _maybe_expand_isr(self, replica: RemoteReplica) -> None:
         if may_join(
@@ -366,7 +364,7 @@ class Partition:
             partial(self.on_isr_answer, pending),
         )
         if self._around.alter_partition.submit(proposal):
-            log.info("ISR change proposed", partition=str(self.topic_partition), isr=pending.isr, to=pending.proposed)
+            log.debug("ISR change proposed", partition=str(self.topic_partition), isr=pending.isr, to=pending.proposed)
         else:
             self.isr_state = Committed(pending.isr)
 
@@ -377,7 +375,7 @@ class Partition:
         if answer.error in BACK_TO_COMMITTED:
             self._settle_isr(pending.isr)
         elif answer.error in WAIT_FOR_LEADER_AND_ISR:
-            log.info("ISR change refused", partition=str(self.topic_partition), error=answer.error.name)
+            log.debug("ISR change refused", partition=str(self.topic_partition), error=answer.error.name)
         elif answer.error:
             self._propose(pending)
         elif answer.leader_epoch == self.leader_epoch and answer.partition_epoch >= self.partition_epoch:
@@ -385,7 +383,7 @@ class Partition:
 
     def _commit_isr(self, answer: IsrAnswer) -> None:
         self.partition_epoch = answer.partition_epoch
-        log.info("ISR changed", partition=str(self.topic_partition), isr=answer.isr, epoch=answer.partition_epoch)
+        log.debug("ISR changed", partition=str(self.topic_partition), isr=answer.isr, epoch=answer.partition_epoch)
         self._settle_isr(answer.isr)
 
     def _settle_isr(self, isr: tuple[BrokerId, ...]) -> None:
@@ -439,11 +437,10 @@ class Partition:
         self._consumers.pop(watcher, None)
 
     def _note_level(self, watcher: WatchedPartition, end: int) -> None:
-        """A follower not marked has nothing to fetch: its fetches went without naming us, but it was level by them."""
-        if not watcher.is_marked:
-            replica = self.replicas.get(watcher.watch.replica_id)
-            if replica is not None:
-                replica.was_level(end, watcher.watch.fetched_at_ms)
+        """A follower at the end has nothing to fetch: its fetches went without naming us, but it was level by them."""
+        replica = self.replicas.get(watcher.watch.replica_id)
+        if replica is not None:
+            replica.was_level(end, watcher.watch.fetched_at_ms)
 
     def _end_moved(self, old_end: int) -> None:
         for watcher in self._followers:
@@ -464,5 +461,3 @@ class Partition:
 
     def check_waiting(self) -> None:
         self._around.produces.check(self.topic_partition)
-        if self._around.deletes:
-            self._around.deletes.check(self.topic_partition)

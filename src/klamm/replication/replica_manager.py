@@ -73,13 +73,11 @@ class ReplicaManager:
         self._logs = logs
         self._alter_partition = AlterPartitionManager(broker_id, broker_epoch, send_alter_partition)
         self._produces: Purgatory[TopicPartition] = Purgatory(settings.max_waiting_requests)
-        self._deletes: Purgatory[TopicPartition] = Purgatory(settings.max_waiting_requests)
         around = Surroundings(
             broker_id,
             metadata,
             self._alter_partition,
             self._produces,
-            self._deletes,
             _now_ms,
             settings.replica_lag_time_max_ms,
         )

@@ -16,6 +16,5 @@ class Surroundings:
     metadata: MetadataPort
     alter_partition: AlterPartitionPort
     produces: Purgatory[TopicPartition]
-    deletes: Purgatory[TopicPartition]
     now_ms: Callable[[], float]
     lag_time_max_ms: int = 30_000

@@ -99,10 +99,6 @@ class WatchedPartition:
         topic = self.request.topic
         return None if topic is None else TopicPartition(topic, self.request.partition)
 
-    @property
-    def is_marked(self) -> bool:
-        return self in self.watch.marked
-
     def subscribe(self) -> None:
         if self.hosted is not None and not self.subscribed:
             self.hosted.add_watcher(self)

@@ -427,7 +427,7 @@ def test_out_of_range_and_removed_while_asking(follow, at: int) -> None:
 
     def meanwhile():
         scene["fetcher"].remove(P0)
-        found = ListOffsetsPartitionResponse(partition_index=0, offset=9 if at == 0 else 8)
+        found = ListOffsetsPartitionResponse(partition_index=0, offset=1 if at == 0 else 8)
         return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="orders", partitions=[found])])
 
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:

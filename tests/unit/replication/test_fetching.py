@@ -497,6 +497,19 @@ def test_a_second_fetch_ends_the_wait_of_the_first_on_the_same_session(run) -> N
     run(scenario)
 
 
+def test_a_fetch_in_a_session_that_ends_is_answered_at_once(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await alone(cluster)
+        first = await ask(cluster, at(0))
+        waiting = asyncio.create_task(ask(cluster, session_id=first.session_id, epoch=1, max_wait_ms=5_000))
+        await asyncio.sleep(1)
+        await ask(cluster, at(0), session_id=first.session_id, epoch=0)
+        assert (await waiting).error is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        assert now() == 1
+
+    run(scenario)
+
+
 def test_what_was_found_but_never_told_is_found_again(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster, 2)
