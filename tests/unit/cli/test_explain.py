@@ -30,11 +30,12 @@ def data(tmp_path: Path) -> Path:
     journal = Journal(JournalFiles(RealDisk(), str(tmp_path / "node-2" / "logs"), 2), 2, Clock())
     journal.controller_epoch = 4
     cause = journal.event("BrokerChange", dead=[1])
-    journal.decision(
-        cause, "offline", ORDERS, 3, rejected=[(1, "dead"), (2, "not in the ISR")], leader_from=1, leader_to=3
-    )
+    facts = {"leader_from": 1, "leader_to": 3, "leader_epoch": 9, "isr_from": [1, 3], "isr": [3]}
+    journal.decision(cause, "offline", ORDERS, 3, rejected=[(1, "dead"), (2, "not in the ISR")], **facts)
     journal.write(cause, "states", {"orders": [0]})
     journal.request(cause, 3, "LEADER_AND_ISR", {"orders": [0]}, version=7)
+    journal.request(cause, 2, "UPDATE_METADATA", {"orders": [0]}, version=8)
+    journal.request(cause, 3, "UPDATE_METADATA", {"orders": [0]}, version=8)
     journal.event("TopicChange", new=["other"])
     journal.flush()
     return tmp_path
@@ -45,9 +46,12 @@ def test_the_story_of_a_partition(data: Path, capsys: pytest.CaptureFixture[str]
 
     assert capsys.readouterr().out.splitlines() == [
         "2023-11-14 22:13:21.000  controller 2, epoch 4: BrokerChange: dead [1]",
-        "    decided offline: node 3 (not 1: dead; not 2: not in the ISR), leader_from 1, leader_to 3",
+        "    decided offline: node 3 leads in place of node 1, leader epoch 9, ISR 3 (was 1, 3) "
+        "(not 1: dead; not 2: not in the ISR)",
         "    wrote states",
-        "    told node 3 by LEADER_AND_ISR, version 7",
+        "    told node 3 by LEADER_AND_ISR",
+        "    told nodes 2, 3 by UPDATE_METADATA",
+        "orders-0 now: node 3 leads, leader epoch 9, ISR 3",
     ]
 
 
