@@ -179,15 +179,17 @@ class Bench:
         profiler = cProfile.Profile() if self.profile == name else None
         if profiler:
             profiler.enable()
-        began = time.time()
+        began, used = time.time(), time.process_time()
         await act()
         last = await self.quiet(controller)
+        used = time.process_time() - used
         if profiler:
             profiler.disable()
             pstats.Stats(profiler).sort_stats("tottime").print_stats(35)
         held = watch.take()
         watch.stop()
-        print(f"  {name:<34} {(last - began) * 1000:9.0f} ms    loop held {held:6.1f} ms", flush=True)
+        took_ms = (last - began) * 1000
+        print(f"  {name:<20} {took_ms:8.0f} ms  processor {used * 1000:7.0f} ms  loop held {held:6.1f} ms", flush=True)
 
     async def run(self, count: int) -> None:
         writer = ZooKeeper(self.world, self.hosts, 30_000)

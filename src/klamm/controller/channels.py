@@ -20,7 +20,7 @@ from klamm.telemetry.journal import Journal, by_topic
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import LeaderAndIsrResponse, UpdateMetadataResponse
 
-_LISTED_IN_JOURNAL: Final = 20_000
+_LISTED_IN_JOURNAL: Final = 2_000
 """Partitions that a request's line names; a longer list stands there as its length."""
 
 
@@ -140,7 +140,7 @@ class Channel:
                 await self._arrived.wait()
             item = self._pending.take()
             self._under_way = True
-            for message in self._builder.messages(item, self._broker):
+            for message in await self._builder.bodies(item, self._broker):
                 response = await self._deliver(item, message)
                 self._tell(item, response)
             self._under_way = False

@@ -69,6 +69,8 @@ class ControllerContext:
     shutting_down: set[BrokerId] = field(default_factory=set)
     live: frozenset[BrokerId] = frozenset()
     """Registered and not shutting down."""
+    leaving: frozenset[BrokerId] = frozenset()
+    """Registered and shutting down."""
     broker_list_version: int = 0
     """Grows with each change of `registered`."""
     offline_dirs: dict[BrokerId, Partitions] = field(default_factory=dict)
@@ -108,22 +110,21 @@ class ControllerContext:
     def _brokers_changed(self) -> None:
         self.broker_list_version += 1
         self.live = frozenset(b for b in self.registered if b not in self.shutting_down)
+        self.leaving = frozenset(b for b in self.registered if b in self.shutting_down)
 
     def is_online(self, broker: BrokerId, partition: Partition) -> bool:
         return broker in self.live and partition not in self.offline_dirs.get(broker, ())
 
     def live_for(self, partition: Partition) -> frozenset[BrokerId]:
         """The live brokers on which this partition's log directory works, too."""
-        return self._without_offline_dirs(self.live, partition)
+        return self.live if not self.offline_dirs else self.live - self._failed_for(partition)
 
-    def registered_for(self, partition: Partition) -> frozenset[BrokerId]:
-        """The same, with brokers that are shutting down."""
-        return self._without_offline_dirs(frozenset(self.registered), partition)
+    def leaving_for(self, partition: Partition) -> frozenset[BrokerId]:
+        """The same of those that are shutting down."""
+        return self.leaving if not self.offline_dirs else self.leaving - self._failed_for(partition)
 
-    def _without_offline_dirs(self, brokers: frozenset[BrokerId], partition: Partition) -> frozenset[BrokerId]:
-        if not self.offline_dirs:
-            return brokers
-        return brokers - {b for b, partitions in self.offline_dirs.items() if partition in partitions}
+    def _failed_for(self, partition: Partition) -> set[BrokerId]:
+        return {b for b, partitions in self.offline_dirs.items() if partition in partitions}
 
     # ---- topics and partitions
 
@@ -171,7 +172,8 @@ class ControllerContext:
     def put_leadership(self, partition: Partition, leadership: LeaderAndIsr) -> None:
         isr = self._shared.setdefault(leadership.isr, leadership.isr)
         if isr is not leadership.isr:
-            leadership = leadership._replace(isr=isr)
+            leader, leader_epoch, _, controller_epoch, partition_epoch, recovery = leadership
+            leadership = LeaderAndIsr(leader, leader_epoch, isr, controller_epoch, partition_epoch, recovery)
         before = partition.leadership
         partition.leadership = leadership
         if before is None or before.leader != leadership.leader:
@@ -181,7 +183,8 @@ class ControllerContext:
 
     def _share_assignment(self, assignment: ReplicaAssignment) -> ReplicaAssignment:
         share = self._shared.setdefault
-        return ReplicaAssignment(*(share(brokers, brokers) for brokers in assignment))
+        replicas, adding, removing = assignment
+        return ReplicaAssignment(share(replicas, replicas), share(adding, adding), share(removing, removing))
 
     # ---- states
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.encoded_bodies import PIECE, BodyForBroker, MetadataBody, encode_in_pieces
 from klamm.controller.settings import ControllerSettings
 from klamm.model.brokers import Broker, SecurityProtocol
 from klamm.model.ids import BrokerId
@@ -62,7 +63,7 @@ class UpdateMetadataItem:
     states: Mapping[Partition, UpdateMetadataPartitionState]
     causes: tuple[str, ...]
     broker_list_version: int
-    body: "MetadataBody | None" = field(default=None, repr=False)
+    body: MetadataBody | None = field(default=None, repr=False)
     _merged: "tuple[UpdateMetadataItem, UpdateMetadataItem] | None" = field(default=None, repr=False)
 
     @property
@@ -176,6 +177,13 @@ class RequestBuilder:
             return self._versions.leader_and_isr
         return self._versions.update_metadata if isinstance(item, UpdateMetadataItem) else self._versions.stop_replica
 
+    async def bodies(self, item: ControlItem, broker: Broker) -> list[Any]:
+        """What to send, one after the other; a large LeaderAndIsr is encoded in pieces: the loop is not held."""
+        messages = self.messages(item, broker)
+        if isinstance(item, LeaderAndIsrItem) and len(item.states) > PIECE and self._versions.leader_and_isr >= 2:
+            return [await encode_in_pieces(messages[0], self._versions.leader_and_isr)]
+        return messages
+
     def messages(self, item: ControlItem, broker: Broker) -> list[Any]:
         """One message; two for StopReplica before version 3, which cannot mix stops and deletions."""
         if isinstance(item, LeaderAndIsrItem):
@@ -203,12 +211,12 @@ class RequestBuilder:
         request.topic_states = list(topics.values())
         return request
 
-    def update_metadata(self, item: UpdateMetadataItem, broker: Broker) -> "BodyForBroker":
+    def update_metadata(self, item: UpdateMetadataItem, broker: Broker) -> BodyForBroker:
         if item.body is None or item.body.broker_list_version != self._context.broker_list_version:
             item.body = self._metadata_body(item)
         return BodyForBroker(item.body, broker.epoch)
 
-    def _metadata_body(self, item: UpdateMetadataItem) -> "MetadataBody":
+    def _metadata_body(self, item: UpdateMetadataItem) -> MetadataBody:
         version = self._versions.update_metadata
         request = UpdateMetadataRequest(
             controller_id=self._settings.broker_id,
@@ -272,52 +280,3 @@ def _live_broker(broker: Broker, version: int) -> UpdateMetadataBroker:
         return UpdateMetadataBroker(id=broker.id, v0_host=plain.host, v0_port=plain.port)
     endpoints = [UpdateMetadataEndpoint(e.port, e.host, e.listener, int(e.security_protocol)) for e in broker.endpoints]
     return UpdateMetadataBroker(id=broker.id, endpoints=endpoints, rack=broker.rack)
-
-
-class MetadataBody:
-    """An UpdateMetadata body encoded once; only the 8 bytes of the broker epoch differ from broker to broker."""
-
-    __slots__ = ("_after", "_before", "broker_list_version", "request")
-
-    def __init__(self, request: UpdateMetadataRequest, version: int, broker_list_version: int) -> None:
-        self.request = request
-        self.broker_list_version = broker_list_version
-        encoded = request.encode(version)
-        at = _BROKER_EPOCH_AT.get(version)
-        self._before = encoded if at is None else encoded[:at]
-        self._after = b"" if at is None else encoded[at + 8 :]
-
-    def pieces(self, broker_epoch: int) -> list[Any]:
-        if not self._after:
-            return [self._before]
-        return [self._before, broker_epoch.to_bytes(8, "big", signed=True), self._after]
-
-
-_BROKER_EPOCH_AT: Final = {5: 8, 6: 8, 7: 8, 8: 9}
-"""Behind controller id and controller epoch; version 8 has one flag between them."""
-
-
-class BodyForBroker:
-    """A request body that is already bytes; stands where a message would."""
-
-    API_KEY = UpdateMetadataRequest.API_KEY
-
-    __slots__ = ("_body", "broker_epoch")
-
-    def __init__(self, body: MetadataBody, broker_epoch: int) -> None:
-        self._body = body
-        self.broker_epoch = broker_epoch
-
-    @property
-    def request(self) -> UpdateMetadataRequest:
-        """What is inside; its broker epoch is the one of this object."""
-        return self._body.request
-
-    def encode_pieces(self, version: int) -> list[Any]:
-        return self._body.pieces(self.broker_epoch)
-
-    def encode_parts(self, version: int) -> list[Any]:
-        return self._body.pieces(self.broker_epoch)
-
-    def encode(self, version: int) -> bytes:
-        return b"".join(self._body.pieces(self.broker_epoch))

@@ -3,8 +3,9 @@
 Source: AbstractControllerBrokerRequestBatch (ControllerChannelManager.scala, 3.9).
 """
 
+import asyncio
 from collections.abc import Iterable
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from klamm.controller.context import ControllerContext, Partition, Partitions
 from klamm.controller.control_requests import (
@@ -18,8 +19,12 @@ from klamm.controller.control_requests import (
 from klamm.controller.settings import ControllerSettings
 from klamm.model.ids import BrokerId
 from klamm.wire.messages import LeaderAndIsrPartitionState, StopReplicaPartitionState
+from klamm.zk.fenced import chunks
+
+States: TypeAlias = dict[Partition, LeaderAndIsrPartitionState]
 
 METADATA_CHUNK: Final = 5_000  # partitions in one UpdateMetadata: encoding it holds the loop a few ms
+STATE_CHUNK: Final = 5_000
 
 
 class Outbox(Protocol):
@@ -35,6 +40,7 @@ class RequestBatch:
         self._outbox = outbox
         self._leader_and_isr: dict[BrokerId, dict[Partition, bool]] = {}
         self._metadata_brokers: dict[BrokerId, None] = {}
+        self._metadata_to_all = False
         self._metadata_partitions: Partitions = {}
         self._stops: dict[BrokerId, dict[Partition, StopReplicaPartitionState]] = {}
 
@@ -42,6 +48,7 @@ class RequestBatch:
         """Drop what a failed event left behind."""
         self._leader_and_isr.clear()
         self._metadata_brokers.clear()
+        self._metadata_to_all = False
         self._metadata_partitions.clear()
         self._stops.clear()
 
@@ -52,12 +59,12 @@ class RequestBatch:
                 asked = self._leader_and_isr.setdefault(broker, {})
                 asked[partition] = asked.get(partition, False) or is_new
         self._metadata_partitions[partition] = None
-        self._metadata_brokers.update(dict.fromkeys(self._context.registered))
+        self._metadata_to_all = True
 
     def add_metadata(self, brokers: Iterable[BrokerId], partitions: Iterable[Partition]) -> None:
         """Without partitions it still carries the list of brokers."""
-        self._metadata_brokers.update((b, None) for b in brokers if b >= 0)
-        self._metadata_partitions.update((p, None) for p in partitions)
+        self._metadata_brokers.update(dict.fromkeys(brokers))
+        self._metadata_partitions.update(dict.fromkeys(partitions))
 
     def add_stop_replica(self, brokers: Iterable[BrokerId], partition: Partition, delete: bool) -> None:
         for broker in brokers:
@@ -68,35 +75,43 @@ class RequestBatch:
                 # the leader epoch of now: what the broker holds, not what the rest of this batch will raise it to
                 stops[partition] = StopReplicaPartitionState(partition.partition, partition.leader_epoch, sticky)
 
-    def send(self, cause: str) -> None:
-        """Hand everything to the channels; brokers that are not registered get nothing."""
-        self._send_leader_and_isr(cause)
-        self._send_metadata(cause)
+    async def send(self, cause: str) -> None:
+        """Hand everything to the channels; brokers that are not registered get nothing.
+
+        Waits now and then while there is much to send, so that the loop is not held; nothing else may be added then.
+        """
+        await self._send_leader_and_isr(cause)
+        await self._send_metadata(cause)
         self._send_stops(cause)
         self.clear()
 
     def _registered(self, brokers: Iterable[BrokerId]) -> list[BrokerId]:
         return sorted(b for b in brokers if b in self._context.registered)
 
-    def _send_leader_and_isr(self, cause: str) -> None:
-        settings, context = self._settings, self._context
-        brief = settings.versions.leader_and_isr >= 2
-        shared: tuple[dict[Partition, LeaderAndIsrPartitionState], dict[Partition, LeaderAndIsrPartitionState]] = (
-            {},
-            {},
-        )
+    async def _send_leader_and_isr(self, cause: str) -> None:
+        """Brokers share the state of a partition; what one of them gets is one request, however much it is."""
+        context = self._context
+        shared: tuple[States, States] = ({}, {})
         for broker in self._registered(self._leader_and_isr):
-            states = {}
-            for p, is_new in self._leader_and_isr[broker].items():
-                made = shared[is_new].get(p)
-                if made is None:
-                    made = leader_and_isr_state(p, is_new, settings.writes_recovery_state, brief)
-                    shared[is_new][p] = made
-                states[p] = made
+            states: States = {}
+            for chunk in chunks(self._leader_and_isr[broker].items(), STATE_CHUNK):
+                for p, is_new in chunk:
+                    made = shared[is_new].get(p)
+                    if made is None:
+                        made = shared[is_new][p] = self._state(p, is_new)
+                    states[p] = made
+                if len(chunk) == STATE_CHUNK:
+                    await asyncio.sleep(0)
             self._outbox.send(broker, LeaderAndIsrItem(states, (cause,), context.broker_list_version))
 
-    def _send_metadata(self, cause: str) -> None:
-        brokers = self._registered(self._metadata_brokers)
+    def _state(self, partition: Partition, is_new: bool) -> LeaderAndIsrPartitionState:
+        settings = self._settings
+        brief = settings.versions.leader_and_isr >= 2
+        return leader_and_isr_state(partition, is_new, settings.writes_recovery_state, brief)
+
+    async def _send_metadata(self, cause: str) -> None:
+        asked = self._context.registered if self._metadata_to_all else self._metadata_brokers
+        brokers = self._registered(asked)
         if not brokers:
             return
         told = [p for p in self._metadata_partitions if p.leadership is not None]
@@ -104,6 +119,8 @@ class RequestBatch:
             item = self._metadata_item(told[start : start + METADATA_CHUNK], cause)
             for broker in brokers:
                 self._outbox.send(broker, item)
+            if len(told) > METADATA_CHUNK:
+                await asyncio.sleep(0)
 
     def _metadata_item(self, partitions: list[Partition], cause: str) -> UpdateMetadataItem:
         context = self._context

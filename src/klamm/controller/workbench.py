@@ -1,18 +1,18 @@
 """What a handler has in its hands during one term: memory, ZooKeeper, the brokers, the journal."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from klamm.controller.channels import Channels
 from klamm.controller.context import ControllerContext, Partition
-from klamm.controller.decisions.elections import ElectionPlan, rejected
+from klamm.controller.decisions.elections import ElectionPlan, Facts, rejected
 from klamm.controller.request_batch import RequestBatch
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState
-from klamm.model.ids import NO_BROKER, BrokerId
+from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
-from klamm.telemetry.journal import Journal, by_topic
+from klamm.telemetry.journal import Journal, Rejected, by_topic
 from klamm.zk.controller_store import ControllerStore
 
 
@@ -29,25 +29,32 @@ class Workbench:
     random_bytes: Callable[[int], bytes]
     cause: str = ""
 
-    def send_requests(self) -> None:
-        self.batch.send(self.cause)
+    async def send_requests(self) -> None:
+        await self.batch.send(self.cause)
 
     # ---- what ZooKeeper took, into memory and journal
 
     def apply_elections(self, strategy: str, plan: ElectionPlan, written: Mapping[Partition, LeaderAndIsr]) -> None:
         """New leaders enter memory, are written down with who was passed over, and are told to their replicas."""
         self._journal_states("states", written)
+        passed_over: dict[Facts, Rejected] = {}
         for p, state in written.items():
             choice = plan.choices[p]
-            self.decide(strategy, p, state, rejected(plan.facts[p], choice.leader), unclean=choice.unclean)
+            facts = plan.facts[p]
+            if facts not in passed_over:
+                passed_over[facts] = rejected(facts, choice.leader)
+            self.journal.leader_decision(
+                self.cause, strategy, p, p.leadership, state, passed_over[facts], choice.unclean
+            )
             self.context.put_leadership(p, state)
             self.batch.add_leader_and_isr(choice.recipients, p, is_new=False)
         self.context.move(written, PartitionState.ONLINE)
 
     def apply_removals(self, broker: BrokerId, written: Mapping[Partition, LeaderAndIsr]) -> None:
         self._journal_states("states", written)
+        why = [(broker, "replica went offline")]
         for p, state in written.items():
-            self.decide("isr-removal", p, state, [(broker, "replica went offline")])
+            self.journal.leader_decision(self.cause, "isr-removal", p, p.leadership, state, why)
             self.context.put_leadership(p, state)
 
     def apply_created(self, written: Mapping[Partition, LeaderAndIsr]) -> None:
@@ -55,29 +62,10 @@ class Workbench:
         self._journal_states("created states", written)
         for p, state in written.items():
             passed_over = [(b, "not live") for b in p.replicas if b not in state.isr]
-            self.decide("initial", p, state, passed_over)
+            self.journal.leader_decision(self.cause, "initial", p, None, state, passed_over)
             self.context.put_leadership(p, state)
             self.batch.add_leader_and_isr(state.isr, p, is_new=True)
         self.context.move(written, PartitionState.ONLINE)
-
-    def decide(
-        self, kind: str, partition: Partition, state: LeaderAndIsr, passed_over: Sequence[tuple[int, str]], **facts: Any
-    ) -> None:
-        before = partition.leadership
-        self.journal.decision(
-            self.cause,
-            kind,
-            partition,
-            state.leader if state.leader != NO_BROKER else None,
-            passed_over,
-            leader_from=before.leader if before else None,
-            leader_to=state.leader,
-            leader_epoch=state.leader_epoch,
-            partition_epoch=state.partition_epoch,
-            isr_from=before.isr if before else None,
-            isr=state.isr,
-            **{name: value for name, value in facts.items() if value},
-        )
 
     def refuse(
         self, kind: str, refused: Mapping[Partition, str], reasons: Mapping[Partition, Any] | None = None

@@ -12,6 +12,9 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from klamm.model.ids import NO_BROKER
+from klamm.model.leader_and_isr import LeaderAndIsr
+
 FLUSH_BYTES: Final = 256 * 1024  # a long event is written in pieces: memory stays flat
 
 Rejected = Sequence[tuple[int, str]]
@@ -45,6 +48,32 @@ def by_topic(partitions: Iterable[Partitioned]) -> dict[str, list[int]]:
     for p in partitions:
         grouped.setdefault(p.topic, []).append(p.partition)
     return grouped
+
+
+class _LeaderDecision(msgspec.Struct, gc=False):
+    """One line's keys, in order."""
+
+    ts_ms: int
+    node: int
+    controller_epoch: int
+    seq: int
+    cause: str
+    kind: str
+    decision: str
+    topic: str
+    partition: int
+    chosen: int | None
+    rejected: Rejected
+    leader_from: int | None
+    leader_to: int
+    leader_epoch: int
+    partition_epoch: int
+    isr_from: Sequence[int] | None
+    isr: Sequence[int]
+    unclean: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+_encode: Final = msgspec.json.Encoder().encode
 
 
 class Journal:
@@ -88,6 +117,42 @@ class Journal:
             **facts,
         )
 
+    def leader_decision(
+        self,
+        cause: str,
+        kind: str,
+        partition: Partitioned,
+        before: LeaderAndIsr | None,
+        after: LeaderAndIsr,
+        rejected: Rejected = (),
+        unclean: bool = False,
+    ) -> None:
+        """A decision about a leader or an ISR that ZooKeeper took; thousands may come in one event."""
+        self._seq += 1
+        self._buffer += _encode(
+            _LeaderDecision(
+                self._clock.now_ms(),
+                self._node_id,
+                self.controller_epoch,
+                self._seq,
+                cause,
+                "decision",
+                kind,
+                partition.topic,
+                partition.partition,
+                after.leader if after.leader != NO_BROKER else None,
+                rejected,
+                before.leader if before else None,
+                after.leader,
+                after.leader_epoch,
+                after.partition_epoch,
+                before.isr if before else None,
+                after.isr,
+                unclean or msgspec.UNSET,
+            )
+        )
+        self._end_line()
+
     def write(self, cause: str, what: str, partitions: Mapping[str, Sequence[int]] | None = None, **facts: Any) -> None:
         """A znode write that ZooKeeper took, or one that it refused (`refused` says why)."""
         self.line(cause, "write", what=what, partitions=partitions or {}, **facts)
@@ -104,7 +169,7 @@ class Journal:
 
     def line(self, cause: str, kind: str, **facts: Any) -> None:
         self._seq += 1
-        self._buffer += msgspec.json.encode(
+        self._buffer += _encode(
             {
                 "ts_ms": self._clock.now_ms(),
                 "node": self._node_id,
@@ -115,6 +180,9 @@ class Journal:
                 **facts,
             }
         )
+        self._end_line()
+
+    def _end_line(self) -> None:
         self._buffer += b"\n"
         self._buffered_lines += 1
         if len(self._buffer) >= FLUSH_BYTES:

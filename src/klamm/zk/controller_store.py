@@ -162,7 +162,9 @@ def _outcome(states: Mapping[P, LeaderAndIsr], results: Sequence[Result], confli
     outcome: StatesWritten[P] = StatesWritten()
     for (partition, state), result in zip(states.items(), results, strict=True):
         if result.code is ZkCode.OK and result.stat is not None:
-            outcome.written[partition] = state.at_partition_epoch(result.stat.version)
+            leader, leader_epoch, isr, controller_epoch, _, recovery = state  # written out: _replace is slow
+            version = result.stat.version
+            outcome.written[partition] = LeaderAndIsr(leader, leader_epoch, isr, controller_epoch, version, recovery)
         elif result.code is conflict:
             outcome.conflicted.append(partition)
         else:

@@ -17,6 +17,7 @@ from klamm.controller.control_requests import (
     leader_and_isr_state,
     metadata_state,
 )
+from klamm.controller.encoded_bodies import EncodedBody
 from klamm.controller.pending import COMPACT_AT, MERGED_PARTITIONS, PendingRequests
 from klamm.controller.request_batch import METADATA_CHUNK, RequestBatch
 from klamm.controller.settings import ControllerSettings, parse_ibp, request_versions
@@ -120,13 +121,13 @@ class Scene:
 
 
 @pytest.mark.parametrize("ibp", IBPS)
-def test_every_version_of_every_request_can_be_sent_and_read(ibp: str) -> None:
+async def test_every_version_of_every_request_can_be_sent_and_read(ibp: str) -> None:
     scene = Scene(ibp)
     [p] = scene.partitions
     versions = scene.settings.versions
     scene.batch.add_leader_and_isr(ids(2), p, is_new=True)
     scene.batch.add_stop_replica(ids(2), p, delete=True)
-    scene.batch.send("c")
+    await scene.batch.send("c")
     by_kind = {type(item): item for broker, item in scene.outbox.sent if broker == 2}
 
     [lisr] = scene.decoded(by_kind[LeaderAndIsrItem], 2)
@@ -155,11 +156,11 @@ def test_every_version_of_every_request_can_be_sent_and_read(ibp: str) -> None:
 
 
 @pytest.mark.parametrize("ibp", ["0.8.2", "2.2-IV0", "2.4-IV1"])
-def test_an_old_stop_replica_cannot_mix_deletions_and_stops_so_there_are_two(ibp: str) -> None:
+async def test_an_old_stop_replica_cannot_mix_deletions_and_stops_so_there_are_two(ibp: str) -> None:
     scene = Scene(ibp, partitions=3)
     for p, delete in zip(scene.partitions, (False, True, False), strict=True):
         scene.batch.add_stop_replica(ids(2), p, delete)
-    scene.batch.send("c")
+    await scene.batch.send("c")
     [(_, item)] = scene.outbox.sent
 
     first, second = scene.decoded(item, 2)
@@ -172,10 +173,10 @@ def test_an_old_stop_replica_cannot_mix_deletions_and_stops_so_there_are_two(ibp
         assert (first.topics[0].partition_indexes, second.topics[0].partition_indexes) == ((1,), (0, 2))
 
 
-def test_topic_ids_go_along_where_there_are_any() -> None:
+async def test_topic_ids_go_along_where_there_are_any() -> None:
     scene = Scene()
     scene.batch.add_leader_and_isr(ids(1), scene.partitions[0], is_new=False)
-    scene.batch.send("c")
+    await scene.batch.send("c")
 
     [lisr] = scene.decoded(scene.outbox.sent[0][1], 1)
     assert lisr.topic_states[0].topic_id == uuid.UUID(int=5)
@@ -185,14 +186,37 @@ def test_topic_ids_go_along_where_there_are_any() -> None:
     assert lisr.topic_states[0].topic_id.int == 0
 
 
+@pytest.mark.parametrize("ibp", ["2.2-IV0", "2.4-IV0", "2.4-IV1", "2.8-IV1", "3.2-IV0", "3.9"])
+@pytest.mark.parametrize("count", [1, 3, 150])
+async def test_a_request_encoded_in_pieces_is_the_same_bytes(
+    ibp: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("klamm.controller.encoded_bodies.PIECE", 2)
+    monkeypatch.setattr("klamm.controller.control_requests.PIECE", 0)
+    scene = Scene(ibp)
+    topics = [scene.context.add_topic(f"t{n}", uuid.UUID(int=n + 9)) for n in range(count)]
+    added = [scene.context.add_partition(t, 0, ReplicaAssignment(ids(1, 2))) for t in topics]
+    for p in added:
+        scene.lead(p, 1)
+    scene.partitions += added
+    item = lisr(scene, *scene.partitions)
+    version = scene.builder.version(item)
+
+    [body] = await scene.builder.bodies(item, scene.context.registered[BrokerId(2)])
+
+    assert isinstance(body, EncodedBody)
+    [whole] = scene.builder.messages(item, scene.context.registered[BrokerId(2)])
+    assert b"".join(body.encode_pieces(version)) == whole.encode(version)
+
+
 # ---- the batch
 
 
-def test_the_order_is_leader_and_isr_metadata_stops() -> None:
+async def test_the_order_is_leader_and_isr_metadata_stops() -> None:
     scene = Scene()
     scene.batch.add_stop_replica(ids(1), scene.partitions[0], delete=False)
     scene.batch.add_leader_and_isr(ids(2), scene.partitions[0], is_new=False)
-    scene.batch.send("c")
+    await scene.batch.send("c")
 
     assert scene.outbox.texts == [
         "LISR a-0=1/[1,2]/0/4 -> 2",
@@ -203,36 +227,36 @@ def test_the_order_is_leader_and_isr_metadata_stops() -> None:
     ]
 
 
-def test_new_and_delete_stick() -> None:
+async def test_new_and_delete_stick() -> None:
     scene = Scene()
     [p] = scene.partitions
     for flag in (True, False):
         scene.batch.add_leader_and_isr(ids(1), p, is_new=flag)
         scene.batch.add_stop_replica(ids(1), p, delete=flag)
-    scene.batch.send("c")
+    await scene.batch.send("c")
 
     assert "LISR a-0=1/[1,2]/0/4+new -> 1" in scene.outbox.texts
     assert "SR a-0@0+delete -> 1" in scene.outbox.texts
 
 
-def test_brokers_that_are_not_registered_or_no_brokers_get_nothing() -> None:
+async def test_brokers_that_are_not_registered_or_no_brokers_get_nothing() -> None:
     scene = Scene()
     [p] = scene.partitions
     scene.batch.add_leader_and_isr(ids(-1, 9), p, is_new=True)
     scene.batch.add_stop_replica(ids(-1, 9), p, delete=True)
     scene.batch.add_metadata(ids(-1, 9), [])
-    scene.batch.send("c")
+    await scene.batch.send("c")
 
     assert {b for b, _ in scene.outbox.sent} == {1, 2, 3}
     assert all(isinstance(item, UpdateMetadataItem) for _, item in scene.outbox.sent)
 
 
-def test_nothing_is_left_for_the_next_event() -> None:
+async def test_nothing_is_left_for_the_next_event() -> None:
     scene = Scene()
     scene.batch.add_leader_and_isr(ids(1), scene.partitions[0], is_new=True)
     scene.batch.add_stop_replica(ids(1), scene.partitions[0], delete=True)
     scene.batch.clear()
-    scene.batch.send("c")
+    await scene.batch.send("c")
 
     assert scene.outbox.sent == []
 
@@ -248,18 +272,18 @@ def test_replicas_that_are_not_live_or_on_a_failed_directory_are_told_as_offline
     assert metadata_state(scene.context, second, brief=True).offline_replicas == (1, 2)
 
 
-def test_metadata_of_many_partitions_goes_in_pieces() -> None:
+async def test_metadata_of_many_partitions_goes_in_pieces() -> None:
     scene = Scene(partitions=METADATA_CHUNK + 1)
     scene.batch.add_metadata(ids(1), scene.partitions)
-    scene.batch.send("c")
+    await scene.batch.send("c")
 
     assert [len(item.states) for _, item in scene.outbox.sent] == [METADATA_CHUNK, 1]  # type: ignore[union-attr]
 
 
-def test_brokers_share_one_encoded_body_until_the_broker_list_changes() -> None:
+async def test_brokers_share_one_encoded_body_until_the_broker_list_changes() -> None:
     scene = Scene()
     scene.batch.add_metadata(ids(1, 2), scene.partitions)
-    scene.batch.send("c")
+    await scene.batch.send("c")
     (_, item), (_, same) = scene.outbox.sent
     assert item is same
 
@@ -277,7 +301,8 @@ def test_brokers_share_one_encoded_body_until_the_broker_list_changes() -> None:
 
 
 def lisr(scene: Scene, *partitions: Partition, is_new: bool = False, cause: str = "c") -> LeaderAndIsrItem:
-    states = {p: leader_and_isr_state(p, is_new, with_recovery=True, brief=True) for p in partitions}
+    recovery = scene.settings.writes_recovery_state
+    states = {p: leader_and_isr_state(p, is_new, recovery, brief=True) for p in partitions}
     return LeaderAndIsrItem(states, (cause,), scene.context.broker_list_version)
 
 

@@ -98,17 +98,10 @@ class ElectionPlan:
 
 
 def facts_of(context: ControllerContext, partition: Partition, isr: tuple[BrokerId, ...], unclean: bool) -> Facts:
-    registered = context.registered_for(partition)
-    live = context.live_for(partition)
     assignment = partition.assignment
-    return Facts(
-        assignment.replicas,
-        isr,
-        live,
-        unclean,
-        registered - live,
-        assignment.target if assignment.removing else (),
-    )
+    target = assignment.target if assignment.removing else ()
+    live, leaving = context.live_for(partition), context.leaving_for(partition)
+    return Facts(assignment.replicas, isr, live, unclean, leaving, target)
 
 
 def plan_elections(
@@ -123,12 +116,15 @@ def plan_elections(
     A refusal is data, not an exception: one bad partition never stops the other 99 999.
     """
     plan = ElectionPlan()
+    chosen: dict[Facts, Choice | None] = {}  # thousands of partitions share a few sets of facts
     for p, now in stored.items():
         if now.controller_epoch > context.epoch:
             plan.refused[p] = f"written by a newer controller (epoch {now.controller_epoch})"
             continue
         facts = plan.facts[p] = facts_of(context, p, now.isr, p.topic in unclean_topics)
-        choice = elect(facts)
+        if facts not in chosen:
+            chosen[facts] = elect(facts)
+        choice = chosen[facts]
         if choice is None:
             plan.refused[p] = "no eligible replica"
             continue

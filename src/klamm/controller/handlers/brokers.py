@@ -1,17 +1,23 @@
 """What the controller does when brokers come, go and bounce. Source: KafkaController.processBrokerChange (3.9)."""
 
+import asyncio
 from collections.abc import Collection, Iterable, Sequence
+from typing import Final
 
 from klamm.controller.decisions.broker_changes import diff_brokers
 from klamm.controller.events import BrokerChange, BrokerModifications
 from klamm.controller.handlers.partitions import trigger_online
 from klamm.controller.handlers.replicas import Replicas, replicas_offline, replicas_online
+from klamm.controller.request_batch import METADATA_CHUNK
 from klamm.controller.states import PartitionState
 from klamm.controller.workbench import Workbench
 from klamm.model.brokers import Broker
 from klamm.model.ids import BrokerId
+from klamm.zk.fenced import chunks
 from klamm.zk.store import Registrations
 from klamm.zk.znodes import MalformedZnode
+
+MOVE_CHUNK: Final = 5_000
 
 
 async def on_broker_change(bench: Workbench, event: BrokerChange) -> None:
@@ -48,9 +54,12 @@ async def on_broker_startup(bench: Workbench, brokers: Sequence[BrokerId]) -> No
     for broker in brokers:
         context.offline_dirs.pop(broker, None)
     bench.batch.add_metadata((b for b in context.registered if b not in brokers), ())
-    bench.send_requests()
-    bench.batch.add_metadata(brokers, (p for p in context.partitions() if p.leadership is not None))
-    bench.send_requests()
+    await bench.send_requests()
+    for chunk in chunks(context.partitions(), METADATA_CHUNK):
+        bench.batch.add_metadata(brokers, chunk)
+        await asyncio.sleep(0)
+    bench.batch.add_metadata(brokers, ())
+    await bench.send_requests()
     await replicas_online(bench, {b: list(context.replicas_on(b)) for b in brokers})
     await trigger_online(bench)
 
@@ -67,13 +76,15 @@ async def on_broker_failure(bench: Workbench, brokers: Collection[BrokerId]) -> 
 async def on_replicas_offline(bench: Workbench, replicas: Replicas) -> None:
     """Dead brokers' replicas, or those on a failed log directory; the election comes before the ISR shrinks."""
     context = bench.context
-    context.move(context.led_by_nobody_online(), PartitionState.OFFLINE)
+    for chunk in chunks(context.led_by_nobody_online(), MOVE_CHUNK):
+        context.move(chunk, PartitionState.OFFLINE)
+        await asyncio.sleep(0)
     elected = await trigger_online(bench)
     await replicas_offline(bench, replicas)
     if elected == 0 and not any(replicas.values()):
         # nothing changed for any partition: the brokers still must learn the new broker list (KAFKA-13225)
         bench.batch.add_metadata(context.registered, ())
-        bench.send_requests()
+        await bench.send_requests()
 
 
 async def on_broker_modifications(bench: Workbench, event: BrokerModifications) -> None:
@@ -88,7 +99,7 @@ async def on_broker_modifications(bench: Workbench, event: BrokerModifications) 
         return
     bench.context.add_brokers([read.broker])
     bench.batch.add_metadata(bench.context.registered, ())
-    bench.send_requests()
+    await bench.send_requests()
 
 
 def usable_brokers(bench: Workbench, found: Registrations) -> dict[BrokerId, Broker]:

@@ -32,7 +32,7 @@ async def on_controller_failover(bench: Workbench) -> None:
     await _read_context(bench)
     await on_topic_deletion(bench, TopicDeletion())
     bench.batch.add_metadata(bench.context.registered, ())
-    bench.send_requests()
+    await bench.send_requests()
     await _start_replicas(bench)
     await _start_partitions(bench)
     await trigger_online(bench)

@@ -54,13 +54,13 @@ async def on_alter_partition(bench: Workbench, event: AlterPartitionReceived) ->
     if outcome.written:
         bench.journal.write(bench.cause, "states", by_topic(outcome.written))
     for p, state in outcome.written.items():
-        bench.decide("alter-partition", p, state, ())
+        bench.journal.leader_decision(bench.cause, "alter-partition", p, p.leadership, state)
         bench.context.put_leadership(p, state)
     bench.refuse("alter-partition", outcome.failed)
     bench.conflicted("states", outcome.conflicted)
     _journal_refusals(bench, asked)
     bench.batch.add_metadata(bench.context.registered, (a.partition for a in asked if a.partition is not None))
-    bench.send_requests()
+    await bench.send_requests()
     event.answer(_response(asked, outcome.written, set(outcome.conflicted), event.version))
 
 
@@ -151,7 +151,7 @@ async def on_isr_change_notification(bench: Workbench, event: IsrChangeNotificat
             bench.context.put_leadership(p, state)
         if partitions:
             bench.batch.add_metadata(bench.context.registered, partitions)
-            bench.send_requests()
+            await bench.send_requests()
     finally:
         await bench.store.delete_notifications(ISR_CHANGES, children)
 

@@ -35,12 +35,18 @@ UNCLEAN_CONFIG: Final = "unclean.leader.election.enable"
 
 async def trigger_online(bench: Workbench, topic: str | None = None) -> int:
     """Try again for every partition that is New or Offline, of one topic or all; how many found a leader."""
-    waiting = [
-        p
-        for state in (PartitionState.NEW, PartitionState.OFFLINE)
-        for p in bench.context.in_state[state]
-        if topic is None or p.topic == topic
-    ]
+    live = bench.context.live
+    waiting: list[Partition] = []
+    hopeless: dict[Partition, str] = {}  # without a live replica there is nothing to read or to decide
+    for state in (PartitionState.NEW, PartitionState.OFFLINE):
+        for p in bench.context.in_state[state]:
+            if topic is not None and p.topic != topic:
+                continue
+            if live.isdisjoint(p.replicas):
+                hopeless[p] = "no replica is live"
+            else:
+                waiting.append(p)
+    bench.refuse("election", hopeless)
     return await bring_online(bench, waiting, elect_offline)
 
 
@@ -58,7 +64,7 @@ async def bring_online(bench: Workbench, partitions: Collection[Partition], elec
     for chunk in chunks(led_before, ELECTION_CHUNK):
         elected += await _elect(bench, chunk, elect)
         await asyncio.sleep(0)
-    bench.send_requests()
+    await bench.send_requests()
     return elected
 
 

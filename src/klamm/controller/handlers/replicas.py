@@ -31,7 +31,7 @@ async def replicas_new(bench: Workbench, replicas: Replicas) -> None:
         for p in movable:
             if p.leadership is not None and p not in leading:
                 bench.batch.add_leader_and_isr([broker], p, is_new=True)
-    bench.send_requests()
+    await bench.send_requests()
 
 
 async def replicas_online(bench: Workbench, replicas: Replicas) -> None:
@@ -44,7 +44,7 @@ async def replicas_online(bench: Workbench, replicas: Replicas) -> None:
                 if p not in fresh and p.leadership is not None:
                     bench.batch.add_leader_and_isr([broker], p, is_new=False)
             await asyncio.sleep(0)
-    bench.send_requests()
+    await bench.send_requests()
 
 
 async def replicas_offline(bench: Workbench, replicas: Replicas) -> None:
@@ -53,7 +53,7 @@ async def replicas_offline(bench: Workbench, replicas: Replicas) -> None:
         for chunk in chunks(replicas[broker], REPLICA_CHUNK):
             await _take_offline(bench, broker, chunk)
             await asyncio.sleep(0)
-    bench.send_requests()
+    await bench.send_requests()
 
 
 async def _take_offline(bench: Workbench, broker: BrokerId, partitions: list[Partition]) -> None:

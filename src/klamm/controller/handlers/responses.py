@@ -1,9 +1,11 @@
 """What brokers answered. Source: processLeaderAndIsrResponseReceived, processUpdateMetadataResponseReceived (3.9)."""
 
+import asyncio
 from collections.abc import Iterator
+from typing import Final
 
 from klamm.controller.context import Partition
-from klamm.controller.decisions.offline_dirs import diff_offline_dirs
+from klamm.controller.decisions.offline_dirs import DirChanges, diff_offline_dirs
 from klamm.controller.events import (
     LeaderAndIsrResponseReceived,
     LogDirEventNotification,
@@ -15,14 +17,23 @@ from klamm.controller.workbench import Workbench
 from klamm.model.errors import ErrorCode
 from klamm.telemetry.journal import by_topic
 from klamm.wire.messages import LeaderAndIsrResponse
+from klamm.zk.fenced import chunks
 from klamm.zk.znodes import LOG_DIR_EVENTS
+
+ANSWER_CHUNK: Final = 5_000
 
 
 async def on_leader_and_isr_response(bench: Workbench, event: LeaderAndIsrResponseReceived) -> None:
     """Only log directories are learnt from it: an error at the top, or any other code, says nothing about a replica."""
     if event.response.error_code != ErrorCode.NONE:
         return
-    changes = diff_offline_dirs(bench.context, event.broker, _answers(bench, event.response))
+    changes = DirChanges([], [])
+    for chunk in chunks(_answers(bench, event.response), ANSWER_CHUNK):
+        found = diff_offline_dirs(bench.context, event.broker, chunk)
+        changes.offline.extend(found.offline)
+        changes.online.extend(found.online)
+        if len(chunk) == ANSWER_CHUNK:
+            await asyncio.sleep(0)
     if not changes.offline and not changes.online:
         return
     failed = bench.context.offline_dirs.setdefault(event.broker, {})

@@ -22,7 +22,7 @@ async def on_controlled_shutdown(bench: Workbench, event: ControlledShutdown) ->
     await bring_online(bench, departure.led, elect_for_controlled_shutdown)
     for p in departure.followed:
         bench.batch.add_stop_replica([broker], p, delete=False)
-    bench.send_requests()
+    await bench.send_requests()
     await replicas_offline(bench, {broker: departure.followed})
     remaining = remaining_leaders(context, broker)
     bench.journal.line(bench.cause, "controlled-shutdown", broker=broker, partitions=by_topic(remaining))

@@ -1,7 +1,9 @@
 """New topics, more partitions, topics gone. Source: KafkaController.scala (3.9), processTopicChange and its kin."""
 
+import asyncio
 import uuid
 from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 from klamm.controller.context import Partition
 from klamm.controller.decisions.elections import elect_offline
@@ -18,7 +20,8 @@ from klamm.zk.errors import NoNode
 from klamm.zk.fenced import chunks
 from klamm.zk.znodes import TopicZnode
 
-TOPIC_CHUNK = 200  # topics read and decoded between two awaits
+TOPIC_CHUNK: Final = 200  # topics read at once
+REMEMBER_CHUNK: Final = 1_000  # partitions made between two awaits
 
 
 async def on_topic_change(bench: Workbench, event: TopicChange) -> None:
@@ -77,10 +80,14 @@ async def load_topics(bench: Workbench, names: Sequence[str]) -> list[Partition]
 
 
 async def _remember(bench: Workbench, found: Mapping[str, TopicZnode]) -> list[Partition]:
-    partitions = []
+    partitions: list[Partition] = []
+    rested = 0
     for name, znode in found.items():
         topic = bench.context.add_topic(name, await _topic_id(bench, name, znode))
         partitions += [bench.context.add_partition(topic, n, a) for n, a in znode.partitions.items()]
+        if len(partitions) - rested >= REMEMBER_CHUNK:
+            rested = len(partitions)
+            await asyncio.sleep(0)
     return partitions
 
 
