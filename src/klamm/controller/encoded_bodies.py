@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from klamm.wire.messages import LeaderAndIsrRequest, LeaderAndIsrTopicState, UpdateMetadataRequest
 
-PIECE: Final = 5_000  # partitions encoded between two awaits
+PIECE: Final = 2_500  # partitions encoded between two awaits
 
 _BROKER_EPOCH_AT: Final = {5: 8, 6: 8, 7: 8, 8: 9}
 """In UpdateMetadata: behind controller id and controller epoch; version 8 has one flag between them."""

@@ -13,6 +13,7 @@ from klamm.controller.handlers.failover import on_controller_failover
 from klamm.controller.request_batch import RequestBatch
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.workbench import Workbench
+from klamm.runtime import memory
 from klamm.telemetry.journal import Journal
 from klamm.zk.controller_store import ControllerStore
 from klamm.zk.election import ControllerEpoch, register_controller
@@ -122,6 +123,7 @@ class Office:
             return
         bench.batch.clear()
         await bench.channels.close()
+        memory.unsettle()
         self._journal.line(cause, "resigned", why=why)
         self._journal.flush()
         self._journal.controller_epoch = 0

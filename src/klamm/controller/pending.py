@@ -10,7 +10,7 @@ from typing import Final
 
 from klamm.controller.control_requests import ControlItem, LeaderAndIsrItem, StopReplicaItem, UpdateMetadataItem
 
-MERGED_PARTITIONS: Final = 5_000
+MERGED_PARTITIONS: Final = 2_500
 """Small requests grow into one up to this size: encoding it holds the loop a few ms."""
 COMPACT_AT: Final = 64
 """Requests waiting before large ones are merged, too."""

@@ -23,8 +23,8 @@ from klamm.zk.fenced import chunks
 
 States: TypeAlias = dict[Partition, LeaderAndIsrPartitionState]
 
-METADATA_CHUNK: Final = 5_000  # partitions in one UpdateMetadata: encoding it holds the loop a few ms
-STATE_CHUNK: Final = 5_000
+METADATA_CHUNK: Final = 2_500  # partitions in one UpdateMetadata: encoding it holds the loop a few ms
+STATE_CHUNK: Final = 2_500
 
 
 class Outbox(Protocol):

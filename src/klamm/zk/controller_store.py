@@ -22,7 +22,7 @@ from klamm.zk.operations import Create, Delete, Op, Result, Set
 from klamm.zk.store import Store
 from klamm.zk.znodes import MalformedZnode, PartitionLike
 
-READ_CHUNK = 2_000  # states decoded between two awaits: holds the loop a few ms
+READ_CHUNK = 1_000  # states decoded between two awaits: holds the loop a few ms
 
 P = TypeVar("P", bound=PartitionLike)
 

@@ -8,14 +8,16 @@ from klamm.controller.handlers.brokers import open_channels, usable_brokers
 from klamm.controller.handlers.partitions import trigger_online
 from klamm.controller.handlers.replicas import replicas_offline, replicas_online
 from klamm.controller.handlers.topics import load_topics, on_topic_deletion
+from klamm.controller.overlap import overlapped
 from klamm.controller.states import PartitionState, ReplicaState
 from klamm.controller.workbench import Workbench
 from klamm.model.ids import BrokerId
+from klamm.runtime import memory
 from klamm.telemetry.journal import by_topic
 from klamm.zk.fenced import chunks
 from klamm.zk.znodes import ISR_CHANGES, LOG_DIR_EVENTS
 
-LOAD_CHUNK = 2_000  # partitions whose state is read and remembered between two awaits
+LOAD_CHUNK = 1_000  # partitions whose state is read and remembered between two awaits
 
 
 async def on_controller_failover(bench: Workbench) -> None:
@@ -49,16 +51,20 @@ async def _read_context(bench: Workbench) -> None:
     brokers = usable_brokers(bench, await bench.store.read_brokers(watch=True))
     context.add_brokers(brokers.values())
     partitions = await load_topics(bench, await bench.store.list_topics(watch=True))
-    for chunk in chunks(partitions, LOAD_CHUNK):
-        read = await bench.store.read_states(chunk)
-        for p, state in read.found.items():
-            context.put_leadership(p, state)
-        bench.refuse("state", {p: why for p, why in read.unreadable.items() if why != "no state znode"})
+    await overlapped(_read_states(bench, chunk) for chunk in chunks(partitions, LOAD_CHUNK))
     moving = [p for p in partitions if p.assignment.is_being_reassigned]
     if moving:
         why = "a reassignment is under way; this controller leaves it as it is"
         bench.journal.refused(bench.cause, "reassignment", why, partitions=by_topic(moving))
     open_channels(bench, brokers.values())
+
+
+async def _read_states(bench: Workbench, partitions: list[Partition]) -> None:
+    read = await bench.store.read_states(partitions)
+    for p, state in read.found.items():
+        bench.context.put_leadership(p, state)
+    bench.refuse("state", {p: why for p, why in read.unreadable.items() if why != "no state znode"})
+    memory.settle()
 
 
 async def _start_replicas(bench: Workbench) -> None:

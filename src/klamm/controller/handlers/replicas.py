@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 from klamm.controller.context import Partition
 from klamm.controller.decisions.isr_removal import RemovalPlan, plan_isr_removal
 from klamm.controller.handlers.partitions import already_written
+from klamm.controller.overlap import overlapped
 from klamm.controller.states import ReplicaState
 from klamm.controller.workbench import Workbench
 from klamm.model.ids import BrokerId
@@ -19,6 +20,7 @@ from klamm.zk.fenced import chunks
 Replicas: TypeAlias = Mapping[BrokerId, Iterable[Partition]]
 
 REPLICA_CHUNK: Final = 2_000  # replicas moved between two awaits
+REMOVAL_CHUNK: Final = 500  # the same where an ISR may have to be written
 
 
 async def replicas_new(bench: Workbench, replicas: Replicas) -> None:
@@ -50,9 +52,7 @@ async def replicas_online(bench: Workbench, replicas: Replicas) -> None:
 async def replicas_offline(bench: Workbench, replicas: Replicas) -> None:
     """Stop them, take them out of the ISRs, and tell the replicas that stay."""
     for broker in sorted(replicas):
-        for chunk in chunks(replicas[broker], REPLICA_CHUNK):
-            await _take_offline(bench, broker, chunk)
-            await asyncio.sleep(0)
+        await overlapped(_take_offline(bench, broker, chunk) for chunk in chunks(replicas[broker], REMOVAL_CHUNK))
     await bench.send_requests()
 
 

@@ -15,12 +15,13 @@ from klamm.controller.states import PartitionState
 from klamm.controller.workbench import Workbench
 from klamm.model.ids import BrokerId
 from klamm.model.topic_ids import new_topic_id
+from klamm.runtime import memory
 from klamm.telemetry.journal import by_topic
 from klamm.zk.errors import NoNode
 from klamm.zk.fenced import chunks
 from klamm.zk.znodes import TopicZnode
 
-TOPIC_CHUNK: Final = 200  # topics read at once
+TOPIC_CHUNK: Final = 50  # topics read at once
 REMEMBER_CHUNK: Final = 1_000  # partitions made between two awaits
 
 
@@ -76,6 +77,7 @@ async def load_topics(bench: Workbench, names: Sequence[str]) -> list[Partition]
         for topic, why in unreadable.items():
             bench.journal.refused(bench.cause, "topic", why, topic=topic)
         partitions += await _remember(bench, found)
+        memory.settle()
     return partitions
 
 

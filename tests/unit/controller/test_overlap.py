@@ -1,0 +1,63 @@
+"""Steps side by side: bounded, in order, and nothing goes on behind a failure."""
+
+import asyncio
+
+import pytest
+
+from klamm.controller.overlap import overlapped
+
+
+async def test_results_come_in_order_and_few_are_under_way_at_once() -> None:
+    under_way = most = 0
+
+    async def step(number: int) -> int:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        for _ in range(10 - number):
+            await asyncio.sleep(0)
+        under_way -= 1
+        return number
+
+    assert await overlapped((step(n) for n in range(8)), width=3) == list(range(8))
+    assert most == 3
+
+
+async def test_after_a_failure_nothing_begins_and_what_runs_ends_first() -> None:
+    begun, ended = [], []
+
+    async def step(number: int) -> None:
+        begun.append(number)
+        await asyncio.sleep(0)
+        if number == 1:
+            raise ValueError("no")
+        for _ in range(5):
+            await asyncio.sleep(0)
+        ended.append(number)
+
+    with pytest.raises(ValueError, match="no"):
+        await overlapped((step(n) for n in range(9)), width=2)
+
+    assert begun == [0, 1, 2]
+    assert ended == [0, 2]
+
+
+async def test_a_cancelled_event_takes_its_steps_along() -> None:
+    cancelled = []
+
+    async def step(number: int) -> None:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            cancelled.append(number)
+            raise
+
+    task = asyncio.ensure_future(overlapped((step(n) for n in range(9)), width=3))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.sleep(0)
+
+    assert sorted(cancelled) == [0, 1, 2]
