@@ -2,7 +2,6 @@
 
 import itertools
 import random
-import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -19,12 +18,12 @@ from klamm.wire.codec import join_small
 from klamm.wire.compile_runs import Runs
 from klamm.wire.errors import UnencodableField, UnsupportedField, UnsupportedVersion
 from klamm.wire.messages import (
-    AlterPartitionRequest,
     FetchableTopicResponse,
     FetchRequest,
     FetchResponse,
     FetchResponsePartitionData,
     ForgottenTopic,
+    LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrTopicState,
@@ -137,13 +136,11 @@ def test_a_tagged_field_inside_a_run_is_skipped() -> None:
 
 
 def test_arrays_may_be_given_as_lists() -> None:
-    request = AlterPartitionRequest(1)
     given_as_list = partition_state([1, 2, 3])  # type: ignore[arg-type]
 
     wire = LeaderAndIsrRequest(topic_states=[LeaderAndIsrTopicState("t", partition_states=[given_as_list])]).encode(7)
 
     assert LeaderAndIsrRequest.decode(wire, 7).topic_states[0].partition_states[0].isr == (1, 2, 3)
-    assert request == AlterPartitionRequest(broker_id=1)
 
 
 def test_large_records_travel_uncopied() -> None:
@@ -268,9 +265,9 @@ def test_messages_are_values() -> None:
     one = FetchRequest(topics=[])
 
     assert one == FetchRequest()
+    assert LeaderAndIsrLiveLeader(1, "host", 9092) == LeaderAndIsrLiveLeader(broker_id=1, host_name="host", port=9092)
     assert one.topics is not FetchRequest().topics
     assert "max_wait_ms=0" in repr(one)
     assert FetchRequest().replica_state.replica_epoch == -1
     assert FetchResponse().responses == []
-    assert uuid.UUID(int=0) is not None
     assert LeaderAndIsrTopicState().topic_id is ZERO_ID
