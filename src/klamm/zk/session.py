@@ -228,6 +228,7 @@ class Session:
                 self._lose(f"nothing heard for {(now - self._heard_at) * 1000:.0f} ms", now)
             elif now >= self._sent_at + self._timeout_s / 3:
                 self._urgent.append(_PING)
+                self._sent_at = now  # also where the connection takes nothing: one ping in a third of the time-out
 
     # ---- connections
 

@@ -283,6 +283,15 @@ def test_ping_after_a_third_and_loss_after_two_thirds() -> None:
     assert session.take_outcomes() == [SessionState.DISCONNECTED]
 
 
+def test_a_ping_that_the_connection_does_not_take_is_not_made_again_and_again() -> None:
+    session = connected()
+    session.tick(2.0)
+    session.tick(2.0)
+
+    assert session.wake_at() == 4.0
+    assert len(sent(session, 2.5)) == 1
+
+
 # ---- requests
 
 

@@ -168,8 +168,13 @@ def test_nothing_is_written_while_the_connection_takes_no_more() -> None:
         assert "/a" not in stage.ensemble.tree
         link.resume_writing()
         await waiting
+        link.pause_writing()
+        await asyncio.sleep(10)
 
-    simulate(scenario)
+    stage = simulate(scenario)
+
+    assert stage.states == [CONNECTED, DISCONNECTED, CONNECTED]
+    assert stage.told[1][0] == pytest.approx(5.0, abs=0.1)
 
 
 def test_under_a_chroot_all_paths_are_relative_to_it() -> None:
