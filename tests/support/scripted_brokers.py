@@ -1,6 +1,6 @@
 """Brokers in memory that answer ApiVersions, Metadata, ListOffsets and Fetch, and misbehave where a test says so."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -72,6 +72,7 @@ class ScriptedCluster:
     offered: dict[ApiKey, tuple[int, int]] = field(default_factory=lambda: dict(OFFERED))
     errors: dict[TopicPartition, list[ErrorCode]] = field(default_factory=dict)
     on_request: Callable[[int, Any], None] = lambda broker, request: None
+    refuses_to_take: bool = False
     requests: Counter[str] = field(default_factory=Counter)
     fetched_from: list[tuple[int, int]] = field(default_factory=list)
     metadata_errors: dict[str, list[ErrorCode]] = field(default_factory=dict)
@@ -160,15 +161,19 @@ class ScriptedConnection:
     def __init__(self, cluster: ScriptedCluster, broker: int) -> None:
         self._cluster = cluster
         self._broker = broker
+        self._frames: deque[bytes] = deque()
         self._answers = bytearray()
         self.closed = False
 
     def send(self, buffers: Sequence[Buffer]) -> None:
-        frame = b"".join(buffers)
-        for part in self._cluster.answer(self._broker, frame[4:]):
-            self._answers += part
+        if self._cluster.refuses_to_take:
+            raise BrokenPipeError("broken pipe")
+        self._frames.append(b"".join(buffers)[4:])
 
     def receive(self, count: int) -> bytes:
+        while count > len(self._answers) and self._frames:
+            for part in self._cluster.answer(self._broker, self._frames.popleft()):
+                self._answers += part
         if count > len(self._answers):
             raise TimeoutError("timed out")
         taken = bytes(self._answers[:count])

@@ -117,9 +117,12 @@ class ClusterView:
         return {t.name or "": t for t in sorted(answer.topics, key=lambda t: t.name or "")}
 
     def _anyone(self, request: MetadataRequest) -> MetadataResponse:
-        """The answer of the first broker that gives one: bootstrap servers first, then those met since."""
+        """The answer of the first broker that gives one: those that answered before, bootstrap servers, all others.
+
+        A frozen broker costs a whole request time-out, so it must not be asked again and again before its neighbours.
+        """
         causes: list[str] = []
-        for address in dict.fromkeys((*self.options.bootstrap, *self._brokers.values())):
+        for address in dict.fromkeys((*self._connections, *self.options.bootstrap, *self._brokers.values())):
             try:
                 answer: MetadataResponse = self.at(address).request(request)
                 return answer

@@ -78,7 +78,7 @@ class BrokerConnection:
             if answer.error_code == ErrorCode.NONE:
                 self._ranges = {a.api_key: (a.min_version, a.max_version) for a in answer.api_keys}
                 return
-        raise self._lost("refuses ApiVersions", ErrorCode(answer.error_code).name)
+        raise self._lost("refuses ApiVersions", f"error code {answer.error_code}")
 
     def _version(self, key: ApiKey) -> int:
         lowest, highest = self._ranges.get(key, (0, -1))

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from klamm.model.errors import ErrorCode
 from klamm.spark.batches import CorruptBatch, Run, read_run
 from klamm.spark.cluster import ClusterView, Setback, passing_or_raise
-from klamm.spark.connection import BrokerConnection, BrokerLost
+from klamm.spark.connection import LARGEST_ANSWER_BYTES, BrokerConnection, BrokerLost
 from klamm.spark.errors import DataLoss
 from klamm.spark.offsets import EARLIEST, LATEST
 from klamm.spark.ranges import OffsetRange
@@ -84,7 +84,7 @@ class RangeReader:
         if run.positions:
             return run
         if records:  # not even one whole batch: brokers before KIP-74 cut it at the limit
-            self._max_bytes *= 2
+            self._max_bytes = min(2 * self._max_bytes, LARGEST_ANSWER_BYTES)
         raise Setback(f"nothing there yet, the high watermark is {answer.high_watermark}")
 
     # ---- asking

@@ -21,6 +21,7 @@ from tests.unit.spark.batch_bytes import (
 )
 
 from klamm.model.ids import TopicPartition
+from klamm.spark import decoder
 from klamm.spark.batches import CorruptBatch, read_run
 from klamm.spark.decoder import MOST_ROWS, Wanted, decode
 from klamm.spark.starts import Finder, find_in_a_loop, find_in_lockstep
@@ -115,6 +116,16 @@ def test_a_header_name_that_is_no_utf8_is_replaced_not_refused() -> None:
     (row,) = rows_of(with_crc(raw))
 
     assert row["headers"] == [{"key": "��", "value": b"1"}]
+
+
+@pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
+def test_groups_of_batches_join_without_a_seam(monkeypatch: pytest.MonkeyPatch, codec: int) -> None:
+    monkeypatch.setattr(decoder, "GROUP_BYTES", 500)
+    data = b"".join(batch([Record(b"%d" % (o + i)) for i in range(10)], o, codec) for o in range(0, 400, 10))
+
+    rows = rows_of(data, 5, 395)
+
+    assert [(r["offset"], r["key"]) for r in rows] == [(o, b"%d" % o) for o in range(5, 395)]
 
 
 def test_many_rows_come_in_bounded_pieces() -> None:

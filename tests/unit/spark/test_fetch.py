@@ -92,6 +92,17 @@ class TestLeaders:
         assert offsets_read(world, orders(0, 100), **SMALL_FETCHES) == list(range(100))
         assert world.now > 3
 
+    def test_what_was_fetched_is_kept_when_the_next_request_cannot_be_sent(self) -> None:
+        world = world_of_orders()
+
+        def refuse_once(broker: int, request: Any) -> None:
+            world.cluster.refuses_to_take = isinstance(request, FetchRequest) and len(world.cluster.fetched_from) == 3
+
+        world.cluster.on_request = refuse_once
+        world.sleep = lambda seconds: setattr(world.cluster, "refuses_to_take", False)  # type: ignore[method-assign]
+
+        assert offsets_read(world, orders(0, 100), **SMALL_FETCHES) == list(range(100))
+
     @pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR])
     def test_codes_that_pass_are_waited_for(self, code: ErrorCode) -> None:
         world = world_of_orders()
@@ -234,6 +245,78 @@ class TestBrokers:
 
         with pytest.raises(Unreachable, match="does not speak Kafka's protocol"):
             offsets_read(world, orders(0, 100), kafkaConsumer__pollTimeoutMs="1000")
+
+    def test_a_batch_cut_at_the_limit_is_asked_for_with_a_higher_one(self) -> None:
+        world = scripted(orders_0=log(0, 100, per_batch=100))
+        whole = world.cluster.logs[ORDERS]
+        content = whole.batches[0][2]
+        whole.read = lambda offset, max_bytes: content[:max_bytes]  # type: ignore[method-assign]
+
+        assert offsets_read(world, orders(0, 100), **SMALL_FETCHES) == list(range(100))
+
+    def test_another_message_format_is_named_with_its_place(self) -> None:
+        world = world_of_orders()
+        first, last, content = world.cluster.logs[ORDERS].batches[0]
+        world.cluster.logs[ORDERS].batches[0] = (first, last, content[:16] + b"\1" + content[17:])
+
+        with pytest.raises(CorruptBatch, match="orders-0, fetched from offset 0: message format 1"):
+            offsets_read(world, orders(0, 100))
+
+    def test_answers_that_are_mixed_up(self) -> None:
+        world = world_of_orders()
+        answer = world.cluster.answer
+        world.cluster.answer = (
+            lambda broker, frame: [  # type: ignore[method-assign]
+                whole[:4] + b"\7" + whole[5:] for whole in [b"".join(answer(broker, frame))]
+            ]
+        )
+
+        with pytest.raises(Unreachable, match="mixed up its answers"):
+            offsets_read(world, orders(0, 100), kafkaConsumer__pollTimeoutMs="1000")
+
+    def test_an_answer_that_cannot_be_read(self) -> None:
+        world = world_of_orders()
+        answer = world.cluster.answer
+        world.cluster.answer = (
+            lambda broker, frame: [  # type: ignore[method-assign]
+                (8).to_bytes(4) + b"".join(answer(broker, frame))[4:12]
+            ]
+        )
+
+        with pytest.raises(Unreachable, match="gave an unreadable answer to API_VERSIONS"):
+            offsets_read(world, orders(0, 100), kafkaConsumer__pollTimeoutMs="1000")
+
+    def test_an_answer_about_something_else(self) -> None:
+        world = world_of_orders()
+        world.cluster.logs[TopicPartition("orders", 1)] = log(0, 100)
+        asked = world.cluster._fetch
+
+        def confuse(broker: int, request: FetchRequest) -> Any:
+            answer = asked(broker, request)
+            if len(world.cluster.fetched_from) == 1:
+                answer.responses[0].partitions[0].partition_index = 1
+            return answer
+
+        world.cluster._fetch = confuse  # type: ignore[method-assign]
+
+        assert offsets_read(world, orders(0, 100)) == list(range(100))
+
+    def test_a_frozen_broker_is_not_asked_before_those_that_answer(self) -> None:
+        world = world_of_orders()
+        world.cluster.logs[ORDERS].leader = 2
+        frozen: list[int] = []
+
+        def freeze(broker: int, request: Any) -> None:
+            if broker == 1:
+                frozen.append(broker)
+                world.sleep(30)
+                raise TimeoutError("timed out")
+
+        world.cluster.on_request = freeze
+        world.cluster.errors[ORDERS] = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 5
+
+        assert offsets_read(world, orders(0, 100)) == list(range(100))
+        assert len(frozen) == 1
 
     def test_a_batch_larger_than_the_limit_still_comes(self) -> None:
         world = scripted(orders_0=log(0, 100, per_batch=100))

@@ -4,9 +4,10 @@ import pytest
 from tests.support.scripted_brokers import ScriptedWorld
 from tests.unit.spark.scripts import log, plan, scripted
 
-from klamm.model.errors import ErrorCode
+from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.spark.errors import BadOption, DataLoss, Unreachable
+from klamm.wire.messages import ListOffsetsRequest
 
 
 @pytest.fixture
@@ -145,6 +146,26 @@ class TestBrokers:
         world.down |= {1, 2}
 
         with pytest.raises(Unreachable, match=r"asking for metadata: no success within 60 s; .* one:9092 .* two:9092"):
+            plan(world)
+
+    def test_offsets_are_asked_for_again_where_the_leader_moved_or_left(self, world: ScriptedWorld) -> None:
+        seen: list[int] = []
+
+        def leave(broker: int, request: object) -> None:
+            if isinstance(request, ListOffsetsRequest):
+                seen.append(broker)
+                if len(seen) == 1:
+                    raise ConnectionResetError("gone")
+
+        world.cluster.on_request = leave
+        world.cluster.errors[TopicPartition("orders", 1)] = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
+
+        assert len(planned(world)) == 2
+
+    def test_offsets_that_are_refused(self, world: ScriptedWorld) -> None:
+        world.cluster.errors[TopicPartition("orders", 1)] = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+
+        with pytest.raises(KlammError, match="orders-1: the broker refuses with TOPIC_AUTHORIZATION_FAILED"):
             plan(world)
 
     def test_a_partition_that_stays_without_a_leader(self, world: ScriptedWorld) -> None:

@@ -1,0 +1,43 @@
+"""The blocking door on real sockets, without Spark around it."""
+
+import socket
+
+import pytest
+from tests.support.kafka_server import served
+from tests.support.scripted_brokers import ScriptedCluster
+from tests.unit.spark.scripts import log, options
+
+from klamm.model.ids import TopicPartition
+from klamm.runtime.blocking import RealBlockingWorld
+from klamm.spark.cluster import ClusterView
+from klamm.spark.connection import BrokerConnection, BrokerLost
+from klamm.spark.plan import plan_ranges
+from klamm.spark.source import Lot, read_lot
+
+WORLD = RealBlockingWorld()
+
+
+def test_a_topic_over_real_sockets() -> None:
+    with served(ScriptedCluster({TopicPartition("orders", 0): log(0, 5_000, leader=2)})) as bootstrap:
+        given = options(kafka__bootstrap__servers=bootstrap, kafka__max__partition__fetch__bytes="20000")
+        with ClusterView(WORLD, given) as cluster:
+            (everything,) = plan_ranges(cluster)
+        rows = sum(b.num_rows for b in read_lot(WORLD, given, ("offset",), Lot((everything,))))
+
+    assert rows == 5_000
+
+
+def test_a_server_that_never_answers_is_given_up() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(BrokerLost, match="gave no answer to API_VERSIONS"),
+    ):
+        BrokerConnection(WORLD, silent.getsockname(), "test", 1.0, 0.1)
+
+
+def test_time_and_processors() -> None:
+    before = WORLD.now_s()
+    WORLD.sleep(0.001)
+
+    assert WORLD.now_s() > before
+    assert WORLD.processors() >= 1
