@@ -227,6 +227,31 @@ class TestDamage:
             with pytest.raises(CorruptBatch, match="do not end where"):
                 rows_of(with_crc(raw), find=find)
 
+    @pytest.mark.parametrize("find", WAYS.values(), ids=WAYS)
+    def test_a_record_of_negative_length(self, find: Finder) -> None:
+        raw = bytearray(batch([Record(b"a")] * 3))
+        raw[61] = 1  # -1
+
+        with pytest.raises(CorruptBatch, match=r"beyond its batch|do not end where"):
+            rows_of(with_crc(raw), find=find)
+
+    @pytest.mark.parametrize("find", WAYS.values(), ids=WAYS)
+    @pytest.mark.parametrize("field", ["key", "value"])
+    def test_a_key_or_value_longer_than_its_record(self, find: Finder, field: str) -> None:
+        raw = bytearray(batch([Record(b"kkkk", b"vvvv"), Record(b"x" * 50, b"y" * 50)]))
+        at = raw.index(b"kkkk" if field == "key" else b"vvvv") - 1
+        raw[at] = 40  # 20 bytes: they are there, but the next record's
+
+        with pytest.raises(CorruptBatch, match="key, value or headers reach beyond it"):
+            rows_of(with_crc(raw), columns=("key", "value"), find=find)
+
+    def test_a_header_count_that_cannot_be(self) -> None:
+        raw = bytearray(batch([Record(b"k", b"v", headers=[("h", b"1")])]))
+        raw[raw.index(b"v", 61) + 1] = 80
+
+        with pytest.raises(CorruptBatch, match="key, value or headers reach beyond it"):
+            rows_of(with_crc(raw))
+
     def test_offsets_that_stand_twice(self) -> None:
         twice = batch([Record(b"a"), Record(b"b")], 5)
 

@@ -140,7 +140,13 @@ class TestTime:
 
     def test_progress_buys_time(self) -> None:
         world = world_of_orders()
-        world.cluster.on_request = lambda broker, request: world.sleep(1)
+
+        def be_slow_and_stumble(broker: int, request: Any) -> None:
+            world.sleep(1)
+            if isinstance(request, FetchRequest) and len(world.cluster.fetched_from) == 7:
+                world.cluster.errors[ORDERS] = [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+        world.cluster.on_request = be_slow_and_stumble
 
         read = offsets_read(world, orders(0, 100), kafkaConsumer__pollTimeoutMs="3000", **SMALL_FETCHES)
 
