@@ -14,7 +14,7 @@ import structlog
 from klamm.log.errors import StorageFailed
 from klamm.log.log import Log
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.model.leader_and_isr import EPOCH_DURING_DELETE, NO_EPOCH
 from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.fetcher_manager import FetcherManager, Following
@@ -179,14 +179,17 @@ class Leadership:
         await asyncio.sleep(0)
 
     async def _follow(self, chunk: Sequence[Accepted], errors: Errors) -> None:
-        """A leader that the metadata does not know yet is no obstacle: its fetcher looks for it again and again."""
+        """A leader that the metadata does not know yet is no obstacle: its fetcher looks for it again and again.
+
+        Where there is none, nothing is fetched until the controller has found one.
+        """
         moved: dict[TopicPartition, Following] = {}
         for partition, order in chunk:
             if partition.make_follower(order.state, order.assignment):
                 moved[order.topic_partition] = Following(partition, order.state.leader, order.state.leader_epoch)
             errors[order.topic_partition] = ErrorCode.NONE
         self._fetchers.remove(moved)
-        self._fetchers.add(moved)
+        self._fetchers.add({tp: following for tp, following in moved.items() if following.leader != NO_BROKER})
         await asyncio.sleep(0)
 
     # ---- StopReplica

@@ -221,6 +221,15 @@ def test_a_follower_whose_leader_is_not_known_yet_fetches_once_it_is(run) -> Non
     run(scenario)
 
 
+def test_a_follower_without_leader_fetches_from_nobody(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await order(cluster, 2, 0)
+        assert await order(cluster, -1, 1, isr=(2,)) == (NONE, NONE)
+        assert cluster.brokers[1].fetchers.leader_of(P0) is None
+
+    run(scenario)
+
+
 def test_a_leader_does_not_fetch_any_more(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 2, 0)
