@@ -8,7 +8,7 @@ import structlog
 from klamm.config.config_types import InvalidConfig
 from klamm.config.topic_config import TopicConfig
 from klamm.log.log import Log
-from klamm.log.manager import LogManager
+from klamm.log.manager import LogManager, Wanted
 from klamm.model.errors import KlammError
 from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import ZERO_ID
@@ -31,23 +31,23 @@ class ReplicaLogs:
     ) -> Sequence[Log | OSError | KlammError]:
         """A log for each (partition, topic id, is new); why not, in the place of one that could not be had."""
         configs = await self._configs(dict.fromkeys(tp.topic for tp, _, _ in wanted))
-        return [self._get_or_create(tp, topic_id, is_new, configs[tp.topic]) for tp, topic_id, is_new in wanted]
+        found: dict[TopicPartition, Log | OSError | KlammError] = {}
+        possible: list[Wanted] = []
+        for tp, topic_id, is_new in wanted:
+            config = configs[tp.topic]
+            if isinstance(config, TopicConfig):
+                possible.append(Wanted(tp, config, None if topic_id == ZERO_ID else topic_id, is_new))
+            else:
+                found[tp] = config
+        made = await self._logs.get_or_create_many(possible)
+        found.update((asked.partition, log) for asked, log in zip(possible, made, strict=True))
+        return [found[tp] for tp, _, _ in wanted]
 
     async def delete(self, topic_partition: TopicPartition) -> None:
         self._logs.delete(topic_partition)
 
     async def checkpoint_high_watermarks(self) -> None:
         await self._logs.write_high_watermarks()
-
-    def _get_or_create(
-        self, topic_partition: TopicPartition, topic_id: uuid.UUID, is_new: bool, config: TopicConfig | KlammError
-    ) -> Log | OSError | KlammError:
-        if not isinstance(config, TopicConfig):
-            return config
-        try:
-            return self._logs.get_or_create(topic_partition, config, None if topic_id == ZERO_ID else topic_id, is_new)
-        except (OSError, KlammError) as error:
-            return error
 
     async def _configs(self, topics: Collection[str]) -> dict[str, TopicConfig | KlammError]:
         """Configs by topic. An override that cannot be is left out, aloud: the log must be there all the same."""

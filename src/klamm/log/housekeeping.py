@@ -117,7 +117,7 @@ class Housekeeping:
         for log, files in work:
             try:
                 for path, content in files:
-                    self._world.disk.write_atomically(path, content)
+                    self._world.disk.write_whole(path, content)
             except OSError as error:
                 failures.append((log, error))
         return failures

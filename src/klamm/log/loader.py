@@ -64,15 +64,24 @@ class Loader:
         self._now_ms = now_ms
         self._notes: list[str] = []
 
+    def begin(self) -> Loaded:
+        """A log that has nothing yet, in a directory just made. Raises OSError."""
+        start = self._known.log_start
+        segment = new_segment(self._files, self._directory, start, self._config, self._now_ms)
+        create_segment_file(self._disk, segment)
+        return Loaded(Segments([segment]), LeaderEpochs(), Producers(start), start, start, start)
+
     def load(self) -> Loaded:
-        """Raises OSError, CorruptFile."""
+        """Raises OSError."""
         self._clear_leftovers()
         stored_epochs = self._stored_epochs()
-        epochs = LeaderEpochs(stored_epochs)
+        epochs = LeaderEpochs(stored_epochs or ())
         producers = Producers()
         bases = self._segment_bases()
         segments = Segments(self._open_segment(base) for base in bases)
         recover_from = self._open_indexes(segments)
+        if stored_epochs is None and bases:
+            recover_from = 0  # every batch names its epoch
         if recover_from is not None:
             self._recover(segments, recover_from, epochs, producers)
         end = self._end_or_begin_anew(segments, epochs)
@@ -154,12 +163,16 @@ class Loader:
         found = (offset_of(name) for name in names if name.endswith(LOG))
         return [base for base in found if base is not None]
 
-    def _stored_epochs(self) -> list[EpochEntry]:
+    def _stored_epochs(self) -> list[EpochEntry] | None:
+        """None where a power cut spoilt the file."""
         path = self._path(LEADER_EPOCHS)
         try:
             return parse_epochs(self._disk.read(path), path)
         except FileNotFoundError:
             return []
+        except CorruptFile as error:
+            self._notes.append(f"read the leader epochs from the batches again: {error}")
+            return None
 
     # -- segments ------------------------------------------------------------------------------------------------------
 
@@ -258,7 +271,7 @@ class Loader:
                 remove_segment_files(self._disk, segment)
             epochs.clear()
         segment = new_segment(self._files, self._directory, self._known.log_start, self._config, self._now_ms)
-        self._disk.open(segment.log_path, create=True).close()
+        create_segment_file(self._disk, segment)
         segments.add(segment)
         return self._known.log_start
 

@@ -13,7 +13,7 @@ from klamm.log.open_files import OpenFiles
 from klamm.log.segment import Segment
 from klamm.log.segments import Segments
 from klamm.runtime.clock import Clock
-from klamm.wire.records.batch import NO_TIMESTAMP, PREFIX_BYTES, entry_size
+from klamm.wire.records.batch import NO_TIMESTAMP, PREFIX_BYTES, CorruptRecords, entry_size
 
 _NOTHING = b""
 
@@ -127,6 +127,8 @@ class LocalLog:
         if available <= 0:
             return ReadResult(_NOTHING, segment.base_offset, position)
         content = segment.pread(min(max(max_bytes, PREFIX_BYTES), available), position)
+        if len(content) < PREFIX_BYTES:
+            raise CorruptRecords(f"{segment.log_path} has lost its bytes from {position} on")
         if len(content) < available or max_bytes < available:
             first = entry_size(content)
             if first > max_bytes:

@@ -132,12 +132,15 @@ class Log:
         May run in any thread. Raises OSError, CorruptFile, CorruptRecords.
         """
         disk = world.disk
-        if not disk.exists(directory):
-            disk.make_directories(directory)
         own = OpenFiles(disk, _OPEN_WHILE_LOADING)
+        loader = Loader(own, directory, config, known or Known(), world.clock.now_ms())
         try:
-            loaded = Loader(own, directory, config, known or Known(), world.clock.now_ms()).load()
-            topic_id = read_topic_id(disk, f"{directory}/{PARTITION_METADATA}")
+            if disk.exists(directory):
+                loaded = loader.load()
+                topic_id = read_topic_id(disk, f"{directory}/{PARTITION_METADATA}")
+            else:
+                disk.make_directories(directory)
+                loaded, topic_id = loader.begin(), None
         finally:
             own.close()
         return cls(world, partition, directory, config, loaded, topic_id, files or OpenFiles(disk), owner)
@@ -497,10 +500,12 @@ class Log:
         with self._storage():
             for segment in unsafe:
                 segment.write_indexes()
+            self._write_small_files()
         # a new segment's name lies in the log's directory, the directory's own name in the one above
         above = self.directory.rpartition("/")[0]
         directories = (self.directory,) if self._synced_directory else (self.directory, above)
-        return FlushJob(target, self._generation, files_to_sync(unsafe), directories)
+        small = (f"{self.directory}/{LEADER_EPOCHS}", f"{self.directory}/{PARTITION_METADATA}")
+        return FlushJob(target, self._generation, (*files_to_sync(unsafe), *small), directories)
 
     def flushed(self, job: FlushJob) -> None:
         """The job ran through."""
@@ -539,7 +544,10 @@ class Log:
             self.flush_now()
 
     def small_files(self) -> list[tuple[str, bytes]]:
-        """The small files that changed since they were last asked for, as (path, content); to be written atomically."""
+        """The small files that changed since they were last asked for, as (path, content), to be written whole.
+
+        They go to the device with the next flush: what a power cut takes of them, loading reads from the batches.
+        """
         if not self._small_dirty:
             return []
         self._small_dirty = False
@@ -558,19 +566,30 @@ class Log:
             if self._owner is not None:
                 self._owner.on_dirty(self)
 
-    def close(self) -> None:
-        """Everything to the device, with a snapshot of the producers; holds whoever calls. Raises StorageFailed."""
-        if self._failed:
-            self._local.close_files()
-            return
+    def _write_small_files(self) -> None:
+        for path, content in self.small_files():
+            self._world.disk.write_whole(path, content)
+
+    def settle(self) -> None:
+        """Write everything that a clean start wants to find; the device may still lag. Raises StorageFailed."""
+        self._refuse_if_failed_hard()
         with self._storage():
-            SnapshotFiles(self._world.disk, self.directory).write(self.producers)
+            if self.producers or self.producers.snapshot_offset >= 0:  # with none, a clean start knows there are none
+                SnapshotFiles(self._world.disk, self.directory).write(self.producers)
             active = self.segments.active
             active.time_index.append(*active.largest)
-            self.flush_now()
             active.write_indexes()
-            for path, content in self.small_files():
-                self._world.disk.write_atomically(path, content)
+            self._write_small_files()
+
+    def settled(self) -> None:
+        """The device has all that `settle` wrote."""
+        self.recovery_point = self.end_offset
+
+    def close(self) -> None:
+        """Settle and bring all to the device; holds whoever calls. Raises StorageFailed."""
+        if not self._failed:
+            self.settle()
+            self.flush_now()
         self._local.close_files()
 
     # -- retention -----------------------------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 """All logs of a node: loading, making, deleting, and the work that goes on beside. Source: LogManager.scala."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from klamm.config.config_types import InvalidConfig
@@ -18,6 +18,11 @@ from klamm.log.open_files import DEFAULT_MOST_OPEN, OpenFiles
 from klamm.model.ids import TopicPartition
 from klamm.runtime.world import World
 from klamm.wire.records import CorruptRecords
+
+T = TypeVar("T")
+
+_MADE_AT_ONCE: Final = 100
+_FLUSHED_ONE_BY_ONE: Final = 16  # with more logs, one sync of the whole filesystem takes less time
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,15 @@ class DirectoryFailure:
     directory: str
     reason: str
     partitions: tuple[TopicPartition, ...]
+
+
+class Wanted(NamedTuple):
+    """A log that is to be there. `is_new`: it cannot lie in a directory that is offline."""
+
+    partition: TopicPartition
+    config: TopicConfig
+    topic_id: UUID | None = None
+    is_new: bool = False
 
 
 class LogManager:
@@ -71,6 +85,7 @@ class LogManager:
         self._offline: dict[TopicPartition, str] = {}
         self._files = OpenFiles(world.disk, self.settings.most_open_files)
         self._housekeeping = Housekeeping(world, self)
+        self._making = asyncio.Lock()
         self.config_problems: Mapping[str, str] = {}
         """Why the overrides of a topic were left out on loading, by topic."""
 
@@ -186,57 +201,99 @@ class LogManager:
         log = self._logs.get(partition)
         if log is None:
             log = self._create(partition, config, is_new)
+        return self._with_id(log, topic_id)
+
+    async def get_or_create_many(self, wanted: Sequence[Wanted]) -> list[Log | StorageFailed]:
+        """The same for many without holding the loop; why not, in the place of one that could not be had."""
+        async with self._making:
+            missing = dict.fromkeys(w.partition for w in wanted if w.partition not in self._logs)
+            by_partition = {w.partition: w for w in wanted}
+            refused: dict[TopicPartition, StorageFailed] = {}
+            for chunk in _chunks(list(missing), _MADE_AT_ONCE):
+                places = self._places([by_partition[partition] for partition in chunk], refused)
+                made = await self._world.disk.in_thread(self._open_all, places)
+                for (asked, home), result in zip(places, made, strict=True):
+                    try:
+                        self._settle_in(asked.partition, home, result)
+                    except StorageFailed as error:
+                        refused[asked.partition] = error
+        return [refused.get(w.partition) or self._with_id(self._logs[w.partition], w.topic_id) for w in wanted]
+
+    def _create(self, partition: TopicPartition, config: TopicConfig, is_new: bool) -> Log:
+        refused: dict[TopicPartition, StorageFailed] = {}
+        places = self._places([Wanted(partition, config, None, is_new)], refused)
+        if refused:
+            raise refused[partition]
+        (result,) = self._open_all(places)
+        return self._settle_in(partition, places[0][1], result)
+
+    def _places(
+        self, wanted: Sequence[Wanted], refused: dict[TopicPartition, StorageFailed]
+    ) -> list[tuple[Wanted, LogDirectory]]:
+        """Where new logs go: into the live directory with the fewest. Those that may not be made go to `refused`."""
+        places = []
+        counts = dict.fromkeys(self._live(), 0)
+        for home in self._homes.values():
+            if home in counts:
+                counts[home] += 1
+        for asked in wanted:
+            why = self._why_not(asked)
+            if why is not None:
+                refused[asked.partition] = StorageFailed(why)
+                continue
+            home = min(counts, key=counts.__getitem__)
+            counts[home] += 1
+            places.append((asked, home))
+        return places
+
+    def _why_not(self, asked: Wanted) -> str | None:
+        if asked.partition in self._offline:
+            return f"{asked.partition} lies in {self._offline[asked.partition]}, which is out of use"
+        if not asked.is_new and self.offline_directories:
+            return f"{asked.partition} may lie in one of {', '.join(self.offline_directories)}, out of use"
+        return None if self.live_directories else "no log directory is in use"
+
+    def _open_all(self, places: Sequence[tuple[Wanted, LogDirectory]]) -> list[Log | OSError]:
+        return [self._open_one(asked, home) for asked, home in places]
+
+    def _open_one(self, asked: Wanted, home: LogDirectory) -> Log | OSError:
+        path = f"{home.path}/{asked.partition}"
+        try:
+            return Log.open(
+                self._world, path, asked.partition, asked.config, files=self._files, owner=self._housekeeping
+            )
+        except OSError as error:
+            return error
+
+    def _settle_in(self, partition: TopicPartition, home: LogDirectory, result: Log | OSError) -> Log:
+        if isinstance(result, OSError):
+            self._take_offline(home, str(result))
+        if isinstance(result, OSError) or not home.is_online:
+            raise StorageFailed(f"{home.path}: {home.offline_reason}")
+        self._adopt(result, home)
+        return result
+
+    @staticmethod
+    def _with_id(log: Log, topic_id: UUID | None) -> Log:
         if topic_id is not None and log.topic_id is None:
             log.assign_topic_id(topic_id)
         return log
 
-    def _create(self, partition: TopicPartition, config: TopicConfig, is_new: bool) -> Log:
-        if partition in self._offline:
-            raise StorageFailed(f"{partition} lies in {self._offline[partition]}, which is out of use")
-        if not is_new and self.offline_directories:
-            raise StorageFailed(f"{partition} may lie in one of {', '.join(self.offline_directories)}, out of use")
-        directory = self._emptiest()
-        try:
-            log = Log.open(
-                self._world,
-                f"{directory.path}/{partition}",
-                partition,
-                config,
-                files=self._files,
-                owner=self._housekeeping,
-            )
-        except OSError as error:
-            self._take_offline(directory, str(error))
-            raise StorageFailed(f"{directory.path}: {error}") from error
-        self._adopt(log, directory)
-        return log
-
-    def _emptiest(self) -> LogDirectory:
-        live = [directory for directory in self._directories.values() if directory.is_online]
-        if not live:
-            raise StorageFailed("no log directory is in use")
-        if len(live) == 1:
-            return live[0]
-        counts = dict.fromkeys((directory.path for directory in live), 0)
-        for home in self._homes.values():
-            counts[home.path] += 1
-        return min(live, key=lambda directory: counts[directory.path])
-
     def delete(self, partition: TopicPartition) -> bool:
         """Move the log out of the way at once and remove it later; whether there was one. Raises StorageFailed."""
-        log = self._logs.get(partition)
+        log = self._logs.pop(partition, None)
         if log is None:
             return False
-        home = self._homes[partition]
+        home = self._homes.pop(partition)
         unique = self._world.randomness.bytes(16).hex()
         target = f"{home.path}/{deleted_directory(partition, unique)}"
+        log.discard()
         try:
-            log.discard()
             self._world.disk.rename(log.directory, target)
-            del self._logs[partition], self._homes[partition]
             if home.names_start_of(partition):
                 home.write_log_starts(self._housekeeping.log_starts(self.logs_in(home)))
         except OSError as error:
+            self._offline[partition] = home.path
             self._take_offline(home, str(error))
             raise StorageFailed(f"{home.path}: {error}") from error
         self._housekeeping.remove_tree_later(target, log.config.file_delete_delay_ms)
@@ -268,7 +325,7 @@ class LogManager:
             await self.guarded(directory, directory.write_log_starts, starts)
 
     async def write_small_files(self) -> None:
-        """Bring changed leader epochs and topic ids to the device; done when they are there."""
+        """Write changed leader epochs and topic ids; done when a kill can no longer take them."""
         await self._housekeeping.write_small_files()
 
     async def guarded(
@@ -328,11 +385,23 @@ class LogManager:
 
     def _close_directory(self, directory: LogDirectory, logs: Sequence[Log], broker_epoch: int) -> None:
         for log in logs:
+            log.settle()
+        unsafe = [log for log in logs if log.unflushed_messages]
+        if len(unsafe) > _FLUSHED_ONE_BY_ONE:
+            self._world.disk.sync_filesystem(directory.path)
+            for log in unsafe:
+                log.settled()
+        for log in logs:
             log.close()
         directory.write_recovery_points({log.partition: log.recovery_point for log in logs})
         directory.write_log_starts(self._housekeeping.log_starts(logs))
         directory.write_high_watermarks({log.partition: log.high_watermark for log in logs})
         directory.leave(broker_epoch)
+
+
+def _chunks(items: list[T], size: int) -> Iterator[list[T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
 class _Configs:

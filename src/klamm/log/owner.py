@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 class Owner(Protocol):
     def on_dirty(self, log: "Log") -> None:
-        """Its leader epochs or topic id changed: bring `log.small_files()` to the device soon."""
+        """Its leader epochs or topic id changed: write `log.small_files()` soon."""
         ...
 
     def on_rolled(self, log: "Log") -> None:

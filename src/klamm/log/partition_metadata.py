@@ -15,11 +15,13 @@ def metadata_text(topic_id: UUID) -> bytes:
 
 
 def read_topic_id(disk: Disk, path: str) -> UUID | None:
-    """None where there is no file. Raises OSError, CorruptFile."""
+    """None where there is no file, or an empty one. Raises OSError, CorruptFile."""
     try:
         content = disk.read(path)
     except FileNotFoundError:
         return None
+    if not content:
+        return None  # a power cut emptied it: the controller names the id again
     try:
         fields = dict(line.split(":", 1) for line in content.decode().splitlines() if line.strip())
         topic_id = id_from_text(fields["topic_id"].strip())

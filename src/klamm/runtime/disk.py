@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ctypes
 import fcntl
 import os
 import shutil
@@ -55,6 +56,10 @@ class Disk(Protocol):
         """Temporary file, fsync, rename, fsync of the directory: old or new, never half."""
         ...
 
+    def write_whole(self, path: str, content: bytes) -> None:
+        """The same without waiting for the device: old or new whatever ends the process; a power cut may empty it."""
+        ...
+
     def rename(self, source: str, target: str) -> None: ...
     def remove(self, path: str) -> None: ...
     def remove_tree(self, path: str) -> None: ...
@@ -68,6 +73,10 @@ class Disk(Protocol):
     def size(self, path: str) -> int: ...
     def modified_ms(self, path: str) -> int: ...
     def sync_directory(self, path: str) -> None: ...
+    def sync_filesystem(self, path: str) -> None:
+        """Everything written so far to the filesystem that holds `path`: cheaper than many files one by one."""
+        ...
+
     def lock(self, path: str) -> DirectoryLock | None:
         """Take the exclusive lock file at `path`; None where another process holds it."""
         ...
@@ -78,6 +87,7 @@ class Disk(Protocol):
         ...
 
 
+_syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)  # Linux has it, Python does not name it
 _MOST_BUFFERS = 512  # below every IOV_MAX
 
 
@@ -150,6 +160,12 @@ class RealDisk:
         os.replace(temporary, path)
         self.sync_directory(os.path.dirname(path) or ".")
 
+    def write_whole(self, path: str, content: bytes) -> None:
+        temporary = path + ".tmp"
+        with _descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
+            _RealFile(descriptor).pwrite([content], 0)
+        os.replace(temporary, path)
+
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)
 
@@ -180,6 +196,15 @@ class RealDisk:
     def sync_directory(self, path: str) -> None:
         with _descriptor(path, os.O_RDONLY) as descriptor:
             os.fsync(descriptor)
+
+    def sync_filesystem(self, path: str) -> None:
+        if _syncfs is None:
+            os.sync()
+            return
+        with _descriptor(path, os.O_RDONLY) as descriptor:
+            if _syncfs(descriptor):
+                number = ctypes.get_errno()
+                raise OSError(number, os.strerror(number), path)
 
     def lock(self, path: str) -> DirectoryLock | None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)

@@ -37,6 +37,15 @@ class FaultyDisk(RealDisk):
             raise self.error
         super().write_atomically(path, content)
 
+    def write_whole(self, path: str, content: bytes) -> None:
+        if self.refuses(path):
+            raise self.error
+        super().write_whole(path, content)
+
+    def sync_filesystem(self, path: str) -> None:
+        if self.refuses(path):
+            raise self.error
+
     def rename(self, source: str, target: str) -> None:
         if self.refuses(source):
             raise self.error

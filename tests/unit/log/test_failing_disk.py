@@ -1,6 +1,8 @@
 """What a device that refuses does to a log and its directory, and to nobody else."""
 
+import os
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from tests.unit.log.faulty_disk import FaultyDisk
@@ -8,12 +10,14 @@ from tests.unit.log.support import NOW_MS, ORDERS, ManualClock, Partition, batch
 
 from klamm.config.topic_config import TopicConfig
 from klamm.log.errors import AppendRefused, BadLogDirectory, StorageFailed
-from klamm.log.manager import DirectoryFailure, LogManager
+from klamm.log.log import Log
+from klamm.log.manager import DirectoryFailure, LogManager, Wanted
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.runtime.network import RealNetwork
 from klamm.runtime.randomness import RealRandomness
 from klamm.runtime.world import World
+from klamm.wire.records import CorruptRecords
 
 CONFIG = TopicConfig.parse()
 LAMPS = TopicPartition("lamps", 0)
@@ -147,3 +151,72 @@ async def test_a_checkpoint_that_cannot_be_written_fails_its_directory(
 
     assert [failure.directory for failure in failures] == [f"{tmp_path}/one"]
     await logs.close()
+
+
+async def test_many_logs_are_made_at_once_and_each_has_its_answer(
+    frail: World, disk: FaultyDisk, tmp_path: Path
+) -> None:
+    one, two = f"{tmp_path}/one", f"{tmp_path}/two"
+    logs = LogManager(frail, [one, two], 1, "cluster")
+    await logs.load()
+    there = logs.get_or_create(ORDERS, CONFIG, None, is_new=True)
+    disk.fail_from_here(IO_ERROR, prefix=f"{one}/new-5")
+    partitions = [ORDERS, *(TopicPartition("new", number) for number in range(250))]
+
+    made = await logs.get_or_create_many([Wanted(p, CONFIG, UUID(int=7), is_new=True) for p in partitions])
+
+    assert made[0] is there
+    refused = [p for p, log in zip(partitions, made, strict=True) if isinstance(log, StorageFailed)]
+    assert TopicPartition("new", 5) in refused
+    assert logs.live_directories == [two]
+    assert set(logs.logs) == {
+        p for p, log in zip(partitions, made, strict=True) if isinstance(log, Log) and log.directory.startswith(two)
+    }
+    assert all(log.topic_id == UUID(int=7) for log in logs.logs.values())
+    assert len(logs.logs) > 150
+    (refusal,) = await logs.get_or_create_many([Wanted(TopicPartition("late", 0), CONFIG)])
+    assert isinstance(refusal, StorageFailed)
+    await logs.close()
+
+
+async def test_a_deletion_that_fails_takes_the_directory_offline(
+    frail: World, disk: FaultyDisk, tmp_path: Path
+) -> None:
+    logs = LogManager(frail, [str(tmp_path)], 1, "cluster")
+    await logs.load()
+    logs.get_or_create(ORDERS, CONFIG, None, is_new=True)
+    disk.fail_from_here(IO_ERROR)
+
+    with pytest.raises(StorageFailed):
+        logs.delete(ORDERS)
+
+    assert (logs.live_directories, logs.is_offline(ORDERS)) == ([], True)
+    with pytest.raises(StorageFailed, match="no log directory is in use"):
+        logs.get_or_create(LAMPS, CONFIG, None, is_new=True)
+    await logs.close()
+
+
+async def test_closing_many_logs_syncs_the_filesystem_once(frail: World, disk: FaultyDisk, tmp_path: Path) -> None:
+    logs = LogManager(frail, [str(tmp_path)], 1, "cluster")
+    await logs.load()
+    partitions = [TopicPartition("many", number) for number in range(40)]
+    for log in await logs.get_or_create_many([Wanted(p, CONFIG, is_new=True) for p in partitions]):
+        assert isinstance(log, Log)
+        log.append_as_leader(batch("a"), 0)
+
+    await logs.close(9)
+
+    again = LogManager(frail, [str(tmp_path)], 1, "cluster")
+    await again.load()
+    assert again.clean_shutdown_epoch == 9
+    assert {log.recovery_point for log in again.logs.values()} == {1}
+    await again.close()
+
+
+def test_a_file_cut_under_us_is_told(frail: World, tmp_path: Path) -> None:
+    log = Partition(frail, f"{tmp_path}/orders-0").open()
+    log.append_as_leader(batch("a" * 500), 0)
+    os.truncate(log.segments.active.log_path, 5)
+
+    with pytest.raises(CorruptRecords):
+        log.read(0, 10)

@@ -198,7 +198,7 @@ def test_names() -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["", "version: 0\n", "version: 1\ntopic_id: AAAAAAAAAAAAAAAAAAAACQ", "version: 0\ntopic_id: x", "x"]
+    "content", ["version: 0\n", "version: 1\ntopic_id: AAAAAAAAAAAAAAAAAAAACQ", "version: 0\ntopic_id: x", "x"]
 )
 def test_a_topic_id_that_cannot_be_read_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "partition.metadata").write_text(content)

@@ -265,3 +265,24 @@ def test_a_torn_snapshot_is_replaced_by_replay(orders: Partition) -> None:
     back = orders.open(Known(True, 24), segment_bytes=SEGMENT_BYTES)
 
     assert back.append_as_leader(batch("value 23", producer=(9, 0, 11)), 3).is_duplicate
+
+
+@pytest.mark.parametrize("content", [b"", b"0\n7\n", b"rubbish"])
+def test_epochs_that_a_power_cut_spoilt_are_read_from_the_batches(orders: Partition, content: bytes) -> None:
+    log = orders.open(segment_bytes=SEGMENT_BYTES)
+    written = fill(log)
+    log.close()
+    Path(log.directory, "leader-epoch-checkpoint").write_bytes(content)
+
+    back = orders.open(Known(True, 24), segment_bytes=SEGMENT_BYTES)
+
+    assert back.epochs.entries == log.epochs.entries
+    assert values_of(back) == written
+    assert "leader epochs" in back.notes[0]
+
+
+def test_a_topic_id_that_a_power_cut_emptied_is_unknown(orders: Partition) -> None:
+    orders.open().close()
+    Path(orders.directory, "partition.metadata").write_bytes(b"")
+
+    assert orders.open().topic_id is None
