@@ -217,7 +217,14 @@ class LogManager:
                         self._settle_in(asked.partition, home, result)
                     except StorageFailed as error:
                         refused[asked.partition] = error
-        return [refused.get(w.partition) or self._with_id(self._logs[w.partition], w.topic_id) for w in wanted]
+        return [self._answer(asked, refused) for asked in wanted]
+
+    def _answer(self, asked: Wanted, refused: Mapping[TopicPartition, StorageFailed]) -> Log | StorageFailed:
+        log = self._logs.get(asked.partition)
+        if log is not None:
+            return self._with_id(log, asked.topic_id)
+        # one that was there or just made may have lost its directory since
+        return refused.get(asked.partition) or StorageFailed(self._why_not(asked) or f"{asked.partition} is gone")
 
     def _create(self, partition: TopicPartition, config: TopicConfig, is_new: bool) -> Log:
         refused: dict[TopicPartition, StorageFailed] = {}
