@@ -174,7 +174,7 @@ async def test_an_apache_broker_takes_the_directory_over_and_gives_it_back(
         str(tmp_path), free_ports(1), shared_zookeeper.connect_string + chroot, properties, apache_kafka.broker()
     )
     node.start()
-    node.wait_until_listening()
+    apache_kafka.wait_until_started(node)
     node.stop()  # it has made its cluster id and its files
     meta = read_meta(RealDisk(), node.log_directory)
     assert meta is not None
@@ -200,7 +200,7 @@ async def test_an_apache_broker_takes_the_directory_over_and_gives_it_back(
         await ours.abandon()
 
     node.start()
-    node.wait_until_listening()
+    apache_kafka.wait_until_started(node)
     node.stop()
     said = RealDisk().read(node.output_path).decode()
     again = manager()

@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
+from klamm.cli.cluster import NodeProcess
 from klamm.cli.java import NoJava, find_java
+from klamm.runtime.processes import ticks
 
 VERSION = "3.9.1"
 CACHE = Path(__file__).parents[2] / ".cache" / "apache-kafka"
@@ -30,6 +32,7 @@ SMALL_BROKER_JAVA = ("-Xmx384m", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStop
 TOOL_JAVA = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 LOGGING = """\
 log4j.rootLogger=WARN, out
+log4j.logger.kafka.server.KafkaServer=INFO
 log4j.appender.out=org.apache.log4j.ConsoleAppender
 log4j.appender.out.target=System.err
 log4j.appender.out.layout=org.apache.log4j.PatternLayout
@@ -52,6 +55,7 @@ def _pom() -> str:
 def fetch() -> None:
     """Let Maven copy the jars, unless they are there. Raises RuntimeError where that fails."""
     if JARS.is_dir():
+        _write_logging(JARS)
         return
     CACHE.mkdir(parents=True, exist_ok=True)
     with open(CACHE / "lock", "w") as lock:
@@ -66,8 +70,14 @@ def fetch() -> None:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"Maven could not fetch Apache Kafka {VERSION}: {(done.stdout + done.stderr)[-2000:]}")
-        (partial / "log4j.properties").write_text(LOGGING)
+        _write_logging(partial)
         os.replace(partial, JARS)
+
+
+def _write_logging(directory: Path) -> None:
+    path = directory / "log4j.properties"
+    if not path.exists() or path.read_text() != LOGGING:
+        path.write_text(LOGGING)
 
 
 @cache
@@ -92,6 +102,18 @@ def java(main: str, *arguments: str, options: Sequence[str] = TOOL_JAVA) -> list
 def broker(options: Sequence[str] = SMALL_BROKER_JAVA) -> Callable[[str], Sequence[str]]:
     """The command of an Apache Kafka node, for `NodeProcess` and `Cluster`."""
     return lambda properties_path: java("kafka.Kafka", properties_path, options=options)
+
+
+def wait_until_started(node: NodeProcess, timeout_s: float = 60) -> None:
+    """Its port is open a moment before it has started, and a broker that is starting refuses to stop in order."""
+    node.wait_until_listening(timeout_s)
+    assert node.child is not None
+    for _ in ticks(timeout_s):
+        said = Path(node.output_path).read_text(errors="replace")
+        if 0 < said.count("KafkaServer: starting") == said.count(f"[KafkaServer id={node.broker_id}] started"):
+            return
+        assert node.is_running, node.why_ended()
+    raise AssertionError(f"{node.name} has not started after {timeout_s:g} s: {node.child.log_tail()}")
 
 
 def run_tool(
