@@ -37,6 +37,8 @@ class Ensemble:
     zxid: int = 0
     timeouts_ms: dict[int, int] = field(default_factory=dict)
     heard_at: dict[int, float] = field(default_factory=dict)
+    owners: dict[int, "Link"] = field(default_factory=dict)
+    """The connection that each session used last; what comes by an older one is refused."""
     links: list["Link"] = field(default_factory=list)
     log: list[tuple[float, str]] = field(default_factory=list)
     """What came in: (time, what)."""
@@ -131,6 +133,10 @@ class Link(asyncio.Protocol):
             return
         reader = Reader(packet)
         xid, opcode = reader.int32(), reader.int32()
+        if self.ensemble.owners[self.session] is not self or self.session not in self.ensemble.timeouts_ms:
+            self._reply(xid, -118 if self.session in self.ensemble.timeouts_ms else -112)
+            self.transport.close()
+            return
         self.ensemble.heard_at[self.session] = asyncio.get_running_loop().time()
         if opcode == 11:
             self.ensemble.note("ping")
@@ -169,6 +175,7 @@ class Link(asyncio.Protocol):
             ensemble.timeouts_ms[session] = min(timeout_ms, ensemble.max_timeout_ms)
         ensemble.heard_at[session] = asyncio.get_running_loop().time()
         self.session = session
+        ensemble.owners[session] = self
         self._send(struct.pack(">iiq", 0, ensemble.timeouts_ms[session], session) + buffer(b"p" * 16) + b"\0")
 
     def _set_watches(self, reader: Reader) -> None:

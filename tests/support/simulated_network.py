@@ -1,7 +1,11 @@
-"""A network in memory: bytes arrive in order, after a delay; hosts can be cut off, connections can be reset."""
+"""A network in memory: bytes arrive in order, after a delay; servers can be cut off, connections can be reset.
+
+As with TCP, what is sent towards a server that is cut off arrives once it no longer is: late, whole and in order.
+"""
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -11,6 +15,8 @@ from klamm.runtime.world import World
 
 ProtocolT = TypeVar("ProtocolT", bound=asyncio.Protocol)
 Address = tuple[str, int]
+
+_RETRY_S = 0.05
 
 
 class SimulatedTransport(asyncio.Transport):
@@ -22,6 +28,8 @@ class SimulatedTransport(asyncio.Transport):
         self.protocol = protocol
         self.server = server
         self.peer: SimulatedTransport | None = None
+        self.under_way: deque[bytes | None] = deque()
+        """Written and not yet arrived; None is the end of the stream."""
         self._is_open = True
 
     def write(self, data: Any) -> None:
@@ -53,7 +61,8 @@ class SimulatedTransport(asyncio.Transport):
             self.protocol.data_received(data)
 
     def reset(self) -> None:
-        """The connection breaks under this end."""
+        """The connection breaks under this end; what is under way is lost."""
+        self.under_way.clear()
         if self._is_open:
             self._is_open = False
             self.protocol.connection_lost(ConnectionResetError("connection reset"))
@@ -77,7 +86,7 @@ class SimulatedNetwork:
         self.delay_s = delay_s
         self.listeners: dict[Address, Callable[[], asyncio.Protocol]] = {}
         self.silent: set[Address] = set()
-        """Servers whose packets, in both directions, go nowhere."""
+        """Servers that are cut off, in both directions."""
         self.ends: list[SimulatedTransport] = []
         """Of every connection made: the server's end, then the client's."""
         self.attempts: list[tuple[float, Address]] = []
@@ -87,8 +96,8 @@ class SimulatedNetwork:
         loop = asyncio.get_running_loop()
         self.attempts.append((round(loop.time(), 6), address))
         await asyncio.sleep(2 * self.delay_s)
-        if address in self.silent:
-            await loop.create_future()
+        while address in self.silent:  # noqa: ASYNC110
+            await asyncio.sleep(_RETRY_S)
         accept = self.listeners.get(address)
         if accept is None:
             raise ConnectionRefusedError(f"connection to {host}:{port} refused")
@@ -107,12 +116,14 @@ class SimulatedNetwork:
         return _Listener(self, (host, port))
 
     def carry(self, sender: SimulatedTransport, data: bytes | None) -> None:
-        if sender.server not in self.silent:
-            asyncio.get_running_loop().call_later(self.delay_s, self._deliver, sender, data)
+        sender.under_way.append(data)
+        asyncio.get_running_loop().call_later(self.delay_s, self._deliver, sender)
 
-    def _deliver(self, sender: SimulatedTransport, data: bytes | None) -> None:
-        if sender.server not in self.silent and sender.peer is not None:
-            sender.peer.arrive(data)
+    def _deliver(self, sender: SimulatedTransport) -> None:
+        if sender.server in self.silent:
+            asyncio.get_running_loop().call_later(_RETRY_S, self._deliver, sender)
+        elif sender.under_way and sender.peer is not None:
+            sender.peer.arrive(sender.under_way.popleft())
 
     def break_connections(self, address: Address) -> None:
         """Reset every connection to that server, seen by both ends at once."""
