@@ -71,6 +71,7 @@ class Controller:
 
     def __init__(self) -> None:
         self.requests: list[AlterPartitionRequest] = []
+        self.times: list[float] = []
         self.answers: list[ErrorCode | Exception | Callable[[AlterPartitionRequest], AlterPartitionResponse]] = []
         self.held: asyncio.Event | None = None
         """While set and not fired, no answer is given."""
@@ -80,6 +81,7 @@ class Controller:
     ) -> AlterPartitionResponse:
         request = AlterPartitionRequest.decode(build(newest).encode(newest), newest)
         self.requests.append(request)
+        self.times.append(asyncio.get_running_loop().time())
         if self.held is not None:
             await self.held.wait()
         else:
