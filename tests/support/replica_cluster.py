@@ -199,7 +199,7 @@ class ReplicaCluster:
             lambda: 100,
             self.logs[broker],
             self.metadata,
-            self.controller.alter_partition,
+            lambda build, newest: self.controller.alter_partition(build, newest),
             lambda host, port, client_id: self._connect(broker, port),
             self.settings,
         )

@@ -46,3 +46,20 @@ def run_on(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., None
         SimulatedLoop().run(main())
 
     return play
+
+
+@pytest.fixture
+def run_on_disk(tmp_path: Path) -> Callable[..., None]:
+    """Like `run`, over real logs."""
+
+    def play(scenario: Scenario, **how: Any) -> None:
+        async def main() -> None:
+            cluster = await ReplicaCluster.on_disk(str(tmp_path), **how)
+            try:
+                await scenario(cluster)
+            finally:
+                await cluster.close()
+
+        SimulatedLoop().run(main())
+
+    return play

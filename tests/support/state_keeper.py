@@ -1,0 +1,131 @@
+"""The controller's truth about one partition, kept as strictly as ZooKeeper would, with orders that arrive late.
+
+Elections are clean: a leader always comes from the in-sync replicas. What it promises in return is checked by `check`.
+"""
+
+import asyncio
+import random
+from collections.abc import Sequence
+
+from tests.support.replica_cluster import P0, ReplicaCluster, granted, leader_and_isr
+
+from klamm.model.errors import ErrorCode
+from klamm.replication.replica_manager import ReplicaManager
+from klamm.wire.messages import AlterPartitionRequest, AlterPartitionResponse
+
+
+class StateKeeper:
+    """Owns leader, ISR and epochs of one partition of a cluster; tells brokers in order, each after a delay."""
+
+    def __init__(self, cluster: ReplicaCluster, dice: random.Random, latest_s: float = 2.0) -> None:
+        self.cluster = cluster
+        self.leader: int | None = None
+        self.leader_epoch = -1
+        self.partition_epoch = 0
+        self.isr: tuple[int, ...] = tuple(cluster.brokers)
+        self.replicas = tuple(cluster.brokers)
+        self.acknowledged: list[bytes] = []
+        self._dice = dice
+        self._latest_s = latest_s
+        self._last_order: dict[int, asyncio.Task[None]] = {}
+        cluster.controller.alter_partition = self.alter_partition
+
+    # ---- decisions
+
+    def elect(self, leader: int | None = None) -> None:
+        """A new leader from the ISR, the given one or any; nobody while none of them runs."""
+        candidates = [b for b in self.isr if b in self.cluster.brokers]
+        self.leader_epoch += 1
+        self.partition_epoch += 1
+        if not candidates:
+            self.leader = None
+            return
+        self.leader = leader if leader in candidates else self._dice.choice(candidates)
+        self._tell_all()
+
+    def crashed(self, broker: int) -> None:
+        """What a controller does when a registration vanishes: out of the ISR, and a new leader where it led."""
+        if broker in self.isr and len(self.isr) > 1:
+            self.isr = tuple(b for b in self.isr if b != broker)
+        self.elect(None if self.leader in (broker, None) else self.leader)
+
+    def started(self, broker: int) -> None:
+        self._last_order.pop(broker, None)
+        if self.leader is None:
+            self.elect()
+        else:
+            self._tell(broker)
+
+    async def alter_partition(self, build, newest: int) -> AlterPartitionResponse:
+        request = AlterPartitionRequest.decode(build(newest).encode(newest), newest)
+        await asyncio.sleep(self._dice.random() * self._latest_s / 2)
+        asked = request.topics[0].partitions[0]
+        isr = tuple(b.broker_id for b in asked.new_isr_with_epochs)
+        error = ErrorCode.NONE
+        if request.broker_id != self.leader or asked.leader_epoch != self.leader_epoch:
+            error = ErrorCode.FENCED_LEADER_EPOCH
+        elif asked.partition_epoch != self.partition_epoch:
+            error = ErrorCode.INVALID_UPDATE_VERSION
+        elif not all(b in self.cluster.brokers for b in isr):
+            error = ErrorCode.INELIGIBLE_REPLICA
+        if not error:
+            self.isr = isr
+            self.partition_epoch += 1
+        response = granted(request, error)
+        response.topics[0].partitions[0].partition_epoch = self.partition_epoch
+        await asyncio.sleep(self._dice.random() * self._latest_s / 2)
+        return response
+
+    # ---- orders
+
+    def _tell_all(self) -> None:
+        for broker in self.replicas:
+            if broker in self.cluster.brokers:
+                self._tell(broker)
+
+    def _tell(self, broker: int) -> None:
+        assert self.leader is not None
+        request = leader_and_isr(self.leader, self.isr, self.replicas, self.leader_epoch, self.partition_epoch)
+        before = self._last_order.get(broker)
+        delay_s = self._dice.random() * self._latest_s
+        work = self._deliver(broker, self.cluster.brokers[broker], request, delay_s, before)
+        self._last_order[broker] = asyncio.create_task(work)
+
+    async def _deliver(
+        self, broker: int, manager: ReplicaManager, request, delay_s: float, before: asyncio.Task[None] | None
+    ) -> None:
+        if before is not None:
+            await before
+        await asyncio.sleep(delay_s)
+        if self.cluster.brokers.get(broker) is manager:
+            await manager.become_leader_or_follower(request, 7)
+
+    # ---- what is promised
+
+    def check(self) -> None:
+        """No acknowledged record is missing on a member of the ISR; the leader's view of the ISR holds the true one."""
+        for broker in self.isr:
+            if broker not in self.cluster.brokers:
+                continue
+            held = set(self.held(broker))
+            lost = [v for v in self.acknowledged if v not in held]
+            assert not lost, f"broker {broker} of the ISR {self.isr} lacks {lost}"
+        for broker in self.cluster.brokers:
+            partition = self.cluster.brokers[broker].partition(P0)
+            if partition is None or partition.log is None:
+                continue
+            assert partition.log.high_watermark <= partition.log.end_offset
+            if partition.is_leader and partition.leader_epoch == self.leader_epoch:
+                assert set(partition.isr_state.maximal) >= set(self.isr)
+        self._check_matching()
+
+    def held(self, broker: int) -> Sequence[bytes]:
+        return self.cluster.values(broker)
+
+    def _check_matching(self) -> None:
+        logs = {b: self.cluster.log(b) for b in self.cluster.brokers}
+        for a in logs:
+            for b in logs:
+                if a < b:
+                    common = min(logs[a].high_watermark, logs[b].high_watermark)
+                    assert self.held(a)[:common] == self.held(b)[:common], f"{a} and {b} differ below {common}"
