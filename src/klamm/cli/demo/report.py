@@ -64,7 +64,19 @@ def _print_interruption(entries: Sequence[Entry], topic: str, interruption: Inte
     if not changes:
         say("  no partition changed its leader")
         return
-    show(("partition", "from", "to", "why"), [_change_row(change) for change in changes])
+    show(("partition", "from", "to", "why"), [_change_row(change) for change in without_pauses(changes)])
+
+
+def without_pauses(changes: Sequence[LeaderChange]) -> list[LeaderChange]:
+    """In order of partitions; from a leader to nobody and from nobody to the next one is one change."""
+    joined: list[LeaderChange] = []
+    for change in sorted(changes, key=lambda c: (c.partition, c.ts_ms)):
+        last = joined[-1] if joined else None
+        if last is not None and last.partition == change.partition and last.leader_to < 0 and change.leader_from < 0:
+            joined[-1] = change._replace(leader_from=last.leader_from)
+        else:
+            joined.append(change)
+    return joined
 
 
 def _absence(entries: Sequence[Entry], interruption: Interruption) -> str:
