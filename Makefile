@@ -15,14 +15,14 @@ help:  ## list the daily words
 
 $(READY): requirements.lock pyproject.toml
 	@echo "setting up $(VENV) from requirements.lock (some minutes at first: Spark is large)"
-	$(PYTHON) -m venv $(VENV)
-	$(PIP) --require-hashes -r requirements.lock
-	$(PIP) --no-deps --no-build-isolation -e .
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) --require-hashes -r requirements.lock
+	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(DEMO_READY): $(READY) requirements-demo.lock
 	@echo "installing the demo's rows"
-	$(PIP) --require-hashes --no-deps --no-build-isolation -r requirements-demo.lock
+	@$(PIP) --require-hashes --no-deps --no-build-isolation -r requirements-demo.lock
 	@touch $@
 
 setup: $(READY)  ## make .venv from the locked versions
