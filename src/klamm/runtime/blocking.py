@@ -2,6 +2,7 @@
 
 import os
 import socket
+import struct
 import time
 from collections.abc import Sequence
 from typing import Protocol
@@ -42,14 +43,18 @@ class _RealConnection:
             self._socket.sendall(buffer)
 
     def receive(self, count: int) -> bytes:
-        content = bytearray(count)
-        free = memoryview(content)
-        while free:
-            got = self._socket.recv_into(free)
-            if not got:
-                raise ConnectionResetError(f"the other side closed the connection, {len(free)} bytes before the end")
-            free = free[got:]
-        return bytes(content)
+        # the kernel gathers all of it: no copy of ours, and one wake-up for many megabytes
+        parts: list[bytes] = []
+        while count:
+            try:
+                part = self._socket.recv(count, socket.MSG_WAITALL)
+            except BlockingIOError:
+                raise TimeoutError("timed out") from None
+            if not part:
+                raise ConnectionResetError(f"the other side closed the connection, {count} bytes before the end")
+            parts.append(part)
+            count -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def close(self) -> None:
         self._socket.close()
@@ -58,7 +63,11 @@ class _RealConnection:
 class RealBlockingWorld:
     def connect(self, host: str, port: int, connect_timeout_s: float, answer_timeout_s: float) -> BlockingConnection:
         connected = socket.create_connection((host, port), connect_timeout_s)
-        connected.settimeout(answer_timeout_s)
+        connected.settimeout(None)  # the kernel's own time-outs let a call wait for all of an answer
+        seconds, rest = divmod(answer_timeout_s, 1)
+        timeout = struct.pack("@ll", int(seconds), int(rest * 1_000_000))
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, timeout)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeout)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return _RealConnection(connected)
 

@@ -1,0 +1,42 @@
+"""A reader keeps its place while the node it reads from is killed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.clients.test_spark_source import produce
+from tests.support.cluster import Cluster, running_cluster
+from tests.unit.spark.scripts import options
+
+from klamm.model.ids import TopicPartition
+from klamm.runtime.blocking import RealBlockingWorld
+from klamm.spark.cluster import ClusterView
+from klamm.spark.decoder import Wanted, decode
+from klamm.spark.fetch import RangeReader
+from klamm.spark.ranges import OffsetRange
+
+COUNT = 20_000
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with running_cluster(tmp_path) as running:
+        yield running
+
+
+def test_a_killed_leader_costs_no_record_and_doubles_none(cluster: Cluster) -> None:
+    cluster.create_topic("orders", partitions=1)
+    produce(cluster, "orders", COUNT, "lz4")
+    leader = cluster.metadata().topics["orders"].partitions[0].leader
+    given = options(kafka__bootstrap__servers=cluster.bootstrap, kafka__max__partition__fetch__bytes="20000")
+    wanted = OffsetRange(TopicPartition("orders", 0), 0, COUNT)
+    found: list[int] = []
+
+    with ClusterView(RealBlockingWorld(), given) as view:
+        for run, aborted in RangeReader(view, wanted):
+            if not found:
+                cluster.node(leader).kill()
+            for rows in decode(run, Wanted(*wanted, ("offset",)), aborted):
+                found += rows.column(0).to_pylist()
+
+    assert found == list(range(COUNT))
