@@ -8,7 +8,7 @@ from klamm.controller import events
 from klamm.controller.channels import ChannelPorts, Connect
 from klamm.controller.event_queue import EventQueue, QueuedEvent
 from klamm.controller.events import Event, ProducerIds, ShutdownAnswer
-from klamm.controller.handlers import brokers, elections, isr, producer_ids, responses, shutdown, topics
+from klamm.controller.handlers import brokers, elections, isr, old_tools, producer_ids, responses, shutdown, topics
 from klamm.controller.office import Office, OfficePorts
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import ControllerState
@@ -42,6 +42,8 @@ HANDLERS: Final[dict[type[Event], Handler]] = {
     events.LogDirEventNotification: responses.on_log_dir_event,
     events.IsrChangeNotification: isr.on_isr_change_notification,
     events.AlterPartitionReceived: isr.on_alter_partition,
+    events.ZkPartitionReassignment: old_tools.on_request_of_old_tools,
+    events.ReplicaLeaderElection: old_tools.on_request_of_old_tools,
     events.AllocateProducerIds: producer_ids.on_allocate_producer_ids,
 }
 """What the active controller does. An event that is not here is refused, and the journal says so."""
@@ -205,9 +207,8 @@ class Controller:
     async def _handle(self, event: Event, cause: str) -> None:
         if isinstance(event, events.Startup):
             await self._office.elect(cause)
-        elif isinstance(event, events.ControllerChange):
-            await self._office.maybe_resign(cause)
-        elif isinstance(event, events.Reelect):
+        elif isinstance(event, events.ControllerChange | events.Reelect):
+            # after a change, too: the creation of `/controller` spends the watch, its deletion right after goes unseen
             await self._office.maybe_resign(cause)
             await self._office.elect(cause)
         elif isinstance(event, events.Expire):

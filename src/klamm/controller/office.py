@@ -4,8 +4,10 @@ Where Kafka compares ids, the ephemeral's owner is compared too: `/controller` l
 not make us controller, and one of this very session under which nobody acts is given up (KAFKA-13407).
 """
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from klamm.controller.channels import ChannelPorts, Channels
 from klamm.controller.context import ControllerContext
@@ -21,6 +23,9 @@ from klamm.zk.errors import BadVersion, NoNode
 from klamm.zk.fenced import ControllerMoved
 from klamm.zk.store import ControllerZnode, Store
 from klamm.zk.znodes import CONTROLLER
+
+PAUSE_AFTER_FAILURE_S: Final = 0.25
+"""What cannot be read now may be readable soon, or by another broker; elections in a tight loop help nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,7 @@ class Office:
         except Exception as error:
             self._journal.line(cause, "failed", what="taking office", why=repr(error))
             await self.move(cause, "could not take office")
+            await asyncio.sleep(PAUSE_AFTER_FAILURE_S)
         else:
             self._journal.line(
                 cause,

@@ -24,7 +24,7 @@ def event_of(watch: WatchEvent) -> Event | None:
         return events.Reelect() if watch.type is EventType.DELETED else events.ControllerChange()
     if watch.path == znodes.REASSIGN_PARTITIONS:
         return events.ZkPartitionReassignment()
-    if watch.path == znodes.PREFERRED_ELECTION and watch.type is EventType.CREATED:
+    if watch.path == znodes.PREFERRED_ELECTION:
         return events.ReplicaLeaderElection(None, unclean=False, trigger="ZK")
     parent, _, name = watch.path.rpartition("/")
     if parent == znodes.BROKER_IDS and watch.type is EventType.DATA_CHANGED and name.isdigit():

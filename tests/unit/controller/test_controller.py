@@ -6,13 +6,21 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.support.controller_nodes import Nodes
 
-from klamm.controller.events import Startup, ZkPartitionReassignment
+from klamm.controller.events import ListPartitionReassignments
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.wire.messages import AlterPartitionRequest
 from klamm.zk.operations import Create, Delete, Set
 from klamm.zk.registrar import BrokerIdTaken
-from klamm.zk.znodes import CONTROLLER, CONTROLLER_EPOCH, REASSIGN_PARTITIONS, encode_controller
+from klamm.zk.watches import EventType, WatchEvent
+from klamm.zk.znodes import (
+    CONTROLLER,
+    CONTROLLER_EPOCH,
+    PREFERRED_ELECTION,
+    REASSIGN_PARTITIONS,
+    MalformedZnode,
+    encode_controller,
+)
 
 
 @pytest.fixture
@@ -135,11 +143,10 @@ async def test_an_office_held_by_our_own_session_under_which_nobody_acts_is_give
     controller = await nodes.start(1)
     await nodes.settle()
     await controller._office.resign("", "a test says so")
-    nodes.ensemble.apply([Set(CONTROLLER, encode_controller(BrokerId(1), 1))])
     await nodes.settle()
     assert not controller.is_active
 
-    controller._queue.put(Startup())
+    nodes.ensemble.apply([Set(CONTROLLER, encode_controller(BrokerId(1), 1))])
     await nodes.settle()
 
     assert controller.is_active
@@ -188,16 +195,118 @@ async def test_a_refused_registration_is_tried_again(nodes: Nodes, monkeypatch: 
     assert not refusals
 
 
-async def test_what_is_not_carried_out_is_refused_aloud(nodes: Nodes) -> None:
+async def test_what_is_not_carried_out_is_refused_aloud_again_and_again(nodes: Nodes) -> None:
     controller = await nodes.start(1)
     await nodes.settle()
 
-    nodes.ensemble.apply([Create(REASSIGN_PARTITIONS, b"{}")])
+    for act in (
+        Create(REASSIGN_PARTITIONS),
+        Delete(REASSIGN_PARTITIONS),
+        Create(PREFERRED_ELECTION),
+        Create(REASSIGN_PARTITIONS),
+    ):
+        nodes.ensemble.apply([act])
+        await nodes.settle()
+
+    refused = [r.facts["what"] for r in nodes.journal(1, "refused")]
+    assert refused == [REASSIGN_PARTITIONS, PREFERRED_ELECTION, PREFERRED_ELECTION, REASSIGN_PARTITIONS]
+    assert controller.is_active
+
+
+async def test_an_event_without_a_handler_is_refused_and_its_caller_answered(nodes: Nodes) -> None:
+    controller = await nodes.start(1)
+    await nodes.settle()
+    asked = ListPartitionReassignments(None)
+    controller._queue.put(asked)
+
+    assert (await asked.reply).error is ErrorCode.UNSUPPORTED_VERSION
+    await nodes.settle()
+    assert nodes.journal(1, "refused")[-1].facts["what"] == "ListPartitionReassignments"
+
+
+async def test_producer_ids_go_to_registered_brokers_with_the_right_epoch(nodes: Nodes) -> None:
+    controller = await nodes.start(1)
+    await nodes.settle()
+    epoch = nodes.ensemble.nodes["/brokers/ids/1"].czxid
+
+    assert await controller.allocate_producer_ids(BrokerId(1), epoch) == (ErrorCode.NONE, 0, 1_000)
+    assert await controller.allocate_producer_ids(BrokerId(1), epoch) == (ErrorCode.NONE, 1_000, 1_000)
+    assert (await controller.allocate_producer_ids(BrokerId(1), epoch + 1)).error is ErrorCode.STALE_BROKER_EPOCH
+    assert (await controller.allocate_producer_ids(BrokerId(9), epoch)).error is ErrorCode.BROKER_ID_NOT_REGISTERED
+
+
+async def test_a_session_that_dies_while_taking_office_leaves_nobody_acting(nodes: Nodes) -> None:
+    controller = await nodes.start(1)
+    nodes.ensemble.before_multi = lambda ops: nodes.ensemble.expire(nodes.clients[1]) if controller.is_active else None
+    nodes.ensemble.apply([Create("/isr_change_notification/isr_change_", sequential=True)])
+    await nodes.eventually(lambda: bool(nodes.journal(1, "failed")))
+    nodes.ensemble.before_multi = lambda ops: None
     await nodes.settle()
 
-    refused = nodes.journal(1, "refused")
-    assert [r.facts["what"] for r in refused] == [ZkPartitionReassignment.__name__]
-    assert controller.is_active
+    assert not controller.is_active
+    await controller.session_expired()
+
+
+async def test_a_failed_start_gives_the_office_up(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = [True]
+
+    async def broken(bench: object) -> None:
+        if failing.pop():
+            failing.append(False)
+            raise MalformedZnode("/feature", "rubbish")
+
+    monkeypatch.setattr("klamm.controller.office.on_controller_failover", broken)
+    monkeypatch.setattr("klamm.controller.office.PAUSE_AFTER_FAILURE_S", 0)
+    await nodes.start(1)
+    await nodes.settle()
+
+    assert nodes.active == [1]
+    assert controller_epoch(nodes) == 2
+    assert "/feature" in nodes.journal(1, "failed")[0].facts["why"]
+
+
+async def test_an_unclean_election_is_asked_for_by_configs(nodes: Nodes) -> None:
+    controller = await nodes.start(1)
+    await nodes.settle()
+
+    controller.unclean_election_enabled()
+    controller.unclean_election_enabled("a")
+    await nodes.settle()
+
+    seen = [e.facts["event"] for e in nodes.journal(1, "event")]
+    assert seen[-2:] == ["UncleanLeaderElectionEnable", "TopicUncleanLeaderElectionEnable"]
+    assert controller.epoch == 1
+
+
+async def test_a_stop_does_not_wait_for_a_zookeeper_that_is_gone(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("klamm.controller.controller.STOP_PATIENCE_S", 0)
+    controller = await nodes.start(1)
+    await nodes.settle()
+
+    async def never(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    nodes.clients[1].children = never  # type: ignore[method-assign, assignment]
+    nodes.ensemble.apply([Create("/brokers/topics/a", b"{}")])
+    for _ in range(20):
+        await asyncio.sleep(0)
+    await nodes.stop(1)
+
+    assert not controller.is_active
+
+
+async def test_watches_that_are_not_the_controllers_are_ignored(nodes: Nodes) -> None:
+    controller = await nodes.start(1)
+    await nodes.settle()
+
+    for event in (
+        WatchEvent(EventType.CHILDREN_CHANGED, "/config/changes"),
+        WatchEvent(EventType.DATA_CHANGED, "/brokers/topics/a/partitions/0/state"),
+        WatchEvent(EventType.CREATED, "/brokers/ids/1"),
+    ):
+        controller.on_watch(event)
+
+    assert controller.queue_size == 0
 
 
 async def test_a_mistake_in_a_handler_moves_the_office(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:

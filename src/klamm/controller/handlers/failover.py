@@ -5,6 +5,7 @@ import asyncio
 from klamm.controller.context import Partition
 from klamm.controller.events import TopicDeletion
 from klamm.controller.handlers.brokers import open_channels, usable_brokers
+from klamm.controller.handlers.old_tools import refuse_requests_of_old_tools
 from klamm.controller.handlers.partitions import trigger_online
 from klamm.controller.handlers.replicas import replicas_offline, replicas_online
 from klamm.controller.handlers.topics import load_topics, on_topic_deletion
@@ -28,7 +29,7 @@ async def on_controller_failover(bench: Workbench) -> None:
     """
     settings = bench.settings
     await bench.store.set_up_features(settings.features_payload_version, settings.versions_features)
-    await _refuse_requests_of_old_tools(bench)
+    await refuse_requests_of_old_tools(bench)
     for parent in (LOG_DIR_EVENTS, ISR_CHANGES):
         await bench.store.delete_notifications(parent, await bench.store.list_notifications(parent))
     await _read_context(bench)
@@ -38,12 +39,6 @@ async def on_controller_failover(bench: Workbench) -> None:
     await _start_replicas(bench)
     await _start_partitions(bench)
     await trigger_online(bench)
-
-
-async def _refuse_requests_of_old_tools(bench: Workbench) -> None:
-    for path, is_there in (await bench.store.watch_requests()).items():
-        if is_there:
-            bench.journal.refused(bench.cause, path, "not carried out by this controller; the request stays")
 
 
 async def _read_context(bench: Workbench) -> None:
