@@ -202,6 +202,7 @@ async def test_what_nobody_else_can_lead_is_reported_and_a_single_replica_is_not
     assert room.now("a-0") == "1 / [1] / 1 / 1"
     assert room.now("b-0") == "3 / [3] / 1 / 1"
     assert room.now("alone-0") == "1 / [1] / 0 / 0"
+    assert "alone" not in str(room.entries("refused"))
 
 
 async def test_a_broker_about_to_leave_is_not_elected_and_comes_back_as_new() -> None:

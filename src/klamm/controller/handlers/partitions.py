@@ -65,7 +65,7 @@ async def bring_online(bench: Workbench, partitions: Collection[Partition], elec
 
 async def _elect(bench: Workbench, partitions: list[Partition], elect: Strategy) -> int:
     """Read, decide, write, apply; again for those whose znode moved under us."""
-    strategy = elect.__name__.removeprefix("elect_").replace("_", " ")
+    strategy = elect.__name__.removeprefix("elect_").removeprefix("for_").replace("_", " ")
     elected = 0
     plan = ElectionPlan()
     waiting = partitions

@@ -1,0 +1,199 @@
+"""Taking office: what is read, cleared, told, in which order."""
+
+import pytest
+from tests.support.controller_nodes import Nodes
+from tests.support.controller_room import Room
+
+from klamm.controller.handlers.replicas import replicas_new
+from klamm.controller.settings import ControllerSettings
+from klamm.controller.states import PartitionState, ReplicaState
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId
+from klamm.wire.messages import AlterPartitionRequest
+from klamm.zk import znodes
+from klamm.zk.admin_znodes import decode_features
+from klamm.zk.operations import Create, Delete, Op, Set
+
+
+async def take_over(room: Room) -> list[str]:
+    """Another term; the requests it begins with."""
+    room.channels.take()
+    await room.take_office()
+    return room.channels.take()
+
+
+async def test_the_broker_list_goes_out_before_any_leader_and_isr() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+
+    requests = await take_over(room)
+
+    assert requests == [
+        "UMR -> 1,2,3",
+        "LISR a-0=1/[1,2,3]/0/0 -> 1,2,3",
+        "UMR a-0=1/[1,2,3]/0/0 -> 1,2,3",
+    ]
+    assert room.partition("a-0").state is PartitionState.ONLINE
+
+
+async def test_a_dead_brokers_replicas_go_offline_and_leave_the_isrs() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)], "b": [(2, 3)]})
+    room.kill(3)
+
+    await take_over(room)
+
+    assert room.now("a-0") == "1 / [1,2] / 1 / 1"
+    assert room.now("b-0") == "2 / [2] / 1 / 1"
+    assert room.bench.context.replicas_on(BrokerId(3))[room.partition("a-0")] is ReplicaState.OFFLINE
+
+
+async def test_notifications_of_before_are_cleared() -> None:
+    room = await Room.open()
+    parents = (znodes.LOG_DIR_EVENTS, znodes.ISR_CHANGES)
+    for parent in parents:
+        room.ensemble.apply([Create(f"{parent}/x", b"rubbish")])
+
+    await take_over(room)
+
+    assert not any(room.ensemble.nodes[parent].children for parent in parents)
+
+
+async def test_once_all_is_quiet_every_watch_is_set() -> None:
+    nodes = Nodes()
+    await nodes.start(1)
+    nodes.ensemble.apply([Create(f"{znodes.ISR_CHANGES}/x", b"rubbish")])
+    await nodes.start(2)
+    await nodes.topic("a", [(1, 2)])
+
+    [active] = nodes.active
+    client, other = nodes.clients[active], nodes.clients[3 - active]
+    parents = {znodes.BROKER_IDS, znodes.TOPICS, znodes.DELETE_TOPICS, znodes.LOG_DIR_EVENTS, znodes.ISR_CHANGES}
+    assert parents <= client.child_watches
+    assert {
+        znodes.CONTROLLER,
+        znodes.PREFERRED_ELECTION,
+        znodes.REASSIGN_PARTITIONS,
+        "/brokers/ids/1",
+        "/brokers/ids/2",
+        "/brokers/topics/a",
+    } <= client.data_watches
+    assert (other.data_watches, other.child_watches) == ({znodes.CONTROLLER}, set())
+    await nodes.close()
+
+
+async def test_every_topic_is_watched() -> None:
+    room = await Room.open(topics={f"t{n}": [(1,)] for n in range(120)})
+
+    assert {znodes.topic_path(f"t{n}") for n in range(120)} <= room.client.data_watches
+
+
+async def test_with_every_broker_dead_it_still_takes_office() -> None:
+    room = await Room.open(topics={"a": [(1, 2)]})
+    for number in (1, 2, 3):
+        room.kill(number)
+
+    assert await take_over(room) == []
+    assert room.now("a-0") == "-1 / [2] / 2 / 2"
+
+
+async def test_a_reassignment_under_way_is_left_as_it_is_and_said() -> None:
+    room = await Room.open()
+    moving = {0: ReplicaAssignment((BrokerId(1), BrokerId(2)), (BrokerId(2),), (BrokerId(1),))}
+    room.ensemble.apply([Create(znodes.topic_path("a"), znodes.encode_topic(None, moving))])
+
+    await take_over(room)
+
+    assert any(e.facts["what"] == "reassignment" for e in room.entries("refused"))
+    assert room.partition("a-0").assignment == moving[0]
+
+
+async def test_a_state_nobody_can_read_stops_nothing_else() -> None:
+    room = await Room.open(topics={"a": [(1, 2)], "b": [(1, 2)]})
+    path = znodes.state_path(room.partition("a-0"))
+    room.ensemble.apply([Set(path, b"rubbish")])
+
+    await take_over(room)
+
+    assert room.partition("a-0").leadership is None
+    assert room.now("b-0") == "1 / [1,2] / 0 / 0"
+
+
+@pytest.mark.parametrize(
+    ("ibp", "version", "enabled"), [((3, 9, 0), 2, True), ((3, 2, 0), 1, True), ((2, 6, 0), 1, False)]
+)
+async def test_features_as_the_protocol_wants_them(ibp: tuple[int, int, int], version: int, enabled: bool) -> None:
+    room = await Room.open(settings=ControllerSettings(BrokerId(1), ibp=ibp))
+
+    assert decode_features(room.ensemble.nodes["/feature"].data) == (version, enabled, {})
+
+
+async def test_features_written_by_another_in_between_are_read_again() -> None:
+    room = await Room.open()
+    room.ensemble.apply([Delete("/feature")])
+    original = room.client.create
+
+    async def beaten(path: str, data: bytes | None, **options: object) -> object:
+        room.ensemble.apply([Create("/feature", b'{"version":1,"status":1,"features":{"f":{"max_version_level":3}}}')])
+        return await original(path, data, **options)  # type: ignore[arg-type]
+
+    room.client.create = beaten  # type: ignore[method-assign, assignment]
+    await room.bench.store.set_up_features(2, enabled=True)
+
+    assert decode_features(room.ensemble.nodes["/feature"].data) == (2, True, {"f": 3})
+
+
+async def test_the_ops_of_a_first_state_come_parents_first() -> None:
+    room = await Room.open()
+    await room.write_topic("a", [(1,), (2,)])
+    room.ensemble.multis.clear()
+    await take_over(room)
+
+    paths = [op.path for ops in room.ensemble.multis for op in ops if op.path.startswith("/brokers/topics/a")]
+    assert paths == [
+        "/brokers/topics/a/partitions",
+        "/brokers/topics/a/partitions/0",
+        "/brokers/topics/a/partitions/1",
+        "/brokers/topics/a/partitions/0/state",
+        "/brokers/topics/a/partitions/1/state",
+    ]
+    assert all(isinstance(op, Op) for ops in room.ensemble.multis for op in ops)
+
+
+async def test_a_new_replica_of_a_led_partition_is_told_to_create_its_log_unless_it_leads() -> None:
+    room = await Room.open(topics={"a": [(1, 2)]})
+    p = room.partition("a-0")
+    for broker in (1, 3):
+        room.bench.context.replica_states.setdefault(BrokerId(broker), {})[p] = ReplicaState.NON_EXISTENT
+
+    await replicas_new(room.bench, {BrokerId(1): [p], BrokerId(3): [p]})
+
+    assert room.channels.take() == ["LISR a-0=1/[1,2]/0/0+new -> 3", "UMR a-0=1/[1,2]/0/0 -> 1,2,3"]
+    assert room.bench.context.replicas_on(BrokerId(3))[p] is ReplicaState.NEW
+    assert room.bench.context.replicas_on(BrokerId(1))[p] is ReplicaState.NON_EXISTENT
+
+
+async def test_an_illegal_move_is_refused_and_the_others_go_on() -> None:
+    room = await Room.open(topics={"a": [(1, 2), (1, 2)]})
+    first, second = room.partition("a-0"), room.partition("a-1")
+    room.bench.context.replica_states[BrokerId(2)][first] = ReplicaState.NON_EXISTENT
+
+    await replicas_new(room.bench, {BrokerId(2): [first, second]})
+
+    assert room.bench.context.replicas_on(BrokerId(2))[second] is ReplicaState.ONLINE
+    assert room.entries("refused")[-1].facts["partitions"] == {"a": [1]}
+
+
+async def test_a_caller_whose_event_failed_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = Nodes()
+    controller = await nodes.start(1)
+    await nodes.settle()
+    epoch = nodes.ensemble.nodes["/brokers/ids/1"].czxid
+    nodes.ensemble.apply([Set(znodes.PRODUCER_ID_BLOCK, b"rubbish")])
+
+    assert (await controller.allocate_producer_ids(BrokerId(1), epoch)).error is ErrorCode.UNKNOWN_SERVER_ERROR
+    monkeypatch.setattr("klamm.controller.handlers.isr.check_sender", lambda *a: 1 / 0)
+    answer = await controller.alter_partition(AlterPartitionRequest(), 3)
+    assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    await nodes.settle()
+    assert nodes.active == [1]
+    await nodes.close()
