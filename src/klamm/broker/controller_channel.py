@@ -71,6 +71,12 @@ class ControllerChannel:
         if self._connection is not None:
             self._connection.close()
 
+    def controller_may_have_changed(self) -> None:
+        """Wait no longer for one that was replaced: it may be frozen, and would hold us for the whole time-out."""
+        address = self._controller_address()
+        if address is not None and address != self._address:
+            self.close()
+
     def _forget(self, address: Address) -> None:
         """Whoever listens there is not the controller; the next UpdateMetadata names the one that is."""
         if self._controller_address() == address:

@@ -32,6 +32,8 @@ class MetadataCache:
         self._ids: dict[str, uuid.UUID] = {}
         self._names: dict[uuid.UUID, str] = {}
         self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
+        self.on_update: Callable[[], None] = lambda: None
+        """Called after each update; must not raise."""
 
     # ---- what replication asks
 
@@ -118,6 +120,7 @@ class MetadataCache:
                 if self._merge(topic.topic_name, state)
             ]
         self._wake()
+        self.on_update()
         return deleted
 
     def fill_brokers(self, brokers: Iterable[Broker], controller_id: BrokerId | None) -> None:

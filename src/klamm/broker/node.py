@@ -171,8 +171,9 @@ class Node:
         assert self._logs is not None
         cache = MetadataCache(config.inter_broker_listener)
         self._cache = cache
-        timeout_s = config.controller_socket_timeout_ms / 1000
-        channel = ControllerChannel(world, cache, self.broker_id, timeout_s, config.request_timeout_ms / 1000)
+        connect_s = config.socket_connection_setup_timeout_ms / 1000
+        channel = ControllerChannel(world, cache, self.broker_id, connect_s, config.request_timeout_ms / 1000)
+        cache.on_update = channel.controller_may_have_changed
         self._channel = channel
         self._registrar = BrokerRegistrar(broker)
         replicas = ReplicaManager(
@@ -275,7 +276,7 @@ class Node:
         return await Connection.open(self._world, host, port, client_id, timeout_s)
 
     async def _connect_fetcher(self, host: str, port: int, client_id: str) -> Connection:
-        timeout_s = self._config.replica_socket_timeout_ms / 1000
+        timeout_s = self._config.socket_connection_setup_timeout_ms / 1000
         return await Connection.open(self._world, host, port, client_id, timeout_s)
 
     async def _send_alter_partition(self, build: Any, newest: int) -> Any:

@@ -69,6 +69,7 @@ class NodeConfig:
     controlled_shutdown_max_retries: int
     controlled_shutdown_retry_backoff_ms: int
     controller_socket_timeout_ms: int
+    socket_connection_setup_timeout_ms: int
     request_timeout_ms: int
     fetch_max_bytes: int
     max_incremental_fetch_session_cache_slots: int

@@ -1,0 +1,168 @@
+"""Asking the controller, whoever that is."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.unit.broker.cluster_state import cache, update
+from tests.unit.net.transports import RecordingTransport, connect, feed
+
+from klamm.broker.controller_channel import ControllerChannel, says_not_controller_anywhere
+from klamm.broker.metadata_cache import MetadataCache
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId
+from klamm.net.client import Connection
+from klamm.runtime.clock import RealClock
+from klamm.runtime.disk import RealDisk
+from klamm.runtime.randomness import RealRandomness
+from klamm.runtime.world import World
+from klamm.wire.api import ApiKey
+from klamm.wire.frames import decode_request_header, encode_response
+from klamm.wire.messages import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    AlterPartitionResponsePartitionData,
+    AlterPartitionResponseTopicData,
+    ApiVersion,
+    ApiVersionsResponse,
+)
+
+
+class Brokers:
+    """A network where each host answers as the test tells it: ApiVersions at once, AlterPartition by `answers`."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, AlterPartitionResponse | None] = {}
+        self.asked: list[tuple[str, int]] = []
+        self.down: set[str] = set()
+        self.newest = 3
+
+    async def connect(self, make: Any, host: str, port: int) -> Connection:
+        if host in self.down:
+            raise ConnectionRefusedError(111, "Connection refused")
+        connection: Connection = make()
+        transport = connect(connection)
+        transport.write = lambda sent: self._receive(host, transport, bytes(sent))  # type: ignore[method-assign]
+        return connection
+
+    async def listen(self, *given: Any) -> Any:
+        raise AssertionError
+
+    def host_name(self) -> str:
+        raise AssertionError
+
+    def _receive(self, host: str, transport: RecordingTransport, sent: bytes) -> None:
+        header, _ = decode_request_header(sent[4:])
+        if header.api_key == ApiKey.API_VERSIONS:
+            offered = ApiVersion(api_key=ApiKey.ALTER_PARTITION, min_version=0, max_version=self.newest)
+            answer: Any = ApiVersionsResponse(api_keys=[offered])
+        else:
+            self.asked.append((host, header.api_version))
+            answer = self.answers.get(host)
+        if answer is not None:
+            frame = b"".join(encode_response(header.api_key, header.api_version, header.correlation_id, answer))
+            asyncio.get_running_loop().call_soon(feed, transport, frame)
+
+
+@pytest.fixture
+def brokers() -> Brokers:
+    return Brokers()
+
+
+@pytest.fixture
+def known() -> MetadataCache:
+    return cache()
+
+
+@pytest.fixture
+def channel(brokers: Brokers, known: MetadataCache, monkeypatch: pytest.MonkeyPatch) -> ControllerChannel:
+    monkeypatch.setattr("klamm.broker.controller_channel._LOOK_AGAIN_S", 0)
+    world = World(RealClock(), brokers, RealDisk(), RealRandomness())
+    made = ControllerChannel(world, known, BrokerId(3), 1000, 1000)
+    known.on_update = made.controller_may_have_changed
+    return made
+
+
+async def turns() -> None:
+    """Let everything that needs no time happen."""
+    for _ in range(30):
+        await asyncio.sleep(0)
+
+
+async def ask(channel: ControllerChannel) -> AlterPartitionResponse:
+    build = lambda version: AlterPartitionRequest(broker_id=3)  # noqa: E731
+    answer: AlterPartitionResponse = await channel.ask(ApiKey.ALTER_PARTITION, 3, build, says_not_controller_anywhere)
+    return answer
+
+
+async def test_the_controller_of_the_metadata_is_asked(brokers: Brokers, channel: ControllerChannel) -> None:
+    brokers.answers["h1"] = AlterPartitionResponse()
+
+    await ask(channel)
+    await ask(channel)
+
+    assert brokers.asked == [("h1", 3), ("h1", 3)]
+
+
+async def test_the_version_is_one_the_controller_speaks(brokers: Brokers, channel: ControllerChannel) -> None:
+    brokers.answers["h1"] = AlterPartitionResponse()
+    brokers.newest = 1
+
+    await ask(channel)
+
+    assert brokers.asked == [("h1", 1)]
+
+
+NOT_CONTROLLER = {
+    "for the whole request": AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER),
+    "for one partition": AlterPartitionResponse(
+        topics=[
+            AlterPartitionResponseTopicData(
+                partitions=[AlterPartitionResponsePartitionData(error_code=ErrorCode.NOT_CONTROLLER)]
+            )
+        ]
+    ),
+}
+
+
+@pytest.mark.parametrize("refusal", NOT_CONTROLLER.values(), ids=NOT_CONTROLLER)
+async def test_one_that_is_not_controller_any_more_is_forgotten(
+    brokers: Brokers, channel: ControllerChannel, known: MetadataCache, refusal: AlterPartitionResponse
+) -> None:
+    brokers.answers = {"h1": refusal, "h2": AlterPartitionResponse()}
+    asking = asyncio.create_task(ask(channel))
+    await turns()
+    assert known.controller_id is None
+    assert brokers.asked == [("h1", 3)]
+
+    known.update(update(controller=2))
+
+    assert (await asking).error_code == ErrorCode.NONE
+    assert brokers.asked == [("h1", 3), ("h2", 3)]
+
+
+async def test_a_frozen_controller_that_was_replaced_is_not_waited_for(
+    brokers: Brokers, channel: ControllerChannel, known: MetadataCache
+) -> None:
+    brokers.answers = {"h1": None, "h2": AlterPartitionResponse()}
+    asking = asyncio.create_task(ask(channel))
+    await turns()
+
+    known.update(update(controller=2))
+
+    await asking
+    assert brokers.asked == [("h1", 3), ("h2", 3)]
+
+
+async def test_one_that_is_down_is_tried_until_another_takes_over(
+    brokers: Brokers, channel: ControllerChannel, known: MetadataCache
+) -> None:
+    brokers.down = {"h1"}
+    brokers.answers["h2"] = AlterPartitionResponse()
+    asking = asyncio.create_task(ask(channel))
+    await turns()
+
+    known.update(update(controller=2))
+
+    await asking
+    assert brokers.asked == [("h2", 3)]
