@@ -66,6 +66,7 @@ class ZooKeeperSessions:
             self._config.zookeeper_hosts,
             self._config.zookeeper_session_timeout_ms,
             self._config.zookeeper_chroot,
+            max_in_flight=self._config.zookeeper_max_in_flight_requests,
         )
         client.on_state = lambda state: self._state_changed(client, state)
         await client.connect(timeout_s)

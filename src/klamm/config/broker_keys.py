@@ -1,6 +1,7 @@
 """Every key that `server.properties` of Kafka 3.9 may hold: name, type, default, allowed values.
 
-Facts of AbstractKafkaConfig.CONFIG_DEF. `null` is "not set", `""` an empty text; a range is `low..high`, either end
+Facts of AbstractKafkaConfig.CONFIG_DEF; one default is ours: 256 ZooKeeper requests in flight instead of 10, because
+bulk reads with watches are pipelined. `null` is "not set", `""` an empty text; a range is `low..high`, either end
 may be missing; choices are parted by `|`. One place decides what a key may be: `node_config` reads through it, and
 DescribeConfigs shows it.
 """
@@ -318,7 +319,7 @@ unclean.leader.election.enable boolean false
 zookeeper.clientCnxnSocket string null
 zookeeper.connect string null
 zookeeper.connection.timeout.ms int null
-zookeeper.max.in.flight.requests int 10 1..
+zookeeper.max.in.flight.requests int 256 1..
 zookeeper.metadata.migration.enable boolean false
 zookeeper.session.timeout.ms int 18000
 zookeeper.set.acl boolean false
