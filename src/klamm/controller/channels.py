@@ -140,9 +140,14 @@ class Channel:
                 await self._arrived.wait()
             item = self._pending.take()
             self._under_way = True
-            for message in await self._builder.bodies(item, self._broker):
-                response = await self._deliver(item, message)
-                self._tell(item, response)
+            try:
+                for message in await self._builder.bodies(item, self._broker):
+                    self._tell(item, await self._deliver(item, message))
+            except Exception as error:  # a mistake of ours: the channel must outlive a request that cannot be made
+                why = f"request to broker {self._broker.id} dropped: {error!r}"
+                self._journal.line(item.causes[-1], "failed", what=type(item).__name__, why=why)
+                self._journal.flush()
+                self._disconnect()
             self._under_way = False
 
     async def _deliver(self, item: ControlItem, message: Any) -> Any:
@@ -154,7 +159,7 @@ class Channel:
         while True:
             try:
                 response = await self._attempt(api, version, message)
-            except KlammError as error:
+            except (KlammError, OSError) as error:
                 self._disconnect()
                 failures += 1
                 if failures == 1:
