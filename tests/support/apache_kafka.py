@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from klamm.cli.cluster import NodeProcess
-from klamm.cli.java import NoJava, find_java
+from klamm.runtime.java import NoJava, find_java
 from klamm.runtime.processes import ticks
 
 VERSION = "3.9.1"

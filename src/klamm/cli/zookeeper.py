@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from posixpath import abspath, join
 from typing import Final, NamedTuple
 
-from klamm.cli.java import find_java, package_folder
 from klamm.model.errors import KlammError
 from klamm.runtime.disk import Disk, RealDisk
+from klamm.runtime.java import find_java, package_folder
 from klamm.runtime.ports import ask, is_listening
 from klamm.runtime.processes import Child, spawn, ticks
 

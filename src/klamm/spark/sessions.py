@@ -6,6 +6,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from klamm.runtime.blocking import RealBlockingWorld
+from klamm.runtime.java import java_home
 from klamm.runtime.processes import python, set_environment_default
 
 SETTINGS: Final = {
@@ -26,10 +27,11 @@ def session(
     """A local session, `cores` None for all of the machine; `settings` come on top and win.
 
     Where a session is already running it is returned, and only settings that may change at run time take effect.
+    Raises NoJava.
     """
-    set_environment_default(
-        "PYSPARK_PYTHON", python()
-    )  # else Spark starts the first python3 on the path, without klamm
+    set_environment_default("JAVA_HOME", java_home())
+    # else Spark starts the first python3 on the path, without klamm
+    set_environment_default("PYSPARK_PYTHON", python())
     processors = cores or RealBlockingWorld().processors()
     builder = SparkSession.builder.master(f"local[{processors}]").appName(app_name)
     defaults = SETTINGS | {"spark.sql.shuffle.partitions": str(processors)}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from klamm.cli.java import NoJava, find_java
+from klamm.runtime.java import NoJava, find_java
 from klamm.runtime.ports import ask, free_port
 from klamm.runtime.processes import spawn, ticks
 from klamm.runtime.world import real_world

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from klamm.cli import java, zookeeper
+from klamm.cli import zookeeper
+from klamm.runtime import java
 from klamm.runtime.disk import RealDisk
 
 

@@ -9,9 +9,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.csv
 
-from klamm.cli.java import package_folder
 from klamm.model.errors import KlammError
 from klamm.runtime.disk import Disk
+from klamm.runtime.java import package_folder
 
 _BATCH_ROWS: Final = 5_000
 

