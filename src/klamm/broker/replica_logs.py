@@ -1,5 +1,6 @@
 """The logs as replication asks for them; topic configs are read from ZooKeeper when a log is made."""
 
+import asyncio
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -45,6 +46,7 @@ class ReplicaLogs:
 
     async def delete(self, topic_partition: TopicPartition) -> None:
         self._logs.delete(topic_partition)
+        await asyncio.sleep(0)  # whoever deletes thousands lets the loop have its turn between two
 
     async def checkpoint_high_watermarks(self) -> None:
         await self._logs.write_high_watermarks()

@@ -140,14 +140,9 @@ class Channel:
                 await self._arrived.wait()
             item = self._pending.take()
             self._under_way = True
-            try:
-                for message in await self._builder.bodies(item, self._broker):
-                    self._tell(item, await self._deliver(item, message))
-            except Exception as error:  # a mistake of ours: the channel must outlive a request that cannot be made
-                why = f"request to broker {self._broker.id} dropped: {error!r}"
-                self._journal.line(item.causes[-1], "failed", what=type(item).__name__, why=why)
-                self._journal.flush()
-                self._disconnect()
+            for message in await self._builder.bodies(item, self._broker):
+                response = await self._deliver(item, message)
+                self._tell(item, response)
             self._under_way = False
 
     async def _deliver(self, item: ControlItem, message: Any) -> Any:
@@ -159,7 +154,7 @@ class Channel:
         while True:
             try:
                 response = await self._attempt(api, version, message)
-            except (KlammError, OSError) as error:
+            except KlammError as error:
                 self._disconnect()
                 failures += 1
                 if failures == 1:

@@ -3,8 +3,17 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from klamm.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX
+from klamm.log.names import (
+    INDEX,
+    LEADER_EPOCHS,
+    LOG,
+    PARTITION_METADATA,
+    SNAPSHOT,
+    TIME_INDEX,
+    TRANSACTION_INDEX,
+)
 from klamm.log.segment import Segment
+from klamm.log.segments import Segments
 from klamm.runtime.disk import Disk
 
 _SYNCED = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)
@@ -41,3 +50,47 @@ class FlushJob:
 def files_to_sync(segments: Sequence[Segment]) -> tuple[str, ...]:
     """Every file of these segments, and the snapshots taken at their beginnings."""
     return tuple(segment.path(suffix) for segment in segments for suffix in (*_SYNCED, SNAPSHOT))
+
+
+class Durability:
+    """How much of one log is on the device. Everything below `recovery_point` is."""
+
+    __slots__ = ("_generation", "_is_directory_synced", "_last_flush_ms", "recovery_point")
+
+    def __init__(self, recovery_point: int, now_ms: int) -> None:
+        self.recovery_point = recovery_point
+        self._generation = 0
+        self._last_flush_ms = now_ms
+        self._is_directory_synced = False
+
+    def job(self, segments: Segments, directory: str, target: int) -> FlushJob | None:
+        """What a thread must do so that everything below `target` is safe; None where it is. Raises OSError."""
+        if target <= self.recovery_point:
+            return None
+        slot = segments.slot_of(self.recovery_point)
+        unsafe = [segment for segment in segments.from_slot(slot) if segment.base_offset < target]
+        for segment in unsafe:
+            segment.write_indexes()
+        # a new segment's name lies in the log's directory, the directory's own name in the one above
+        above = directory.rpartition("/")[0]
+        directories = (directory,) if self._is_directory_synced else (directory, above)
+        small = (f"{directory}/{LEADER_EPOCHS}", f"{directory}/{PARTITION_METADATA}")
+        return FlushJob(target, self._generation, (*files_to_sync(unsafe), *small), directories)
+
+    def done(self, job: FlushJob, now_ms: int) -> None:
+        """The job ran through; where the log was cut meanwhile, that says nothing."""
+        self._last_flush_ms = now_ms
+        self._is_directory_synced = True
+        if job.generation == self._generation:
+            self.recovery_point = max(self.recovery_point, job.up_to)
+
+    def cut(self, offset: int) -> bool:
+        """The log now ends at `offset`; whether that lowered the recovery point."""
+        self._generation += 1
+        is_lower = offset < self.recovery_point
+        self.recovery_point = min(self.recovery_point, offset)
+        return is_lower
+
+    def is_due(self, end_offset: int, flush_ms: int, now_ms: int) -> bool:
+        """Whether something has waited for the device as long as `flush.ms`."""
+        return end_offset > self.recovery_point and now_ms - self._last_flush_ms >= flush_ms

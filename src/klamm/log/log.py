@@ -10,8 +10,9 @@ from uuid import UUID
 
 from klamm.config.topic_config import TopicConfig
 from klamm.log.epochs import EpochEnd, LeaderEpochs
-from klamm.log.errors import AppendRefused, OffsetOutOfRange, StorageFailed, UnexpectedOffset
-from klamm.log.flushing import FlushJob, files_to_sync
+from klamm.log.errors import AppendRefused, OffsetOutOfRange, StorageFailed
+from klamm.log.flushing import Durability, FlushJob
+from klamm.log.follower_append import Run, runs
 from klamm.log.leader_append import AppendRules, CheckedBatch, assigned, check_batch
 from klamm.log.loader import Known, Loaded, Loader
 from klamm.log.local_log import LocalLog, ReadResult
@@ -25,12 +26,12 @@ from klamm.log.producers import BatchMark, CompletedTransaction, Origin, Produce
 from klamm.log.retention import Limits, SegmentFacts, expired
 from klamm.log.segment import Segment
 from klamm.log.segments import Segments
-from klamm.log.transactions import AbortedTransaction, append_aborted, read_aborted, truncate_aborted
+from klamm.log.transactions import AbortedTransaction, aborted_between, append_aborted, truncate_aborted
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.runtime.disk import Buffer
 from klamm.runtime.world import World
-from klamm.wire.records import BatchHeader, CorruptRecords, EndMarker, batches, crc_is_valid, end_marker_of
+from klamm.wire.records import BatchHeader, EndMarker, end_marker_of
 from klamm.wire.records.batch import NO_LEADER_EPOCH, NO_TIMESTAMP
 
 _OPEN_WHILE_LOADING = 4
@@ -56,23 +57,20 @@ class Log:
 
     __slots__ = (
         "_config",
+        "_durability",
         "_failed",
-        "_generation",
         "_high_watermark",
-        "_last_flush_ms",
         "_local",
         "_log_start",
         "_owner",
         "_rules",
         "_small_dirty",
-        "_synced_directory",
         "_topic_id",
         "_world",
         "epochs",
         "notes",
         "partition",
         "producers",
-        "recovery_point",
     )
 
     def __init__(
@@ -103,13 +101,9 @@ class Log:
         self._high_watermark = loaded.log_start
         self._topic_id = topic_id
         self._failed = False
-        self._generation = 0
-        self._last_flush_ms = world.clock.now_ms()
+        self._durability = Durability(loaded.recovery_point, world.clock.now_ms())
         self._small_dirty = loaded.epochs_changed
-        self._synced_directory = False
         self.partition = partition
-        self.recovery_point = loaded.recovery_point
-        """Everything below is on the device."""
         self.producers: Producers = loaded.producers
         self.epochs = LeaderEpochs(loaded.epochs.entries, self._on_small_change)
         self.notes = loaded.notes
@@ -251,7 +245,7 @@ class Log:
         self._refuse_if_failed_hard()
         first_offset: int | None = None
         size = 0
-        for run in self._runs(records):
+        for run in runs(records, str(self.partition), self.end_offset, self._config.segment_bytes):
             self._write_run(records, run)
             if first_offset is None:
                 first_offset = run[0].base_offset
@@ -262,33 +256,7 @@ class Log:
         newest = self._local.segments.active.largest.timestamp
         return AppendInfo(first_offset, self.end_offset - 1, NO_TIMESTAMP, self._log_start, newest, size)
 
-    def _runs(self, buffer: Buffer) -> Iterator[list[BatchHeader]]:
-        """Batches that may be written at once: together they fit a segment."""
-        run: list[BatchHeader] = []
-        run_bytes = 0
-        expected = self.end_offset
-        for header in batches(buffer):
-            if header.base_offset < expected and header.magic == 2:
-                yield from [run] if run else []
-                raise UnexpectedOffset(
-                    f"{self.partition}: batch of offsets {header.base_offset} to {header.last_offset}, "
-                    f"expected {expected} or later",
-                    header.base_offset,
-                    header.last_offset,
-                )
-            if not crc_is_valid(buffer, header):
-                yield from [run] if run else []
-                raise CorruptRecords(f"{self.partition}: batch at offset {header.base_offset}: CRC does not match")
-            if run and run_bytes + header.size > self._config.segment_bytes:
-                yield run
-                run, run_bytes = [], 0
-            run.append(header)
-            run_bytes += header.size
-            expected = header.next_offset
-        if run:
-            yield run
-
-    def _write_run(self, buffer: Buffer, run: Sequence[BatchHeader]) -> None:
+    def _write_run(self, buffer: Buffer, run: Run) -> None:
         local = self._local
         first, last = run[0], run[-1]
         size = last.position + last.size - first.position
@@ -341,15 +309,10 @@ class Log:
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Those that touch offsets from `start_offset` up to, not including, `end_offset`."""
-        found = []
+        behind = self.segments.from_slot(self.segments.slot_of(start_offset))
+        paths = [segment.path(TRANSACTION_INDEX) for segment in behind]
         with self._storage():
-            for segment in self.segments.from_slot(self.segments.slot_of(start_offset)):
-                for entry in read_aborted(self._world.disk, segment.path(TRANSACTION_INDEX)):
-                    if entry.last_offset >= start_offset and entry.first_offset < end_offset:
-                        found.append(entry)
-                    if entry.last_stable_offset >= end_offset:
-                        return found
-        return found
+            return aborted_between(self._world.disk, paths, start_offset, end_offset)
 
     def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
         """The first record of at least this timestamp, None without one. Raises StorageFailed, CorruptRecords."""
@@ -452,18 +415,16 @@ class Log:
         return SnapshotFiles(self._world.disk, self.directory).offsets()
 
     def _after_cut(self, offset: int) -> None:
-        self._generation += 1
         self._log_start = min(self._log_start, offset)
         self._high_watermark = max(self._log_start, min(self._high_watermark, offset))
         self.epochs.truncate_from_end(offset)
-        if self.recovery_point > offset:
-            self.recovery_point = offset
-            if self._owner is not None:
-                self._owner.on_recovery_point_lowered(self)
+        if self._durability.cut(offset) and self._owner is not None:
+            self._owner.on_recovery_point_lowered(self)
 
     def _cut_producers(self, offset: int) -> None:
-        SnapshotFiles(self._world.disk, self.directory).remove(o for o in self._snapshot_offsets() if o > offset)
-        self.producers.snapshot_offset = min(self.producers.snapshot_offset, offset)
+        taken = self._snapshot_offsets()
+        SnapshotFiles(self._world.disk, self.directory).remove(o for o in taken if o > offset)
+        self.producers.snapshot_offset = max((o for o in taken if o <= offset), default=-1)
         if self.producers.reach_to(offset):
             rebuild_producers(self._world.disk, self.producers, self.segments, self.directory, self._log_start, offset)
         self.producers.end_offset = offset
@@ -491,28 +452,13 @@ class Log:
         Raises StorageFailed.
         """
         self._refuse_if_failed_hard()
-        target = self.end_offset if up_to is None else up_to
-        if target <= self.recovery_point:
-            return None
-        segments = self.segments
-        slot = segments.slot_of(self.recovery_point)
-        unsafe = [s for s in segments.from_slot(slot) if s.base_offset < target]
         with self._storage():
-            for segment in unsafe:
-                segment.write_indexes()
             self._write_small_files()
-        # a new segment's name lies in the log's directory, the directory's own name in the one above
-        above = self.directory.rpartition("/")[0]
-        directories = (self.directory,) if self._synced_directory else (self.directory, above)
-        small = (f"{self.directory}/{LEADER_EPOCHS}", f"{self.directory}/{PARTITION_METADATA}")
-        return FlushJob(target, self._generation, (*files_to_sync(unsafe), *small), directories)
+            return self._durability.job(self.segments, self.directory, self.end_offset if up_to is None else up_to)
 
     def flushed(self, job: FlushJob) -> None:
         """The job ran through."""
-        self._last_flush_ms = self._world.clock.now_ms()
-        self._synced_directory = True
-        if job.generation == self._generation:
-            self.recovery_point = max(self.recovery_point, job.up_to)
+        self._durability.done(job, self._world.clock.now_ms())
 
     async def flush(self, up_to: int | None = None) -> None:
         """Bring everything below `up_to` (None: the end) to the device. Raises StorageFailed."""
@@ -531,16 +477,21 @@ class Log:
             self.flushed(job)
 
     @property
+    def recovery_point(self) -> int:
+        """Everything below is on the device."""
+        return self._durability.recovery_point
+
+    @property
     def unflushed_messages(self) -> int:
         return self.end_offset - self.recovery_point
 
     def flush_is_due(self, now_ms: int) -> bool:
         """By `flush.ms`."""
-        return self.unflushed_messages > 0 and now_ms - self._last_flush_ms >= self._config.flush_ms
+        return self._durability.is_due(self.end_offset, self._config.flush_ms, now_ms)
 
     def _flush_if_due(self) -> None:
         # whoever sets flush.messages wants no acknowledgement before the device has it
-        if self.end_offset - self.recovery_point >= self._config.flush_messages:
+        if self.end_offset - self._durability.recovery_point >= self._config.flush_messages:
             self.flush_now()
 
     def small_files(self) -> list[tuple[str, bytes]]:
@@ -583,7 +534,7 @@ class Log:
 
     def settled(self) -> None:
         """The device has all that `settle` wrote."""
-        self.recovery_point = self.end_offset
+        self._durability.recovery_point = self.end_offset
 
     def close(self) -> None:
         """Settle and bring all to the device; holds whoever calls. Raises StorageFailed."""
@@ -611,7 +562,6 @@ class Log:
             doomed = list(self.segments)[:count]
             self._doom(self._local.give_up(doomed))
         self._log_start = max(self._log_start, self.segments.first.base_offset)
-        self._high_watermark = max(self._high_watermark, self._log_start)
         self.epochs.truncate_from_start(self._log_start)
         return count
 

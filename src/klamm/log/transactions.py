@@ -1,7 +1,7 @@
 """The index of aborted transactions of a segment. Source: TransactionIndex.java, AbortedTxn.java."""
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from klamm.log.errors import CorruptFile
@@ -53,3 +53,18 @@ def truncate_aborted(disk: Disk, path: str, offset: int) -> None:
             file.truncate(len(kept) * _ENTRY.size)
         finally:
             file.close()
+
+
+def aborted_between(disk: Disk, paths: Iterable[str], start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+    """Those that touch offsets from `start_offset` up to, not including, `end_offset`.
+
+    `paths`: the indexes of the segment that holds `start_offset` and of those behind it, in order.
+    """
+    found = []
+    for path in paths:
+        for entry in read_aborted(disk, path):
+            if entry.last_offset >= start_offset and entry.first_offset < end_offset:
+                found.append(entry)
+            if entry.last_stable_offset >= end_offset:
+                return found
+    return found

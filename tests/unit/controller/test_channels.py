@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.support.controller_nodes import Nodes
 
-from klamm.controller.control_requests import LeaderAndIsrItem, RequestBuilder
-from klamm.model.brokers import Broker
 from klamm.model.errors import ErrorCode
 from klamm.wire.messages import UpdateMetadataResponse
 
@@ -67,28 +65,6 @@ async def test_a_request_is_sent_again_until_it_is_answered(nodes: Nodes) -> Non
     assert all(request == first for request in again)
     [failure] = [e for e in nodes.journal(1, "response") if "failed" in e.facts]
     assert "connection" in failure.facts["failed"]
-
-
-async def test_a_request_that_cannot_be_made_does_not_end_the_channel(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await nodes.start(1)
-    await nodes.settle()
-    original = RequestBuilder.leader_and_isr
-
-    def mistaken(self: RequestBuilder, item: LeaderAndIsrItem, broker: Broker) -> object:
-        if any(p.topic == "bad" for p in item.states):
-            raise ZeroDivisionError
-        return original(self, item, broker)
-
-    monkeypatch.setattr(RequestBuilder, "leader_and_isr", mistaken)
-    await nodes.topic("bad", [(1,)])
-    await nodes.topic("good", [(1,)])
-
-    [told] = nodes.receivers[1].take("LeaderAndIsr")
-    assert told.topic_states[0].topic_name == "good"
-    [failure] = nodes.journal(1, "failed")
-    assert "ZeroDivisionError" in failure.facts["why"]
 
 
 async def test_a_broker_that_dies_is_no_longer_tried(nodes: Nodes) -> None:

@@ -1,5 +1,6 @@
 """What a device that refuses does to a log and its directory, and to nobody else."""
 
+import contextlib
 import os
 from pathlib import Path
 from uuid import UUID
@@ -221,3 +222,23 @@ def test_a_file_cut_under_us_is_told(frail: World, tmp_path: Path) -> None:
 
     with pytest.raises(CorruptRecords):
         log.read(0, 10)
+
+
+@pytest.mark.parametrize("nth", range(1, 16))
+def test_a_cut_that_ends_halfway_leaves_no_gap(frail: World, disk: FaultyDisk, tmp_path: Path, nth: int) -> None:
+    place = Partition(frail, f"{tmp_path}/orders-0")
+    log = place.open(segment_bytes=160)
+    written = [f"{number}" for number in range(10)]
+    for value in written:
+        log.append_as_leader(batch(value), 0)
+    log.flush_now()
+    assert len(log.segments) == 5
+    disk.writes, disk.fail_at = 0, nth
+    with contextlib.suppress(StorageFailed):
+        log.truncate_to(1)
+    disk.fail_at = None
+
+    served = values_of(place.open(segment_bytes=160))
+
+    assert served == written[: len(served)]
+    assert served

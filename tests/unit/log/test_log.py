@@ -138,3 +138,27 @@ def test_repeated_batches_are_answered_and_gaps_refused(orders: Partition) -> No
     assert (again.first_offset, again.last_offset, again.is_duplicate) == (first.first_offset, first.last_offset, True)
     assert gap.value.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert log.end_offset == 2
+
+
+def test_a_shorter_past_leaves_no_positions_behind(orders: Partition) -> None:
+    log = orders.open()
+    for number in range(10):
+        log.append_as_leader(batch(f"{number}"), 0)
+
+    log.truncate_to(3)
+    log.append_as_leader(batch("a", "b", "c", "d", "e"), 1)
+
+    for offset in range(3, 8):
+        assert next(batches(log.read(offset, 1).records)).base_offset == 3
+
+
+def test_a_gap_at_the_end_of_a_segment_is_stepped_over(orders: Partition) -> None:
+    log = orders.open(segment_bytes=len(batch("a")))
+    log.append_as_follower(batch("a", base_offset=0))
+    log.append_as_follower(batch("b", base_offset=15))
+
+    assert [segment.base_offset for segment in log.segments] == [0, 15]
+    assert next(batches(log.read(12, 1).records)).base_offset == 15
+    assert log.read(12, 100, upper_bound_offset=14).records == b""
+    log.advance_start_offset(0)
+    assert [h.base_offset for h in batches(log.read(0, 1).records)] == [0]

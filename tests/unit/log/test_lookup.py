@@ -32,9 +32,15 @@ def model(log: Log) -> list[tuple[int, int, int]]:
     start=st.integers(0, 8),
     reopened=st.booleans(),
     cut=st.none() | st.integers(0, 40),
+    more=st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=4), max_size=6),
 )
 def test_every_timestamp(
-    tmp_path_factory: pytest.TempPathFactory, times: list[list[int]], start: int, reopened: bool, cut: int | None
+    tmp_path_factory: pytest.TempPathFactory,
+    times: list[list[int]],
+    start: int,
+    reopened: bool,
+    cut: int | None,
+    more: list[list[int]],
 ) -> None:
     from tests.unit.log.support import ManualClock
 
@@ -49,6 +55,7 @@ def test_every_timestamp(
     fill(log, times)
     if cut is not None:
         log.truncate_to(cut)
+        fill(log, more)
     log.update_high_watermark(log.end_offset)
     log.advance_start_offset(min(start, log.end_offset))
     if reopened:
@@ -81,3 +88,16 @@ def test_append_time_is_what_is_looked_up(orders: Partition) -> None:
 
     assert found is not None
     assert (found.timestamp, found.offset) == (NOW_MS, 0)
+
+
+def test_times_of_another_past_mislead_nobody(orders: Partition) -> None:
+    log = orders.open(index_interval_bytes=0)
+    fill(log, [[1], [2], [3], [4], [5], [10]])
+    log.truncate_to(3)
+    fill(log, [[12], [4], [13], [9]])
+
+    found = log.offset_for_timestamp(11)
+
+    assert found is not None
+    assert (found.timestamp, found.offset) == (12, 3)
+    assert log.offset_for_timestamp(4) == (12, 3, 0)

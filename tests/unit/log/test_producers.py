@@ -72,6 +72,16 @@ def test_epochs(orders: Partition) -> None:
     assert refusal(log, 1, epoch=3) is ErrorCode.INVALID_PRODUCER_EPOCH
 
 
+def test_a_new_epoch_begins_a_new_memory(orders: Partition) -> None:
+    log = orders.open()
+    for sequence in (0, 1):
+        send(log, sequence)
+    send(log, 0, epoch=1)
+
+    assert send(log, 0, epoch=1) == 2
+    assert send(log, 1, epoch=1) == 3
+
+
 def test_an_unknown_producer_may_begin_anywhere(orders: Partition) -> None:
     assert send(orders.open(), 17) == 0
 
@@ -138,6 +148,21 @@ def test_a_cut_forgets_what_was_cut(orders: Partition, roll_at: int | None) -> N
     assert send(log, 4) == 4
     assert send(log, 5, "again") == 5
     assert values_of(log) == ["v"] * 5 + ["again"]
+
+
+def test_a_cut_takes_snapshots_away_but_not_what_they_held(orders: Partition) -> None:
+    log = orders.open()
+    send(log, 0)
+    for _ in range(3):
+        log.append_as_leader(batch("x"), 0)
+    log.roll()
+    log.truncate_to(3)
+    log.close()
+
+    back = orders.open(Known(True, 3))
+
+    assert send(back, 0) == 0
+    assert back.end_offset == 3
 
 
 def test_a_cut_to_nothing_forgets_everything(orders: Partition) -> None:
@@ -311,7 +336,7 @@ class ProducerMachine(RuleBasedStateMachine):
         world = World(ManualClock(), RealNetwork(), RealDisk(), RealRandomness())
         self.partition = Partition(world, f"{self.place.name}/orders-0")
         self.log = self.partition.open(segment_bytes=600)
-        self.sent: list[tuple[int, int, int, int]] = []  # (pid, epoch, first sequence, count), in order
+        self.sent: list[tuple[int, int, int, int]] = []  # (pid, epoch, first sequence, count), in order; pid 0: none
         self.remembered = 5
 
     def teardown(self) -> None:
@@ -342,6 +367,15 @@ class ProducerMachine(RuleBasedStateMachine):
         epoch = last[0][1] + 1 if last else 0
         assert self.append(pid, epoch, 0, count) is False
         self.sent.append((pid, epoch, 0, count))
+
+    @rule()
+    def of_no_producer(self) -> None:
+        self.log.append_as_leader(batch("v"), 0)
+        self.sent.append((0, 0, 0, 1))
+
+    @rule()
+    def roll(self) -> None:
+        self.log.roll()
 
     @rule(pid=st.integers(1, 3))
     def the_last_again(self, pid: int) -> None:
