@@ -190,7 +190,10 @@ class Loader:
             try:
                 segment.offset_index.load(segment.size)
                 segment.time_index.load()
-                segment.largest = segment.time_index.last  # its final entry, made at roll or close
+                if self._known.is_clean:
+                    segment.largest = segment.time_index.last  # its final entry, made at roll or close
+                else:
+                    segment.restore_largest()
                 if slot == len(segments) - 1:
                     segment.next_offset()
             except (FileNotFoundError, CorruptFile, CorruptRecords) as error:

@@ -1,5 +1,6 @@
 """Open files, at most so many: 10,000 logs must not need 10,000 descriptors for ever."""
 
+import errno
 from collections import OrderedDict
 
 from klamm.runtime.disk import Disk, File
@@ -26,11 +27,24 @@ class OpenFiles:
         if file is not None:
             self._files.move_to_end(path)
             return file
-        file = self._files[path] = self.disk.open(path)
+        file = self._files[path] = self._open(path)
         if len(self._files) > self._most:
-            _path, oldest = self._files.popitem(last=False)
-            oldest.close()
+            self._close_oldest()
         return file
+
+    def _open(self, path: str) -> File:
+        try:
+            return self.disk.open(path)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._files:
+                raise
+        for _ in range((len(self._files) + 1) // 2):  # sockets took what was left: the disk is not to blame
+            self._close_oldest()
+        return self.disk.open(path)
+
+    def _close_oldest(self) -> None:
+        _path, oldest = self._files.popitem(last=False)
+        oldest.close()
 
     def forget(self, path: str) -> None:
         """Close the file at `path` where it is open: before it is renamed or removed."""
