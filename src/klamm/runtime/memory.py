@@ -7,7 +7,8 @@ def settle() -> None:
     """What is in memory now stays for long: full collections pass it over from here on.
 
     A hundred thousand partitions would hold the event loop for a tenth of a second, again and again. Objects without
-    cycles are still freed by their reference counts.
+    cycles are still freed by their reference counts; garbage in cycles that waits just now stays until `unsettle`, so
+    call it for large loads alone.
     """
     gc.freeze()
 

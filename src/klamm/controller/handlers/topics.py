@@ -77,7 +77,8 @@ async def load_topics(bench: Workbench, names: Sequence[str]) -> list[Partition]
         for topic, why in unreadable.items():
             bench.journal.refused(bench.cause, "topic", why, topic=topic)
         partitions += await _remember(bench, found)
-        memory.settle()
+        if len(names) > TOPIC_CHUNK:  # a few topics are not worth it: what is garbage by now would stay, too
+            memory.settle()
     return partitions
 
 
