@@ -243,7 +243,7 @@ def main() -> None:
     asked = parser.parse_args()
     for count in asked.partitions:
         with tempfile.TemporaryDirectory() as directory:
-            options = ServerOptions(tick_ms=200, min_session_ms=400, max_session_ms=60_000, heap_mb=1024, sync_to_disk=False)
+            options = ServerOptions(min_session_ms=4_000, heap_mb=1024, sync_to_disk=False)
             server = ZooKeeperServer(f"{directory}/zookeeper", free_port(), options)
             ports = [free_port() for _ in BROKERS]
             ours, theirs = multiprocessing.Pipe()
