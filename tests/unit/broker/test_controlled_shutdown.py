@@ -1,0 +1,126 @@
+"""Handing leaders over before leaving; the node leaves in any case."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.unit.net.transports import RecordingTransport, connect, feed
+
+from klamm.broker.controlled_shutdown import ControlledShutdown
+from klamm.config.node_config import parse_node_config
+from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId
+from klamm.net.client import Connection
+from klamm.runtime.clock import RealClock
+from klamm.runtime.disk import RealDisk
+from klamm.runtime.randomness import RealRandomness
+from klamm.runtime.world import World
+from klamm.wire.api import ApiKey
+from klamm.wire.frames import decode_request_header, encode_response
+from klamm.wire.messages import ControlledShutdownRequest, ControlledShutdownResponse, RemainingPartition
+from klamm.zk.errors import ConnectionLoss
+from klamm.zk.registrations import Registration
+from klamm.zk.store import ControllerZnode, Registrations
+
+US = BrokerId(1)
+MOVED = ControlledShutdownResponse()
+REMAIN = ControlledShutdownResponse(remaining_partitions=[RemainingPartition("orders", 0)])
+REFUSED = ControlledShutdownResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+
+
+class Surroundings:
+    """ZooKeeper with brokers 1 to `count`, 2 being controller, and a network where 2 gives `answers` in turn."""
+
+    def __init__(self, answers: list[ControlledShutdownResponse | None], count: int = 3) -> None:
+        self.answers = answers
+        self.count = count
+        self.asked: list[ControlledShutdownRequest] = []
+        self.zookeeper_fails = False
+
+    @property
+    def store(self) -> "Surroundings":
+        return self
+
+    async def read_brokers(self) -> Registrations:
+        if self.zookeeper_fails:
+            raise ConnectionLoss("/brokers/ids")
+        found = {}
+        for number in range(1, self.count + 1):
+            endpoint = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, f"h{number}", 9092)
+            found[BrokerId(number)] = Registration(Broker(BrokerId(number), (endpoint,)))
+        return Registrations(found, {})
+
+    async def read_controller(self) -> ControllerZnode:
+        return ControllerZnode(BrokerId(2), 77, 0, is_kraft=False)
+
+    async def connect(self, make: Any, host: str, port: int) -> Connection:
+        assert host == "h2"
+        connection: Connection = make()
+        transport = connect(connection)
+        transport.write = lambda sent: self._receive(transport, bytes(sent))  # type: ignore[method-assign]
+        return connection
+
+    async def listen(self, *given: Any) -> Any:
+        raise AssertionError
+
+    def host_name(self) -> str:
+        raise AssertionError
+
+    def _receive(self, transport: RecordingTransport, sent: bytes) -> None:
+        header, body = decode_request_header(sent[4:])
+        assert header.api_key == ApiKey.CONTROLLED_SHUTDOWN
+        self.asked.append(ControlledShutdownRequest.decode(sent[4:], header.api_version, body))
+        answer = self.answers.pop(0)
+        if answer is None:
+            transport.protocol.connection_lost(None)
+            return
+        frame = b"".join(encode_response(header.api_key, header.api_version, header.correlation_id, answer))
+        asyncio.get_running_loop().call_soon(feed, transport, frame)
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("klamm.broker.controlled_shutdown._NO_CONTROLLER_S", 0)
+
+
+async def leave(around: Surroundings) -> bool:
+    text = b"zookeeper.connect=z:1\ncontrolled.shutdown.retry.backoff.ms=0"
+    world = World(RealClock(), around, RealDisk(), RealRandomness())
+    return await ControlledShutdown(world, parse_node_config(text, "x"), US, 44, around).run()  # type: ignore[arg-type]
+
+
+async def test_the_controller_is_asked_with_our_epoch() -> None:
+    around = Surroundings([MOVED])
+
+    assert await leave(around)
+    assert [(r.broker_id, r.broker_epoch) for r in around.asked] == [(1, 44)]
+
+
+async def test_what_remains_is_asked_for_again() -> None:
+    around = Surroundings([REMAIN, REMAIN, MOVED])
+
+    assert await leave(around)
+    assert len(around.asked) == 3
+
+
+@pytest.mark.parametrize("answer", [REMAIN, REFUSED, None], ids=["remains", "refused", "connection lost"])
+async def test_after_three_times_it_leaves_all_the_same(answer: ControlledShutdownResponse | None) -> None:
+    around = Surroundings([answer] * 3)
+
+    assert not await leave(around)
+    assert len(around.asked) == 3
+
+
+async def test_the_last_broker_asks_nobody() -> None:
+    around = Surroundings([], count=1)
+
+    assert await leave(around)
+    assert around.asked == []
+
+
+async def test_without_zookeeper_nobody_is_asked() -> None:
+    around = Surroundings([])
+    around.zookeeper_fails = True
+
+    assert not await leave(around)
