@@ -131,6 +131,7 @@ class Link:
         self._cluster = cluster
         self._ends = source, target
         self.closed = False
+        self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def request(self, api_key: ApiKey, version: int, message: Any, timeout_s: float) -> Any:
         cluster, kind = self._cluster, api(api_key)
@@ -140,7 +141,12 @@ class Link:
             raise ConnectionResetError(f"broker {target} cannot be reached")
         await asyncio.sleep(cluster.delay_s)
         request = kind.request.decode(message.encode(version), version)
-        answer = await cluster.serve(target, api_key, request, version)
+        serving = asyncio.ensure_future(cluster.serve(target, api_key, request, version))
+        await asyncio.wait([serving, self._broken], return_when=asyncio.FIRST_COMPLETED)
+        if not serving.done():
+            serving.cancel()
+            raise ConnectionResetError("closed by us")
+        answer = serving.result()
         await asyncio.sleep(cluster.delay_s)
         if self.closed or not cluster.is_reachable(source, target):
             raise ConnectionResetError(f"broker {target} cannot be reached")
@@ -148,6 +154,8 @@ class Link:
 
     def close(self) -> None:
         self.closed = True
+        if not self._broken.done():
+            self._broken.set_result(None)
 
 
 class ReplicaCluster:

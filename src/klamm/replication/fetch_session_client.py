@@ -87,7 +87,7 @@ class FetchSessionClient:
         if told is not None:
             self._forgotten[topic_partition] = told.topic_id
 
-    def build(self, settings: FetchSettings, broker_epoch: int) -> Told:
+    def build(self, settings: FetchSettings, broker_epoch: int, max_wait_ms: int | None = None) -> Told:
         """The next request. Ids and names do not mix: one partition without an id turns all to names."""
         by_id = not self._without_id
         if by_id != self._by_id:
@@ -104,7 +104,7 @@ class FetchSessionClient:
         request = FetchRequest(
             replica_id=NOT_GIVEN if by_id else settings.replica_id,
             replica_state=ReplicaState(settings.replica_id, broker_epoch) if by_id else ReplicaState(),
-            max_wait_ms=settings.max_wait_ms,
+            max_wait_ms=settings.max_wait_ms if max_wait_ms is None else max_wait_ms,
             min_bytes=settings.min_bytes,
             max_bytes=settings.max_bytes,
             session_id=self._session_id,
