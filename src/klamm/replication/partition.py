@@ -336,6 +336,11 @@ class Partition:
         ):
             self._propose(PendingExpand(self.isr_state.isr, replica.broker_id))
 
+    def reconsider(self) -> None:
+        """Time or the set of live brokers moved on: a replica the high watermark waited for may not count any more."""
+        if self.is_leader and self.advance_high_watermark():
+            self._high_watermark_moved()
+
     def maybe_shrink_isr(self) -> None:
         """Propose an ISR without those that lag; run every half `replica.lag.time.max.ms`."""
         state, own_log = self.isr_state, self.log
@@ -437,7 +442,12 @@ class Partition:
         self._consumers.pop(watcher, None)
 
     def _note_level(self, watcher: WatchedPartition, end: int) -> None:
-        """A follower at the end has nothing to fetch: its fetches went without naming us, but it was level by them."""
+        """A follower not marked has nothing to fetch: its fetches went without naming us, but it was level by them.
+
+        One that is marked has not been looked at since something moved, a leader epoch perhaps: it proves nothing.
+        """
+        if watcher in watcher.watch.marked:
+            return
         replica = self.replicas.get(watcher.watch.replica_id)
         if replica is not None:
             replica.was_level(end, watcher.watch.fetched_at_ms)

@@ -147,6 +147,11 @@ class ReplicaManager:
         """Whether an UpdateMetadata is out of date (77, 11); if not, its controller epoch is remembered."""
         return self._leadership.refuse(broker_epoch, controller_epoch)
 
+    def live_brokers_changed(self) -> None:
+        """Call it after an UpdateMetadata brought other brokers: a high watermark may have waited for one now dead."""
+        for partition in self._hosting:
+            partition.reconsider()
+
     # ---- clients and followers
 
     async def append(
@@ -229,6 +234,7 @@ class ReplicaManager:
     async def _shrink_isrs(self) -> None:
         for count, partition in enumerate(self._hosting, 1):
             partition.maybe_shrink_isr()
+            partition.reconsider()
             if count % 1_000 == 0:
                 await asyncio.sleep(0)
 

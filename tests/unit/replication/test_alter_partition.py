@@ -105,6 +105,46 @@ def test_a_partition_left_out_of_its_followers_fetches_was_level_till_then(run) 
     run(scenario)
 
 
+def test_a_replica_taken_out_by_an_order_holds_nothing_up(run) -> None:
+    """Its session is still open, but its last fetch in it was of the epoch before."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1)
+        await cluster.produce(1)
+        await asyncio.sleep(1)
+        cluster.cut |= {(1, 3)}
+        await asyncio.sleep(0.1)
+        await cluster.elect(1, (1, 2), tell=[1, 2])
+        start = asyncio.get_running_loop().time()
+        assert await cluster.produce(1) is ErrorCode.NONE
+        assert asyncio.get_running_loop().time() - start < 0.2
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_a_newcomer_that_vanishes_holds_the_high_watermark_only_till_that_is_known(run, is_told: bool) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        cluster.controller.answers = [ErrorCode.INELIGIBLE_REPLICA] * 1_000
+        await cluster.elect(1, (1, 2))
+        await cluster.produce(1)
+        cluster.cut |= {(1, 3)}
+        produced = asyncio.create_task(cluster.produce(1, timeout_ms=100_000))
+        await asyncio.sleep(1)
+        assert not produced.done()
+        if is_told:
+            cluster.metadata.alive.discard(3)
+            cluster.brokers[1].live_brokers_changed()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            assert produced.done()
+        else:
+            await asyncio.sleep(1.6 * LAG_S)
+        assert await produced is ErrorCode.NONE
+
+    run(scenario)
+
+
 def test_who_catches_up_joins_again_and_counts_while_pending(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await lagging(cluster)

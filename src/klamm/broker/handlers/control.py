@@ -36,5 +36,8 @@ class Control:
         refusal = self._replicas.check_update_metadata(message.broker_epoch, message.controller_epoch)
         if refusal:
             return UpdateMetadataResponse(error_code=refusal)
+        before = self._cache.brokers.keys()
         self._cache.update(message)
+        if self._cache.brokers.keys() != before:
+            self._replicas.live_brokers_changed()
         return UpdateMetadataResponse(error_code=ErrorCode.NONE)
