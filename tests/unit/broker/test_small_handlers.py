@@ -121,6 +121,9 @@ class Gate:
     def check_update_metadata(self, broker_epoch: int, controller_epoch: int) -> ErrorCode:
         return ErrorCode.STALE_CONTROLLER_EPOCH if controller_epoch < 5 else ErrorCode.NONE
 
+    def live_brokers_changed(self) -> None:
+        pass
+
 
 @pytest.mark.parametrize(("epoch", "error", "known"), [(4, 11, False), (5, 0, True)])
 def test_metadata_of_an_old_controller_is_not_taken(epoch: int, error: int, known: bool) -> None:
