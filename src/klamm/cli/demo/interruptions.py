@@ -47,12 +47,13 @@ class Interruptions:
         return await self._start_again(node, interruption)
 
     async def stop_another_node(self) -> Interruption:
-        """SIGTERM to a node that was not killed before, and better not the controller's; then started again."""
-        controller = await self._controllers_node()
+        """SIGTERM to the busiest leader that was not killed before: controlled shutdown; then started again."""
+        controller, leaders = await self._controllers_node(), await self._witness.leaders()
         others = [n for n in self._cluster.nodes if n is not self._killed]
-        node = next((n for n in others if n is not controller), controller)
-        self._say(f"SIGTERM to {node.name}: controlled shutdown")
-        interruption = self._begin(f"SIGTERM to {node.name} (controlled shutdown)", node, was_controller=False)
+        node = max(others, key=lambda n: leaders[n.broker_id])
+        self._say(f"SIGTERM to {node.name}, which leads {leaders[node.broker_id]} partitions: controlled shutdown")
+        what = f"SIGTERM to {node.name} (controlled shutdown)"
+        interruption = self._begin(what, node, was_controller=node is controller)
         node.terminate()
         await until(f"{node.name} ended", lambda: _truth(not node.is_running))
         status = node.child.exit_status if node.child else None

@@ -1,6 +1,7 @@
 """Looking at the demo's cluster from outside: who is controller, what is in sync."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -54,6 +55,13 @@ class Witness:
         if not await self.is_complete():
             return False
         return all(facts is not None and self._in_sync(facts) for facts in await self._ask())
+
+    async def leaders(self) -> Counter[int]:
+        """How many of the topic's partitions each node leads, by the first node that answers."""
+        for facts in await self._ask():
+            if facts is not None:
+                return Counter(p.leader for tp, p in facts.partitions.items() if tp.topic == self._topic)
+        return Counter()
 
     async def has_topic(self) -> bool:
         """Whether some node knows the topic."""
