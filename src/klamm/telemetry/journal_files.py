@@ -1,4 +1,4 @@
-"""The journal on disk: `<directory>/<node>-<number>.jsonl`, rotated by size; only the newest few stay."""
+"""The journal on disk: `<directory>/klamm-journal-<node>-<number>.jsonl`, rotated by size; only the newest few stay."""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 MAX_FILE_BYTES: Final = 32 * 1024 * 1024
 MAX_FILES: Final = 8
 
-_NAME: Final = re.compile(r"(\d+)-(\d+)\.jsonl")
+_NAME: Final = re.compile(r"klamm-journal-(\d+)-(\d+)\.jsonl")
 
 
 class _File(Protocol):
@@ -82,7 +82,7 @@ class JournalFiles:
             self._file = None
 
     def _path(self, number: int) -> str:
-        return join(self._directory, f"{self._node_id}-{number:08}.jsonl")
+        return join(self._directory, f"klamm-journal-{self._node_id}-{number:08}.jsonl")
 
     def _remove_oldest(self) -> None:
         own = [path for node, _, path in journal_files(self._disk, self._directory) if node == self._node_id]

@@ -65,7 +65,7 @@ def test_nothing_is_written_before_the_flush_unless_it_grows(tmp_path: Path) -> 
 
     while not journal_files(RealDisk(), str(tmp_path)):
         journal.line("1", "filler", text="x" * 1_000)
-    assert (tmp_path / "1-00000001.jsonl").stat().st_size >= FLUSH_BYTES
+    assert (tmp_path / "klamm-journal-1-00000001.jsonl").stat().st_size >= FLUSH_BYTES
 
 
 def test_a_start_begins_a_new_file_and_its_causes_differ(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_start_begins_a_new_file_and_its_causes_differ(tmp_path: Path) -> None
 def test_files_rotate_and_only_the_newest_stay(tmp_path: Path) -> None:
     journal = journal_in(tmp_path, max_file_bytes=200, max_files=3)
     journal_in(tmp_path, node=2).flush()
-    (tmp_path / "2-00000009.jsonl").write_text("")
+    (tmp_path / "klamm-journal-2-00000009.jsonl").write_text("")
     (tmp_path / "notes.txt").write_text("not ours")
     for n in range(10):
         journal.event("Startup", n=n)
@@ -101,9 +101,9 @@ def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
     journal = journal_in(tmp_path)
     journal.event("Startup")
     journal.flush()
-    path = tmp_path / "1-00000001.jsonl"
+    path = tmp_path / "klamm-journal-1-00000001.jsonl"
     path.write_bytes(path.read_bytes() + b'{"ts_ms":17,"no')
-    (tmp_path / "3-00000001.jsonl").write_bytes(b'17\n{"ts_ms":1}\n')
+    (tmp_path / "klamm-journal-3-00000001.jsonl").write_bytes(b'17\n{"ts_ms":1}\n')
 
     assert [e.facts["event"] for e in entries(tmp_path, tmp_path / "nowhere")] == ["Startup"]
 
@@ -163,7 +163,7 @@ def test_no_half_line_stays_in_front_of_the_next(tmp_path: Path, monkeypatch: py
     files.write(b"third\n")
     files.close()
 
-    assert (tmp_path / "1-00000001.jsonl").read_bytes() == b"first\nthird\n"
+    assert (tmp_path / "klamm-journal-1-00000001.jsonl").read_bytes() == b"first\nthird\n"
 
 
 # ---- stories
