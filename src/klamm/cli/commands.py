@@ -17,6 +17,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # help texts hold [brackets] that are no markup
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 

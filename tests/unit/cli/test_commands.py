@@ -15,6 +15,15 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"klamm {__version__}\n"
 
 
+@pytest.mark.parametrize("words", [[], ["up"], ["node"], ["explain"]], ids=" ".join)
+def test_every_command_tells_its_options(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        app([*words, "--help"])
+
+    assert end.value.code == 0
+    assert "--help" in capsys.readouterr().out
+
+
 def test_overrides_are_pairs() -> None:
     assert parse_overrides(["a.b=1", " c = x=y "]) == {"a.b": "1", "c": "x=y"}
     with pytest.raises(CannotStart, match="KEY=VALUE"):
