@@ -7,7 +7,6 @@ from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
 import pytest
-from tests.support.simulated_loop import SimulatedLoop
 from tests.unit.log.faulty_disk import FaultyDisk
 from tests.unit.log.support import NOW_MS, ORDERS, batch, values_of
 
@@ -20,6 +19,7 @@ from klamm.model.ids import TopicPartition
 from klamm.runtime.network import RealNetwork
 from klamm.runtime.randomness import RealRandomness
 from klamm.runtime.world import World
+from klamm.sim.loop import SimulatedLoop
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from tests.support.replica_cluster import ReplicaCluster
-from tests.support.simulated_loop import SimulatedLoop
+
+from klamm.sim.loop import SimulatedLoop
 
 Scenario = Callable[[ReplicaCluster], Awaitable[None]]
 

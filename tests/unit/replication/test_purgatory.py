@@ -1,8 +1,7 @@
 import asyncio
 
-from tests.support.simulated_loop import SimulatedLoop
-
 from klamm.replication.purgatory import Purgatory
+from klamm.sim.loop import SimulatedLoop
 
 
 def test_what_is_done_already_does_not_wait() -> None:

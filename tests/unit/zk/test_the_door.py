@@ -7,9 +7,9 @@ from itertools import pairwise
 
 import pytest
 from tests.support.scripted_zookeeper import Ensemble, Link
-from tests.support.simulated_loop import SimulatedLoop
 from tests.support.simulated_network import SimulatedNetwork, SimulatedTransport, simulated_world
 
+from klamm.sim.loop import SimulatedLoop
 from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import AuthFailed, ConnectionLoss, NodeExists, SessionClosed, SessionExpired
 from klamm.zk.operations import Check

@@ -1,0 +1,174 @@
+"""Virtual time, seeded order, hosts that are killed, paused and slowed, and one digest for one seed."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from klamm.sim.loop import Deadlock, OutOfTime, SimulatedLoop
+from klamm.sim.schedules import Policy
+
+
+def test_time_jumps_to_what_happens_next() -> None:
+    async def main() -> float:
+        await asyncio.sleep(3_600)
+        return asyncio.get_running_loop().time()
+
+    assert SimulatedLoop().run(main()) == 3_600
+
+
+async def three_hosts_shout(loop: SimulatedLoop) -> list[str]:
+    heard: list[str] = []
+
+    async def shout(name: str) -> None:
+        for turn in range(3):
+            heard.append(f"{name}{turn}")
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*(loop.spawn(loop.add_host(n), shout(n)) for n in "abc"))
+    return heard
+
+
+def heard(seed: int, policy: Policy) -> tuple[list[str], str]:
+    loop = SimulatedLoop(seed, policy)
+    return loop.run(three_hosts_shout(loop)), loop.digest
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_one_seed_one_order_and_one_digest(policy: Policy) -> None:
+    assert heard(7, policy) == heard(7, policy)
+
+
+@pytest.mark.parametrize("policy", [Policy.HOSTS, Policy.PRIORITIES, Policy.SHUFFLED])
+def test_seeds_differ(policy: Policy) -> None:
+    assert len({tuple(heard(seed, policy)[0]) for seed in range(20)}) > 3
+    assert len({heard(seed, policy)[1] for seed in range(20)}) > 3
+
+
+@pytest.mark.parametrize("policy", [Policy.FIFO, Policy.HOSTS, Policy.PRIORITIES])
+def test_a_host_keeps_asyncios_order(policy: Policy) -> None:
+    async def main() -> list[int]:
+        order: list[int] = []
+        for number in range(50):
+            asyncio.get_running_loop().call_soon(order.append, number)
+        await asyncio.sleep(1)
+        return order
+
+    assert SimulatedLoop(3, policy).run(main()) == list(range(50))
+
+
+def test_a_deadlock_names_who_waits_and_where() -> None:
+    loop = SimulatedLoop()
+
+    async def waits_for_ever() -> None:
+        await asyncio.Event().wait()
+
+    async def main() -> None:
+        await loop.spawn(loop.add_host("broker-1"), waits_for_ever(), "waiter")
+
+    with pytest.raises(Deadlock, match=r"broker-1\.1/waiter#1 at .*locks\.py:\d+ wait"):
+        loop.run(main())
+
+
+def test_too_long_is_an_error() -> None:
+    async def main() -> None:
+        for _ in range(1_000):
+            await asyncio.sleep(1)
+
+    with pytest.raises(OutOfTime, match="10 virtual seconds"):
+        SimulatedLoop().run(main(), limit_s=10)
+    with pytest.raises(OutOfTime, match="100 callbacks"):
+        SimulatedLoop().run(main(), most_steps=100)
+
+
+async def tick(heard: list[float]) -> None:
+    try:
+        while True:
+            await asyncio.sleep(1)
+            heard.append(asyncio.get_running_loop().time())
+    finally:
+        heard.append(-1)
+
+
+def test_the_killed_do_nothing_more_not_even_at_last() -> None:
+    loop = SimulatedLoop()
+    ticks: list[float] = []
+
+    async def main() -> None:
+        host = loop.add_host("a")
+        loop.spawn(host, tick(ticks))
+        await asyncio.sleep(3.5)
+        loop.kill(host)
+        await asyncio.sleep(3)
+        assert ticks == [1, 2, 3]
+        assert loop.add_host("a").incarnation == 2
+
+    loop.run(main())
+    assert loop.errors == []
+
+
+def test_the_paused_go_on_later() -> None:
+    loop = SimulatedLoop()
+    ticks: list[float] = []
+
+    async def main() -> None:
+        host = loop.add_host("a")
+        loop.spawn(host, tick(ticks))
+        await asyncio.sleep(1.5)
+        loop.pause(host)
+        await asyncio.sleep(10)
+        assert ticks == [1]
+        loop.resume(host)
+        await asyncio.sleep(2)
+        assert ticks == [1, 11.5, 12.5, 13.5][: len(ticks)]
+        assert len(ticks) >= 3
+
+    loop.run(main())
+
+
+def test_the_slow_take_time_for_each_step() -> None:
+    loop = SimulatedLoop()
+    ticks: list[float] = []
+
+    async def main() -> None:
+        host = loop.add_host("a")
+        loop.slow(host, 0.25)
+        loop.spawn(host, tick(ticks))
+        await asyncio.sleep(10)
+        assert 5 <= len(ticks) <= 7
+
+    loop.run(main())
+
+
+def test_what_a_callback_raises_ends_the_run_with_an_error() -> None:
+    def fail() -> None:
+        raise ValueError("planted")
+
+    async def main() -> None:
+        asyncio.get_running_loop().call_soon(fail)
+        await asyncio.sleep(1)
+
+    with pytest.raises(AssertionError, match="planted"):
+        SimulatedLoop().run(main())
+
+
+SHOW_DIGESTS = """
+import sys
+from tests.unit.sim.test_loop import heard
+from klamm.sim.schedules import Policy
+print([heard(seed, policy)[1] for seed in range(5) for policy in Policy])
+"""
+
+
+def digests(hash_seed: str) -> str:
+    environment: dict[str, Any] = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    return subprocess.run(
+        [sys.executable, "-c", SHOW_DIGESTS], env=environment, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_another_process_with_another_hash_seed_has_the_same_digests() -> None:
+    assert digests("1") == digests("2") == f"{[heard(s, p)[1] for s in range(5) for p in Policy]}\n"
