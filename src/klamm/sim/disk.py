@@ -1,0 +1,299 @@
+"""A disk in memory that forgets what was not synced when the power goes, fills up, and fails when told to.
+
+What a process wrote outlives the process. Power loss keeps, of each file, what was synced and then as many of the
+later writes, in their order, as the dice say, the last of them torn at any byte. Names made, renamed or removed since
+their directory was synced are kept up to such a point, too.
+"""
+
+import asyncio
+import errno
+import posixpath
+from collections.abc import Callable, Sequence
+from typing import ParamSpec, TypeVar
+
+from klamm.runtime.disk import Buffer, DirectoryLock, DiskUsage, File
+from klamm.runtime.randomness import Dice
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Fault = Callable[[str, str], int | None]
+"""(call, path) -> the errno with which it fails, or None."""
+
+
+class Inode:
+    """A file's content, as processes see it and as the platters have it."""
+
+    __slots__ = ("content", "durable", "modified_ms", "unsynced")
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+        self.durable = bytearray()
+        self.unsynced: list[tuple[int, bytes | None]] = []
+        """Writes (position, bytes) and truncations (size, None) since the last sync."""
+        self.modified_ms = 0
+
+    def apply(self, position: int, data: bytes | None) -> None:
+        _change(self.content, position, data)
+        self.unsynced.append((position, data))
+
+    def sync(self) -> None:
+        for position, data in self.unsynced:
+            _change(self.durable, position, data)
+        self.unsynced.clear()
+
+    def lose_power(self, dice: Dice) -> None:
+        kept = self.unsynced[: dice.randint(0, len(self.unsynced))]
+        if kept and kept[-1][1]:
+            position, data = kept[-1]
+            kept[-1] = position, data[: dice.randint(1, len(data))] if data else data
+        for position, data in kept:
+            _change(self.durable, position, data)
+        self.unsynced.clear()
+        self.content = bytearray(self.durable)
+
+
+def _change(content: bytearray, position: int, data: bytes | None) -> None:
+    if len(content) < position:
+        content.extend(bytes(position - len(content)))
+    if data is None:
+        del content[position:]
+    else:
+        content[position : position + len(data)] = data
+
+
+Names = dict[str, Inode | None]
+"""Path -> file, or None for a directory."""
+
+
+class SimulatedDisk:
+    def __init__(self, dice: Dice, capacity_bytes: int = 1 << 40) -> None:
+        self._dice = dice
+        self.capacity_bytes = capacity_bytes
+        self.fault: Fault = lambda call, path: None
+        self.latency_s = 0.0
+        """How long a call that waits for the device takes."""
+        self._names: Names = {"/": None}
+        self._durable: Names = {"/": None}
+        self._unsynced: list[tuple[str, Inode | None, bool]] = []
+        """Changes of names since their directory was synced: (path, file, is there now)."""
+        self._locks: set[str] = set()
+
+    # ---- what befalls it
+
+    def process_died(self) -> None:
+        self._locks.clear()
+
+    def lose_power(self) -> None:
+        for path, inode, is_there in self._unsynced[: self._dice.randint(0, len(self._unsynced))]:
+            _set_name(self._durable, path, inode, is_there)
+        self._unsynced.clear()
+        self._names = dict(self._durable)
+        for inode in dict.fromkeys(self._names.values()):
+            if inode is not None:
+                inode.lose_power(self._dice)
+        self._locks.clear()
+
+    def used_bytes(self) -> int:
+        return sum(len(i.content) for i in set(self._names.values()) if i is not None)
+
+    # ---- runtime.disk.Disk
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        path = self._checked("open", path)
+        inode = self._names.get(path)
+        if inode is None:
+            if path in self._names:
+                raise IsADirectoryError(errno.EISDIR, "is a directory", path)
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, "no such file", path)
+            self._need_parent(path)
+            inode = Inode()
+            self._name(path, inode, True)
+        return SimulatedFile(self, path, inode)
+
+    def open_read(self, path: str) -> File:
+        return self.open(path)
+
+    def read(self, path: str) -> bytes:
+        return bytes(self._file("read", path).content)
+
+    def write_atomically(self, path: str, content: bytes) -> None:
+        temporary = path + ".tmp"
+        file = self.open(temporary, create=True)
+        file.truncate(0)
+        file.pwrite([content], 0)
+        file.sync()
+        self.rename(temporary, path)
+        self.sync_directory(posixpath.dirname(path) or ".")
+
+    def rename(self, source: str, target: str) -> None:
+        source, target = self._checked("rename", source), _clean(target)
+        self._need(source)
+        self._need_parent(target)
+        below = [p for p in self._names if p == source or p.startswith(source + "/")]
+        for path in below:
+            inode = self._names[path]
+            self._name(target + path[len(source) :], inode, True)
+        for path in below:
+            self._name(path, self._names[path], False)
+
+    def remove(self, path: str) -> None:
+        path = self._checked("remove", path)
+        self._file("remove", path)
+        self._name(path, None, False)
+
+    def remove_tree(self, path: str) -> None:
+        path = self._checked("remove", path)
+        self._need(path)
+        for each in sorted((p for p in self._names if p == path or p.startswith(path + "/")), reverse=True):
+            self._name(each, None, False)
+
+    def make_directories(self, path: str) -> None:
+        path = self._checked("mkdir", path)
+        parts = path.strip("/").split("/")
+        for depth in range(1, len(parts) + 1):
+            each = "/" + "/".join(parts[:depth])
+            if self._names.get(each) is not None:
+                raise FileExistsError(errno.EEXIST, "is a file", each)
+            if each not in self._names:
+                self._name(each, None, True)
+
+    def list_directory(self, path: str) -> list[str]:
+        path = self._checked("list", path)
+        self._need(path)
+        above = path.rstrip("/") + "/"
+        below = [p[len(above) :] for p in self._names if p.startswith(above)]
+        return sorted(name for name in below if name and "/" not in name)
+
+    def exists(self, path: str) -> bool:
+        return _clean(path) in self._names
+
+    def is_directory(self, path: str) -> bool:
+        path = _clean(path)
+        return path in self._names and self._names[path] is None
+
+    def size(self, path: str) -> int:
+        return len(self._file("stat", path).content)
+
+    def modified_ms(self, path: str) -> int:
+        return self._file("stat", path).modified_ms
+
+    def sync_directory(self, path: str) -> None:
+        path = self._checked("sync", path)
+        left = []
+        for change in self._unsynced:
+            if posixpath.dirname(change[0]) == path:
+                _set_name(self._durable, *change)
+            else:
+                left.append(change)
+        self._unsynced = left
+
+    def lock(self, path: str) -> DirectoryLock | None:
+        path = _clean(path)
+        if path in self._locks:
+            return None
+        self.open(path, create=True)
+        self._locks.add(path)
+        return _Lock(self._locks, path)
+
+    def usage(self, path: str) -> DiskUsage:
+        return DiskUsage(self.capacity_bytes, max(0, self.capacity_bytes - self.used_bytes()))
+
+    async def in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        await asyncio.sleep(self.latency_s)
+        return call(*args, **kwargs)
+
+    # ---- inside
+
+    def check(self, call: str, path: str) -> None:
+        code = self.fault(call, path)
+        if code is not None:
+            raise OSError(code, errno.errorcode.get(code, str(code)), path)
+
+    def need_room(self, count: int, path: str) -> None:
+        if self.used_bytes() + count > self.capacity_bytes:
+            raise OSError(errno.ENOSPC, "no space left on device", path)
+
+    def _checked(self, call: str, path: str) -> str:
+        path = _clean(path)
+        self.check(call, path)
+        return path
+
+    def _file(self, call: str, path: str) -> Inode:
+        path = self._checked(call, path)
+        inode = self._names.get(path)
+        if inode is None:
+            self._need(path)
+            raise IsADirectoryError(errno.EISDIR, "is a directory", path)
+        return inode
+
+    def _need(self, path: str) -> None:
+        if path not in self._names:
+            raise FileNotFoundError(errno.ENOENT, "no such file or directory", path)
+
+    def _need_parent(self, path: str) -> None:
+        parent = posixpath.dirname(path)
+        if self._names.get(parent, parent) is not None:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", parent)
+
+    def _name(self, path: str, inode: Inode | None, is_there: bool) -> None:
+        _set_name(self._names, path, inode, is_there)
+        self._unsynced.append((path, inode, is_there))
+
+
+def _set_name(names: Names, path: str, inode: Inode | None, is_there: bool) -> None:
+    if is_there:
+        names[path] = inode
+    else:
+        names.pop(path, None)
+
+
+def _clean(path: str) -> str:
+    return posixpath.normpath(posixpath.join("/", path))
+
+
+class SimulatedFile:
+    """An open file goes on existing after its name is gone, as everywhere in Unix."""
+
+    __slots__ = ("_disk", "_inode", "_path")
+
+    def __init__(self, disk: SimulatedDisk, path: str, inode: Inode) -> None:
+        self._disk = disk
+        self._path = path
+        self._inode = inode
+
+    def pread(self, count: int, position: int) -> bytes:
+        self._disk.check("read", self._path)
+        return bytes(self._inode.content[position : position + count])
+
+    def pwrite(self, buffers: Sequence[Buffer], position: int) -> int:
+        self._disk.check("write", self._path)
+        data = b"".join(buffers)
+        growth = position + len(data) - len(self._inode.content)
+        if growth > 0 and self._disk.capacity_bytes < 1 << 40:
+            self._disk.need_room(growth, self._path)
+        self._inode.apply(position, data)
+        return len(data)
+
+    def truncate(self, size: int) -> None:
+        self._disk.check("truncate", self._path)
+        self._inode.apply(size, None)
+
+    def size(self) -> int:
+        return len(self._inode.content)
+
+    def sync(self) -> None:
+        self._disk.check("sync", self._path)
+        self._inode.sync()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _Lock:
+    def __init__(self, locks: set[str], path: str) -> None:
+        self._locks = locks
+        self._path = path
+
+    def release(self) -> None:
+        self._locks.discard(self._path)

@@ -1,0 +1,187 @@
+"""TCP between simulated hosts: bytes in order, late, through links that can be cut in each direction.
+
+What TCP promises holds: a stream is never reordered, and bytes that a cut link swallowed are sent again once it is
+whole, so a cut delays and does not lose. What TCP does not promise does not hold: a peer that died or closed while the
+link was cut is noticed only when something is sent to it (half-open), and a connection may be reset at any moment.
+"""
+
+import asyncio
+import errno
+from asyncio import BaseProtocol
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from klamm.runtime.network import Listener
+from klamm.runtime.randomness import Dice
+from klamm.sim.hosts import Host
+from klamm.sim.loop import SimulatedLoop
+from klamm.sim.streams import End, Link, Wires, connected
+
+ProtocolT = TypeVar("ProtocolT", bound=BaseProtocol)
+
+_FIRST_PORT: Final = 40_000
+_SYN_AGAIN_S: Final = 1.0
+
+
+class SimulatedNetwork:
+    """All hosts' network; `of(host)` is what one of them sees, under the name of the host."""
+
+    def __init__(self, loop: SimulatedLoop, dice: Dice | None = None, link: Link | None = None) -> None:
+        self.loop = loop
+        self._dice = dice or Dice(f"{loop.seed}/network")
+        self._default = link or Link()
+        self._links: dict[tuple[str, str], Link] = {}
+        self._listeners: dict[tuple[str, int], _Listener] = {}
+        self._hosts: dict[str, Host] = {}
+        self._down: set[str] = set()
+        self._ends: dict[End, None] = {}
+        self._next_port = _FIRST_PORT
+        self._stalled: dict[End, None] = {}
+        self._wires = Wires(
+            loop,
+            self.delay_s,
+            self.is_down,
+            forget=lambda end: self._ends.pop(end, None),
+            stall=lambda end: self._stalled.update({end: None}),
+        )
+
+    def of(self, host: Host) -> "HostNetwork":
+        self._hosts[host.name] = host
+        self._down.discard(host.name)
+        host.on_kill.append(lambda: self._died(host))
+        return HostNetwork(self, host)
+
+    # ---- faults
+
+    def link(self, source: str, target: str) -> Link:
+        """To be read and changed; all start alike."""
+        found = self._links.get((source, target))
+        if found is None:
+            plain = self._default
+            found = Link(plain.latency_s, plain.jitter_s, plain.bytes_per_s)
+            self._links[source, target] = found
+        return found
+
+    def cut(self, source: str, target: str) -> None:
+        """Nothing that `source` sends arrives at `target` until `mend`."""
+        self.link(source, target).is_cut = True
+        self.loop.note(f"cut {source}>{target}")
+
+    def mend(self, source: str, target: str) -> None:
+        self.link(source, target).is_cut = False
+        self.loop.note(f"mend {source}>{target}")
+        for end in [e for e in self._stalled if (e.host.name, e.peer.host.name) == (source, target)]:
+            del self._stalled[end]
+            end.mend()
+
+    def mend_all(self) -> None:
+        for source, target in [ends for ends, link in self._links.items() if link.is_cut]:
+            self.mend(source, target)
+
+    def reset(self, one: str, other: str) -> int:
+        """Break every connection between two hosts, seen by both; how many ends that were."""
+        broken = [e for e in self._ends if (e.host.name, e.peer.host.name) in ((one, other), (other, one))]
+        for end in broken:
+            end.break_off()
+        return len(broken)
+
+    def power_off(self, host: Host) -> None:
+        """The machine is gone with its process: nobody says so to anyone, until another Host has its name."""
+        self._down.add(host.name)
+        self.loop.kill(host)
+
+    def _died(self, host: Host) -> None:
+        """The operating system closes what a process leaves; a machine without power closes nothing."""
+        for address in [a for a, listener in self._listeners.items() if listener.host is host]:
+            del self._listeners[address]
+        for end in list(self._ends):
+            if end.host is host:
+                end.vanish(says_so=host.name not in self._down)
+
+    # ---- what hosts ask
+
+    def delay_s(self, link: Link) -> float:
+        return link.latency_s + (link.jitter_s * self._dice.random() if link.jitter_s else 0.0)
+
+    def is_down(self, name: str) -> bool:
+        return name in self._down
+
+    async def connect(self, host: Host, make: Callable[[], ProtocolT], name: str, port: int) -> ProtocolT:
+        if name not in self._hosts and name not in self._down:
+            raise OSError(errno.ENOENT, f"unknown host {name}")
+        there, back = self.link(host.name, name), self.link(name, host.name)
+        while there.is_cut or back.is_cut or name in self._down:  # noqa: ASYNC110
+            await asyncio.sleep(_SYN_AGAIN_S)
+        await asyncio.sleep(self.delay_s(there))
+        listener = self._listeners.get((name, port))
+        if listener is None or not listener.is_open:
+            await asyncio.sleep(self.delay_s(back))
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"connection to {name}:{port} refused")
+        near, far = connected(
+            self._wires, (host, (host.name, self.new_port()), there), (listener.host, (name, port), back)
+        )
+        self._ends |= {near: None, far: None}
+        self.loop.call_on(listener.host, self.loop.time(), _accept, listener, far)
+        try:
+            await asyncio.sleep(self.delay_s(back))
+        except asyncio.CancelledError:
+            near.abort()
+            raise
+        protocol = make()
+        near.attach(protocol)
+        return protocol
+
+    def new_port(self) -> int:
+        self._next_port += 1
+        return self._next_port
+
+    def bind(self, host: Host, make: Callable[[], BaseProtocol], port: int) -> "_Listener":
+        port = port or self.new_port()
+        if (host.name, port) in self._listeners:
+            raise OSError(errno.EADDRINUSE, f"address {host.name}:{port} already in use")
+        listener = self._listeners[host.name, port] = _Listener(self, host, port, make)
+        return listener
+
+    def unbind(self, listener: "_Listener") -> None:
+        if self._listeners.get((listener.host.name, listener.port)) is listener:
+            del self._listeners[listener.host.name, listener.port]
+
+
+def _accept(listener: "_Listener", end: End) -> None:
+    if listener.is_open:
+        end.attach(listener.make())
+    else:
+        end.abort()
+
+
+class _Listener:
+    def __init__(self, network: SimulatedNetwork, host: Host, port: int, make: Callable[[], BaseProtocol]) -> None:
+        self._network = network
+        self.host = host
+        self.port = port
+        self.make = make
+        self.is_open = False
+
+    async def start(self) -> None:
+        self.is_open = True
+
+    async def close(self) -> None:
+        self.is_open = False
+        self._network.unbind(self)
+
+
+class HostNetwork:
+    """`runtime.network.Network` as one host sees it; it listens under its own name whatever address it binds."""
+
+    def __init__(self, network: SimulatedNetwork, host: Host) -> None:
+        self._network = network
+        self._host = host
+
+    async def connect(self, make: Callable[[], ProtocolT], host: str, port: int) -> ProtocolT:
+        return await self._network.connect(self._host, make, host, port)
+
+    async def listen(self, make: Callable[[], BaseProtocol], host: str, port: int, backlog: int = 50) -> Listener:
+        return self._network.bind(self._host, make, port)
+
+    def host_name(self) -> str:
+        return self._host.name

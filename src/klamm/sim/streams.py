@@ -1,0 +1,240 @@
+"""One simulated connection: two ends, each an asyncio transport, and what is under way between them."""
+
+import asyncio
+from asyncio import BaseProtocol
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, cast
+
+from klamm.sim.hosts import Host
+from klamm.sim.loop import SimulatedLoop
+
+Address = tuple[str, int]
+_HIGH_WATER_BYTES: Final = 64 * 1024
+
+
+class Mark(Enum):
+    """What travels besides bytes."""
+
+    END = "end"  # the peer closed in order
+    RESET = "reset"
+
+
+@dataclass(slots=True, eq=False)
+class Link:
+    """One direction between two hosts."""
+
+    latency_s: float = 0.0005
+    jitter_s: float = 0.0005
+    """Up to so much is added, anew for each piece."""
+    bytes_per_s: float = 125e6
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wires:
+    """What ends need of the network."""
+
+    loop: SimulatedLoop
+    delay_s: Callable[[Link], float]
+    is_down: Callable[[str], bool]
+    forget: Callable[["End"], object]
+    stall: Callable[["End"], object]
+    """Told of ends whose bytes met a cut link, to `mend` them later."""
+
+
+class End(asyncio.Transport):
+    """What is written here arrives at `peer` over `link`."""
+
+    peer: "End"
+
+    def __init__(self, wires: Wires, host: Host, address: Address, link: Link) -> None:
+        super().__init__()
+        self._wires = wires
+        self.host = host
+        self.address = address
+        self._link = link
+        self._protocol: BaseProtocol | None = None
+        self.is_open = True
+        self._under_way: deque[bytes | Mark] = deque()
+        """Sent by us, not yet taken by the peer's protocol; in order."""
+        self._bytes_under_way = 0
+        self._arrived = 0
+        """Of those, how many the peer's host has."""
+        self._stalled = 0
+        """Arrivals that met a cut link."""
+        self._reads = True
+        self._writes = True
+        self._high = _HIGH_WATER_BYTES
+        self._low = _HIGH_WATER_BYTES // 4
+        self._free_at = 0.0
+        self._last_arrival = 0.0
+
+    # ---- for the network
+
+    def attach(self, protocol: BaseProtocol) -> None:
+        """The connection stands; what came meanwhile is handed over after this."""
+        self._protocol = protocol
+        protocol.connection_made(self)
+        self._wires.loop.call_on(self.host, self._wires.loop.time(), self._take)
+
+    def mend(self) -> None:
+        """The link is whole again: what it swallowed is sent once more."""
+        stalled, self._stalled = self._stalled, 0
+        for _ in range(stalled):
+            self._schedule(0)
+
+    def vanish(self, says_so: bool) -> None:
+        """The process is dead; its operating system may still tell the peer."""
+        if self.is_open:
+            self.is_open = False
+            if says_so:
+                self._send(Mark.RESET)
+            self._wires.forget(self)
+
+    def break_off(self) -> None:
+        """The connection breaks under this end."""
+        if self.is_open:
+            self.is_open = False
+            self._wires.forget(self)
+            self._wires.loop.call_on(self.host, self._wires.loop.time(), self._lost, _reset())
+
+    # ---- on the way
+
+    def _send(self, piece: bytes | Mark) -> None:
+        peer = self.peer
+        if not peer.host.is_alive:
+            if not self._wires.is_down(peer.host.name) and not self._link.is_cut and not peer._link.is_cut:
+                self.break_off()
+            return
+        self._under_way.append(piece)
+        size = len(piece) if isinstance(piece, bytes) else 0
+        self._bytes_under_way += size
+        self._schedule(size)
+        if self._bytes_under_way > self._high and self._writes and self._protocol is not None:
+            self._writes = False
+            self._protocol.pause_writing()
+
+    def _schedule(self, size: int) -> None:
+        loop = self._wires.loop
+        self._free_at = max(self._free_at, loop.time()) + size / self._link.bytes_per_s
+        self._last_arrival = max(self._last_arrival, self._free_at + self._wires.delay_s(self._link))
+        loop.call_on(self.peer.host, self._last_arrival, self._arrive)
+
+    def _arrive(self) -> None:
+        """One more piece is at the peer's host, which runs this."""
+        if self._link.is_cut:
+            self._stalled += 1
+            self._wires.stall(self)
+            return
+        self._arrived += 1
+        self.peer._take()
+
+    def _take(self) -> None:
+        """Hand over what arrived, as far as it is wanted."""
+        source = self.peer
+        while source._arrived and (self._reads or not self.is_open) and (self._protocol or not self.is_open):
+            source._arrived -= 1
+            piece = source._under_way.popleft()
+            size = len(piece) if isinstance(piece, bytes) else 0
+            source._consumed(size)
+            if not self.is_open:
+                if size and source.is_open:
+                    self._send(Mark.RESET)
+            elif isinstance(piece, Mark):
+                self.is_open = False
+                self._wires.forget(self)
+                self._lost(_reset() if piece is Mark.RESET else None)
+            else:
+                self._wires.loop.note(f"{self.host!r}:{self.address[1]} gets {size}")
+                _feed(cast(BaseProtocol, self._protocol), piece)
+
+    def _consumed(self, size: int) -> None:
+        self._bytes_under_way -= size
+        if not self._writes and self._bytes_under_way <= self._low:
+            self._writes = True
+            self._wires.loop.call_on(self.host, self._wires.loop.time(), self._resume_protocol)
+
+    def _resume_protocol(self) -> None:
+        if self._protocol is not None and self.is_open:
+            self._protocol.resume_writing()
+
+    def _lost(self, error: Exception | None) -> None:
+        protocol, self._protocol = self._protocol, None
+        if protocol is not None:
+            protocol.connection_lost(error)
+
+    # ---- asyncio.Transport
+
+    def write(self, data: Any) -> None:
+        if self.is_open and len(data):
+            self._send(bytes(data))
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        self.write(b"".join(list_of_data))
+
+    def close(self) -> None:
+        if self.is_open:
+            self.is_open = False
+            self._send(Mark.END)
+            self._wires.forget(self)
+            self._wires.loop.call_on(self.host, self._wires.loop.time(), self._lost, None)
+
+    def abort(self) -> None:
+        self.close()
+
+    def is_closing(self) -> bool:
+        return not self.is_open
+
+    def pause_reading(self) -> None:
+        self._reads = False
+
+    def resume_reading(self) -> None:
+        self._reads = True
+        self._wires.loop.call_on(self.host, self._wires.loop.time(), self._take)
+
+    def is_reading(self) -> bool:
+        return self._reads
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._high = _HIGH_WATER_BYTES if high is None else high
+        self._low = self._high // 4 if low is None else low
+
+    def get_write_buffer_size(self) -> int:
+        return self._bytes_under_way
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return {"peername": self.peer.address, "sockname": self.address}.get(name, default)
+
+    def set_protocol(self, protocol: BaseProtocol) -> None:
+        self._protocol = protocol
+
+    def get_protocol(self) -> BaseProtocol:
+        assert self._protocol is not None
+        return self._protocol
+
+
+def connected(wires: Wires, near: tuple[Host, Address, Link], far: tuple[Host, Address, Link]) -> tuple[End, End]:
+    """Two ends of one connection; each with the link on which it sends."""
+    ends = End(wires, *near), End(wires, *far)
+    ends[0].peer, ends[1].peer = ends[1], ends[0]
+    return ends
+
+
+def _reset() -> ConnectionResetError:
+    return ConnectionResetError("connection reset by peer")
+
+
+def _feed(protocol: BaseProtocol, data: bytes) -> None:
+    if isinstance(protocol, asyncio.BufferedProtocol):
+        position = 0
+        while position < len(data):
+            room: Any = protocol.get_buffer(len(data) - position)
+            size = min(len(room), len(data) - position)
+            room[:size] = data[position : position + size]
+            position += size
+            protocol.buffer_updated(size)
+    else:
+        cast(asyncio.Protocol, protocol).data_received(data)

@@ -1,0 +1,108 @@
+"""What a disk keeps: everything over a process's death, what was synced over a power cut; and its faults."""
+
+import errno
+
+import pytest
+
+from klamm.runtime.randomness import Dice
+from klamm.sim.disk import SimulatedDisk
+
+
+def disk(seed: int = 1) -> SimulatedDisk:
+    made = SimulatedDisk(Dice(seed))
+    made.make_directories("/data/a-0")
+    for directory in ("/", "/data"):
+        made.sync_directory(directory)
+    return made
+
+
+def written(made: SimulatedDisk, *, sync: bool) -> None:
+    file = made.open("/data/a-0/log", create=True)
+    file.pwrite([b"0123", b"4567"], 0)
+    if sync:
+        file.sync()
+        made.sync_directory("/data/a-0")
+
+
+def test_files_are_read_as_they_were_written() -> None:
+    made = disk()
+    written(made, sync=False)
+    file = made.open_read("/data/a-0/log")
+    file.pwrite([b"xx"], 2)
+    file.truncate(6)
+
+    assert (file.pread(100, 1), made.size("/data/a-0/log")) == (b"1xx45", 6)
+    assert made.list_directory("/data") == ["a-0"]
+
+
+def test_directories_are_renamed_with_what_is_in_them() -> None:
+    made = disk()
+    written(made, sync=True)
+    made.rename("/data/a-0", "/data/a-0.deleted")
+
+    assert made.read("/data/a-0.deleted/log") == b"01234567"
+    assert not made.exists("/data/a-0")
+    made.remove_tree("/data/a-0.deleted")
+    assert made.list_directory("/data") == []
+
+
+def test_a_dead_process_leaves_its_files_and_frees_its_locks() -> None:
+    made = disk()
+    written(made, sync=False)
+    assert made.lock("/data/.lock") is not None
+    assert made.lock("/data/.lock") is None
+
+    made.process_died()
+
+    assert made.read("/data/a-0/log") == b"01234567"
+    assert made.lock("/data/.lock") is not None
+
+
+def test_power_loss_keeps_what_was_synced_and_some_beginning_of_the_rest() -> None:
+    seen = set()
+    for seed in range(60):
+        made = disk(seed)
+        written(made, sync=True)
+        made.open("/data/a-0/log").pwrite([b"abcdef"], 8)
+        made.lose_power()
+        seen.add(made.read("/data/a-0/log"))
+
+    assert all(b"01234567abcdef".startswith(s) and len(s) >= 8 for s in seen)
+    assert len(seen) > 4
+
+
+def test_a_name_whose_directory_was_not_synced_may_be_gone() -> None:
+    outcomes = set()
+    for seed in range(30):
+        made = disk(seed)
+        written(made, sync=False)
+        made.lose_power()
+        outcomes.add(made.exists("/data/a-0/log"))
+
+    assert outcomes == {True, False}
+
+
+def test_atomic_writes_are_old_or_new() -> None:
+    for seed in range(60):
+        made = disk(seed)
+        made.write_atomically("/data/checkpoint", b"old")
+        made.fault = lambda call, path: errno.EIO if call == "sync" and path == "/data" else None
+        with pytest.raises(OSError):
+            made.write_atomically("/data/checkpoint", b"new")
+        made.fault = lambda call, path: None
+        made.lose_power()
+        assert made.read("/data/checkpoint") in (b"old", b"new")
+
+
+def test_a_full_disk_and_a_broken_one() -> None:
+    made = disk()
+    made.capacity_bytes = 10
+    written(made, sync=False)
+    with pytest.raises(OSError, match="no space") as full:
+        made.open("/data/a-0/log").pwrite([b"xyz"], 8)
+    made.fault = lambda call, path: errno.EIO if call == "write" else None
+    with pytest.raises(OSError) as broken:
+        made.open("/data/a-0/log").pwrite([b"x"], 0)
+
+    assert (full.value.errno, broken.value.errno) == (errno.ENOSPC, errno.EIO)
+    assert made.read("/data/a-0/log") == b"01234567"

@@ -1,0 +1,182 @@
+"""Streams between simulated hosts: order, cuts, resets, death, half-open connections, back-pressure."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from klamm.sim.hosts import Host
+from klamm.sim.loop import SimulatedLoop
+from klamm.sim.network import SimulatedNetwork
+
+
+class Peer(asyncio.Protocol):
+    def __init__(self) -> None:
+        self.got = b""
+        self.lost: list[str] = []
+        self.writable = True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.got += data
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.append(type(exc).__name__)
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+
+
+class Pair:
+    """A client on host a, connected to a server on host b."""
+
+    def __init__(self) -> None:
+        self.loop = SimulatedLoop(5)
+        self.network = SimulatedNetwork(self.loop)
+        self.a, self.b = self.loop.add_host("a"), self.loop.add_host("b")
+        self.accepted: list[Peer] = []
+
+    def _make(self) -> Peer:
+        self.accepted.append(Peer())
+        return self.accepted[-1]
+
+    async def open(self) -> None:
+        listener = await self.network.of(self.b).listen(self._make, "", 9092)
+        await listener.start()
+        self.client = await self.loop.spawn(self.a, self.network.of(self.a).connect(Peer, "b", 9092))
+        await asyncio.sleep(1)
+        [self.server] = self.accepted
+
+    def on(self, host: Host, call: Callable[..., object], *args: object) -> None:
+        self.loop.call_on(host, self.loop.time(), call, *args)
+
+    def run(self, story: Callable[["Pair"], Coroutine[Any, Any, None]]) -> None:
+        async def main() -> None:
+            await self.open()
+            await story(self)
+
+        self.loop.run(main(), limit_s=1_000)
+
+
+def test_bytes_arrive_late_and_in_order() -> None:
+    async def story(pair: Pair) -> None:
+        for number in range(100):
+            pair.client.transport.write(b"%d," % number)
+        assert pair.server.got == b""
+        await asyncio.sleep(1)
+        assert pair.server.got == b"".join(b"%d," % n for n in range(100))
+        pair.server.transport.write(b"thanks")
+        await asyncio.sleep(1)
+        assert pair.client.got == b"thanks"
+
+    Pair().run(story)
+
+
+def test_a_cut_delays_one_direction_and_loses_nothing() -> None:
+    async def story(pair: Pair) -> None:
+        pair.client.transport.write(b"1")  # on its way when the link is cut
+        pair.network.cut("a", "b")
+        pair.client.transport.write(b"2")
+        pair.server.transport.write(b"other way")
+        await asyncio.sleep(100)
+        assert (pair.server.got, pair.client.got) == (b"", b"other way")
+        pair.network.mend("a", "b")
+        pair.client.transport.write(b"3")
+        await asyncio.sleep(1)
+        assert pair.server.got == b"123"
+
+    Pair().run(story)
+
+
+def test_closing_is_seen_by_both() -> None:
+    async def story(pair: Pair) -> None:
+        pair.client.transport.write(b"last words")
+        pair.client.transport.close()
+        await asyncio.sleep(1)
+        assert (pair.server.got, pair.server.lost, pair.client.lost) == (b"last words", ["NoneType"], ["NoneType"])
+
+    Pair().run(story)
+
+
+def test_a_reset_is_seen_by_both() -> None:
+    async def story(pair: Pair) -> None:
+        assert pair.network.reset("b", "a") == 2
+        await asyncio.sleep(1)
+        assert pair.server.lost == pair.client.lost == ["ConnectionResetError"]
+
+    Pair().run(story)
+
+
+def test_a_killed_process_resets_its_connections_and_its_port_is_closed() -> None:
+    async def story(pair: Pair) -> None:
+        pair.loop.kill(pair.b)
+        await asyncio.sleep(1)
+        assert pair.client.lost == ["ConnectionResetError"]
+        with pytest.raises(ConnectionRefusedError):
+            await pair.loop.spawn(pair.a, pair.network.of(pair.a).connect(Peer, "b", 9092))
+
+    Pair().run(story)
+
+
+def test_a_machine_without_power_says_nothing_until_it_is_back_and_spoken_to() -> None:
+    async def story(pair: Pair) -> None:
+        pair.network.power_off(pair.b)
+        pair.client.transport.write(b"anyone?")
+        await asyncio.sleep(100)
+        assert pair.client.lost == []
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(10):
+                await pair.network.connect(pair.a, Peer, "b", 9092)
+        pair.network.of(pair.loop.add_host("b"))
+        await asyncio.sleep(100)
+        assert pair.client.lost == []
+        pair.client.transport.write(b"anyone now?")
+        await asyncio.sleep(1)
+        assert pair.client.lost == ["ConnectionResetError"]
+
+    Pair().run(story)
+
+
+def test_a_paused_host_gets_its_bytes_when_it_goes_on_and_its_peer_has_to_wait() -> None:
+    async def story(pair: Pair) -> None:
+        pair.loop.pause(pair.b)
+        pair.client.transport.write(bytes(100_000))
+        await asyncio.sleep(100)
+        assert (len(pair.server.got), pair.client.writable) == (0, False)
+        pair.loop.resume(pair.b)
+        await asyncio.sleep(1)
+        assert (len(pair.server.got), pair.client.writable) == (100_000, True)
+
+    Pair().run(story)
+
+
+def test_who_does_not_read_holds_the_writer_up() -> None:
+    async def story(pair: Pair) -> None:
+        pair.server.transport.pause_reading()
+        pair.client.transport.write(bytes(70_000))
+        await asyncio.sleep(1)
+        assert (len(pair.server.got), pair.client.writable) == (0, False)
+        pair.server.transport.resume_reading()
+        await asyncio.sleep(1)
+        assert (len(pair.server.got), pair.client.writable) == (70_000, True)
+
+    Pair().run(story)
+
+
+def test_bandwidth_takes_time() -> None:
+    async def story(pair: Pair) -> None:
+        pair.network.link("a", "b").bytes_per_s = 1_000
+        pair.client.transport.write(bytes(5_000))
+        await asyncio.sleep(4.9)
+        assert pair.server.got == b""
+        await asyncio.sleep(0.2)
+        assert len(pair.server.got) == 5_000
+
+    Pair().run(story)
