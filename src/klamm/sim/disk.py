@@ -126,6 +126,13 @@ class SimulatedDisk:
         self.rename(temporary, path)
         self.sync_directory(posixpath.dirname(path) or ".")
 
+    def write_whole(self, path: str, content: bytes) -> None:
+        temporary = path + ".tmp"
+        file = self.open(temporary, create=True)
+        file.truncate(0)
+        file.pwrite([content], 0)
+        self.rename(temporary, path)
+
     def rename(self, source: str, target: str) -> None:
         source, target = self._checked("rename", source), _clean(target)
         self._need(source)
@@ -187,6 +194,14 @@ class SimulatedDisk:
             else:
                 left.append(change)
         self._unsynced = left
+
+    def sync_filesystem(self, path: str) -> None:
+        self._checked("sync", path)
+        for inode in dict.fromkeys(self._names.values()):
+            if inode is not None:
+                inode.sync()
+        self._durable = dict(self._names)
+        self._unsynced.clear()
 
     def lock(self, path: str) -> DirectoryLock | None:
         path = _clean(path)

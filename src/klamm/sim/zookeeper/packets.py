@@ -1,0 +1,122 @@
+"""The server's half of the wire protocol: requests read, answers written. Source: zookeeper.jute."""
+
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from klamm.zk.errors import ZkCode
+from klamm.zk.jute import INT, STAT, MalformedPacket, Reader, Stat, buffer, pack_int, text
+from klamm.zk.operations import Check, Create, Delete, Op, Result, Set
+from klamm.zk.requests import Opcode
+from klamm.zk.watches import WatchEvent
+
+_HEADER: Final = struct.Struct(">ibi")
+_REPLY: Final = struct.Struct(">iqi")
+_END: Final = _HEADER.pack(-1, 1, -1)
+NOTIFICATION_XID: Final = -1
+_CONNECTED: Final = 3
+
+
+class ConnectRequest(NamedTuple):
+    last_zxid: int
+    timeout_ms: int
+    session: int
+    password: bytes
+    knows_read_only: bool
+
+
+def read_connect(packet: bytes) -> ConnectRequest:
+    reader = Reader(packet)
+    reader.int32()
+    zxid, timeout_ms, session, password = reader.int64(), reader.int32(), reader.int64(), reader.buffer()
+    return ConnectRequest(zxid, timeout_ms, session, password or b"", bool(reader.left))
+
+
+def connect_answer(timeout_ms: int, session: int, password: bytes, knows_read_only: bool) -> bytes:
+    answer = struct.pack(">iiq", 0, timeout_ms, session) + buffer(password)
+    return framed(answer + b"\0" if knows_read_only else answer)
+
+
+def framed(packet: bytes) -> bytes:
+    return pack_int(len(packet)) + packet
+
+
+def reply(xid: int, zxid: int, code: int = 0, body: bytes = b"") -> bytes:
+    return framed(_REPLY.pack(xid, zxid, code) + body)
+
+
+def notification(event: WatchEvent) -> bytes:
+    return reply(NOTIFICATION_XID, -1, 0, struct.pack(">ii", event.type, _CONNECTED) + text(event.path))
+
+
+def read_operation(opcode: int, reader: Reader) -> Op:
+    """A write, alone or in a multi."""
+    path = reader.text()
+    if opcode in (Opcode.CREATE, Opcode.CREATE2):
+        data, acl, flags = reader.buffer(), reader.acls(), reader.int32()
+        if not 0 <= flags <= 3:
+            raise MalformedPacket(f"create mode {flags} is not modelled")
+        return Create(path, data, bool(flags & 1), bool(flags & 2), acl)
+    if opcode == Opcode.SET_DATA:
+        return Set(path, reader.buffer(), reader.int32())
+    if opcode == Opcode.DELETE:
+        return Delete(path, reader.int32())
+    if opcode == Opcode.CHECK:
+        return Check(path, reader.int32())
+    raise MalformedPacket(f"operation {opcode} is not modelled")
+
+
+def read_multi(reader: Reader) -> Iterator[tuple[int, Op]]:
+    while (opcode := _next_item(reader)) != -1:
+        yield opcode, read_operation(opcode, reader)
+
+
+def read_multi_read(reader: Reader) -> Iterator[tuple[int, str]]:
+    while (opcode := _next_item(reader)) != -1:
+        path = reader.text()
+        reader.boolean()
+        yield opcode, path
+
+
+def _next_item(reader: Reader) -> int:
+    opcode, is_end, _ = reader.int32(), reader.boolean(), reader.int32()
+    return -1 if is_end else opcode
+
+
+def operation_result(opcode: int, result: Result) -> bytes:
+    """The body that answers a single write."""
+    if opcode == Opcode.CREATE:
+        return text(result.path or "")
+    if opcode == Opcode.CREATE2:
+        return text(result.path or "") + stat(result.stat)
+    return stat(result.stat) if opcode == Opcode.SET_DATA else b""
+
+
+def multi_result(opcodes: Sequence[int], results: Sequence[Result]) -> bytes:
+    """Bodies in order; where one failed, nothing but codes."""
+    if all(r.code is ZkCode.OK for r in results):
+        items = [_HEADER.pack(o, 0, 0) + operation_result(o, r) for o, r in zip(opcodes, results, strict=True)]
+    else:
+        items = [error_item(r.code) for r in results]
+    return b"".join(items) + _END
+
+
+def error_item(code: int) -> bytes:
+    return _HEADER.pack(-1, 0, code) + INT.pack(code)
+
+
+def read_item(opcode: int, body: bytes) -> bytes:
+    return _HEADER.pack(opcode, 0, 0) + body
+
+
+def multi_read_result(items: Sequence[bytes]) -> bytes:
+    return b"".join(items) + _END
+
+
+def data_and_stat(data: bytes | None, value: Stat) -> bytes:
+    return buffer(data) + STAT.pack(*value)
+
+
+def stat(value: Stat | None) -> bytes:
+    assert value is not None
+    return STAT.pack(*value)

@@ -1,0 +1,141 @@
+"""The znodes, and what one change does to them and to who watches. Source: DataTree.java, DataNode.java (3.9)."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from klamm.zk.acl import OPEN_ACL, Acl
+from klamm.zk.jute import Stat
+from klamm.zk.watches import EventType, WatchEvent
+
+
+class CreateChange(NamedTuple):
+    path: str
+    data: bytes | None
+    acl: Sequence[Acl]
+    owner: int  # the session of an ephemeral znode, else 0
+
+
+class SetChange(NamedTuple):
+    path: str
+    data: bytes | None
+
+
+class DeleteChange(NamedTuple):
+    path: str
+
+
+class AclChange(NamedTuple):
+    path: str
+    acl: Sequence[Acl]
+
+
+Change: TypeAlias = CreateChange | SetChange | DeleteChange | AclChange
+
+
+class Transaction(NamedTuple):
+    """What all servers apply, in the order of zxids; without changes where the request was refused."""
+
+    zxid: int
+    time_ms: int
+    session: int
+    changes: Sequence[Change]
+
+
+class Znode:
+    __slots__ = (
+        "acl", "aversion", "children", "created", "ctime", "czxid", "data", "mtime", "mzxid", "owner", "pzxid",
+        "version",
+    )  # fmt: skip
+
+    def __init__(self, data: bytes | None, acl: Sequence[Acl], owner: int, zxid: int, time_ms: int) -> None:
+        self.data = data
+        self.acl = acl
+        self.owner = owner
+        self.czxid = self.mzxid = self.pzxid = zxid
+        self.ctime = self.mtime = time_ms
+        self.version = self.aversion = 0
+        self.created = 0
+        """Children ever made here: numbers the sequential ones."""
+        self.children: dict[str, None] = {}
+
+    def stat(self) -> Stat:
+        """`cversion` counts children made and children gone."""
+        count = len(self.children)
+        return Stat(
+            self.czxid, self.mzxid, self.ctime, self.mtime, self.version, 2 * self.created - count, self.aversion,
+            self.owner, len(self.data or b""), count, self.pzxid,
+        )  # fmt: skip
+
+
+class Tree:
+    """What one server knows; a server that lags has an older one."""
+
+    def __init__(self) -> None:
+        self.zxid = 0
+        self.nodes: dict[str, Znode] = {"/": Znode(b"", OPEN_ACL, 0, 0, 0)}
+        self.ephemerals: dict[int, dict[str, None]] = {}
+
+    def get(self, path: str) -> Znode | None:
+        return self.nodes.get(path)
+
+    def apply(self, change: Change, zxid: int, time_ms: int) -> tuple[Stat | None, list[WatchEvent]]:
+        """The changed znode's stat (None once deleted), and what fires, in ZooKeeper's order."""
+        path = change.path
+        if isinstance(change, CreateChange):
+            node = self.nodes[path] = Znode(change.data, change.acl, change.owner, zxid, time_ms)
+            parent = self.nodes[parent_of(path)]
+            parent.children[name_of(path)] = None
+            parent.created += 1
+            parent.pzxid = zxid
+            if change.owner:
+                self.ephemerals.setdefault(change.owner, {})[path] = None
+            return node.stat(), [
+                WatchEvent(EventType.CREATED, path),
+                WatchEvent(EventType.CHILDREN_CHANGED, parent_of(path)),
+            ]
+        node = self.nodes[path]
+        if isinstance(change, SetChange):
+            node.data, node.version, node.mzxid, node.mtime = change.data, node.version + 1, zxid, time_ms
+            return node.stat(), [WatchEvent(EventType.DATA_CHANGED, path)]
+        if isinstance(change, AclChange):
+            node.acl, node.aversion = change.acl, node.aversion + 1
+            return node.stat(), []
+        del self.nodes[path]
+        parent = self.nodes[parent_of(path)]
+        del parent.children[name_of(path)]
+        parent.pzxid = zxid
+        if node.owner:
+            self.ephemerals[node.owner].pop(path)
+        return None, [WatchEvent(EventType.DELETED, path), WatchEvent(EventType.CHILDREN_CHANGED, parent_of(path))]
+
+    def undo_of(self, change: Change) -> Callable[[], None]:
+        """Takes back this change, if it is the last one made after this call."""
+        path, node, parent = change.path, self.nodes.get(change.path), self.nodes[parent_of(change.path)]
+        pzxid, created = parent.pzxid, parent.created
+        before = (node.data, node.version, node.mzxid, node.mtime) if node else None
+
+        def undo() -> None:
+            if node is None:
+                owner = self.nodes.pop(path).owner
+                del parent.children[name_of(path)]
+                if owner:
+                    self.ephemerals[owner].pop(path)
+            else:
+                self.nodes[path] = node
+                if path != "/":
+                    parent.children[name_of(path)] = None
+                if node.owner:
+                    self.ephemerals[node.owner][path] = None
+                assert before is not None
+                node.data, node.version, node.mzxid, node.mtime = before
+            parent.pzxid, parent.created = pzxid, created
+
+        return undo
+
+
+def parent_of(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
+
+
+def name_of(path: str) -> str:
+    return path.rpartition("/")[2]

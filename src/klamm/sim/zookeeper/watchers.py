@@ -1,0 +1,73 @@
+"""Who watches what on one server, and who hears of a change. Source: WatchManager.java, DataTree.setWatches."""
+
+from collections.abc import Iterator, Sequence
+from typing import Generic, TypeVar
+
+from klamm.sim.zookeeper.tree import Tree
+from klamm.zk.watches import EventType, WatchEvent
+
+W = TypeVar("W")
+
+
+class Watchers(Generic[W]):
+    """One-shot watches: on data (or absence) and on children; each watcher once for each path."""
+
+    def __init__(self) -> None:
+        self.data: dict[str, dict[W, None]] = {}
+        self.children: dict[str, dict[W, None]] = {}
+
+    def watch_data(self, path: str, watcher: W) -> None:
+        self.data.setdefault(path, {})[watcher] = None
+
+    def watch_children(self, path: str, watcher: W) -> None:
+        self.children.setdefault(path, {})[watcher] = None
+
+    def fire(self, event: WatchEvent) -> list[W]:
+        """Who is told, once each; their watches are spent."""
+        told: dict[W, None] = {}
+        if event.type is not EventType.CHILDREN_CHANGED:
+            told |= self.data.pop(event.path, {})
+        if event.type in (EventType.DELETED, EventType.CHILDREN_CHANGED):
+            told |= self.children.pop(event.path, {})
+        return list(told)
+
+    def forget(self, watcher: W) -> None:
+        """Its connection is gone."""
+        for table in (self.data, self.children):
+            for path in [p for p, watchers in table.items() if watcher in watchers]:
+                del table[path][watcher]
+                if not table[path]:
+                    del table[path]
+
+    def paths_of(self, watcher: W) -> tuple[list[str], list[str]]:
+        """Paths it watches: data, children; sorted."""
+        return (
+            sorted(p for p, w in self.data.items() if watcher in w),
+            sorted(p for p, w in self.children.items() if watcher in w),
+        )
+
+    def set_again(
+        self, tree: Tree, since: int, data: Sequence[str], exist: Sequence[str], child: Sequence[str], watcher: W
+    ) -> Iterator[WatchEvent]:
+        """After a reconnection: what changed since that zxid is told at once, the rest is watched again."""
+        for path in data:
+            node = tree.get(path)
+            if node is None:
+                yield WatchEvent(EventType.DELETED, path)
+            elif node.mzxid > since:
+                yield WatchEvent(EventType.DATA_CHANGED, path)
+            else:
+                self.watch_data(path, watcher)
+        for path in exist:
+            if tree.get(path) is not None:
+                yield WatchEvent(EventType.CREATED, path)
+            else:
+                self.watch_data(path, watcher)
+        for path in child:
+            node = tree.get(path)
+            if node is None:
+                yield WatchEvent(EventType.DELETED, path)
+            elif node.pzxid > since:
+                yield WatchEvent(EventType.CHILDREN_CHANGED, path)
+            else:
+                self.watch_children(path, watcher)
