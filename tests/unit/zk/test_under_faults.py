@@ -5,9 +5,9 @@ import random
 
 import pytest
 from tests.support.scripted_zookeeper import Ensemble, Link
-from tests.support.simulated_loop import SimulatedLoop
 from tests.support.simulated_network import SimulatedNetwork, simulated_world
 
+from klamm.sim.loop import SimulatedLoop
 from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import NodeExists, SessionExpired
 from klamm.zk.watches import EventType, WatchEvent
