@@ -222,10 +222,13 @@ class Fetcher:
                 del self._resting[topic_partition]
                 self._session.want(topic_partition, followed.wanted())
 
-    def _fail(self, topic_partition: TopicPartition, error: Exception) -> None:
+    def _set_aside(self, topic_partition: TopicPartition) -> None:
         """Stop fetching until the next LeaderAndIsr; the others go on."""
         self.remove(topic_partition)
         self.failed.add(topic_partition)
+
+    def _fail(self, topic_partition: TopicPartition, error: Exception) -> None:
+        self._set_aside(topic_partition)
         log.error("replica failed", partition=str(topic_partition), why=str(error) or type(error).__name__)
 
     # ---- answers
@@ -291,7 +294,8 @@ class Fetcher:
     def _refused(self, topic_partition: TopicPartition, followed: Followed, error: ErrorCode, asked_epoch: int) -> None:
         """Our epoch ended: wait for the LeaderAndIsr that says so. Anything else passes by itself."""
         if error is ErrorCode.FENCED_LEADER_EPOCH and asked_epoch == followed.leader_epoch:
-            self._fail(topic_partition, PartitionRefused(error, f"leader epoch {asked_epoch} ended"))
+            self._set_aside(topic_partition)
+            log.info("leader epoch ended", partition=str(topic_partition), epoch=asked_epoch)
             return
         log.debug("partition not fetched", partition=str(topic_partition), error=error.name)
         self._rest(topic_partition)
