@@ -51,6 +51,9 @@ clients: $(READY)  ## every client with every codec, RECORDS=100000 each, compar
 clients-of-kafka: $(READY)  ## the same tests against Apache Kafka's own brokers: is the harness right?
 	$(PY) -m pytest tests/clients/test_codecs.py --brokers apache
 
+judge: $(READY)  ## play every controller script before Apache Kafka's controller, record it, and compare ours
+	$(PY) -m tests.differential.judge --record
+
 campaign: $(READY)  ## ROUNDS=30 kills of nodes under load, then ZooKeeper outages and frozen nodes
 	$(PY) -m tests.campaign.run --rounds $(ROUNDS) --others
 
@@ -67,4 +70,4 @@ bench-%: $(READY)
 clean:  ## remove what demo and cluster left, and the caches; not .venv
 	rm -rf demo-data klamm-data spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup demo cluster check unit test clients clients-of-kafka campaign coverage bench clean
+.PHONY: help setup demo cluster check unit test clients clients-of-kafka judge campaign coverage bench clean

@@ -1,0 +1,170 @@
+"""A broker that only listens: it registers, keeps every control request in order, and answers as it was told to."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
+from klamm.model.ids import BrokerId
+from klamm.runtime.world import real_world
+from klamm.wire.api import api
+from klamm.wire.frames import FrameReader, decode_request_header, encode_response
+from klamm.wire.messages import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+    StopReplicaPartitionError,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
+from klamm.zk.client import ZooKeeper
+from klamm.zk.operations import Create, Delete, Set
+from klamm.zk.registrar import BrokerRegistrar
+from klamm.zk.registrations import encode_registration
+from klamm.zk.znodes import broker_path
+
+PATIENT_SESSION_MS = 30_000
+SHORT_SESSION_MS = 600
+NOW_MS = 1_700_000_000_000
+
+
+class Recorder:
+    """One life of a broker: from its registration to its death. A broker that returns is another `Recorder`."""
+
+    def __init__(self, number: int, hosts: str, session_timeout_ms: int = PATIENT_SESSION_MS) -> None:
+        self.number = number
+        self.epoch = -1
+        self.received: list[tuple[int, Any]] = []
+        """Requests with their versions."""
+        self.held: Counter[str] = Counter()
+        """Requests of each API that came and wait for their answer."""
+        self.errors: dict[str, int] = {}
+        """By API: the error of every partition (LeaderAndIsr, StopReplica), or of the request (UpdateMetadata)."""
+        self._hosts = hosts
+        self._session_timeout_ms = session_timeout_ms
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._gates: dict[str, asyncio.Event] = {}
+        self._to_break: Counter[str] = Counter()
+        self.zookeeper: ZooKeeper | None = None
+
+    # ---- life
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.zookeeper = await self._connect()
+        self.epoch = await BrokerRegistrar(self.broker).register(self.zookeeper, NOW_MS)
+
+    @property
+    def broker(self) -> Broker:
+        assert self._server is not None
+        port = self._server.sockets[0].getsockname()[1]
+        endpoint = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", port)
+        return Broker(BrokerId(self.number), (endpoint,), rack=None)
+
+    @property
+    def session(self) -> int:
+        assert self.zookeeper is not None
+        return self.zookeeper.session_id
+
+    async def die(self) -> None:
+        """Closes its session in order: the registration is gone at once."""
+        assert self.zookeeper is not None
+        await self.zookeeper.close()
+        self._hang_up()
+
+    async def vanish(self) -> None:
+        """Falls silent: the registration goes when ZooKeeper gives the session up."""
+        assert self.zookeeper is not None
+        self.zookeeper._give_up()
+        self._hang_up()
+
+    async def bounce(self) -> None:
+        """A new registration in the very transaction that removes the old one: nobody can see it gone."""
+        assert self.zookeeper is not None
+        before, self.zookeeper = self.zookeeper, await self._connect()
+        path = broker_path(self.number)
+        payload = encode_registration(self.broker, NOW_MS)
+        done = await self.zookeeper.multi([Delete(path), Create(path, None, ephemeral=True), Set(path, payload, 0)])
+        assert done[2].stat is not None
+        self.epoch = done[2].stat.czxid
+        await before.close()
+
+    async def change_registration(self, content: Callable[[bytes], bytes]) -> None:
+        assert self.zookeeper is not None
+        path = broker_path(self.number)
+        await self.zookeeper.set(path, content(encode_registration(self.broker, NOW_MS)))
+
+    async def _connect(self) -> ZooKeeper:
+        client = ZooKeeper(real_world(), self._hosts, self._session_timeout_ms)
+        await client.connect(10)
+        return client
+
+    def _hang_up(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        for writer in self._writers:
+            writer.close()
+        for gate in self._gates.values():
+            gate.set()
+
+    # ---- what it is told to do with the next requests
+
+    def hold(self, api_name: str) -> None:
+        """Take requests, and answer once `release` is called; or never."""
+        self._gates[api_name] = asyncio.Event()
+
+    def release(self, api_name: str) -> None:
+        self._gates.pop(api_name).set()
+
+    def break_once(self, api_name: str) -> None:
+        """End the connection instead of the next answer: the request has come, and its sender cannot know."""
+        self._to_break[api_name] += 1
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.add(writer)
+        try:
+            await self._serve_frames(reader, writer)
+        except ConnectionError:
+            pass  # the controller hung up, as it does when it resigns
+        finally:
+            self._writers.discard(writer)
+            writer.close()
+
+    async def _serve_frames(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        frames = FrameReader()
+        while data := await reader.read(65536):
+            for frame in frames.feed(data):
+                header, at = decode_request_header(frame)
+                about = api(header.api_key)
+                message = about.request.decode(frame, header.api_version, at)
+                self.received.append((header.api_version, message))
+                if (gate := self._gates.get(about.name)) is not None:
+                    self.held[about.name] += 1
+                    await gate.wait()
+                if self._to_break[about.name]:
+                    self._to_break[about.name] -= 1
+                    return
+                answer = self._answer(about.name, header.api_version, message) or about.response()
+                parts = encode_response(header.api_key, header.api_version, header.correlation_id, answer)
+                writer.write(b"".join(parts))
+
+    def _answer(self, name: str, version: int, message: Any) -> Any:
+        """Every partition by name, as a broker does; None where the empty answer says it all."""
+        error = self.errors.get(name, 0)
+        if isinstance(message, LeaderAndIsrRequest) and version >= 5:
+            return LeaderAndIsrResponse(
+                topics=[
+                    LeaderAndIsrTopicError(
+                        t.topic_id,
+                        [LeaderAndIsrPartitionError("", p.partition_index, error) for p in t.partition_states],
+                    )
+                    for t in message.topic_states
+                ]
+            )
+        if isinstance(message, StopReplicaRequest):
+            stopped = [(t.topic_name, p.partition_index) for t in message.topic_states for p in t.partition_states]
+            return StopReplicaResponse(partition_errors=[StopReplicaPartitionError(*s, error) for s in stopped])
+        return api(message.API_KEY).response(error_code=error)

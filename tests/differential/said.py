@@ -1,0 +1,155 @@
+"""Requests, answers and znodes as short texts that two controllers can be compared by.
+
+What differs between any two runs is left out: time, ports, transaction and session ids, ids made at random. Epochs of
+the receiving broker are told as stale or not at all. Each partition has a story of its own, since the partitions of one
+request may come in any order; of lists of living brokers only changes are told, since requests may be joined.
+"""
+
+import json
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from klamm.wire.messages import (
+    AlterPartitionResponse,
+    ControlledShutdownResponse,
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
+
+Story = dict[str, list[str]]
+"""By partition, what one broker was told, in order; besides the lists of living brokers, and request versions."""
+
+BROKERS = "brokers"
+VERSIONS = "versions"
+NO_ID = uuid.UUID(int=0)
+NO_EPOCH = -1
+_BY_CHANCE = ("timestamp", "port", "endpoints", "topic_id", "id")
+
+
+def story(heard: Iterable[tuple[int, Any]], broker_epoch: int, topic_ids: dict[str, uuid.UUID]) -> Story:
+    """What one broker heard in one step, from requests and their versions."""
+    told: Story = {}
+    for version, request in heard:
+        for subject, text in _sentences(request, broker_epoch, topic_ids):
+            words = told.setdefault(subject, [])
+            if subject != BROKERS or words[-1:] != [text]:
+                words.append(text)
+        versions = {*told.get(VERSIONS, ()), f"{type(request).__name__} {version}"}
+        told[VERSIONS] = sorted(versions)
+    return dict(sorted(told.items()))
+
+
+def _sentences(request: Any, broker_epoch: int, topic_ids: dict[str, uuid.UUID]) -> list[tuple[str, str]]:
+    """Subject, and what is said about it."""
+    stale = "" if request.broker_epoch in (broker_epoch, NO_EPOCH) else " to a stale broker epoch"
+    office = f"by {request.controller_id} epoch {request.controller_epoch}{stale}"
+    if isinstance(request, LeaderAndIsrRequest):
+        known = {leader.broker_id for leader in request.live_leaders}
+        return [
+            (
+                f"{topic}-{p.partition_index}",
+                f"LeaderAndIsr {_state(p, p.partition_epoch)}{_changes(p)}{' new' if p.is_new else ''}"
+                f"{f' recovery {p.leader_recovery_state}' if p.leader_recovery_state else ''}"
+                f"{'' if p.leader in known else ', leader not named'}{_id(topic, topic_id, topic_ids)}, {office}",
+            )
+            for topic, topic_id, p in _partitions(request)
+        ]
+    if isinstance(request, UpdateMetadataRequest):
+        brokers = " ".join(
+            f"{b.id}({','.join(e.listener for e in b.endpoints)}{f' rack {b.rack}' if b.rack else ''})"
+            for b in sorted(request.live_brokers, key=lambda b: b.id)
+        )
+        partitions = [
+            (
+                f"{topic}-{p.partition_index}",
+                f"UpdateMetadata {_state(p, p.zk_version)} offline {_list(p.offline_replicas)}"
+                f"{_id(topic, topic_id, topic_ids)}, {office}",
+            )
+            for topic, topic_id, p in _partitions(request)
+        ]
+        return [(BROKERS, f"{brokers}, {office}"), *partitions]
+    assert isinstance(request, StopReplicaRequest), request
+    old = [(p.topic_name, p.partition_index) for p in request.ungrouped_partitions]
+    old += [(t.name, number) for t in request.topics for number in t.partition_indexes]
+    delete = " delete" if request.delete_partitions else ""
+    return [
+        *((f"{topic}-{number}", f"StopReplica{delete}, {office}") for topic, number in old),
+        *(
+            (
+                f"{t.topic_name}-{p.partition_index}",
+                f"StopReplica leader epoch {p.leader_epoch}{' delete' if p.delete_partition else ''}, {office}",
+            )
+            for t in request.topic_states
+            for p in t.partition_states
+        ),
+    ]
+
+
+def _partitions(request: Any) -> list[tuple[str, uuid.UUID, Any]]:
+    """Topic, its id and the partition's state, whichever way the version lays them out."""
+    alone = [(p.topic_name, NO_ID, p) for p in request.ungrouped_partition_states]
+    return alone + [(t.topic_name, t.topic_id, p) for t in request.topic_states for p in t.partition_states]
+
+
+def _state(p: Any, partition_epoch: int) -> str:
+    """Leader / ISR / leader epoch / partition epoch, and the epoch of the controller that decided so."""
+    return (
+        f"{p.leader} / {_list(p.isr)} / {p.leader_epoch} / {partition_epoch} of {_list(p.replicas)}"
+        f" decided in {p.controller_epoch}"
+    )
+
+
+def _changes(p: Any) -> str:
+    adding = f" adding {_list(p.adding_replicas)}" if p.adding_replicas else ""
+    return adding + (f" removing {_list(p.removing_replicas)}" if p.removing_replicas else "")
+
+
+def _list(brokers: Sequence[int]) -> str:
+    return f"[{','.join(map(str, brokers))}]"
+
+
+def _id(topic: str, topic_id: uuid.UUID, topic_ids: dict[str, uuid.UUID]) -> str:
+    if topic_id == topic_ids.get(topic):
+        return ""
+    return ", without topic id" if topic_id == NO_ID else ", under another topic id"
+
+
+# ---- answers
+
+
+def alter_partition_said(answer: AlterPartitionResponse, topic_ids: dict[str, uuid.UUID]) -> Any:
+    if answer.error_code:
+        return f"error {answer.error_code}"
+    names = {topic_id: name for name, topic_id in topic_ids.items()}
+    said = {}
+    for topic in answer.topics:
+        name = topic.topic_name or names.get(topic.topic_id, "unknown id")
+        for p in topic.partitions:
+            recovery = f" recovery {p.leader_recovery_state}" if p.leader_recovery_state else ""
+            state = f"{p.leader_id} / {_list(p.isr)} / {p.leader_epoch} / {p.partition_epoch}{recovery}"
+            said[f"{name}-{p.partition_index}"] = f"error {p.error_code}" if p.error_code else state
+    return said
+
+
+def shutdown_said(answer: ControlledShutdownResponse) -> Any:
+    if answer.error_code:
+        return f"error {answer.error_code}"
+    return sorted(f"{p.topic_name}-{p.partition_index}" for p in answer.remaining_partitions)
+
+
+# ---- znodes
+
+
+def content_said(path: str, data: bytes | None) -> str:
+    """JSON in order of its keys, without what differs by chance."""
+    if data is None:
+        return "null"
+    try:
+        content = json.loads(data)
+    except ValueError:
+        return repr(data.decode())
+    if isinstance(content, dict):
+        content = {key: "(by chance)" if key in _BY_CHANCE else value for key, value in content.items()}
+    return json.dumps(content, sort_keys=True, separators=(",", ":"))

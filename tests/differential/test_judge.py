@@ -1,0 +1,80 @@
+"""Our controller plays every script, and does what Apache Kafka 3.9.1's was recorded to do."""
+
+from pathlib import Path
+
+import pytest
+from tests.differential.judge import RECORDED, differences, play, recorded
+from tests.differential.nodes import KlammNode, start_klamm
+from tests.differential.said import BROKERS, VERSIONS
+from tests.differential.scripts import SCRIPTS
+from tests.differential.wanted import WANTED, unwanted
+
+from klamm.cli.zookeeper import ZooKeeperServer
+from klamm.controller.controller import Controller
+from klamm.controller.handlers import partitions
+from klamm.wire.messages import AlterPartitionResponse
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+async def test_we_do_as_kafka_did(name: str, shared_zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+    steps = await play(SCRIPTS[name], start_klamm, shared_zookeeper, f"/judged-{name}", tmp_path)
+
+    found = list(differences(recorded(name), steps))
+    assert not (others := unwanted(name, found)), "\n".join(map(str, others))
+    assert {(d.did, d.place) for d in found} >= {(w.did, w.place) for w in WANTED if w.script == name}
+
+
+async def _start_joining(connect: str, directory: Path, protocol: str) -> KlammNode:
+    return await start_klamm(connect, directory, protocol, joins_requests=True)
+
+
+@pytest.mark.parametrize("name", ["a_broker_answers_late", "unclean_leader_that_dies_before_it_recovered"])
+async def test_joined_requests_end_in_the_same_states(
+    name: str, shared_zookeeper: ZooKeeperServer, tmp_path: Path
+) -> None:
+    steps = await play(SCRIPTS[name], _start_joining, shared_zookeeper, f"/joining-{name}", tmp_path)
+
+    for kafka, klamm in zip(recorded(name), steps, strict=True):
+        assert klamm.get("tree") == kafka.get("tree")
+        assert klamm.get("writes") == kafka.get("writes")
+    last = {broker: newest(told) for broker, told in steps[-1]["requests"].items()}
+    assert last == {broker: newest(told) for broker, told in recorded(name)[-1]["requests"].items()}
+
+
+def newest(told: dict[str, list[str]]) -> dict[tuple[str, str], str]:
+    """By partition and API: the last word."""
+    about = {subject: texts for subject, texts in told.items() if subject not in (BROKERS, VERSIONS)}
+    return {(subject, text.partition(" ")[0]): text for subject, texts in about.items() for text in texts}
+
+
+async def test_a_wrong_election_is_found(
+    shared_zookeeper: ZooKeeperServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = partitions.elect_offline
+    monkeypatch.setattr(partitions, "elect_offline", lambda facts: right(facts._replace(replicas=facts.replicas[::-1])))
+    name = "leader_dies_returns_and_rejoins"
+
+    steps = await play(SCRIPTS[name], start_klamm, shared_zookeeper, "/planted-election", tmp_path)
+
+    state = "/brokers/topics/a/partitions/0/state"
+    places = {d.place for d in unwanted(name, differences(recorded(name), steps)) if d.did == "kill 1"}
+    assert places >= {f"tree {state}", f"writes {state}", "requests 2 a-0", "requests 3 a-0"}
+
+
+async def test_a_wrong_answer_is_found(
+    shared_zookeeper: ZooKeeperServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object) -> AlterPartitionResponse:
+        return AlterPartitionResponse(error_code=41)
+
+    monkeypatch.setattr(Controller, "alter_partition", refuse)
+    name = "leader_dies_returns_and_rejoins"
+
+    steps = await play(SCRIPTS[name], start_klamm, shared_zookeeper, "/planted-answer", tmp_path)
+
+    [answer] = [d for d in unwanted(name, differences(recorded(name), steps)) if d.place.startswith("answer")][:1]
+    assert (answer.step, answer.kafka, answer.klamm) == (4, None, "error 41")
+
+
+def test_every_recorded_script_is_still_played() -> None:
+    assert {path.stem for path in RECORDED.glob("*.json")} == set(SCRIPTS)
