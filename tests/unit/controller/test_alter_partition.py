@@ -1,5 +1,6 @@
 """The AlterPartition table, row by row, as decision and through the handler."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from klamm.wire.messages import (
     BrokerState,
 )
 from klamm.zk.fenced import ControllerMoved
-from klamm.zk.operations import Set
+from klamm.zk.operations import Op, Set
 
 RECOVERED, RECOVERING = LeaderRecoveryState
 NOW = LeaderAndIsr(BrokerId(1), 5, (BrokerId(1), BrokerId(2)), 6, 8)
@@ -210,6 +211,27 @@ async def test_a_state_that_changed_in_zookeeper_is_an_invalid_update_version() 
 
     assert response.topics[0].partitions[0].error_code == ErrorCode.INVALID_UPDATE_VERSION
     assert requests == ["UMR a-0=1/[1,2,3]/0/0 -> 1,2,3"]  # as Kafka: everything asked for, changed or not
+
+
+async def test_a_write_whose_answer_was_lost_succeeds() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    lost: list[bool] = []
+
+    def apply_twice(ops: Sequence[Op]) -> None:
+        """The connection broke after the server had applied the multi: the client sends it again."""
+        if not lost:
+            lost.append(True)
+            room.ensemble.apply(list(ops), room.client.session_id)
+
+    room.ensemble.before_multi = apply_twice
+
+    response, requests = await ask(room)
+
+    [answer] = response.topics[0].partitions
+    assert lost
+    assert (answer.error_code, answer.isr, answer.partition_epoch) == (ErrorCode.NONE, (1, 2), 1)
+    assert room.now("a-0") == "1 / [1,2] / 0 / 1"
+    assert requests == ["UMR a-0=1/[1,2]/0/1 -> 1,2,3"]
 
 
 async def test_a_deposed_controller_says_nothing_and_resigns() -> None:

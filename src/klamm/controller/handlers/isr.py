@@ -12,6 +12,7 @@ from klamm.controller.decisions.alter_partition import (
     judge,
 )
 from klamm.controller.events import AlterPartitionReceived, IsrChangeNotification
+from klamm.controller.handlers.partitions import already_written
 from klamm.controller.workbench import Workbench
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
@@ -26,6 +27,7 @@ from klamm.wire.messages import (
     AlterPartitionResponseTopicData,
 )
 from klamm.zk.admin_znodes import decode_isr_change
+from klamm.zk.controller_store import StatesWritten
 from klamm.zk.znodes import ISR_CHANGES, MalformedZnode
 
 FIRST_VERSION_WITH_BROKER_EPOCHS = 3
@@ -50,7 +52,7 @@ async def on_alter_partition(bench: Workbench, event: AlterPartitionReceived) ->
         return
     asked = [_judge(bench, event, topic, p) for topic in request.topics for p in topic.partitions]
     writes = {a.partition: a.verdict.write for a in asked if a.partition is not None and a.verdict.write is not None}
-    outcome = await bench.store.write_states(writes)
+    outcome = await _write(bench, writes)
     if outcome.written:
         bench.journal.write(bench.cause, "states", by_topic(outcome.written))
     for p, state in outcome.written.items():
@@ -62,6 +64,20 @@ async def on_alter_partition(bench: Workbench, event: AlterPartitionReceived) ->
     bench.batch.add_metadata(bench.context.registered, (a.partition for a in asked if a.partition is not None))
     await bench.send_requests()
     event.answer(_response(asked, outcome.written, set(outcome.conflicted), event.version))
+
+
+async def _write(bench: Workbench, writes: dict[Partition, LeaderAndIsr]) -> StatesWritten[Partition]:
+    """A write that ZooKeeper took although its answer was lost, and whose repetition it refused, counts as written.
+
+    Told that it failed, the leader would wait for a LeaderAndIsr that nobody sends, its ISR pending for ever.
+    """
+    outcome = await bench.store.write_states(writes)
+    if outcome.conflicted:
+        read = await bench.store.read_states(outcome.conflicted)
+        taken = already_written({p: writes[p] for p in outcome.conflicted}, read.found)
+        outcome.written.update(taken)
+        outcome.conflicted = [p for p in outcome.conflicted if p not in taken]
+    return outcome
 
 
 def _judge(
