@@ -287,6 +287,7 @@ class Fetcher:
             self._session.want(topic_partition, followed.wanted())
         except CorruptRecords as error:
             log.error("corrupt records from the leader", partition=str(topic_partition), why=str(error))
+            followed.resume(partition.hosted_log.end_offset)  # what lay before them was written
             self._rest(topic_partition)
         except Exception as error:
             self._fail(topic_partition, error)

@@ -365,6 +365,29 @@ def test_corrupt_records_are_fetched_again(run_corrupt, follow) -> None:
     follow(scenario, good, good)
 
 
+def test_what_was_good_before_corrupt_records_is_kept_and_the_rest_fetched_again(follow) -> None:
+    """The log writes what lies before the bad batch: the next fetch must go on behind it."""
+
+    async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
+        log = cluster.log(1)
+        append = log.append_as_follower
+
+        def write_the_first(records: bytes) -> None:
+            append(batch(base=0, epoch=3))
+            raise CorruptRecords("CRC does not match")
+
+        log.append_as_follower = write_the_first
+        await settle()
+        log.append_as_follower = append
+        await asyncio.sleep(1)
+        assert fetcher.failed == set()
+        assert log.end_offset == 2
+        assert leader.fetches()[1] == [(0, 1, 3)]
+
+    both = answer(data(records=batch(base=0, epoch=3) + batch(base=1, epoch=3)))
+    follow(scenario, both, answer(data(records=batch(base=1, epoch=3))))
+
+
 @pytest.fixture
 def run_corrupt():
     def refuse(records: bytes) -> None:
