@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
+import structlog
+
 from klamm.log.errors import StorageFailed
 from klamm.model.errors import ErrorCode
 from klamm.model.topic_ids import ZERO_ID
@@ -12,6 +14,9 @@ from klamm.replication.hosting import Hosting
 from klamm.replication.partition import Partition
 from klamm.replication.ports import PartitionRefused
 from klamm.replication.watch import FetchData, FetchParams, WatchedPartition
+from klamm.wire.records import CorruptRecords
+
+log = structlog.get_logger()
 
 
 class Looked(NamedTuple):
@@ -121,6 +126,9 @@ class Fetches:
             return FetchData(refusal.code)
         except StorageFailed:
             return FetchData(ErrorCode.KAFKA_STORAGE_ERROR)
+        except CorruptRecords as error:
+            log.error("corrupt records on disk", partition=str(watched.topic_partition), why=str(error))
+            return FetchData(ErrorCode.CORRUPT_MESSAGE)
 
     def _resolve(self, watched: WatchedPartition) -> Partition:
         """Find the hosted partition and have it tell its news. Raises PartitionRefused (3, 6, 56, 100, 103)."""

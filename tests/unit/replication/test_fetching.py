@@ -13,6 +13,7 @@ from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.fetch_sessions import FetchRequested
 from klamm.replication.watch import FetchData, FetchParams, FetchPartition, Isolation
+from klamm.wire.records import CorruptRecords
 
 MAX = 1 << 20
 SIZE = len(batch(filler=b"xxxx"))
@@ -135,6 +136,24 @@ def test_a_disk_error_takes_the_directory_offline(run) -> None:
         assert (await one(cluster, at(0))).error is ErrorCode.KAFKA_STORAGE_ERROR
         assert cluster.brokers[1].offline_partitions == {P0, TopicPartition("orders", 1)}
         assert (await one(cluster, at(0, 1))).error is ErrorCode.KAFKA_STORAGE_ERROR
+
+    run(scenario)
+
+
+def test_corrupt_records_on_disk_fail_their_partition_and_no_other(run) -> None:
+    """A follower asks for everything at once: an exception would end the fetching of all its partitions."""
+
+    def refuse(*_args) -> None:
+        raise CorruptRecords("the segment has lost its bytes")
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await alone(cluster, 2)
+        await put(cluster)
+        await put(cluster, number=1)
+        cluster.log(1).read = refuse
+        bad, good = await fetch(cluster, at(0), at(0, 1))
+        assert bad.error is ErrorCode.CORRUPT_MESSAGE
+        assert (good.error, len(good.records)) == (ErrorCode.NONE, SIZE)
 
     run(scenario)
 
