@@ -461,6 +461,187 @@ async def a_broker_that_never_answers_dies(s: Stage) -> None:
     await s.start(3)
 
 
+# ---- what nobody should do, and somebody does
+
+
+@script()
+async def an_isr_change_to_nobody(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2, 3]])
+    await s.alter_isr("a", 1, [], 0, 0)
+
+
+@script()
+async def an_isr_change_that_names_a_broker_twice(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2, 3]])
+    await s.alter_isr("a", 1, [1, 1], 0, 0)
+    await s.kill(1)
+
+
+@script(1, 2, 3, 4)
+async def isr_changes_beyond_the_assignment(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2, 3]])
+    await s.alter_isr("a", 1, [1, 4], 0, 0)
+
+
+@script()
+async def isr_changes_by_a_broker_that_does_not_lead(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2, 3]])
+    await s.alter_isr("a", 2, [1, 2], 0, 0)
+
+
+@script()
+async def an_isr_change_with_an_unknown_recovery_state(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2, 3]])
+    await s.alter_isr("a", 1, [1], 0, 0, recovery=7)
+
+
+@script()
+async def notifications_that_nobody_can_read(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2, 3]])
+    await s.notify("/isr_change_notification/isr_change_", "no json")
+    await s.notify("/isr_change_notification/isr_change_", '{"version":1}')
+    await s.notify("/log_dir_event_notification/log_dir_event_", "no json")
+    await s.notify("/log_dir_event_notification/log_dir_event_", '{"version":1,"broker":9,"event":1}')
+    await s.kill(1)
+
+
+@script()
+async def a_state_that_nobody_can_read(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2, 3]])
+    await s.create_topic("b", [[1, 2, 3]])
+    await s.write("/brokers/topics/a/partitions/0/state", "no json")
+    await s.kill(1)
+    await s.kill(2)
+
+
+@script()
+async def a_state_that_is_gone(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2, 3]])
+    await s.create_topic("b", [[1, 2, 3]])
+    await s.write("/brokers/topics/a/partitions/0/state", None)
+    await s.kill(1)
+
+
+@script()
+async def a_state_that_is_there_before_its_topic(s: Stage) -> None:
+    state = '{"controller_epoch":1,"leader":2,"version":1,"leader_epoch":5,"isr":[2,3]}'
+    await s.write("/brokers/topics/b/partitions/0/state", state)
+    await s.create_topic("a", [[1, 2, 3]])
+
+
+@script()
+async def a_topic_is_removed_by_hand(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2, 3]])
+    await s.create_topic("b", [[1, 2, 3]])
+    await s.write("/brokers/topics/a", None)
+    await s.kill(1)
+
+
+@script()
+async def nobody_can_read_who_is_controller(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2, 3]])
+    await s.write("/controller", "no json")
+    await s.kill(1)
+    await s.delete_controller()
+
+
+@script()
+async def the_controller_epoch_is_moved(s: Stage) -> None:
+    """Its own fence stops the controller: it resigns, and is elected again with a higher epoch."""
+    await s.create_topic("a", [[1, 2, 3]])
+    await s.write("/controller_epoch", "5")
+    await s.kill(1)
+
+
+@script(1, 2)
+async def registrations_of_older_brokers(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2]])
+    await s.start(3)
+    await s.older_registration(3, 4)
+    await s.older_registration(3, 3)
+    await s.older_registration(3, 2)
+
+
+# ---- several things together
+
+
+@script(1, 2, 3, 4)
+async def a_leader_shuts_down_while_a_follower_is_dead(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2, 3], [1, 4], [4, 1], [1]])
+    await s.kill(4)
+    await s.controlled_shutdown(1)
+    await s.start(4)
+    await s.kill(1)
+    await s.alter_isr("a", 2, [2, 3], 1, 1)
+    await s.start(1)
+
+
+@script()
+async def the_broker_that_shut_down_returns_at_once(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2, 3]])
+    await s.controlled_shutdown(1)
+    await s.bounce(1)
+    await s.alter_isr("a", 2, [2, 3, 1], 1, 1)
+    await s.controlled_shutdown(2)
+
+
+@script()
+async def a_failover_in_the_middle_of_a_shutdown(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2, 3], [2, 1]])
+    await s.controlled_shutdown(1)
+    await s.usurp(3)
+    await s.kill(1)
+    await s.start(1)
+    await s.delete_controller()
+
+
+@script()
+async def a_failed_directory_is_forgotten_at_a_failover(s: Stage) -> None:
+    s.brokers[3].errors["LeaderAndIsr"] = STORAGE_ERROR
+    await s.create_topic("a", [[1, 2, 3], [3, 1]])
+    s.brokers[3].errors.clear()
+    await s.delete_controller()
+    await s.controlled_shutdown(1)
+
+
+@script()
+async def a_leader_bounces_under_unclean_elections(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2]], {"unclean.leader.election.enable": "true"})
+    await s.alter_isr("a", 1, [1], 0, 0)
+    await s.bounce(1)
+    await s.bounce(2)
+    await s.delete_controller()
+
+
+@script()
+async def all_die_under_unclean_elections(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2, 3]], {"unclean.leader.election.enable": "true"})
+    for broker in (1, 2, 3):
+        await s.kill(broker)
+    await s.delete_controller()
+    await s.start(1)
+    await s.delete_controller()
+
+
+@script()
+async def a_topic_says_no_where_the_default_says_no(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2]], {"unclean.leader.election.enable": "false"})
+    await s.alter_isr("a", 1, [1], 0, 0)
+    await s.kill(1)
+    await s.delete_controller()
+
+
+@script()
+async def many_partitions_in_a_failover(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1], [2], [3], [1, 2], [2, 1]])
+    await s.usurp(9)
+    await s.kill(2)
+    await s.kill(1)
+    await s.start(2)
+    await s.delete_controller()
+    await s.start(1)
+
+
 # ---- older protocol versions
 
 

@@ -32,6 +32,7 @@ from klamm.wire.messages import (
 from klamm.zk import znodes
 from klamm.zk.admin_znodes import encode_config_change, encode_isr_change
 from klamm.zk.client import ZooKeeper
+from klamm.zk.registrations import encode_registration
 from klamm.zk.store import Store
 
 PATIENCE_S = 30.0
@@ -153,6 +154,13 @@ class Stage:
         await self.brokers[broker].change_registration(lambda was: was.replace(b'"version":5', words))
         await self._settle(f"{broker} registers anew, rack {rack}")
 
+    async def older_registration(self, broker: int, version: int) -> None:
+        """Its registration as brokers wrote it before features (4), listener names (3) and listeners (2)."""
+        recorder = self.brokers[broker]
+        content = encode_registration(recorder.broker, 0, version=version)
+        await recorder.change_registration(lambda _: content)
+        await self._settle(f"{broker} registers as version {version}")
+
     # ---- verbs: topics
 
     async def create_topic(
@@ -181,6 +189,27 @@ class Stage:
         path = f"{znodes.CONFIG_CHANGES}/config_change_"
         await self._client.create(path, encode_config_change(f"topics/{topic}"), sequential=True)
         await self._settle(f"notify of the configuration of {topic}")
+
+    async def write(self, path: str, content: str | None) -> None:
+        """Anything anywhere, whether it is there or not; None removes it with all below."""
+        if content is None:
+            await self._remove(path)
+        elif await self._client.exists(path) is None:
+            await self._client.ensure_path(path.rpartition("/")[0])
+            await self._client.create(path, content.encode())
+        else:
+            await self._client.set(path, content.encode())
+        await self._settle(f"write {path}: {content}")
+
+    async def _remove(self, path: str) -> None:
+        for child in (await self._client.children(path))[0]:
+            await self._remove(f"{path}/{child}")
+        await self._client.delete(path)
+
+    async def notify(self, directory: str, content: str) -> None:
+        """A notification whose content may be anything; its number is ZooKeeper's."""
+        await self._client.create(directory, content.encode(), sequential=True)
+        await self._settle(f"notify {directory}: {content}")
 
     async def write_state(
         self, topic: str, leader: int, isr: Sequence[int], leader_epoch: int, *, controller_epoch: int = 1

@@ -4,12 +4,14 @@ import pytest
 from tests.support.controller_nodes import Nodes
 from tests.support.controller_room import Room
 
+from klamm.controller.control_requests import LeaderAndIsrItem
 from klamm.controller.handlers.replicas import replicas_new
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState, ReplicaState
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
+from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.wire.messages import AlterPartitionRequest
 from klamm.zk import znodes
 from klamm.zk.admin_znodes import decode_features
@@ -45,6 +47,20 @@ async def test_a_dead_brokers_replicas_go_offline_and_leave_the_isrs() -> None:
     assert room.now("a-0") == "1 / [1,2] / 1 / 1"
     assert room.now("b-0") == "2 / [2] / 1 / 1"
     assert room.bench.context.replicas_on(BrokerId(3))[room.partition("a-0")] is ReplicaState.OFFLINE
+
+
+async def test_a_state_that_need_not_change_is_told_as_the_new_controllers_and_not_written() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    room.write_state("a-0", LeaderAndIsr(BrokerId(1), 0, (BrokerId(1), BrokerId(2)), 1))
+    room.kill(3)
+
+    await room.take_office()
+
+    told = [
+        item.states[p] for _, item in room.channels.items if isinstance(item, LeaderAndIsrItem) for p in item.states
+    ]
+    assert [state.controller_epoch for state in told] == [1, 1, 2, 2]
+    assert room.stored("a-0").controller_epoch == 1
 
 
 async def test_notifications_of_before_are_cleared() -> None:

@@ -1,0 +1,65 @@
+"""One script played before one controller, and where two plays are not the same."""
+
+import json
+from collections.abc import Iterator, Mapping
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.differential.nodes import StartNode
+from tests.differential.scripts import Script
+from tests.differential.stage import Stage
+
+from klamm.cli.zookeeper import ZooKeeperServer
+
+RECORDED = Path(__file__).parent / "recorded"
+Steps = list[dict[str, Any]]
+
+
+async def play(script: Script, start_node: StartNode, server: ZooKeeperServer, chroot: str, directory: Path) -> Steps:
+    stage = Stage(server, chroot, directory, start_node, script.protocol)
+    try:
+        await script.play(stage)
+    finally:
+        await stage.close()
+    return [step.as_data() for step in stage.steps]
+
+
+def recorded(name: str) -> Steps:
+    steps: Steps = json.loads((RECORDED / f"{name}.json").read_text())
+    return steps
+
+
+def record(name: str, steps: Steps) -> None:
+    (RECORDED / f"{name}.json").write_text(json.dumps(steps, indent=1, ensure_ascii=False) + "\n")
+
+
+class Difference(NamedTuple):
+    step: int
+    did: str
+    place: str
+    """Where in the step, as `requests 2 a-0` or `answer a-0`."""
+    kafka: Any
+    klamm: Any
+
+    def __str__(self) -> str:
+        return f"step {self.step}, {self.did}: {self.place}\n    Kafka: {self.kafka}\n    klamm: {self.klamm}"
+
+
+def differences(kafka: Steps, klamm: Steps) -> Iterator[Difference]:
+    """Every place where the two plays are not the same."""
+    for number, (theirs, ours) in enumerate(zip_longest(kafka, klamm, fillvalue={})):
+        expected, found = _flat(theirs), _flat(ours)
+        for place in sorted(expected.keys() | found.keys()):
+            if expected.get(place) != found.get(place):
+                did = theirs.get("did", ours.get("did"))
+                yield Difference(number, did, place, expected.get(place), found.get(place))
+
+
+def _flat(value: Any, place: str = "") -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        return {place: value}
+    flat: dict[str, Any] = {}
+    for key, inner in value.items():
+        flat |= _flat(inner, f"{place} {key}".strip())
+    return flat
