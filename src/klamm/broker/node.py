@@ -12,6 +12,7 @@ import structlog
 from klamm.broker.controlled_shutdown import ControlledShutdown
 from klamm.broker.controller_channel import ControllerChannel, says_not_controller, says_not_controller_anywhere
 from klamm.broker.dispatch import Dispatcher
+from klamm.broker.failure_notices import FailureNotices
 from klamm.broker.identity import check_log_directories, choose_broker_id
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.producer_ids import ProducerIdBlock, ProducerIds
@@ -50,6 +51,7 @@ class Node:
         self._world = world
         self._config = config
         self._sessions = ZooKeeperSessions(world, config, self._session_expired, self._session_renewed)
+        self._notices = FailureNotices(lambda: self._sessions.store)
         self._server = Server(world.network, server_limits(config), config.inter_broker_listener)
         self.broker_epoch = -1
         self.broker_id = BrokerId(-1)
@@ -99,6 +101,7 @@ class Node:
     async def abandon(self, *, is_clean: bool = False) -> None:
         """Close what was opened so far; each step even where one before it failed."""
         for close in (
+            self._notices.close,
             self._server.close,
             self._close_replicas,
             self._close_logs,
@@ -161,7 +164,9 @@ class Node:
         if self._replicas is not None:
             self._replicas.set_offline(failure.partitions)
         assert self._logs is not None
-        if not self._logs.live_directories and not self._failure.done():
+        if self._logs.live_directories:
+            self._notices.give(self.broker_id)
+        elif not self._failure.done():
             self._failure.set_result(
                 f"no log directory is left ({failure.directory}: {failure.reason}); mend the disk and start again"
             )

@@ -19,6 +19,7 @@ from klamm.zk.admin_znodes import (
     decode_producer_id_block,
     encode_cluster_id,
     encode_config,
+    encode_log_dir_event,
     encode_producer_id_block,
 )
 from klamm.zk.client import ZooKeeper
@@ -192,6 +193,13 @@ class Store:
             except MalformedZnode as error:
                 unreadable[topic] = str(error)
         return found, unreadable
+
+    # ---- notifications
+
+    async def announce_log_dir_failure(self, broker: BrokerId) -> None:
+        """The controller watches for these; a notice written twice does no harm."""
+        path = f"{znodes.LOG_DIR_EVENTS}/{znodes.LOG_DIR_EVENT_PREFIX}"
+        await self.client.create(path, encode_log_dir_event(broker), sequential=True)
 
     # ---- producer ids
 

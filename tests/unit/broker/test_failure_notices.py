@@ -1,0 +1,80 @@
+"""A failed log directory is told to the controller, however long ZooKeeper takes."""
+
+import asyncio
+
+from tests.support.memory_zookeeper import MemoryEnsemble
+
+from klamm.broker.failure_notices import FailureNotices
+from klamm.model.ids import BrokerId
+from klamm.sim.loop import SimulatedLoop
+from klamm.zk.admin_znodes import decode_log_dir_event
+from klamm.zk.errors import SessionExpired
+from klamm.zk.store import Store
+
+PARENT = "/log_dir_event_notification"
+
+
+async def ensemble_with_paths() -> MemoryEnsemble:
+    ensemble = MemoryEnsemble()
+    await Store(ensemble.client()).create_top_level_paths()
+    return ensemble
+
+
+def announced(ensemble: MemoryEnsemble) -> list[BrokerId]:
+    found = []
+    for child in ensemble.nodes[PARENT].children:
+        assert child.startswith("log_dir_event_")
+        found.append(decode_log_dir_event(child, ensemble.nodes[f"{PARENT}/{child}"].data))
+    return found
+
+
+def test_a_notice_waits_for_a_session_and_is_written_once() -> None:
+    async def main() -> None:
+        ensemble = await ensemble_with_paths()
+        stores: list[Store] = []
+
+        def store() -> Store:
+            if not stores:
+                raise SessionExpired("", "there is no session")
+            return stores[0]
+
+        notices = FailureNotices(store)
+        notices.give(BrokerId(0))
+        await asyncio.sleep(5)
+        assert announced(ensemble) == []
+
+        stores.append(Store(ensemble.client()))
+        await asyncio.sleep(5)
+        assert announced(ensemble) == [0]
+
+    SimulatedLoop().run(main())
+
+
+def test_two_failures_at_once_need_one_notice_and_a_later_one_its_own() -> None:
+    async def main() -> None:
+        ensemble = await ensemble_with_paths()
+        notices = FailureNotices(lambda: Store(ensemble.client()))
+        notices.give(BrokerId(4))
+        notices.give(BrokerId(4))
+        await asyncio.sleep(1)
+        assert 1 <= len(announced(ensemble)) <= 2
+        before = len(announced(ensemble))
+
+        notices.give(BrokerId(4))
+        await asyncio.sleep(1)
+        assert len(announced(ensemble)) == before + 1
+
+    SimulatedLoop().run(main())
+
+
+def test_nothing_is_written_after_the_end() -> None:
+    async def main() -> None:
+        ensemble = await ensemble_with_paths()
+        notices = FailureNotices(lambda: Store(ensemble.client()))
+        notices.give(BrokerId(4))
+        await notices.close()
+        notices.give(BrokerId(4))
+        await asyncio.sleep(5)
+        assert announced(ensemble) == []
+
+    SimulatedLoop().run(main())
