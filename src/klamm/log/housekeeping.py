@@ -29,6 +29,7 @@ class Housekeeping:
         self._changed: dict[LogDirectory, None] = {}
         self._wake = asyncio.Event()
         self._writing = asyncio.Lock()
+        self._under_way: asyncio.Future[list[tuple[Log, OSError]]] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- what logs ask for ---------------------------------------------------------------------------------------------
@@ -82,10 +83,16 @@ class Housekeeping:
         self._spawn(_repeat(interval_ms, first_ms, work))
 
     async def stop(self) -> None:
-        """End all tasks; what they left undone, closing and the next start do."""
+        """End all tasks; what they left undone, closing and the next start do.
+
+        Small files on their way are waited for: their logs hold them for written, and a thread that lags must not put
+        an older one over what closing writes.
+        """
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._under_way is not None:
+            self._tell(await self._under_way)
 
     async def _serve(self) -> None:
         while True:
@@ -108,9 +115,13 @@ class Housekeeping:
                 for log in logs:
                     del self._dirty[log]
                 work = [(log, log.small_files()) for log in logs if not log.has_failed]
-                for log, error in await self._world.disk.in_thread(self._write_all, work):
-                    if self._manager.get(log.partition) is log:
-                        self._manager.on_log_failed(log, error)
+                self._under_way = asyncio.ensure_future(self._world.disk.in_thread(self._write_all, work))
+                self._tell(await asyncio.shield(self._under_way))
+
+    def _tell(self, failures: Iterable[tuple[Log, OSError]]) -> None:
+        for log, error in failures:
+            if self._manager.get(log.partition) is log:
+                self._manager.on_log_failed(log, error)
 
     def _write_all(self, work: Iterable[tuple[Log, list[tuple[str, bytes]]]]) -> list[tuple[Log, OSError]]:
         failures = []

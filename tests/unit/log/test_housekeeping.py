@@ -29,7 +29,11 @@ SIZE = len(batch("0"))
 class InlineDisk(FaultyDisk):
     """Does at once what threads would do."""
 
+    delay_s = 0.0
+
     async def in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        if self.delay_s:
+            await asyncio.sleep(self.delay_s)
         return call(*args, **kwargs)
 
 
@@ -108,6 +112,22 @@ def test_epochs_and_topic_ids_reach_the_disk_soon(node: Node) -> None:
         assert logs.get_or_create(ORDERS, TopicConfig.parse(), UUID(int=9)) is log
 
     node.run(again)
+
+
+def test_epochs_on_their_way_to_the_disk_when_the_node_stops_get_there(node: Node) -> None:
+    """The end is marked as clean: nobody would read them from the batches again."""
+
+    async def main(logs: LogManager) -> None:
+        log = created(logs)
+        log.append_as_leader(batch("a"), 7)
+        node.disk.delay_s = 1.0  # all threads are busy
+        await node.pass_time(0.1)
+        node.disk.delay_s = 0.0
+        await logs.close()
+        stored = (Path(log.directory) / "leader-epoch-checkpoint").read_bytes()
+        assert parse_epochs(stored, "") == [(7, 0)]
+
+    node.run(main)
 
 
 def test_a_closed_segment_is_flushed_soon(node: Node) -> None:
