@@ -7,6 +7,7 @@ DEMO_READY := $(VENV)/demo-ready
 BENCHES := $(filter-out __init__ load side_by_side,$(basename $(notdir $(wildcard benchmarks/*.py))))
 ROUNDS ?= 30
 RECORDS ?= 100000
+LIVES ?= 10
 
 .DEFAULT_GOAL := help
 
@@ -51,8 +52,9 @@ clients: $(READY)  ## every client with every codec, RECORDS=100000 each, compar
 clients-of-kafka: $(READY)  ## the same tests against Apache Kafka's own brokers: is the harness right?
 	$(PY) -m pytest tests/clients/test_codecs.py --brokers apache
 
-judge: $(READY)  ## play every controller script before Apache Kafka's controller, record it, and compare ours
+judge: $(READY)  ## every script, then LIVES=10 random ones, before Apache Kafka's controller and ours
 	$(PY) -m tests.differential.judge --record
+	$(PY) -m tests.differential.judge --random $(LIVES)
 
 campaign: $(READY)  ## ROUNDS=30 kills of nodes under load, then ZooKeeper outages and frozen nodes
 	$(PY) -m tests.campaign.run --rounds $(ROUNDS) --others

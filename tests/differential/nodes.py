@@ -41,7 +41,12 @@ class NodeUnderTest(Protocol):
     def port(self) -> int: ...
     @property
     def is_busy(self) -> bool:
-        """As far as one can look inside."""
+        """It handles an event, as far as one can look inside."""
+        ...
+
+    @property
+    def owes(self) -> set[int]:
+        """Brokers with requests not yet answered, as far as one can look inside."""
         ...
 
     async def stop(self) -> None: ...
@@ -58,6 +63,7 @@ class ApacheNode:
         self._process = process
         self.port = process.port
         self.is_busy = False
+        self.owes: set[int] = set()
 
     async def stop(self) -> None:
         await asyncio.to_thread(self._process.kill)
@@ -81,7 +87,7 @@ class EveryRequest(PendingRequests):
 
 
 class KlammNode:
-    quiet_s = 0.1
+    quiet_s = 0.06
 
     def __init__(self, node: Node, port: int, protocol: str, joins_requests: bool) -> None:
         self._node = node
@@ -96,6 +102,11 @@ class KlammNode:
     def is_busy(self) -> bool:
         controller = self._node._controller
         return controller is not None and bool(controller.queue_size or controller.state)
+
+    @property
+    def owes(self) -> set[int]:
+        bench = self._node._controller.bench if self._node._controller else None
+        return {b for b, c in bench.channels._channels.items() if c.waiting} if bench else set()
 
     async def stop(self) -> None:
         self._patches.close()

@@ -38,8 +38,8 @@ class Recorder:
         self.epoch = -1
         self.received: list[tuple[int, Any]] = []
         """Requests with their versions."""
-        self.held: Counter[str] = Counter()
-        """Requests of each API that came and wait for their answer."""
+        self.is_holding = False
+        """A request came and waits for its answer."""
         self.errors: dict[str, int] = {}
         """By API: the error of every partition (LeaderAndIsr, StopReplica), or of the request (UpdateMetadata)."""
         self._hosts = hosts
@@ -142,8 +142,9 @@ class Recorder:
                 message = about.request.decode(frame, header.api_version, at)
                 self.received.append((header.api_version, message))
                 if (gate := self._gates.get(about.name)) is not None:
-                    self.held[about.name] += 1
+                    self.is_holding = True
                     await gate.wait()
+                    self.is_holding = False
                 if self._to_break[about.name]:
                     self._to_break[about.name] -= 1
                     return

@@ -32,11 +32,12 @@ from klamm.wire.messages import (
 from klamm.zk import znodes
 from klamm.zk.admin_znodes import encode_config_change, encode_isr_change
 from klamm.zk.client import ZooKeeper
+from klamm.zk.errors import NoNode
 from klamm.zk.registrations import encode_registration
 from klamm.zk.store import Store
 
 PATIENCE_S = 30.0
-LOOK_S = 0.02
+LOOK_S = 0.01
 
 
 @dataclass
@@ -276,10 +277,14 @@ class Stage:
         await self._settle(f"{broker} asks v{version} to shut down{', a stale broker' if stale_broker else ''}", text)
         return text
 
-    # ---- what recorders do with the next requests
-
-    def broker(self, number: int) -> Recorder:
-        return self.brokers[number]
+    async def state(self, topic: str, partition: int) -> LeaderAndIsr | None:
+        """As ZooKeeper has it; no step."""
+        named = TopicPartition(topic, partition)
+        try:
+            data, stat = await self._client.get(znodes.state_path(named))
+        except NoNode:
+            return None
+        return znodes.decode_state(named, data, stat.version)
 
     async def release(self, broker: int, api_name: str) -> None:
         self.brokers[broker].release(api_name)
@@ -317,13 +322,19 @@ class Stage:
                 raise KlammError(f"{did}: not at rest after {PATIENCE_S:g} s")
             await asyncio.sleep(LOOK_S)
             now = await self._activity()
-            if now != before or (self._node is not None and self._node.is_busy):
+            if now != before or self._is_busy():
                 before, since = now, loop.time()
         step = Step(did, answer)
         self.steps.append(step)
         await self._see_tree(step)
         self._see_writes(step, before[0])
         await self._listen()
+
+    def _is_busy(self) -> bool:
+        if self._node is None:
+            return False
+        late = {number for number, recorder in self.brokers.items() if recorder.is_holding}
+        return self._node.is_busy or bool(self._node.owes - late)
 
     async def _activity(self) -> tuple[int, int]:
         status = (await asyncio.to_thread(ask, HOST, self._server.port, b"srvr")).decode()
