@@ -85,6 +85,7 @@ class Node:
             self._directory_failed,
         )
         await self._load_logs(store)
+        store = await self._sessions.renewed()  # recovery after a crash may take longer than a session lives
         self._assemble(broker, cluster_id)
         await self._register(store, broker)
         await self._begin(store)

@@ -51,6 +51,12 @@ class ZooKeeperSessions:
         self._client = await self._connect(self._config.zookeeper_connection_timeout_ms / 1000)
         return self.store
 
+    async def renewed(self) -> Store:
+        """The store of a session that lives: where one has expired meanwhile, of the next, once there is one."""
+        while self._renewal is not None and not self._renewal.done():
+            await asyncio.wait([self._renewal])
+        return self.store
+
     async def close(self) -> None:
         """End the session, and with it our registration."""
         self._closed = True

@@ -1,0 +1,79 @@
+"""One session after another: who depends on it is told, and can wait for the next."""
+
+import asyncio
+
+from klamm.broker.zookeeper_sessions import ZooKeeperSessions
+from klamm.config.node_config import parse_node_config
+from klamm.runtime.world import real_world
+from klamm.sim.loop import SimulatedLoop
+from klamm.zk.errors import ConnectionLoss
+from klamm.zk.states import SessionState
+from klamm.zk.store import Store
+
+PROPERTIES = b"broker.id=1\nzookeeper.connect=127.0.0.1:1\nlog.dirs=/nowhere\n"
+
+
+class Session:
+    server = "127.0.0.1:1"
+
+    def __init__(self, session_id: int) -> None:
+        self.session_id = session_id
+
+    async def close(self) -> None:
+        return
+
+
+class Ensemble(ZooKeeperSessions):
+    """Gives sessions without any server; `refusals` connections fail first."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.refusals = 0
+        self.given: list[Session] = []
+        config = parse_node_config(PROPERTIES, "server.properties")
+        super().__init__(real_world(), config, self._expired, self._again)
+
+    async def _expired(self) -> None:
+        self.told.append("expired")
+
+    def _again(self, store: Store) -> None:
+        self.told.append(f"renewed {store.client.session_id}")
+
+    async def _connect(self, timeout_s: float) -> Session:
+        await asyncio.sleep(0)
+        if self.refusals:
+            self.refusals -= 1
+            raise ConnectionLoss("", "nobody there")
+        self.given.append(Session(len(self.given) + 1))
+        return self.given[-1]
+
+    def expire(self) -> None:
+        self._state_changed(self.given[-1], SessionState.EXPIRED)
+
+
+def test_who_needs_a_session_waits_for_the_one_after_an_expiry() -> None:
+    async def main() -> None:
+        sessions = Ensemble()
+        first = await sessions.open()
+        assert (await sessions.renewed()).client is first.client
+
+        sessions.refusals = 3
+        sessions.expire()
+        store = await sessions.renewed()
+        assert store.client.session_id == 2
+        assert sessions.told == ["expired", "renewed 2"]
+        await sessions.close()
+
+    SimulatedLoop().run(main())
+
+
+def test_an_expiry_after_the_end_seeks_no_session() -> None:
+    async def main() -> None:
+        sessions = Ensemble()
+        await sessions.open()
+        await sessions.close()
+        sessions.expire()
+        await asyncio.sleep(5)
+        assert (len(sessions.given), sessions.told) == (1, [])
+
+    SimulatedLoop().run(main())
