@@ -373,9 +373,15 @@ class LogManager:
         self._on_directory_failed(DirectoryFailure(directory.path, reason, tuple(log.partition for log in lost)))
 
     async def close(self, broker_epoch: int = -1) -> None:
-        """Bring everything to the device and leave every directory clean."""
+        """Bring everything to the device and leave every directory clean.
+
+        One that was not loaded to the end stays as it is: its checkpoints know more than we do.
+        """
         await self._housekeeping.stop()
         for directory in self._live():
+            if not directory.is_loaded:
+                directory.unlock()
+                continue
             logs = self.logs_in(directory)
             try:
                 await self._world.disk.in_thread(self._close_directory, directory, logs, broker_epoch)

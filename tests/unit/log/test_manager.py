@@ -1,5 +1,6 @@
 """All logs of a node: over a restart, a deletion and a failing directory."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from klamm.config.topic_config import TopicConfig
 from klamm.log.errors import BadLogDirectory
 from klamm.log.manager import LogManager
 from klamm.model.ids import TopicPartition
+from klamm.runtime.disk import RealDisk
 from klamm.runtime.world import World
 
 CONFIG = TopicConfig.parse()
@@ -44,6 +46,40 @@ async def test_a_second_node_on_the_directory_is_refused(world: World, tmp_path:
 
     with pytest.raises(BadLogDirectory, match="belongs to broker 1, this node is broker 2"):
         await manager(world, tmp_path, broker_id=2).load()
+
+
+class HeldDisk(RealDisk):
+    """Another process holds every lock."""
+
+    def lock(self, path: str) -> None:
+        return
+
+
+async def test_a_start_that_was_refused_leaves_the_checkpoints_of_the_node_that_runs(
+    world: World, tmp_path: Path
+) -> None:
+    """It knows no log of that directory: what it would write there are empty lists."""
+    running = manager(world, tmp_path)
+    await running.load()
+    log = running.get_or_create(ORDERS, CONFIG, None, is_new=True)
+    log.append_as_leader(batch("a", "b"), 5)
+    log.update_high_watermark(2)
+    log.advance_start_offset(1)
+    await log.flush()
+    await running.write_high_watermarks()
+    await running.write_recovery_points()
+    await running.write_log_starts()
+    names = [name for name in world.disk.list_directory(str(tmp_path)) if name.endswith("-checkpoint")]
+    before = {name: (tmp_path / name).read_bytes() for name in names}
+    assert len(before) == 3
+
+    refused = manager(replace(world, disk=HeldDisk()), tmp_path)
+    with pytest.raises(BadLogDirectory, match="in use by another process"):
+        await refused.load()
+    await refused.close()
+
+    assert {name: (tmp_path / name).read_bytes() for name in names} == before
+    await running.close()
 
 
 async def test_a_deleted_log_may_be_made_again_at_once(world: World, tmp_path: Path) -> None:
