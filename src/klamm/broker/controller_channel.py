@@ -55,6 +55,7 @@ class ControllerChannel:
         """
         while True:
             address = self._controller_address()
+            generation = self._cache.generation
             if address is not None:
                 try:
                     connection = await self._connected(address)
@@ -62,7 +63,7 @@ class ControllerChannel:
                     answer = await connection.request(api_key, version, build(version), self._answer_timeout_s)
                     if not is_refused(answer):
                         return answer
-                    self._forget(address)
+                    self._forget(address, generation)
                 except ConnectionLost as error:
                     log.info("no answer from the controller, asking again", api=api_key.name, reason=str(error))
             await asyncio.sleep(_LOOK_AGAIN_S)
@@ -77,9 +78,12 @@ class ControllerChannel:
         if address is not None and address != self._address:
             self.close()
 
-    def _forget(self, address: Address) -> None:
-        """Whoever listens there is not the controller; the next UpdateMetadata names the one that is."""
-        if self._controller_address() == address:
+    def _forget(self, address: Address, generation: int) -> None:
+        """Whoever listens there is not the controller; the next UpdateMetadata names the one that is.
+
+        One that came since we asked may have done so: the refusal is older than its election, perhaps.
+        """
+        if self._controller_address() == address and self._cache.generation == generation:
             self._cache.forget_controller()
 
     def _controller_address(self) -> Address | None:

@@ -59,9 +59,16 @@ class Brokers:
         else:
             self.asked.append((host, header.api_version))
             answer = self.answers.get(host)
+        self._last = transport, header
         if answer is not None:
             frame = b"".join(encode_response(header.api_key, header.api_version, header.correlation_id, answer))
             asyncio.get_running_loop().call_soon(feed, transport, frame)
+
+    def say(self, answer: AlterPartitionResponse) -> None:
+        """Answer the newest request now."""
+        transport, header = self._last
+        frame = b"".join(encode_response(header.api_key, header.api_version, header.correlation_id, answer))
+        feed(transport, frame)
 
 
 @pytest.fixture
@@ -139,6 +146,22 @@ async def test_one_that_is_not_controller_any_more_is_forgotten(
 
     assert (await asking).error_code == ErrorCode.NONE
     assert brokers.asked == [("h1", 3), ("h2", 3)]
+
+
+async def test_a_refusal_that_is_older_than_the_newest_metadata_forgets_nobody(
+    brokers: Brokers, channel: ControllerChannel, known: MetadataCache
+) -> None:
+    """It was elected after it refused, and told us so first: no further word of it would come."""
+    brokers.answers = {"h1": None}
+    asking = asyncio.create_task(ask(channel))
+    await turns()
+    assert brokers.asked == [("h1", 3)]
+
+    known.update(update(controller=1))
+    brokers.answers = {"h1": AlterPartitionResponse()}
+    brokers.say(NOT_CONTROLLER["for the whole request"])
+
+    assert (await asyncio.wait_for(asking, 1)).error_code == ErrorCode.NONE
 
 
 async def test_a_frozen_controller_that_was_replaced_is_not_waited_for(
