@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
@@ -81,15 +81,17 @@ class Recorder:
         self.zookeeper._give_up()
         self._hang_up()
 
-    async def bounce(self) -> None:
-        """A new registration in the very transaction that removes the old one: nobody can see it gone."""
+    async def bounce(self, others_gone: Sequence[int] = ()) -> None:
+        """A new registration in the very transaction that removes the old one, and others': nobody can see it gone."""
         assert self.zookeeper is not None
         before, self.zookeeper = self.zookeeper, await self._connect()
         path = broker_path(self.number)
         payload = encode_registration(self.broker, NOW_MS)
-        done = await self.zookeeper.multi([Delete(path), Create(path, None, ephemeral=True), Set(path, payload, 0)])
-        assert done[2].stat is not None
-        self.epoch = done[2].stat.czxid
+        gone = [Delete(broker_path(other)) for other in others_gone]
+        anew = [Delete(path), Create(path, None, ephemeral=True), Set(path, payload, 0)]
+        done = await self.zookeeper.multi([*gone, *anew])
+        assert done[-1].stat is not None, done
+        self.epoch = done[-1].stat.czxid
         await before.close()
 
     async def change_registration(self, content: Callable[[bytes], bytes]) -> None:

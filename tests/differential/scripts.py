@@ -132,6 +132,39 @@ async def a_registration_changes(s: Stage) -> None:
     await s.change_endpoints(2, "west")
 
 
+@script(1, 2, 3, 4)
+async def two_brokers_die_at_once(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2, 3], [2, 1, 4], [1, 2], [3, 1, 2], [1], [4, 3, 1]])
+    await s.kill_together(1, 2)
+    await s.start(2)
+    await s.start(1)
+
+
+@script(1, 2, 3, 4)
+async def all_brokers_die_at_once(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2, 3], [4, 2], [3]])
+    await s.kill_together(1, 2, 3, 4)
+    await s.start(3)
+    await s.start(2)
+    await s.start(1)
+    await s.start(4)
+
+
+@script(1, 2, 3, 4)
+async def one_bounces_while_another_dies(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2, 3], [2, 1], [3, 1, 4], [2], [1]])
+    await s.bounce(1, others_die=[2])
+    await s.start(2)
+
+
+@script(1, 2, 3, 4)
+async def all_die_at_once_under_unclean_elections(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2, 3], [4, 2]], {"unclean.leader.election.enable": "true"})
+    await s.kill_together(1, 2, 3)
+    await s.start(3)
+    await s.start(2)
+
+
 # ---- topics
 
 

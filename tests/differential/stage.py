@@ -33,6 +33,7 @@ from klamm.zk import znodes
 from klamm.zk.admin_znodes import encode_config_change, encode_isr_change
 from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import NoNode
+from klamm.zk.operations import Delete
 from klamm.zk.registrations import encode_registration
 from klamm.zk.store import Store
 
@@ -132,6 +133,13 @@ class Stage:
             await self.brokers[number].die()
         await self._settle(f"kill {_words(brokers)}")
 
+    async def kill_together(self, *brokers: int) -> None:
+        """Their registrations go in one transaction: one event for the controller."""
+        await self._client.multi([Delete(znodes.broker_path(number)) for number in brokers])
+        for number in brokers:
+            await self.brokers[number].die()
+        await self._settle(f"kill {_words(brokers)} together")
+
     async def vanish(self, broker: int) -> None:
         """Its session is left to expire."""
         await self.brokers[broker].vanish()
@@ -142,12 +150,14 @@ class Stage:
             await asyncio.sleep(LOOK_S)
         await self._settle(f"{broker} vanishes")
 
-    async def bounce(self, broker: int) -> None:
+    async def bounce(self, broker: int, others_die: Sequence[int] = ()) -> None:
         recorder = self.brokers[broker]
         await self._listen()
-        await recorder.bounce()
+        await recorder.bounce(others_die)
         self._roles[recorder.session] = f"broker {broker}"
-        await self._settle(f"bounce {broker}")
+        for other in others_die:
+            await self.brokers[other].die()
+        await self._settle(f"bounce {broker}{f' while {_words(others_die)} die' if others_die else ''}")
 
     async def change_endpoints(self, broker: int, rack: str) -> None:
         """Its registration is written again, as if its listeners changed."""
