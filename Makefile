@@ -8,6 +8,10 @@ BENCHES := $(filter-out __init__ load side_by_side,$(basename $(notdir $(wildcar
 ROUNDS ?= 30
 RECORDS ?= 100000
 LIVES ?= 10
+SECONDS ?= 60
+FIRST ?= 1
+SEEDS ?= 1000
+SEQUENCES ?= 10000
 
 .DEFAULT_GOAL := help
 
@@ -56,6 +60,20 @@ judge: $(READY)  ## every script, then LIVES=10 random ones, before Apache Kafka
 	$(PY) -m tests.differential.judge --record
 	$(PY) -m tests.differential.judge --random $(LIVES)
 
+sim: $(READY)  ## simulated clusters under faults for SECONDS=60, from seed FIRST=1; prints what breaks
+	@$(PY) -m klamm.sim --seconds $(SECONDS) --first $(FIRST)
+
+seed: $(READY)  ## replay seed N=... of the simulation, with its story
+	@$(PY) -m klamm.sim --seed $(N)
+
+digests: $(READY)  ## SEEDS=1000 simulated twice, in two processes with different hash seeds: nothing may differ
+	@PYTHONHASHSEED=1 $(PY) -m klamm.sim --digests $(SEEDS) > .digests-1
+	@PYTHONHASHSEED=77 $(PY) -m klamm.sim --digests $(SEEDS) > .digests-77
+	@cmp .digests-1 .digests-77 && echo "$(SEEDS) seeds, the same digest each" && rm .digests-1 .digests-77
+
+model: $(READY)  ## SEQUENCES=10000 of operations on the model ZooKeeper and on a real one, compared
+	$(PY) -m pytest tests/contracts/sim --sequences $(SEQUENCES) --timeout 100000
+
 campaign: $(READY)  ## ROUNDS=30 kills of nodes under load, then ZooKeeper outages and frozen nodes
 	$(PY) -m tests.campaign.run --rounds $(ROUNDS) --others
 
@@ -72,4 +90,4 @@ bench-%: $(READY)
 clean:  ## remove what demo and cluster left, and the caches; not .venv
 	rm -rf demo-data klamm-data spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
-.PHONY: help setup demo cluster check unit test clients clients-of-kafka judge campaign coverage bench clean
+.PHONY: sim seed digests model help setup demo cluster check unit test clients clients-of-kafka judge campaign coverage bench clean

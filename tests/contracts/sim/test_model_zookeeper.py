@@ -3,6 +3,7 @@
 from itertools import count
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from tests.support.zookeeper_sequences import of_a_real_one, of_the_model, sequences
 
@@ -11,11 +12,20 @@ from klamm.cli.zookeeper import ZooKeeperServer
 _CHROOTS = count()
 
 
-@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(sequence=sequences(1, 25))
-def test_both_say_the_same(shared_zookeeper: ZooKeeperServer, sequence: list[Any]) -> None:
-    chroot = f"/model-{next(_CHROOTS)}"
+def test_both_say_the_same(shared_zookeeper: ZooKeeperServer, request: pytest.FixtureRequest) -> None:
+    many = int(request.config.getoption("--sequences"))
 
-    real = of_a_real_one(shared_zookeeper.connect_string, chroot, sequence)
+    @settings(
+        max_examples=many,
+        deadline=None,
+        derandomize=many <= 1_000,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(sequence=sequences(1, 25 if many <= 1_000 else 100))
+    def same(sequence: list[Any]) -> None:
+        chroot = f"/model-{next(_CHROOTS)}"
+        real = of_a_real_one(shared_zookeeper.connect_string, chroot, sequence)
+        assert of_the_model(sequence) == real
 
-    assert of_the_model(sequence) == real
+    same()

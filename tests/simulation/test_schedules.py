@@ -1,0 +1,41 @@
+"""Whole simulated clusters: seeds that once failed, some that never did, and one digest for one seed."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from klamm.sim.cluster import run_schedule
+
+REGRESSIONS = tomllib.loads((Path(__file__).parent / "regressions.toml").read_text())["regression"]
+
+
+@pytest.mark.parametrize("seed", [r["seed"] for r in REGRESSIONS])
+def test_what_once_broke_holds(seed: int) -> None:
+    assert run_schedule(seed).violation is None
+
+
+@pytest.mark.parametrize("seed", range(1, 13))
+def test_every_invariant_holds(seed: int) -> None:
+    outcome = run_schedule(seed)
+
+    assert outcome.violation is None
+    assert outcome.elections >= 1
+    assert outcome.checks > 100
+
+
+def digests(hash_seed: str, seeds: int) -> str:
+    return subprocess.run(
+        [sys.executable, "-m", "klamm.sim", "--digests", str(seeds)],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+
+
+def test_one_seed_one_digest_in_every_process() -> None:
+    assert digests("1", 6) == digests("77", 6)
