@@ -149,6 +149,18 @@ async def test_a_changed_listener_is_told_to_everyone() -> None:
     assert await room.handle(on_broker_modifications, BrokerModifications(BrokerId(2))) == []
 
 
+async def test_a_broker_that_bounced_before_its_change_was_looked_at_is_still_a_bounced_one() -> None:
+    room = await Room.open(topics={"a": [(2, 3)]})
+    room.kill(2)
+    await room.register(2, "elsewhere")
+
+    assert await room.handle(on_broker_modifications, BrokerModifications(BrokerId(2))) == []
+    await room.handle(on_broker_change, BrokerChange())
+
+    assert room.now("a-0").startswith("3 / ")  # nobody knows what its restart lost
+    assert room.bench.context.registered[BrokerId(2)].endpoints[0].host == "elsewhere"
+
+
 async def test_a_registration_that_became_unreadable_or_went_changes_nothing() -> None:
     room = await Room.open()
     room.ensemble.apply([Set("/brokers/ids/2", b"rubbish")])

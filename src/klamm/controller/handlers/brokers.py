@@ -97,6 +97,8 @@ async def on_broker_modifications(bench: Workbench, event: BrokerModifications) 
         return
     if known is None or read is None or read.broker.endpoints == known.endpoints:
         return
+    if read.broker.epoch != known.epoch:
+        return  # it bounced: with the new epoch in memory the handling of that would see nothing
     bench.context.add_brokers([read.broker])
     bench.batch.add_metadata(bench.context.registered, ())
     await bench.send_requests()
