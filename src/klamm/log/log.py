@@ -549,10 +549,11 @@ class Log:
         """Give up the segments that retention names; how many. Raises StorageFailed."""
         self._refuse_if_failed_hard()
         limits = Limits.of(self._config, self._log_start, self._high_watermark, self._world.clock.now_ms())
-        facts = [
-            SegmentFacts(s.base_offset, s.size, s.largest_timestamp().timestamp if s.size else -1)
-            for s in self.segments
-        ]
+        with self._storage():
+            facts = [
+                SegmentFacts(s.base_offset, s.size, s.largest_timestamp().timestamp if s.size else -1)
+                for s in self.segments
+            ]
         count = expired(facts, self.end_offset, limits)
         if not count:
             return 0

@@ -13,6 +13,7 @@ from tests.unit.log.support import NOW_MS, ORDERS, batch, values_of
 from klamm.config.topic_config import TopicConfig
 from klamm.log.checkpoints import parse_offsets
 from klamm.log.epochs import parse_epochs
+from klamm.log.errors import StorageFailed
 from klamm.log.log import Log
 from klamm.log.manager import DirectoryFailure, LogManager, LogManagerSettings
 from klamm.model.ids import TopicPartition
@@ -200,6 +201,22 @@ def test_a_cut_below_the_recovery_point_is_checkpointed(node: Node) -> None:
         log.truncate_to(4)
         await node.pass_time(0.1)
         assert node.checkpoint("recovery-point-offset-checkpoint") == {ORDERS: 4}
+
+    node.run(main)
+
+
+def test_retention_outlives_a_directory_that_fails_under_it(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_path: str) -> int:
+        raise OSError(5, "Input/output error")
+
+    async def main(logs: LogManager) -> None:
+        log = created(logs, retention_ms=200_000)
+        log.append_as_leader(batch("0", timestamp=-1), 0)  # its age is that of the file
+        log.update_high_watermark(1)
+        monkeypatch.setattr(node.disk, "modified_ms", refuse)
+        with pytest.raises(StorageFailed):
+            log.delete_old_segments()
+        assert [failure.partitions for failure in node.failures] == [(ORDERS,)]
 
     node.run(main)
 
