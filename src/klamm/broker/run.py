@@ -9,6 +9,7 @@ import structlog
 from klamm.broker.node import Node
 from klamm.config.node_config import NodeConfig, WrongConfig, parse_node_config
 from klamm.model.errors import KlammError
+from klamm.runtime.large_buffers import keep_large_buffers
 from klamm.runtime.main_loop import allow_many_open_files, run_loop, say, settle_memory
 from klamm.runtime.signals import call_when_asked_to_stop
 from klamm.runtime.world import World, real_world
@@ -34,6 +35,7 @@ def run_node(config_path: str, overrides: Mapping[str, str] | None = None, log_l
     for warning in config.warnings:
         log.warning(warning)
     log.info("open files allowed", limit=allow_many_open_files())
+    keep_large_buffers()
     return run_loop(_run(world, config))
 
 
