@@ -12,7 +12,8 @@ from klamm.sim.loop import SimulatedLoop
 from klamm.sim.network import SimulatedNetwork
 from klamm.sim.zookeeper.ensemble import Ensemble, Loss
 from klamm.sim.zookeeper.server import Server
-from klamm.zk.operations import Op
+from klamm.zk.operations import Delete, Op
+from klamm.zk.znodes import CONTROLLER
 
 _LONGEST_S: Final = 20.0
 _LAGS: Final = (0.01, 0.1, 1.0)
@@ -131,6 +132,18 @@ def lag(stage: Stage) -> None:
     stage.servers[index].lag_s = lambda: lag_s * dice.random()
 
 
+def move(stage: Stage) -> None:
+    """An operator deletes `/controller`, often while its holder is frozen: the session lives, the office is over."""
+    acting = [n for n in stage.nodes.values() if n.host.is_alive and n.broker.controller.is_active]
+    if acting and stage.dice.random() < 0.7 and not acting[0].host.is_paused:
+        host, for_s = acting[0].host, 2 * stage.dice.random()
+        stage.tell(f"{host!r} is paused for {for_s:.3f} s, and /controller deleted")
+        stage.loop.pause(host)
+        stage.loop.call_on(stage.loop.main_host, stage.loop.time() + for_s, stage.loop.resume, host)
+    stage.tell("/controller is deleted")
+    stage.ensemble.write(0, [Delete(CONTROLLER)], ())
+
+
 FAULTS: Final[dict[str, Fault]] = {
     "kill": kill,
     "power loss": power_loss,
@@ -141,6 +154,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "cut": cut,
     "lose answer": lose_answer,
     "lag": lag,
+    "move": move,
 }
 
 
