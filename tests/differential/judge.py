@@ -17,7 +17,7 @@ from tests.differential.plays import Difference, Steps, differences, play, recor
 from tests.differential.random_life import random_life
 from tests.differential.scripts import SCRIPTS, Script
 from tests.differential.wanted import accept, unwanted
-from tests.support import zookeeper
+from tests.support import apache_kafka, zookeeper
 
 from klamm.cli.zookeeper import ZooKeeperServer
 from klamm.telemetry.logs import configure_logs
@@ -86,6 +86,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("names", nargs="*", default=list(SCRIPTS))
     options = parser.parse_args()
+    if (options.record or options.random) and (why := apache_kafka.why_missing()):
+        print(why, file=sys.stderr)
+        return 1
     configure_logs("error")
     with tempfile.TemporaryDirectory() as directory:
         server = zookeeper.server(Path(directory) / "zookeeper")
