@@ -198,11 +198,12 @@ class Controller:
             self._journal.flush()
 
     async def _guard(self, step: Awaitable[None], cause: str) -> None:
-        """Looking after an error must not end the worker: the session may be gone, too."""
+        """Looking after an error must not end the worker: the session may be gone, or we err once more."""
         try:
             await step
-        except KlammError as error:
-            self._journal.line(cause, "failed", what="looking who is controller", why=str(error))
+        except Exception as error:
+            why = str(error) if isinstance(error, KlammError) else repr(error)
+            self._journal.line(cause, "failed", what="looking who is controller", why=why)
 
     async def _handle(self, event: Event, cause: str) -> None:
         if isinstance(event, events.Startup):

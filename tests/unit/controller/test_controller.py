@@ -326,5 +326,24 @@ async def test_a_mistake_in_a_handler_moves_the_office(nodes: Nodes, monkeypatch
     assert "ZeroDivisionError" in nodes.journal(1, "failed")[0].facts["why"]
 
 
+async def test_a_mistake_while_giving_the_office_up_does_not_end_the_worker(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await nodes.start(1)
+    await nodes.settle()
+
+    async def mistaken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as broken:
+        broken.setattr("klamm.controller.handlers.topics.load_topics", mistaken)
+        broken.setattr("klamm.controller.office.Office.move", mistaken)
+        await nodes.topic("a", [(1,)])
+    handled = len(nodes.journal(1, "done"))
+    await nodes.topic("b", [(1,)])
+
+    assert len(nodes.journal(1, "done")) > handled
+
+
 async def _nothing() -> list[object]:
     return []
