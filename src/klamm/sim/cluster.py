@@ -18,7 +18,7 @@ from klamm.runtime.randomness import Dice
 from klamm.sim.brokers import Node, StubBroker
 from klamm.sim.faults import FAULTS, heal
 from klamm.sim.history import Event, History
-from klamm.sim.invariants import ALWAYS, AT_REST
+from klamm.sim.invariants.table import at_rest, by_event
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.schedules import Policy
 from klamm.sim.world import Universe
@@ -36,6 +36,7 @@ REST_S: Final = 30.0
 """Healed and left alone for so long: sessions end, connections are made anew, requests are repeated."""
 _TICK: Final = EnsembleSettings(tick_ms=500, min_session_ms=1_000)
 _MOST_STEPS: Final = 3_000_000
+_ASKED: Final = by_event()
 
 
 class Violation(Exception):
@@ -116,10 +117,10 @@ class SimulatedCluster:
         heal(self)
         await asyncio.sleep(REST_S)
         self._raise_violation()
-        for invariant in AT_REST:
+        for name, holds in at_rest():
             self.checks += 1
-            if wrong := invariant(self):
-                raise Violation(f"{invariant.__name__}: {wrong}")
+            if wrong := holds(self):
+                raise Violation(f"{name}: {wrong}")
 
     async def _build(self) -> None:
         _, world = self.universe.start("ensemble")
@@ -195,10 +196,10 @@ class SimulatedCluster:
 
     def _observe(self, event: Event) -> None:
         self.story.append(f"{self.loop.time():9.3f}  {_words(event)}")
-        for invariant in ALWAYS:
+        for name, holds in _ASKED.get(type(event), ()):
             self.checks += 1
-            if wrong := invariant(self.history, event):
-                self._wrong(f"{invariant.__name__}: {wrong}")
+            if wrong := holds(self.history, event):
+                self._wrong(f"{name}: {wrong}")
         self.history.absorb(event)
 
     def _wrong(self, what: str) -> None:
