@@ -15,7 +15,8 @@ from pathlib import Path
 from tests.differential.nodes import start_apache, start_klamm
 from tests.differential.plays import Difference, Steps, differences, play, record, recorded
 from tests.differential.random_life import random_life
-from tests.differential.scripts import SCRIPTS, Script
+from tests.differential.script import Script
+from tests.differential.scripts import SCRIPTS
 from tests.differential.wanted import accept, unwanted
 from tests.support import apache_kafka, zookeeper
 

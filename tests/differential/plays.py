@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tests.differential.nodes import StartNode
-from tests.differential.scripts import Script
+from tests.differential.script import Script
 from tests.differential.stage import Stage
 
 from klamm.cli.zookeeper import ZooKeeperServer

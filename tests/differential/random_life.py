@@ -7,7 +7,7 @@ controller at most one broker comes or goes: several at once may be one event or
 from collections.abc import Awaitable, Callable
 from random import Random
 
-from tests.differential.scripts import STORAGE_ERROR, Script
+from tests.differential.script import STORAGE_ERROR, Script
 from tests.differential.stage import Stage
 
 from klamm.model.leader_and_isr import LeaderAndIsr

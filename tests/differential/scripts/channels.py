@@ -1,0 +1,30 @@
+"""Answers of brokers that are lost, late or never come."""
+
+from tests.differential.script import script
+from tests.differential.stage import Stage
+
+
+@script()
+async def an_answer_is_lost(s: Stage) -> None:
+    s.brokers[2].break_once("LeaderAndIsr")
+    await s.create_topic("a", [[1, 2, 3]])
+    s.brokers[3].break_once("UpdateMetadata")
+    await s.kill(1)
+
+
+@script()
+async def a_broker_answers_late(s: Stage) -> None:
+    s.brokers[3].hold("LeaderAndIsr")
+    await s.create_topic("a", [[1, 2, 3]])
+    await s.kill(1)
+    await s.kill(2)
+    await s.release(3, "LeaderAndIsr")
+
+
+@script()
+async def a_broker_that_never_answers_dies(s: Stage) -> None:
+    s.brokers[3].hold("UpdateMetadata")
+    await s.create_topic("a", [[1, 2, 3]])
+    await s.create_topic("b", [[3, 2]])
+    await s.kill(3)
+    await s.start(3)

@@ -1,0 +1,65 @@
+"""Who is controller changes: elections, take-overs, what happens meanwhile."""
+
+from tests.differential.script import script
+from tests.differential.stage import Stage
+
+
+@script()
+async def the_office_is_taken_again(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2, 3], [2, 3]])
+    await s.delete_controller()
+    await s.delete_controller()
+
+
+@script()
+async def the_leader_dies_while_nobody_looks(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2, 3]])
+    await s.usurp(2)
+    await s.kill(1)
+    await s.delete_controller()
+
+
+@script(1, 2)
+async def an_offline_partition_at_every_failover(s: Stage) -> None:
+    await s.create_topic("a", [[1]])
+    await s.kill(1)
+    await s.delete_controller()
+    await s.delete_controller()
+    await s.start(1)
+
+
+@script()
+async def topics_and_brokers_appear_while_nobody_looks(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2]])
+    await s.usurp(3)
+    await s.create_topic("b", [[2, 4]])
+    await s.create_topic("c", [[5]])
+    await s.grow_topic("a", [[1, 2], [4, 3]])
+    await s.notify_isr("a")
+    await s.log_dir_event(2)
+    await s.start(4)
+    await s.delete_controller()
+
+
+@script(1, 2, cold=True)
+async def a_controller_finds_everything_there(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2, 3]])
+    await s.create_topic("b", [[3]])
+    await s.start_controller()
+    await s.kill(1)
+
+
+@script()
+async def a_shutdown_is_forgotten_at_a_failover(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2, 3]])
+    await s.controlled_shutdown(3)
+    await s.delete_controller()
+    await s.alter_isr("a", 1, [1, 2, 3], 1, 1)
+
+
+@script()
+async def a_newer_controller_has_written(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2, 3]])
+    await s.create_topic("b", [[1, 2, 3]])
+    await s.write_state("a", 1, [1, 2, 3], 0, controller_epoch=9)
+    await s.kill(1)
