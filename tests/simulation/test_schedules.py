@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from klamm.sim.cluster import run_schedule
+from klamm.sim.cluster import run_schedule, run_script
 
 REGRESSIONS = tomllib.loads((Path(__file__).parent / "regressions.toml").read_text())["regression"]
 
@@ -25,6 +25,18 @@ def test_every_invariant_holds(seed: int) -> None:
     assert outcome.violation is None
     assert outcome.elections >= 1
     assert outcome.checks > 100
+
+
+@pytest.mark.parametrize("seed", [3, 8])
+def test_what_was_recorded_happens_again(seed: int) -> None:
+    recorded = run_schedule(seed)
+    assert any(h.facts for h in recorded.script.happenings)
+
+    again = run_script(recorded.script)
+
+    assert again.script == recorded.script
+    assert again.digest == recorded.digest
+    assert again.story == recorded.story
 
 
 def digests(hash_seed: str, seeds: int) -> str:

@@ -36,7 +36,7 @@ def _replay(seed: int) -> int:
     outcome = run_schedule(seed)
     for line in outcome.story:
         print(line)
-    print(f"{outcome.options}\ndigest {outcome.digest}, {outcome.steps} steps, {outcome.checks} checks")
+    print(f"{outcome.script.options}\ndigest {outcome.digest}, {outcome.steps} steps, {outcome.checks} checks")
     print(f"VIOLATION {outcome.violation}" if outcome.violation else "every invariant held")
     return bool(outcome.violation)
 
@@ -53,7 +53,7 @@ def _campaign(first: int, seconds: float, most: int) -> int:
         checks, elections = checks + outcome.checks, elections + outcome.elections
         if outcome.violation:
             broken.append(outcome)
-            print(f"seed {outcome.options.seed}: {outcome.violation}", flush=True)
+            print(f"seed {outcome.script.options.seed}: {outcome.violation}", flush=True)
         if now >= told + 5_000:
             told = now
             print(f"{count} schedules, {len(broken)} broken", flush=True)
@@ -63,7 +63,7 @@ def _campaign(first: int, seconds: float, most: int) -> int:
         f" ({count / took_s:.1f}/s), {steps:,} steps, {checks:,} checks, {elections:,} elections, {len(broken)} broken"
     )
     if broken:
-        print(f"replay the first with: make seed N={broken[0].options.seed}")
+        print(f"replay the first with: make seed N={broken[0].script.options.seed}")
     return bool(broken)
 
 

@@ -9,18 +9,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from klamm.broker.replica_placement import place_replicas
-from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import KlammError
-from klamm.model.ids import BrokerId
-from klamm.model.topic_ids import new_topic_id
 from klamm.runtime.randomness import Dice
 from klamm.sim.brokers import Node, StubBroker
 from klamm.sim.faults import FAULTS, heal
 from klamm.sim.history import Event, History
 from klamm.sim.invariants.table import at_rest, by_event
 from klamm.sim.loop import SimulatedLoop
-from klamm.sim.schedules import Policy
+from klamm.sim.options import Options
+from klamm.sim.script import Happening, Script, write_script
+from klamm.sim.stage import Draw
+from klamm.sim.workload import PATIENCE_S, VERBS
 from klamm.sim.world import Universe
 from klamm.sim.zookeeper.ensemble import Ensemble, EnsembleSettings
 from klamm.sim.zookeeper.server import Server
@@ -30,8 +29,6 @@ from klamm.zk.errors import SessionExpired
 from klamm.zk.operations import Op
 from klamm.zk.store import Store
 
-WARM_UP_S: Final = 15.0
-CHAOS_S: Final = 75.0
 REST_S: Final = 30.0
 """Healed and left alone for so long: sessions end, connections are made anew, requests are repeated."""
 _TICK: Final = EnsembleSettings(tick_ms=500, min_session_ms=1_000)
@@ -43,50 +40,22 @@ class Violation(Exception):
     """An invariant does not hold; says which, and how."""
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What a seed makes of a schedule."""
-
-    seed: int
-    policy: Policy
-    nodes: int
-    servers: int
-    session_timeout_ms: int
-    pause_s: float
-    """Mean time between two faults."""
-    faults: tuple[str, ...]
-
-    @classmethod
-    def of(cls, seed: int) -> "Options":
-        dice = Dice(f"{seed}/options")
-        chosen = tuple(name for name in FAULTS if dice.random() < 0.5)
-        return cls(
-            seed,
-            dice.choice((Policy.FIFO, Policy.HOSTS, Policy.HOSTS, Policy.PRIORITIES)),
-            dice.choice((3, 3, 3, 4, 5)),
-            dice.choice((1, 1, 3)),
-            dice.choice((3_000, 6_000)),
-            dice.choice((1.0, 3.0, 8.0)),
-            chosen or ("kill",),
-        )
-
-
 @dataclass
 class SimulatedCluster:
-    options: Options
+    script: Script
     loop: SimulatedLoop
     history: History = field(default_factory=History)
     story: list[str] = field(default_factory=list)
     nodes: dict[int, Node] = field(default_factory=dict)
     servers: list[Server] = field(default_factory=list)
+    happened: list[Happening] = field(default_factory=list)
+    """What was carried out, with all that was decided for it: the same as a script is the same run."""
     checks: int = 0
-    topics: int = 0
 
     def __post_init__(self) -> None:
+        self.options = self.script.options
         self.universe = Universe.of(self.loop)
         self.network = self.universe.network
-        self.dice = Dice(f"{self.options.seed}/faults")
-        self.workload = Dice(f"{self.options.seed}/workload")
         self.violation: str | None = None
 
     # ---- what invariants look at
@@ -104,15 +73,12 @@ class SimulatedCluster:
     async def run(self) -> None:
         """Raises Violation."""
         await self._build()
-        await asyncio.sleep(WARM_UP_S)
-        end = self.loop.time() + CHAOS_S
-        while self.loop.time() < end:
-            await asyncio.sleep(self.dice.expovariate(1 / self.options.pause_s))
+        for happening in self.script.happenings:
+            await self._sleep_until(happening.at_s)
             self._raise_violation()
-            if self.workload.random() < 0.3:
-                await self._create_topic()
-            else:
-                FAULTS[self.dice.choice(self.options.faults)](self)
+            self._carry_out(happening)
+        await self._sleep_until(self.script.heal_at_s)
+        self._raise_violation()
         self.tell("everything is healed")
         heal(self)
         await asyncio.sleep(REST_S)
@@ -132,14 +98,19 @@ class SimulatedCluster:
             server = Server(self.ensemble)
             await self.loop.spawn(host, server.listen(world.network, "", 2181))
             self.servers.append(server)
-        _, world = self.universe.start("admin")
-        self._admin = ZooKeeper(world, self.zookeeper, 60_000)
-        await self._admin.connect(60)
+        self._admin_host, self.admin = self.universe.start("admin")
+        operator = ZooKeeper(self.admin, self.zookeeper, 60_000)
+        await operator.connect(60)
+        self.store = Store(operator)
         for number in range(1, self.options.nodes + 1):
             self.start(number)
-        await asyncio.sleep(5)
-        for _ in range(3):
-            await self._create_topic()
+
+    async def _sleep_until(self, at_s: float) -> None:
+        """To that very number: a sleep of the difference might miss it by a rounding error."""
+        if at_s > self.loop.time():
+            reached = self.loop.create_future()
+            self.loop.call_at(at_s, reached.set_result, None)
+            await reached
 
     @property
     def zookeeper(self) -> str:
@@ -169,21 +140,23 @@ class SimulatedCluster:
         else:
             self._wrong(f"node_lives: node {number} ended with {error!r}")
 
-    async def _create_topic(self) -> None:
-        if self.topics >= 12:
-            return
-        self.topics += 1
-        dice, brokers = self.workload, [BrokerId(n) for n in range(1, self.options.nodes + 1)]
-        partitions, factor = dice.randint(1, 4), dice.randint(1, 3)
-        placed = place_replicas(dict.fromkeys(brokers), partitions, factor, dice)
-        assignment = {n: ReplicaAssignment(r) for n, r in placed.items()}
-        name = f"t{self.topics}"
-        self.tell(f"topic {name} is created: {list(placed.values())}")
+    def _carry_out(self, happening: Happening) -> None:
+        at_s, what, given = happening
+        draw = Draw(Dice(f"{self.options.seed}/{at_s}/{what}"), given)
+        self.happened.append(Happening(at_s, what, draw.facts))
+        if what in FAULTS:
+            FAULTS[what](self, draw)
+        else:
+            self.loop.spawn(self._admin_host, self._work(what, draw), what)
+
+    async def _work(self, what: str, draw: Draw) -> None:
         try:
-            async with asyncio.timeout(5):
-                await Store(self._admin).create_topic(name, assignment, new_topic_id(dice.randbytes), {})
+            async with asyncio.timeout(PATIENCE_S):
+                await VERBS[what](self, draw)
         except (KlammError, TimeoutError) as error:
-            self.tell(f"topic {name}: {error!r}")
+            self.tell(f"{what} {draw.facts}: {error!r}")
+        except Exception as error:  # not what a cluster in trouble says
+            self._wrong(f"workload: {what} {draw.facts} raised {error!r}")
 
     # ---- what happens, as it happens
 
@@ -226,7 +199,8 @@ def _words(event: Event) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    options: Options
+    script: Script
+    """With every decision that was taken."""
     violation: str | None
     digest: str
     steps: int
@@ -236,15 +210,20 @@ class Outcome:
 
 
 def run_schedule(seed: int) -> Outcome:
-    """Run one schedule from its seed; every violation, error, deadlock and overrun is in `violation`."""
-    options = Options.of(seed)
-    loop = SimulatedLoop(seed, options.policy)  # type: ignore[abstract]  # what nobody here calls is not there
-    cluster = SimulatedCluster(options, loop)
+    """Run what a seed draws."""
+    return run_script(write_script(Options.of(seed)))
+
+
+def run_script(script: Script) -> Outcome:
+    """Run to the end; every violation, error, deadlock and overrun is in `violation`."""
+    options = script.options
+    loop = SimulatedLoop(options.seed, options.policy)  # type: ignore[abstract]  # what nobody here calls is not there
+    cluster = SimulatedCluster(script, loop)
     violation = None
     try:
         loop.run(cluster.run(), limit_s=1_000, most_steps=_MOST_STEPS)
     except Exception as error:  # whatever went wrong is what we look for
         violation = str(error) if isinstance(error, Violation) else repr(error)
-    return Outcome(
-        options, violation, loop.digest, loop.steps, cluster.checks, cluster.history.epoch, cluster.story
-    )  # fmt: skip
+    history = cluster.history
+    done = script._replace(happenings=cluster.happened)
+    return Outcome(done, violation, loop.digest, loop.steps, cluster.checks, history.epoch, cluster.story)

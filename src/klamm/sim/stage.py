@@ -1,0 +1,70 @@
+"""What faults and verbs get into their hands: the cluster as a stage, and dice whose results are written down."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
+
+from klamm.runtime.randomness import Dice
+from klamm.runtime.world import World
+from klamm.sim.brokers import Node
+from klamm.sim.history import History
+from klamm.sim.loop import SimulatedLoop
+from klamm.sim.network import SimulatedNetwork
+from klamm.sim.zookeeper.ensemble import Ensemble
+from klamm.sim.zookeeper.server import Server
+from klamm.zk.store import Store
+
+T = TypeVar("T")
+
+
+class Draw:
+    """What one happening decides by dice, each decision under a name.
+
+    A decision that is given is taken as it is: so a run that was recorded happens again, and can be edited.
+    Decisions are plain values (numbers, texts, lists of them), so that they can be printed as a test.
+    """
+
+    def __init__(self, dice: Dice, given: Mapping[str, Any]) -> None:
+        self._dice = dice
+        self.facts: dict[str, Any] = dict(given)
+
+    def __call__(self, name: str, decide: Callable[[Dice], T]) -> T:
+        if name not in self.facts:
+            drawn = decide(self._dice)
+            self.facts[name] = round(drawn, 4) if isinstance(drawn, float) else drawn
+        found: T = self.facts[name]
+        return found
+
+
+class Stage(Protocol):
+    """What faults and verbs see of a cluster, and do to it."""
+
+    loop: SimulatedLoop
+    network: SimulatedNetwork
+    ensemble: Ensemble
+    servers: list[Server]
+    nodes: dict[int, Node]
+    history: History
+
+    @property
+    def admin(self) -> World:
+        """The machine from which an operator works."""
+        ...
+
+    @property
+    def store(self) -> Store:
+        """The operator's session with ZooKeeper."""
+        ...
+
+    def start(self, number: int) -> None: ...
+    def tell(self, what: str) -> None: ...
+
+
+def restart(stage: Stage, number: int) -> None:
+    """Start a node's process, unless it runs."""
+    if not stage.nodes[number].host.is_alive:
+        stage.start(number)
+
+
+def later(stage: Stage, after_s: float, call: Callable[..., object], *args: object) -> None:
+    """Something that ends by itself: it is done from outside, whatever becomes of the hosts."""
+    stage.loop.call_on(stage.loop.main_host, stage.loop.time() + after_s, call, *args)
