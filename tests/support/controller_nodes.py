@@ -9,6 +9,7 @@ from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
 
 from klamm.controller.controller import Controller
 from klamm.controller.settings import ControllerSettings
+from klamm.controller.witness import Witness
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
@@ -73,7 +74,9 @@ class Nodes:
         self.sinks: dict[int, ListSink] = {}
         self._busy = 0
 
-    async def start(self, number: int, settings: ControllerSettings | None = None) -> Controller:
+    async def start(
+        self, number: int, settings: ControllerSettings | None = None, witness: Witness | None = None
+    ) -> Controller:
         self.receivers[number] = Receiver(number)
         client = self._connect(number)
         store = Store(client)  # type: ignore[arg-type]
@@ -87,6 +90,7 @@ class Nodes:
             self._connect_to,  # type: ignore[arg-type]
             Journal(self.sinks[number], number, FixedClock()),
             lambda s: self._register(number, s),
+            witness,
         )
         self.controllers[number] = controller
         client.on_watch = controller.on_watch

@@ -8,6 +8,7 @@ Source: ControllerContext.scala (3.9).
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from klamm.controller.states import PartitionState, ReplicaState, can_move, can_move_replica
 from klamm.model.assignment import ReplicaAssignment
@@ -59,6 +60,15 @@ class Topic:
 Partitions = dict[Partition, None]  # an ordered set
 
 
+class Moves(Protocol):
+    """Hears of every state that a partition or a replica moves into."""
+
+    def partition_moves(self, partition: Partition, before: PartitionState, after: PartitionState) -> None: ...
+    def replica_moves(
+        self, broker: BrokerId, partition: Partition, before: ReplicaState, after: ReplicaState
+    ) -> None: ...
+
+
 @dataclass(slots=True, eq=False)
 class ControllerContext:
     epoch: int
@@ -83,6 +93,8 @@ class ControllerContext:
     """Only states that call for work are indexed."""
     replica_states: dict[BrokerId, dict[Partition, ReplicaState]] = field(default_factory=dict)
     """By broker; lists every replica assigned to it, NonExistent ones too."""
+    moves: Moves | None = None
+    """Whom a simulation lets watch; nobody in production."""
     _shared: dict[tuple[BrokerId, ...], tuple[BrokerId, ...]] = field(default_factory=dict)
     _topics_by_id: dict[uuid.UUID, Topic] = field(default_factory=dict)
 
@@ -199,6 +211,8 @@ class ControllerContext:
                     listed.pop(p, None)
                 if (listed := self.in_state.get(target)) is not None:
                     listed[p] = None
+                if self.moves is not None:
+                    self.moves.partition_moves(p, p.state, target)
                 p.state = target
         return refused
 
@@ -213,7 +227,10 @@ class ControllerContext:
         states = self.replica_states.setdefault(broker, {})
         refused = []
         for p in partitions:
-            if can_move_replica(states.get(p, ReplicaState.NON_EXISTENT), target):
+            now = states.get(p, ReplicaState.NON_EXISTENT)
+            if can_move_replica(now, target):
+                if self.moves is not None:
+                    self.moves.replica_moves(broker, p, now, target)
                 states[p] = target
             else:
                 refused.append(p)

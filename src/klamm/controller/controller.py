@@ -13,6 +13,7 @@ from klamm.controller.office import Office, OfficePorts
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import ControllerState
 from klamm.controller.watches import event_of
+from klamm.controller.witness import Witness
 from klamm.controller.workbench import Workbench
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId
@@ -72,12 +73,14 @@ class Controller:
         connect: Connect,
         journal: Journal,
         register: Callable[[Store], Awaitable[object]],
+        witness: Witness | None = None,
     ) -> None:
         self._journal = journal
+        self._witness = witness
         self._register = register
         self._queue = EventQueue()
         ports = OfficePorts(ChannelPorts(connect, self._queue.put), world.clock.now_ms, world.randomness.bytes)
-        self._office = Office(settings, ports, journal)
+        self._office = Office(settings, ports, journal, witness)
         self._store: Store | None = None
         self._worker: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
@@ -178,6 +181,8 @@ class Controller:
         waited_ms = round((began - queued.enqueued_at) * 1000, 1)
         cause = self._journal.event(type(event).__name__, waited_ms=waited_ms, **_facts(event))
         self.state = event.state
+        if self._witness is not None:
+            self._witness.event_begins(event, self._queue)
         try:
             await self._handle(event, cause)
         except ControllerMoved as moved:
@@ -191,6 +196,8 @@ class Controller:
             await self._guard(self._office.move(cause, f"mistake in {type(event).__name__}"), cause)
         finally:
             event.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+            if self._witness is not None:
+                self._witness.event_ends(event)
             if self._office.bench is not None:
                 self._office.bench.batch.clear()
             self.state = ControllerState.IDLE

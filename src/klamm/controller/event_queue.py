@@ -5,6 +5,7 @@ Kafka forgets the callers of most events that it clears; here every caller is an
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
 from typing import Final
 
 from klamm.controller.events import Event
@@ -49,6 +50,10 @@ class EventQueue:
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    def __iter__(self) -> Iterator[Event]:
+        """What waits, in order."""
+        return (queued.event for queued in self._waiting)
 
     def put(self, event: Event) -> QueuedEvent:
         """A full or closed queue answers the caller at once: the first with a time-out, the second NOT_CONTROLLER."""

@@ -14,6 +14,7 @@ from klamm.controller.context import ControllerContext
 from klamm.controller.handlers.failover import on_controller_failover
 from klamm.controller.request_batch import RequestBatch
 from klamm.controller.settings import ControllerSettings
+from klamm.controller.witness import Witness
 from klamm.controller.workbench import Workbench
 from klamm.runtime import memory
 from klamm.telemetry.journal import Journal
@@ -38,10 +39,13 @@ class OfficePorts:
 class Office:
     """At most one term at a time: `bench` is there from the election to the resignation, and None otherwise."""
 
-    def __init__(self, settings: ControllerSettings, ports: OfficePorts, journal: Journal) -> None:
+    def __init__(
+        self, settings: ControllerSettings, ports: OfficePorts, journal: Journal, witness: Witness | None = None
+    ) -> None:
         self._settings = settings
         self._ports = ports
         self._journal = journal
+        self._witness = witness
         self._store: Store | None = None
         self.bench: Workbench | None = None
 
@@ -95,6 +99,8 @@ class Office:
         )
         self._journal.controller_epoch = epoch.epoch
         self._journal.line(cause, "elected", epoch_version=epoch.version)
+        if self._witness is not None:
+            self._witness.term_begins(self.bench)
 
     async def maybe_resign(self, cause: str) -> None:
         """Look who is controller; if it is not us any more, resign."""
@@ -130,6 +136,8 @@ class Office:
         bench.batch.clear()
         await bench.channels.close()
         memory.unsettle()
+        if self._witness is not None:
+            self._witness.term_ends(bench)
         self._journal.line(cause, "resigned", why=why)
         self._journal.flush()
         self._journal.controller_epoch = 0

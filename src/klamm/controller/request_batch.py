@@ -37,7 +37,7 @@ class RequestBatch:
     def __init__(self, context: ControllerContext, settings: ControllerSettings, outbox: Outbox) -> None:
         self._context = context
         self._settings = settings
-        self._outbox = outbox
+        self.outbox = outbox
         self._leader_and_isr: dict[BrokerId, dict[Partition, bool]] = {}
         self._metadata_brokers: dict[BrokerId, None] = {}
         self._metadata_to_all = False
@@ -102,7 +102,7 @@ class RequestBatch:
                     states[p] = made
                 if len(chunk) == STATE_CHUNK:
                     await asyncio.sleep(0)
-            self._outbox.send(broker, LeaderAndIsrItem(states, (cause,), context.broker_list_version))
+            self.outbox.send(broker, LeaderAndIsrItem(states, (cause,), context.broker_list_version))
 
     def _state(self, partition: Partition, is_new: bool) -> LeaderAndIsrPartitionState:
         settings = self._settings
@@ -118,7 +118,7 @@ class RequestBatch:
         for start in range(0, max(1, len(told)), METADATA_CHUNK):
             item = self._metadata_item(told[start : start + METADATA_CHUNK], cause)
             for broker in brokers:
-                self._outbox.send(broker, item)
+                self.outbox.send(broker, item)
             if len(told) > METADATA_CHUNK:
                 await asyncio.sleep(0)
 
@@ -131,4 +131,4 @@ class RequestBatch:
     def _send_stops(self, cause: str) -> None:
         for broker in self._registered(self._stops):
             item = StopReplicaItem(self._stops[broker], (cause,), self._context.broker_list_version)
-            self._outbox.send(broker, item)
+            self.outbox.send(broker, item)

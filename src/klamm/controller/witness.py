@@ -1,0 +1,23 @@
+"""Who may look on while a controller works: a simulation, which checks what it sees. Production has no witness."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from klamm.controller.events import Event
+from klamm.controller.workbench import Workbench
+
+
+class Witness(Protocol):
+    """Told of everything at the moment it happens, in the controller's own task; must not change anything."""
+
+    def term_begins(self, bench: Workbench) -> None:
+        """The election is won, the context still empty."""
+
+    def term_ends(self, bench: Workbench) -> None:
+        """Everything is given up: what `bench` holds must be inert."""
+
+    def event_begins(self, event: Event, waiting: Iterable[Event]) -> None:
+        """`waiting`: what is queued behind it."""
+
+    def event_ends(self, event: Event) -> None:
+        """Whoever waited has an answer."""
