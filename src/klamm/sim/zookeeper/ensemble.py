@@ -1,7 +1,8 @@
-"""What all servers agree on: the order of writes, and who has a session. Source: ZooKeeperServer, SessionTrackerImpl.
+"""What all servers agree on: the order of writes, who has a session, who leads. Source: ZooKeeperServer, Leader.
 
 The ensemble decides each write at once and for good; each server applies it when it comes to it, so a server that lags
-answers reads from the past, as ZooKeeper's do. Sessions end by the loop's time, in ticks, whatever a server does.
+answers reads from the past, as ZooKeeper's do. Sessions end by the loop's time, in ticks, whatever a server does, but
+only while there is a leader. Nothing is decided without one: writes wait, or their connections break.
 """
 
 import asyncio
@@ -32,13 +33,22 @@ class Holder(Protocol):
     """The connection that speaks for a session now."""
 
     def session_ended(self) -> None: ...
-    def replaced(self) -> None: ...
 
 
-class Follower(Protocol):
-    """A server, told of each transaction in order."""
+class Member(Protocol):
+    """A server of the ensemble."""
 
-    def learn(self, transaction: Transaction) -> None: ...
+    is_up: bool
+    is_cut_off: bool
+
+    def learn(self, transaction: Transaction) -> None:
+        """Each transaction in order, to be applied by and by."""
+
+    def follow(self) -> None:
+        """There is a leader and the way to it is open: catch up with what was missed, serve what waits."""
+
+    def hang_up(self) -> None:
+        """There is no leader, or no way to it, for good: clients are turned away."""
 
 
 @dataclass(slots=True, eq=False)
@@ -56,6 +66,10 @@ class EnsembleSettings:
     min_session_ms: int = 4_000
     max_session_ms: int = 40_000
     max_packet_bytes: int = 0xFFFFF
+    election_ms: int = 500
+    """From the moment that a majority finds itself without a leader."""
+    patience_ticks: int = 2
+    """How long servers that cannot reach each other believe that this will pass (syncLimit)."""
 
 
 Committed = Callable[[Transaction, Sequence[Op]], None]
@@ -70,24 +84,72 @@ class Ensemble:
         self.settings = settings or EnsembleSettings()
         self.tree = Tree()
         self.sessions: dict[int, SessionRecord] = {}
-        self._servers: list[Follower] = []
+        self.servers: list[Member] = []
+        self.leader: Member | None = None
+        self.has_quorum = False
+        """Whether writes are decided now."""
         self._next_session = 0x1000
         self._ticker: asyncio.TimerHandle | None = None
+        self._election: asyncio.TimerHandle | None = None
         self.on_commit: Committed = lambda transaction, ops: None
         """Told of every write that changed something, after the fact, with the operations that asked for it."""
         self.on_write: Callable[[int, Sequence[Op]], Loss | None] = lambda session, ops: None
         """Asked before each write of a session: a fault, or none."""
-
-    def join(self, server: Follower) -> None:
-        self._servers.append(server)
+        self.on_greeting: Callable[[int], bool] = lambda session: True
+        """Asked before a client is told of its session: false, and the connection breaks instead (KAFKA-14845)."""
+        self.outlived_s: Callable[[], float] = lambda: 0.0
+        """How long ephemeral znodes outlive a session that ends now (ZOOKEEPER-2985)."""
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
         self._ticker = loop.call_later(self.settings.tick_ms / 1000, self._tick)
 
     def stop(self) -> None:
-        if self._ticker is not None:
-            self._ticker.cancel()
+        for timer in (self._ticker, self._election):
+            if timer is not None:
+                timer.cancel()
+
+    # ---- servers
+
+    def join(self, server: Member) -> None:
+        self.servers.append(server)
+        self.leader = self.leader or server
+        self.has_quorum = True
+
+    def _together(self) -> list[Member]:
+        """The servers that reach each other, where they are a majority."""
+        reachable = [s for s in self.servers if s.is_up and not s.is_cut_off]
+        return reachable if 2 * len(reachable) > len(self.servers) else []
+
+    def member_cut_off(self) -> None:
+        """A server reaches the others no more; all believe for a while that this will pass."""
+        self.has_quorum = self.leader in self._together()
+        patience_s = self.settings.patience_ticks * self.settings.tick_ms / 1000
+        asyncio.get_running_loop().call_later(patience_s, self.settle)
+
+    def settle(self) -> None:
+        """A server stopped, started, or reaches the others again."""
+        together = self._together()
+        self.has_quorum = self.leader in together
+        if not self.has_quorum:
+            self.leader = None
+        for server in self.servers:
+            if self.has_quorum and server in together:
+                server.follow()
+            else:
+                server.hang_up()
+        if self.leader is None and together and self._election is None:
+            self._election = asyncio.get_running_loop().call_later(self.settings.election_ms / 1000, self._elect)
+
+    def _elect(self) -> None:
+        """Whoever leads starts with every session as if it had just been heard of."""
+        self._election = None
+        together = self._together()
+        if self.leader is None and together:
+            self.leader = together[0]
+            for session in self.sessions.values():
+                self.touch(session)
+            self.settle()
 
     # ---- sessions
 
@@ -101,13 +163,11 @@ class Ensemble:
         return session, self._commit(session.id, []).zxid
 
     def resume(self, session: int, password: bytes, holder: Holder) -> SessionRecord | None:
-        """None where it has ended or is somebody else's."""
+        """None where it has ended or is somebody else's. An earlier holder has lost it without knowing."""
         record = self.sessions.get(session)
         if record is None or record.password != password:
             return None
-        earlier, record.holder = record.holder, holder
-        if earlier is not None and earlier is not holder:
-            earlier.replaced()
+        record.holder = holder
         self.touch(record)
         return record
 
@@ -122,16 +182,24 @@ class Ensemble:
         record = self.sessions.pop(session, None)
         if record is None:
             return self.tree.zxid
-        gone: list[Change] = [DeleteChange(path) for path in self.tree.ephemerals.get(session, {})]
-        transaction = self._commit(session, gone)
+        outlived_s = self.outlived_s()
+        if outlived_s:
+            asyncio.get_running_loop().call_later(outlived_s, self._remove_ephemerals, session)
+            transaction = self._commit(session, [])
+        else:
+            transaction = self._remove_ephemerals(session)
         if record.holder is not None:
             record.holder.session_ended()
         return transaction.zxid
 
+    def _remove_ephemerals(self, session: int) -> Transaction:
+        return self._commit(session, [DeleteChange(path) for path in self.tree.ephemerals.get(session, {})])
+
     def _tick(self) -> None:
-        now = asyncio.get_running_loop().time()
-        for session in [s for s in self.sessions.values() if s.expires_at <= now]:
-            self.end_session(session.id)
+        if self.has_quorum:
+            now = asyncio.get_running_loop().time()
+            for session in [s for s in self.sessions.values() if s.expires_at <= now]:
+                self.end_session(session.id)
         self.start()
 
     # ---- writes
@@ -182,7 +250,7 @@ class Ensemble:
 
     def _publish(self, transaction: Transaction, ops: Sequence[Op]) -> None:
         self.tree.zxid = transaction.zxid
-        for server in self._servers:
+        for server in self.servers:
             server.learn(transaction)
         if transaction.changes:
             self.on_commit(transaction, ops)

@@ -4,7 +4,17 @@ import base64
 import hashlib
 from collections.abc import Iterable, Sequence
 
-from klamm.sim.zookeeper.tree import AclChange, Change, CreateChange, DeleteChange, SetChange, Tree, Znode, parent_of
+from klamm.sim.zookeeper.tree import (
+    SPECIAL,
+    AclChange,
+    Change,
+    CreateChange,
+    DeleteChange,
+    SetChange,
+    Tree,
+    Znode,
+    parent_of,
+)
 from klamm.zk.acl import Acl, Permission
 from klamm.zk.errors import ZkCode
 from klamm.zk.hosts import WrongPath, check_path
@@ -24,16 +34,9 @@ def plan(tree: Tree, op: Op, session: int, who: Sequence[Identity]) -> Change | 
     """The change an operation asks for; None for a Check that holds. Raises Refused."""
     if isinstance(op, Create):
         return _create(tree, op, session, who)
-    path = _checked(op.path)
     if isinstance(op, Delete):
-        if path == "/":
-            raise Refused(ZkCode.BAD_ARGUMENTS)
-        node = need(tree, path)
-        permit(need(tree, parent_of(path)), Permission.DELETE, who)
-        _check_version(node.version, op.version)
-        if node.children:
-            raise Refused(ZkCode.NOT_EMPTY)
-        return DeleteChange(path)
+        return _delete(tree, op, who)
+    path = _checked(op.path)
     node = need(tree, path)
     permit(node, Permission.WRITE if isinstance(op, Set) else Permission.READ, who)
     _check_version(node.version, op.version)
@@ -53,10 +56,9 @@ def plan_acl(tree: Tree, path: str, acl: Sequence[Acl], version: int, who: Seque
 
 
 def _create(tree: Tree, op: Create, session: int, who: Sequence[Identity]) -> Change:
-    if op.path == "/" or not op.path.startswith("/"):
-        raise Refused(ZkCode.NODE_EXISTS if op.path == "/" else ZkCode.BAD_ARGUMENTS)
+    parent_path = _parent_of(op.path)
     acl = _fixed(op.acl, who)
-    parent = need(tree, parent_of(op.path))
+    parent = need(tree, parent_path)
     permit(parent, Permission.CREATE, who)
     path = _checked(f"{op.path}{parent.created:010d}" if op.sequential else op.path)
     if tree.get(path) is not None:
@@ -64,6 +66,24 @@ def _create(tree: Tree, op: Create, session: int, who: Sequence[Identity]) -> Ch
     if parent.owner:
         raise Refused(ZkCode.NO_CHILDREN_FOR_EPHEMERALS)
     return CreateChange(path, op.data, acl, session if op.ephemeral else 0)
+
+
+def _delete(tree: Tree, op: Delete, who: Sequence[Identity]) -> Change:
+    if op.path == "/" or op.path in SPECIAL:
+        raise Refused(ZkCode.BAD_ARGUMENTS)
+    permit(need(tree, _parent_of(op.path)), Permission.DELETE, who)
+    node = need(tree, op.path)
+    _check_version(node.version, op.version)
+    if node.children:
+        raise Refused(ZkCode.NOT_EMPTY)
+    return DeleteChange(op.path)
+
+
+def _parent_of(path: str) -> str:
+    """Raises Refused for what is no path at all; other faults are found later."""
+    if "/" not in path or "\0" in path:
+        raise Refused(ZkCode.BAD_ARGUMENTS)
+    return parent_of(path)
 
 
 def need(tree: Tree, path: str) -> Znode:
@@ -85,24 +105,39 @@ def permit(node: Znode, permission: Permission, who: Sequence[Identity]) -> None
     raise Refused(ZkCode.NO_AUTH)
 
 
-def digest_identity(credentials: bytes) -> Identity:
-    """What `user:password` proves. Source: DigestAuthenticationProvider.java."""
-    user = credentials.decode().partition(":")[0]
+def without_digests(node: Znode, who: Sequence[Identity]) -> Sequence[Acl]:
+    """Its ACL; whoever may not change it does not see digests."""
+    try:
+        permit(node, Permission.ADMIN, who)
+    except Refused:
+        return [
+            a._replace(identity=a.identity.partition(":")[0] + ":x") if a.scheme == "digest" else a for a in node.acl
+        ]
+    return node.acl
+
+
+def identity_of(scheme: str, credentials: bytes, address: Identity) -> Identity | None:
+    """What credentials prove, None where the scheme is unknown. Source: DigestAuthenticationProvider.java."""
+    if scheme == "ip":
+        return address
+    if scheme != "digest":
+        return None
+    user = credentials.decode(errors="replace").partition(":")[0]
     digest = hashlib.sha1(credentials, usedforsecurity=False).digest()
     return "digest", f"{user}:{base64.b64encode(digest).decode()}"
 
 
 def _fixed(acl: Sequence[Acl], who: Iterable[Identity]) -> tuple[Acl, ...]:
     """As it is stored: `auth` stands for the identities of the connection. Raises Refused."""
-    fixed: dict[Acl, None] = {}
-    for entry in acl:
+    fixed: list[Acl] = []
+    for entry in dict.fromkeys(acl):
         if entry.scheme == "auth":
             mine = [Acl(entry.permissions, *identity) for identity in who if identity[0] != "ip"]
             if not mine:
                 raise Refused(ZkCode.INVALID_ACL)
-            fixed |= dict.fromkeys(mine)
+            fixed += mine
         elif _is_valid(entry):
-            fixed[entry] = None
+            fixed.append(entry)
         else:
             raise Refused(ZkCode.INVALID_ACL)
     if not fixed:
@@ -113,7 +148,9 @@ def _fixed(acl: Sequence[Acl], who: Iterable[Identity]) -> tuple[Acl, ...]:
 def _is_valid(entry: Acl) -> bool:
     if entry.scheme == "world":
         return entry.identity == "anyone"
-    return entry.scheme in ("digest", "ip") and (entry.scheme == "ip" or entry.identity.count(":") == 1)
+    if entry.scheme == "digest":
+        return len(entry.identity.rstrip(":").split(":")) == 2
+    return entry.scheme == "ip"
 
 
 def _check_version(current: int, expected: int) -> None:

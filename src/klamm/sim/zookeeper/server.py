@@ -3,23 +3,13 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import cast
 
 from klamm.runtime.network import Listener, Network
-from klamm.sim.zookeeper import packets
-from klamm.sim.zookeeper.ensemble import Ensemble, Loss, SessionRecord
-from klamm.sim.zookeeper.rules import Identity, Refused, digest_identity, need, permit
+from klamm.sim.zookeeper.connection import ServerConnection
+from klamm.sim.zookeeper.ensemble import Ensemble
 from klamm.sim.zookeeper.tree import Transaction, Tree
 from klamm.sim.zookeeper.watchers import Watchers
-from klamm.zk.acl import Permission
-from klamm.zk.errors import ZkCode
-from klamm.zk.frames import PacketReader
-from klamm.zk.jute import MalformedPacket, Reader, acls, text, texts
-from klamm.zk.requests import Opcode
 from klamm.zk.watches import WatchEvent
-
-_AUTH_XID = -4
-_WRITES = frozenset({Opcode.CREATE, Opcode.CREATE2, Opcode.SET_DATA, Opcode.DELETE})
 
 
 class Server:
@@ -32,6 +22,9 @@ class Server:
         self.connections: dict[ServerConnection, None] = {}
         self.lag_s: Callable[[], float] = lambda: 0.0
         """How long after the ensemble this server applies the next transaction."""
+        self.is_up = True
+        self.is_cut_off = False
+        self.takes_clients = True
         self._behind: deque[Transaction] = deque()
         self._applied_at = 0.0
         ensemble.join(self)
@@ -41,7 +34,50 @@ class Server:
         await listener.start()
         return listener
 
+    @property
+    def reaches_leader(self) -> bool:
+        """Whether it can have something written, or a session begun, now; else whoever wants that waits."""
+        return self.ensemble.has_quorum and not self.is_cut_off
+
+    @property
+    def mode(self) -> str:
+        """As the four-letter word `srvr` tells it."""
+        if len(self.ensemble.servers) == 1:
+            return "standalone"
+        return "leader" if self.ensemble.leader is self else "follower"
+
+    # ---- what befalls it
+
+    def stop(self) -> None:
+        """Its process ends; what it knew is on its disk."""
+        self.is_up = False
+        self.hang_up()
+        self.ensemble.settle()
+
+    def start(self) -> None:
+        self.is_up = True
+        self.ensemble.settle()
+
+    def cut_off(self) -> None:
+        """Clients reach it, the other servers do not: it goes on with what it knows, and gives up after a while."""
+        self.is_cut_off = True
+        self.ensemble.member_cut_off()
+
+    def join_again(self) -> None:
+        self.is_cut_off = False
+        self.ensemble.settle()
+
+    def drop_all(self) -> None:
+        """Every client loses its connection to this server."""
+        for connection in list(self.connections):
+            connection.drop()
+
+    # ---- for the ensemble
+
     def learn(self, transaction: Transaction) -> None:
+        if not self.takes_clients or self.is_cut_off:
+            self._behind.append(transaction)
+            return
         lag_s = self.lag_s()
         if not lag_s and not self._behind:
             self._apply(transaction)
@@ -51,10 +87,25 @@ class Server:
         self._applied_at = max(self._applied_at, loop.time() + lag_s)
         loop.call_at(self._applied_at, self._catch_up)
 
-    def _catch_up(self) -> None:
-        self._apply(self._behind.popleft())
+    def follow(self) -> None:
+        """There is a leader, and the way to it is open: what was missed is learned, what waits is served."""
+        if not self.takes_clients or self._behind:
+            self.takes_clients = True
+            while self._behind:
+                self._apply(self._behind.popleft())
         for connection in list(self.connections):
             connection.advance()
+
+    def hang_up(self) -> None:
+        """There is no leader, or no way to it: clients are turned away until there is."""
+        self.takes_clients = False
+        self.drop_all()
+
+    def _catch_up(self) -> None:
+        if self._behind and self.takes_clients and not self.is_cut_off:
+            self._apply(self._behind.popleft())
+            for connection in list(self.connections):
+                connection.advance()
 
     def _apply(self, transaction: Transaction) -> None:
         self.tree.zxid = transaction.zxid
@@ -66,238 +117,3 @@ class Server:
                     if (connection, event) not in told:
                         told.add((connection, event))
                         connection.notify(event)
-
-    def drop_all(self) -> None:
-        """Every client loses its connection to this server."""
-        for connection in list(self.connections):
-            connection.drop()
-
-
-class ServerConnection(asyncio.Protocol):
-    """One client's connection: requests in order, each answered once this server has applied what it wrote."""
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._ensemble = server.ensemble
-        self._packets = PacketReader(server.ensemble.settings.max_packet_bytes)
-        self._waiting: deque[bytes] = deque()
-        self._owed: tuple[int, bytes] | None = None
-        """(zxid, answer): not sent before the server has got there; nothing else is served before that."""
-        self._session: SessionRecord | None = None
-        self._is_replaced = False
-        self._transport: asyncio.Transport | None = None
-        self._who: list[Identity] = []
-
-    # ---- asyncio.Protocol
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        self._who = [("ip", str((transport.get_extra_info("peername") or ("?",))[0]))]
-        self._server.connections[self] = None
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._forget()
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            for packet in self._packets.feed(data):
-                if not packet.whole:
-                    self.drop()
-                    return
-                self._waiting.append(packet.content)
-        except MalformedPacket:
-            self.drop()
-            return
-        self.advance()
-
-    # ---- for the server and the ensemble
-
-    def advance(self) -> None:
-        """Serve what waits, as far as this server has come."""
-        while self._transport is not None:
-            if self._owed is not None:
-                if self._owed[0] > self._server.tree.zxid:
-                    return
-                answer, self._owed = self._owed[1], None
-                self._write(answer)
-            if not self._waiting:
-                return
-            packet = self._waiting.popleft()
-            try:
-                if self._session is None:
-                    self._connect(packets.read_connect(packet))
-                else:
-                    self._serve(packet, self._session)
-            except MalformedPacket:
-                self.drop()
-
-    def notify(self, event: WatchEvent) -> None:
-        self._write(packets.notification(event))
-
-    def session_ended(self) -> None:
-        if self._owed is None:
-            self.drop()
-
-    def replaced(self) -> None:
-        self._is_replaced = True
-        self.drop()
-
-    def drop(self) -> None:
-        transport = self._transport
-        self._forget()
-        if transport is not None:
-            transport.close()
-
-    def _forget(self) -> None:
-        self._transport = None
-        self._server.connections.pop(self, None)
-        self._server.watchers.forget(self)
-        if self._session is not None and self._session.holder is self:
-            self._session.holder = None
-
-    def _write(self, frame: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(frame)
-
-    # ---- the session
-
-    def _connect(self, request: packets.ConnectRequest) -> None:
-        if request.last_zxid > self._server.tree.zxid:
-            self.drop()  # the client has seen more than this server
-            return
-        if not request.session:
-            session, zxid = self._ensemble.open_session(request.timeout_ms)
-            session.holder = self
-        else:
-            resumed = self._ensemble.resume(request.session, request.password, self)
-            if resumed is None:
-                self._write(packets.connect_answer(0, 0, bytes(16), request.knows_read_only))
-                self.drop()
-                return
-            session, zxid = resumed, 0
-        self._session = session
-        self._owed = (
-            zxid,
-            packets.connect_answer(session.timeout_ms, session.id, session.password, request.knows_read_only),
-        )
-
-    # ---- requests
-
-    def _serve(self, packet: bytes, session: SessionRecord) -> None:
-        reader = Reader(packet)
-        xid, opcode = reader.int32(), reader.int32()
-        if session.id not in self._ensemble.sessions:
-            self.drop()
-            return
-        self._ensemble.touch(session)
-        if opcode == Opcode.CLOSE_SESSION:
-            self._owed = (0, packets.reply(xid, self._ensemble.tree.zxid + 1))
-            self._owed = (self._ensemble.end_session(session.id), self._owed[1])
-            self._finish()
-        elif opcode == Opcode.AUTH:
-            self._authenticate(reader)
-        elif opcode in _WRITES or opcode == Opcode.MULTI:
-            self._change(xid, opcode, reader, session)
-        elif opcode == Opcode.SET_ACL:
-            path, acl, version = reader.text(), reader.acls(), reader.int32()
-            zxid, result = self._ensemble.write_acl(session.id, path, acl, version, self._who)
-            body = packets.stat(result.stat) if result.code is ZkCode.OK else b""
-            self._owed = (zxid, packets.reply(xid, zxid, result.code, body))
-        elif opcode == Opcode.SYNC:
-            zxid = self._ensemble.tree.zxid
-            self._owed = (zxid, packets.reply(xid, zxid, 0, text(reader.text())))
-        else:
-            self._read(xid, opcode, reader)
-
-    def _finish(self) -> None:
-        """The answer to closing, then the end; nothing else is served."""
-        assert self._owed is not None
-        answer, self._owed = self._owed[1], None
-        self._write(answer)
-        self.drop()
-
-    def _authenticate(self, reader: Reader) -> None:
-        reader.int32()
-        scheme, credentials = reader.text(), reader.buffer() or b""
-        if scheme == "digest" and b":" in credentials:
-            identity = digest_identity(credentials)
-            if identity not in self._who:
-                self._who.append(identity)
-            self._write(packets.reply(_AUTH_XID, self._server.tree.zxid))
-        else:
-            self._write(packets.reply(_AUTH_XID, self._server.tree.zxid, ZkCode.AUTH_FAILED))
-            self.drop()
-
-    def _change(self, xid: int, opcode: int, reader: Reader, session: SessionRecord) -> None:
-        if opcode == Opcode.MULTI:
-            items = list(packets.read_multi(reader))
-        else:
-            items = [(opcode, packets.read_operation(opcode, reader))]
-        ops = [op for _, op in items]
-        loss = self._ensemble.on_write(session.id, ops)
-        if loss is Loss.BEFORE:
-            self.drop()
-            return
-        zxid, results = self._ensemble.write(session.id, ops, self._who)
-        if loss is Loss.AFTER:
-            self.drop()
-            return
-        if opcode == Opcode.MULTI:
-            body = packets.multi_result([o for o, _ in items], results)
-            self._owed = (zxid, packets.reply(xid, zxid, 0, body))
-        else:
-            [result] = results
-            body = packets.operation_result(opcode, result) if result.code is ZkCode.OK else b""
-            self._owed = (zxid, packets.reply(xid, zxid, result.code, body))
-
-    # ---- reads, from this server's own tree
-
-    def _read(self, xid: int, opcode: int, reader: Reader) -> None:
-        zxid = self._server.tree.zxid
-        try:
-            body = self._answer(opcode, reader)
-        except Refused as refused:
-            self._write(packets.reply(xid, zxid, refused.code))
-        else:
-            self._write(packets.reply(xid, zxid, 0, body))
-
-    def _answer(self, opcode: int, reader: Reader) -> bytes:
-        if opcode == Opcode.PING:
-            return b""
-        if opcode == Opcode.SET_WATCHES:
-            since, data, exist, child = reader.int64(), reader.texts(), reader.texts(), reader.texts()
-            for event in self._server.watchers.set_again(self._server.tree, since, data, exist, child, self):
-                self.notify(event)
-            return b""
-        if opcode == Opcode.MULTI_READ:
-            return packets.multi_read_result([self._read_item(o, path) for o, path in packets.read_multi_read(reader)])
-        path = reader.text()
-        if opcode == Opcode.GET_ACL:
-            node = need(self._server.tree, path)
-            permit(node, Permission.READ | Permission.ADMIN, self._who)
-            return acls(node.acl) + packets.stat(node.stat())
-        if opcode == Opcode.EXISTS:
-            if reader.boolean():
-                self._server.watchers.watch_data(path, self)
-            return packets.stat(need(self._server.tree, path).stat())
-        return self._content(opcode, path, reader.boolean())
-
-    def _content(self, opcode: int, path: str, watch: bool) -> bytes:
-        if opcode not in (Opcode.GET_DATA, Opcode.GET_CHILDREN, Opcode.GET_CHILDREN2):
-            raise Refused(ZkCode.UNIMPLEMENTED)
-        node = need(self._server.tree, path)
-        permit(node, Permission.READ, self._who)
-        if opcode == Opcode.GET_DATA:
-            if watch:
-                self._server.watchers.watch_data(path, self)
-            return packets.data_and_stat(node.data, node.stat())
-        if watch:
-            self._server.watchers.watch_children(path, self)
-        names = texts(list(node.children))
-        return names + packets.stat(node.stat()) if opcode == Opcode.GET_CHILDREN2 else names
-
-    def _read_item(self, opcode: int, path: str) -> bytes:
-        try:
-            return packets.read_item(opcode, self._content(opcode, path, False))
-        except Refused as refused:
-            return packets.error_item(refused.code)

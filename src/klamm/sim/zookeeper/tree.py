@@ -1,7 +1,7 @@
 """The znodes, and what one change does to them and to who watches. Source: DataTree.java, DataNode.java (3.9)."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from klamm.zk.acl import OPEN_ACL, Acl
 from klamm.zk.jute import Stat
@@ -28,6 +28,9 @@ class AclChange(NamedTuple):
     path: str
     acl: Sequence[Acl]
 
+
+SPECIAL: Final = ("/zookeeper", "/zookeeper/quota", "/zookeeper/config")
+"""ZooKeeper's own, there from the first."""
 
 Change: TypeAlias = CreateChange | SetChange | DeleteChange | AclChange
 
@@ -72,7 +75,9 @@ class Tree:
 
     def __init__(self) -> None:
         self.zxid = 0
-        self.nodes: dict[str, Znode] = {"/": Znode(b"", OPEN_ACL, 0, 0, 0)}
+        self.nodes: dict[str, Znode] = {path: Znode(b"", OPEN_ACL, 0, 0, 0) for path in ("/", *SPECIAL)}
+        for path in SPECIAL:
+            self.nodes[parent_of(path)].children[name_of(path)] = None
         self.ephemerals: dict[int, dict[str, None]] = {}
 
     def get(self, path: str) -> Znode | None:

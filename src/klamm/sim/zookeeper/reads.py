@@ -1,0 +1,71 @@
+"""What a server answers from its own tree, and the watches it keeps meanwhile. Source: FinalRequestProcessor.java."""
+
+from collections.abc import Sequence
+from typing import Final, Protocol, TypeVar
+
+from klamm.sim.zookeeper import packets
+from klamm.sim.zookeeper.rules import Identity, Refused, need, permit, without_digests
+from klamm.sim.zookeeper.tree import Tree
+from klamm.sim.zookeeper.watchers import Watchers
+from klamm.zk.acl import Permission
+from klamm.zk.errors import ZkCode
+from klamm.zk.jute import Reader, acls, texts
+from klamm.zk.requests import Opcode
+from klamm.zk.watches import WatchEvent
+
+_CONTENT: Final = frozenset({Opcode.GET_DATA, Opcode.GET_CHILDREN, Opcode.GET_CHILDREN2})
+
+
+class Watcher(Protocol):
+    def notify(self, event: WatchEvent) -> None: ...
+
+
+W = TypeVar("W", bound=Watcher)
+
+
+def answer(
+    tree: Tree, watchers: Watchers[W], opcode: int, reader: Reader, watcher: W, who: Sequence[Identity]
+) -> bytes:
+    """The body of the answer. Raises Refused, also for what is not modelled."""
+    if opcode == Opcode.PING:
+        return b""
+    if opcode == Opcode.SET_WATCHES:
+        since, data, exist, child = reader.int64(), reader.texts(), reader.texts(), reader.texts()
+        for event in watchers.set_again(tree, since, data, exist, child, watcher):
+            watcher.notify(event)
+        return b""
+    if opcode == Opcode.MULTI_READ:
+        items = packets.read_multi_read(reader)
+        return packets.multi_read_result([_item(tree, o, path, who) for o, path in items])
+    if opcode == Opcode.GET_ACL:
+        node = need(tree, reader.text())
+        permit(node, Permission.READ | Permission.ADMIN, who)
+        return acls(without_digests(node, who)) + packets.stat(node.stat())
+    if opcode == Opcode.EXISTS:
+        path = reader.text()
+        if reader.boolean():
+            watchers.watch_data(path, watcher)
+        return packets.stat(need(tree, path).stat())
+    if opcode not in _CONTENT:
+        raise Refused(ZkCode.UNIMPLEMENTED)
+    path = reader.text()
+    body = _content(tree, opcode, path, who)
+    if reader.boolean():
+        (watchers.watch_data if opcode == Opcode.GET_DATA else watchers.watch_children)(path, watcher)
+    return body
+
+
+def _content(tree: Tree, opcode: int, path: str, who: Sequence[Identity]) -> bytes:
+    node = need(tree, path)
+    permit(node, Permission.READ, who)
+    if opcode == Opcode.GET_DATA:
+        return packets.data_and_stat(node.data, node.stat())
+    names = texts(list(node.children))
+    return names + packets.stat(node.stat()) if opcode == Opcode.GET_CHILDREN2 else names
+
+
+def _item(tree: Tree, opcode: int, path: str, who: Sequence[Identity]) -> bytes:
+    try:
+        return packets.read_item(opcode, _content(tree, opcode, path, who))
+    except Refused as refused:
+        return packets.error_item(refused.code)
