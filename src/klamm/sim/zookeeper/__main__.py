@@ -1,0 +1,40 @@
+"""`python -m klamm.sim.zookeeper --port 2181`: the model on real ports, for clients that want a ZooKeeper to talk to.
+
+It keeps nothing: what it knew is gone when it ends.
+"""
+
+import argparse
+import asyncio
+import contextlib
+from collections.abc import Sequence
+
+from klamm.runtime.randomness import Dice
+from klamm.runtime.world import real_world
+from klamm.sim.zookeeper.ensemble import Ensemble, EnsembleSettings
+from klamm.sim.zookeeper.server import Server
+
+
+async def serve(host: str, ports: Sequence[int], tick_ms: int) -> None:
+    """Servers of one ensemble, a port each; never returns. Says where each listens."""
+    world = real_world()
+    settings = EnsembleSettings(tick_ms=tick_ms, min_session_ms=2 * tick_ms, max_session_ms=60_000)
+    ensemble = Ensemble(world.clock, Dice(world.randomness.bytes(8).hex()), settings)
+    ensemble.start()
+    for port in ports:
+        listener = await Server(ensemble).listen(world.network, host, port)
+        print(f"{host}:{listener.port}", flush=True)
+    await asyncio.Event().wait()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="klamm.sim.zookeeper", description="A model of ZooKeeper on real ports.")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, nargs="+", default=[2181], help="one for each server; 0 for any free one")
+    parser.add_argument("--tick-ms", type=int, default=2_000, help="sessions end in such steps, and live two at least")
+    chosen = parser.parse_args(arguments)
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(serve(chosen.host, chosen.port, chosen.tick_ms))
+
+
+if __name__ == "__main__":
+    main()
