@@ -1,16 +1,18 @@
-"""A node by the book: the real controller, session, registration and server, and replicas without logs.
+"""A node by the book: the real controller, session, registration and server, and replicas without records.
 
-It answers LeaderAndIsr, UpdateMetadata and StopReplica as a broker must, and as leader asks the controller to take dead
-followers out of the ISR and live ones in. Logs and records do not exist: a live follower counts as caught up.
+It answers LeaderAndIsr, UpdateMetadata and StopReplica as a broker must, and as leader asks the controller to take
+followers that fetch no more out of the ISR and those that fetch in: whoever fetches has caught up.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from klamm.broker.controlled_shutdown import ControlledShutdown
 from klamm.broker.controller_channel import ControllerChannel, says_not_controller_anywhere
-from klamm.broker.dispatch import Dispatcher, Route
+from klamm.broker.dispatch import Dispatcher, Request, Route
+from klamm.broker.failure_notices import FailureNotices
 from klamm.broker.handlers import control, for_controller
 from klamm.broker.handlers.api_versions import API_VERSIONS, ApiVersions
 from klamm.broker.metadata_cache import MetadataCache
@@ -21,12 +23,14 @@ from klamm.controller.controller import Controller
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.model.topic_ids import new_topic_id
+from klamm.model.topic_ids import ZERO_ID, new_topic_id
 from klamm.net.client import Connection
 from klamm.net.server import Server
+from klamm.replication.orders import answer_orders, orders_of, stop_orders_of
 from klamm.runtime.world import World
 from klamm.sim.history import OrderReceived
 from klamm.sim.hosts import Host
+from klamm.sim.replicas import Logs, Replica, Replicas
 from klamm.telemetry.journal import Journal
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
@@ -34,9 +38,9 @@ from klamm.wire.messages import (
     AlterPartitionRequestPartitionData,
     AlterPartitionRequestTopicData,
     BrokerState,
-    LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
+    StopReplicaPartitionError,
     StopReplicaRequest,
     StopReplicaResponse,
     UpdateMetadataRequest,
@@ -62,17 +66,28 @@ class NoSink:
         """Forgotten at once."""
 
 
+class Surroundings(NamedTuple):
+    """What a stub knows of the world beyond its process."""
+
+    tell: Callable[[OrderReceived], None]
+    """Hears of every order it gets, before it is answered."""
+    fetches: Callable[[BrokerId, TopicPartition, int], bool]
+    """Whether a broker fetches a partition from this one, its leader, in that leader epoch."""
+    logs: Logs
+    """What lies on its machine."""
+
+
 class StubBroker:
-    """`await run()` on a host of its own; `tell` hears of every order it gets, before it is answered."""
+    """`await run()` on a host of its own."""
 
     def __init__(
-        self, world: World, number: int, incarnation: int, zookeeper: str, timeout_ms: int,
-        tell: Callable[[OrderReceived], None],
-    ) -> None:  # fmt: skip
+        self, world: World, number: int, incarnation: int, zookeeper: str, timeout_ms: int, surroundings: Surroundings
+    ) -> None:
         self.number = BrokerId(number)
         self.incarnation = incarnation
         self._world = world
-        self._tell = tell
+        self._tell = surroundings.tell
+        self._fetches = surroundings.fetches
         text = (
             f"broker.id={number}\nzookeeper.connect={zookeeper}\nlisteners=PLAINTEXT://:{PORT}\n"
             f"zookeeper.session.timeout.ms={timeout_ms}\nlog.dirs=/data\n"
@@ -80,9 +95,14 @@ class StubBroker:
         self.config = parse_node_config(text.encode(), f"broker {number}")
         self.sessions = ZooKeeperSessions(world, self.config, self._expired, self._renewed)
         self.cache = MetadataCache(self.config.inter_broker_listener)
-        self.replicas: dict[TopicPartition, LeaderAndIsrPartitionState] = {}
+        self.replicas = Replicas(self.number, surroundings.logs)
+        self.lagging: dict[BrokerId, None] = {}
+        """Followers that fall behind, as far as this leader sees."""
         self.broker_epoch = -1
-        self.controller_epoch = 0
+        self.is_ready = False
+        """It is registered and serves."""
+        self._is_leaving = False
+        self._notices = FailureNotices(lambda: self.sessions.store)
         host = world.network.host_name()
         self._broker = Broker(self.number, (Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, host, PORT),))
         self._registrar = BrokerRegistrar(self._broker)
@@ -112,6 +132,7 @@ class StubBroker:
         store.client.on_watch = self.controller.on_watch
         self.controller.start(store)
         await self._server.start(Dispatcher(self._routes()))
+        self.is_ready = True
         while True:
             await asyncio.sleep(_ISR_CHECK_S)
             await self._look_after_isrs()
@@ -136,6 +157,23 @@ class StubBroker:
     async def _connect(self, host: str, port: int, client_id: str, timeout_s: float) -> Connection:
         return await Connection.open(self._world, host, port, client_id, timeout_s)
 
+    async def shut_down(self) -> bool:
+        """Leave in order, as a node does: hand over, close, end the session; whether all leaders moved."""
+        self._is_leaving = True
+        departure = ControlledShutdown(self._world, self.config, self.number, self.broker_epoch, self.sessions)
+        moved = await departure.run()
+        await self._notices.close()
+        await self._server.close()
+        self._channel.close()
+        await self.controller.stop()
+        await self.sessions.close()
+        return moved
+
+    def fail_log_dir(self, partitions: Iterable[TopicPartition]) -> None:
+        """These replicas lie on a directory that fails; the controller is told. Call it on this broker's host."""
+        self.replicas.fail(partitions)
+        self._notices.give(self.number)
+
     # ---- orders
 
     def _routes(self) -> list[Route]:
@@ -143,80 +181,76 @@ class StubBroker:
         versions = ApiVersions([API_VERSIONS, for_controller.ALTER_PARTITION, for_controller.CONTROLLED_SHUTDOWN])
         return [
             Route(API_VERSIONS, versions.handle),
-            Route(control.LEADER_AND_ISR, lambda _, message: self._leader_and_isr(message)),
-            Route(control.UPDATE_METADATA, lambda _, message: self._update_metadata(message)),
-            Route(control.STOP_REPLICA, lambda _, message: self._stop_replica(message)),
+            Route(control.LEADER_AND_ISR, self._leader_and_isr),
+            Route(control.UPDATE_METADATA, self._update_metadata),
+            Route(control.STOP_REPLICA, self._stop_replica),
             Route(for_controller.ALTER_PARTITION, asked.alter_partition),
             Route(for_controller.CONTROLLED_SHUTDOWN, asked.controlled_shutdown),
         ]
 
     def _refusal(self, message: Any) -> ErrorCode:
-        """What stands against an order: an older controller, or one meant for an earlier run of this broker."""
-        if message.controller_epoch < self.controller_epoch:
-            code = ErrorCode.STALE_CONTROLLER_EPOCH
-        elif message.broker_epoch != -1 and message.broker_epoch < self.broker_epoch:
-            code = ErrorCode.STALE_BROKER_EPOCH
-        else:
-            code = ErrorCode.NONE
-            self.controller_epoch = message.controller_epoch
+        """What stands against an order as a whole."""
+        code = self.replicas.refuse(message.broker_epoch, self.broker_epoch, message.controller_epoch)
         self._tell(OrderReceived(self.number, self.incarnation, self.broker_epoch, message, code))
         return code
 
-    def _leader_and_isr(self, message: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+    def _leader_and_isr(self, request: Request, message: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        orders = list(orders_of(message, request.version))
         refusal = self._refusal(message)
         if refusal:
-            return LeaderAndIsrResponse(error_code=refusal)
-        for topic in message.topic_states:
-            for state in topic.partition_states:
-                p = TopicPartition(topic.topic_name, state.partition_index)
-                known = self.replicas.get(p)
-                if known is None or known.partition_epoch < state.partition_epoch:
-                    self.replicas[p] = state
-        return LeaderAndIsrResponse()
+            stale = refusal is ErrorCode.STALE_CONTROLLER_EPOCH
+            errors = {o.topic_partition: refusal for o in orders} if stale else {}
+        else:
+            errors = self.replicas.take_orders(orders, asyncio.get_running_loop().time())
+        return answer_orders(orders, errors, request.version, refusal)
 
-    def _update_metadata(self, message: UpdateMetadataRequest) -> UpdateMetadataResponse:
+    def _update_metadata(self, request: Request, message: UpdateMetadataRequest) -> UpdateMetadataResponse:
         refusal = self._refusal(message)
         if not refusal:
             self.cache.update(message)
         return UpdateMetadataResponse(error_code=refusal)
 
-    def _stop_replica(self, message: StopReplicaRequest) -> StopReplicaResponse:
+    def _stop_replica(self, request: Request, message: StopReplicaRequest) -> StopReplicaResponse:
         refusal = self._refusal(message)
-        if not refusal:
-            for topic in message.topic_states:
-                for state in topic.partition_states:
-                    if state.delete_partition:
-                        self.replicas.pop(TopicPartition(topic.topic_name, state.partition_index), None)
-        return StopReplicaResponse(error_code=refusal)
+        if refusal:
+            return StopReplicaResponse(error_code=refusal)
+        errors = self.replicas.stop(stop_orders_of(message, request.version))
+        answers = [StopReplicaPartitionError(p.topic, p.partition, error) for p, error in errors.items()]
+        return StopReplicaResponse(partition_errors=answers)
 
     # ---- as leader
 
     async def _look_after_isrs(self) -> None:
-        for p, state in list(self.replicas.items()):
-            if state.leader != self.number or self.cache.topic_id(p.topic) is None:
-                continue
-            wanted = tuple(r for r in state.replicas if r == self.number or self.cache.is_alive(BrokerId(r)))
-            if set(wanted) != set(state.isr):
-                await self._alter(p, state, wanted)
-
-    async def _alter(self, p: TopicPartition, state: LeaderAndIsrPartitionState, isr: tuple[int, ...]) -> None:
-        data = AlterPartitionRequestPartitionData(
-            partition_index=p.partition,
-            leader_epoch=state.leader_epoch,
-            new_isr_with_epochs=[BrokerState(broker_id=b, broker_epoch=-1) for b in isr],
-            partition_epoch=state.partition_epoch,
-        )
-        topic = AlterPartitionRequestTopicData(topic_id=self.cache.topic_id(p.topic), partitions=[data])
-        request = AlterPartitionRequest(self.number, self.broker_epoch, [topic])
-        # the same proposal until it is answered: only so does a lost answer do no harm
+        """All proposals in one request; the same again until it is answered: only so does a lost answer do no harm."""
+        now_s = asyncio.get_running_loop().time()
+        proposed = dict(self.replicas.propose(now_s, self._fetches, self.cache.is_alive, self.lagging))
+        if not proposed or self._is_leaving:
+            return
         answer = await self._channel.ask(
-            ApiKey.ALTER_PARTITION, _ALTER_PARTITION_VERSION, lambda version: request, says_not_controller_anywhere
+            ApiKey.ALTER_PARTITION,
+            _ALTER_PARTITION_VERSION,
+            lambda version: self._alter_partition(proposed),
+            says_not_controller_anywhere,
         )
-        for answered in answer.topics[0].partitions if answer.topics else []:
-            known = self.replicas.get(p)
-            newer = known is not None and answered.partition_epoch > known.partition_epoch
-            if not answered.error_code and known is not None and newer and known.leader_epoch == answered.leader_epoch:
-                known.isr, known.partition_epoch = tuple(answered.isr), answered.partition_epoch
+        names = {self.replicas.logs[p]: p.topic for p in proposed if p in self.replicas.logs}
+        for topic in answer.topics:
+            for answered in topic.partitions:
+                p = TopicPartition(names.get(topic.topic_id, ""), answered.partition_index)
+                if p in proposed:
+                    self.replicas.answered(p, proposed[p], answered)
+
+    def _alter_partition(self, proposed: Mapping[TopicPartition, Replica]) -> AlterPartitionRequest:
+        topics: dict[str, AlterPartitionRequestTopicData] = {}
+        for p, replica in proposed.items():
+            data = AlterPartitionRequestPartitionData(
+                partition_index=p.partition,
+                leader_epoch=replica.leader_epoch,
+                new_isr_with_epochs=[BrokerState(broker_id=b, broker_epoch=-1) for b in replica.proposal or ()],
+                partition_epoch=replica.partition_epoch,
+            )
+            topic_id = self.replicas.logs.get(p, ZERO_ID)
+            topics.setdefault(p.topic, AlterPartitionRequestTopicData(topic_id=topic_id)).partitions.append(data)
+        return AlterPartitionRequest(self.number, self.broker_epoch, list(topics.values()))
 
 
 @dataclass(slots=True)

@@ -10,15 +10,17 @@ from functools import partial
 from typing import Final
 
 from klamm.model.errors import KlammError
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.runtime.randomness import Dice
-from klamm.sim.brokers import Node, StubBroker
+from klamm.sim.brokers import Node, StubBroker, Surroundings
 from klamm.sim.faults import FAULTS, heal
 from klamm.sim.history import Event, History
 from klamm.sim.invariants.table import at_rest, by_event
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.options import Options
+from klamm.sim.replicas import Logs
 from klamm.sim.script import Happening, Script, write_script
-from klamm.sim.stage import Draw
+from klamm.sim.stage import Draw, restart
 from klamm.sim.workload import PATIENCE_S, VERBS
 from klamm.sim.world import Universe
 from klamm.sim.zookeeper.ensemble import Ensemble, EnsembleSettings
@@ -47,6 +49,8 @@ class SimulatedCluster:
     history: History = field(default_factory=History)
     story: list[str] = field(default_factory=list)
     nodes: dict[int, Node] = field(default_factory=dict)
+    logs: dict[int, Logs] = field(default_factory=dict)
+    """What lies on each node's machine."""
     servers: list[Server] = field(default_factory=list)
     happened: list[Happening] = field(default_factory=list)
     """What was carried out, with all that was decided for it: the same as a script is the same run."""
@@ -119,13 +123,23 @@ class SimulatedCluster:
     def start(self, number: int) -> None:
         """A node's process, anew."""
         host, world = self.universe.start(f"node-{number}")
+        fetches = partial(self._fetches, BrokerId(number))
         broker = StubBroker(
-            world, number, host.incarnation, self.zookeeper, self.options.session_timeout_ms, self._observe
+            world,
+            number,
+            host.incarnation,
+            self.zookeeper,
+            self.options.session_timeout_ms,
+            Surroundings(self._observe, fetches, self.logs.setdefault(number, {})),
         )
         self.nodes[number] = Node(broker, host)
         ended = partial(self._ended, number)
         self.loop.spawn(host, broker.run(), "node").add_done_callback(ended, context=self.loop.main_host.context)
         self.tell(f"node {number} starts")
+
+    def _fetches(self, leader: BrokerId, follower: BrokerId, p: TopicPartition, leader_epoch: int) -> bool:
+        node = self.nodes.get(follower)
+        return node is not None and node.host.is_alive and node.broker.replicas.fetches(p, leader, leader_epoch)
 
     def _ended(self, number: int, task: "asyncio.Task[None]") -> None:
         """A node that cannot start ends, as in production; whoever looks after it starts it again."""
@@ -136,7 +150,7 @@ class SimulatedCluster:
         if isinstance(error, SessionExpired):
             self.tell(f"node {number} ends: {error}")
             self.loop.kill(node.host)
-            self.loop.call_on(self.loop.main_host, self.loop.time() + 1, self.start, number)
+            self.loop.call_on(self.loop.main_host, self.loop.time() + 1, restart, self, number)
         else:
             self._wrong(f"node_lives: node {number} ended with {error!r}")
 

@@ -152,6 +152,9 @@ def heal(stage: Stage) -> None:
         server.lag_s = lambda: 0.0
     for number, node in list(stage.nodes.items()):
         stage.loop.slow(node.host, 0.0)
+        node.broker.lagging.clear()
+        if node.broker.replicas.failed:
+            stage.loop.kill(node.host)
         if node.host.is_alive:
             stage.loop.resume(node.host)
         else:

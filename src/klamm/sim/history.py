@@ -10,6 +10,7 @@ from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.zookeeper.tree import CreateChange, DeleteChange, SetChange, Transaction
 from klamm.zk import znodes
 from klamm.zk.operations import Check, Op
+from klamm.zk.znodes import MalformedZnode
 
 
 class Elected(NamedTuple):
@@ -77,7 +78,10 @@ class History:
     def _topic_event(self, parts: list[str], data: bytes | None, session: int, checks: bool) -> Iterator[Event]:
         topic = parts[0]
         if len(parts) == 1:
-            found = znodes.decode_topic(topic, data)
+            try:
+                found = znodes.decode_topic(topic, data)
+            except MalformedZnode:
+                return  # somebody's nonsense: no topic
             self.assignments[topic] = {n: a.replicas for n, a in found.partitions.items()}
         elif len(parts) == 4 and parts[3] == "state":
             p = TopicPartition(topic, int(parts[2]))

@@ -4,15 +4,18 @@ A verb draws what it decides, each decision under a name, tells the story, and a
 cluster in trouble answers (KlammError, no answer in time) is part of the story; any other error is a finding.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 
 from klamm.broker.replica_placement import place_replicas
 from klamm.model.assignment import ReplicaAssignment
-from klamm.model.ids import BrokerId
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import new_topic_id
 from klamm.runtime.randomness import Dice
-from klamm.sim.stage import Draw, Stage
+from klamm.sim.stage import Draw, Stage, later, restart
+from klamm.zk import znodes
+from klamm.zk.errors import NodeExists
 from klamm.zk.znodes import topic_path
 
 Verb = Callable[[Stage, Draw], Awaitable[None]]
@@ -21,6 +24,10 @@ PATIENCE_S: Final = 15.0
 """How long a verb may take; whoever carried it out then gives up."""
 _TOPICS: Final = tuple(f"t{n}" for n in range(1, 13))
 """Few names, so that they meet again."""
+_NOBODY: Final = 77
+"""A broker that is not there."""
+_LEAVING_S: Final = 8.0
+_AWAY_S: Final = 5.0
 
 
 async def create_topic(stage: Stage, draw: Draw) -> None:
@@ -42,6 +49,143 @@ def _place(stage: Stage, dice: Dice) -> list[list[int]]:
     return [[int(b) for b in placed[n]] for n in range(len(placed))]
 
 
+async def create_odd_topic(stage: Stage, draw: Draw) -> None:
+    """Written by hand: partitions missing, replicas on brokers that do not exist, lists of different lengths."""
+    unused = [t for t in _TOPICS if stage.ensemble.tree.get(topic_path(t)) is None]
+    if not unused:
+        return
+    topic = draw("topic", lambda dice: unused[-1])
+    partitions = draw("partitions", lambda dice: _odd_partitions(stage, dice))
+    assignment = {n: ReplicaAssignment(tuple(map(BrokerId, r))) for n, r in partitions}
+    stage.tell(f"topic {topic} is created by hand: {partitions}")
+    await stage.store.create_topic(topic, assignment, new_topic_id(stage.admin.randomness.bytes), {})
+
+
+def _odd_partitions(stage: Stage, dice: Dice) -> list[list[Any]]:
+    brokers = [*stage.nodes, _NOBODY]
+    numbers = sorted(dice.sample(range(6), dice.randint(1, 3)))
+    return [[n, dice.sample(brokers, dice.randint(1, len(brokers)))] for n in numbers]
+
+
+async def leave_in_order(stage: Stage, draw: Draw) -> None:
+    """A controlled shutdown: the controller moves its leaders, the node ends, and comes back."""
+    number = draw("node", lambda dice: dice.choice(list(stage.nodes)))
+    back_s = draw("back_s", lambda dice: _AWAY_S * dice.random())
+    node = stage.nodes[number]
+    if not node.host.is_alive or not node.broker.is_ready:
+        return
+    stage.tell(f"node {number} leaves in order, back {back_s} s later")
+    leaving = stage.loop.spawn(node.host, node.broker.shut_down(), "shut-down")
+    done, _ = await asyncio.wait([leaving], timeout=_LEAVING_S)
+    if stage.nodes[number] is node:
+        stage.tell(
+            f"node {number} has left, its leaders {'moved' if done and leaving.result() else 'did not all move'}"
+        )
+        stage.loop.kill(node.host)
+        later(stage, back_s, restart, stage, number)
+
+
+async def flap(stage: Stage, draw: Draw) -> None:
+    """A follower falls behind, so that its leaders take it out of their ISRs, and catches up again."""
+    number = BrokerId(draw("node", lambda dice: dice.choice(list(stage.nodes))))
+    seen_by = draw("seen_by", lambda dice: [n for n in stage.nodes if n != number and dice.random() < 0.7])
+    for_s = draw("for_s", lambda dice: 5 * dice.random())
+    stage.tell(f"nodes {seen_by} see node {number} lag for {for_s} s")
+    leaders = [stage.nodes[n].broker for n in seen_by]
+    for leader in leaders:
+        leader.lagging[number] = None
+    await asyncio.sleep(for_s)
+    for leader in leaders:
+        leader.lagging.pop(number, None)
+
+
+async def fail_log_dir(stage: Stage, draw: Draw) -> None:
+    """A log directory fails with some of the replicas; a later process finds them whole again."""
+    number = draw("node", lambda dice: dice.choice(list(stage.nodes)))
+    node = stage.nodes[number]
+    if not node.host.is_alive:
+        return
+    hosted = sorted(node.broker.replicas.hosted)
+    lost = draw("replicas", lambda dice: [(p.topic, p.partition) for p in hosted if dice.random() < 0.5])
+    back_s = draw("back_s", lambda dice: _AWAY_S * dice.random())
+    stage.tell(f"a log directory of node {number} fails with {lost}")
+    partitions = [TopicPartition(topic, partition) for topic, partition in lost]
+    stage.loop.call_on(node.host, stage.loop.time(), node.broker.fail_log_dir, partitions)
+    await asyncio.sleep(back_s)
+    if stage.nodes[number] is node:
+        stage.tell(f"node {number} is killed and started with a new disk controller")
+        stage.loop.kill(node.host)
+        stage.start(number)
+
+
+MALFORMED: Final[dict[str, tuple[str, bytes]]] = {
+    "reassignment, no JSON": (znodes.REASSIGN_PARTITIONS, b"{"),
+    "reassignment, empty": (znodes.REASSIGN_PARTITIONS, b""),
+    "reassignment of an unknown topic": (
+        znodes.REASSIGN_PARTITIONS,
+        b'{"version":1,"partitions":[{"topic":"nope","partition":0,"replicas":[1]}]}',
+    ),
+    "reassignment to nobody": (
+        znodes.REASSIGN_PARTITIONS,
+        b'{"version":1,"partitions":[{"topic":"t1","partition":0,"replicas":[]}]}',
+    ),
+    "reassignment to one broker twice": (
+        znodes.REASSIGN_PARTITIONS,
+        b'{"version":1,"partitions":[{"topic":"t1","partition":0,"replicas":[1,1]}]}',
+    ),
+    "reassignment to a foreign broker": (
+        znodes.REASSIGN_PARTITIONS,
+        b'{"version":1,"partitions":[{"topic":"t1","partition":0,"replicas":[1,77]}]}',
+    ),
+    "reassignment with an unknown field": (znodes.REASSIGN_PARTITIONS, b'{"version":1,"partitions":[],"why":"?"}'),
+    "election, no JSON": (znodes.PREFERRED_ELECTION, b"please"),
+    "election in an unknown topic": (
+        znodes.PREFERRED_ELECTION,
+        b'{"version":1,"partitions":[{"topic":"nope","partition":0},{"topic":"t1","partition":99}]}',
+    ),
+    "ISR change, no JSON": (f"{znodes.ISR_CHANGES}/isr_change_", b"\xff"),
+    "ISR change of an unknown topic": (
+        f"{znodes.ISR_CHANGES}/isr_change_",
+        b'{"version":1,"partitions":[{"topic":"nope","partition":0}]}',
+    ),
+    "ISR change that did not happen": (
+        f"{znodes.ISR_CHANGES}/isr_change_",
+        b'{"version":1,"partitions":[{"topic":"t1","partition":0}]}',
+    ),
+    "log directory event, no JSON": (f"{znodes.LOG_DIR_EVENTS}/{znodes.LOG_DIR_EVENT_PREFIX}", b"[1"),
+    "log directory event of a foreign broker": (
+        f"{znodes.LOG_DIR_EVENTS}/{znodes.LOG_DIR_EVENT_PREFIX}",
+        b'{"version":1,"broker":77,"event":1}',
+    ),
+    "log directory event without reason": (
+        f"{znodes.LOG_DIR_EVENTS}/{znodes.LOG_DIR_EVENT_PREFIX}",
+        b'{"version":1,"broker":1,"event":1}',
+    ),
+    "deletion of an unknown topic": (znodes.delete_topic_path("nope"), b""),
+    "a broker that is no number": (f"{znodes.BROKER_IDS}/one", b"{}"),
+    "a registration that nobody can read": (znodes.broker_path(_NOBODY), b"{"),
+    "a topic that nobody can read": (topic_path("scrap"), b'{"partitions":{"zero":'),
+    "a topic without partitions": (topic_path("void"), b'{"version":3,"partitions":{}}'),
+}
+"""What people and tools have left in ZooKeeper: path and payload; paths that end in `_` get a number."""
+
+
+async def write_nonsense(stage: Stage, draw: Draw) -> None:
+    """Somebody writes a znode by hand."""
+    what = draw("what", lambda dice: dice.choice(tuple(MALFORMED)))
+    path, payload = MALFORMED[what]
+    stage.tell(f"somebody writes {path}: {what}")
+    try:
+        await stage.store.client.create(path, payload, sequential=path.endswith("_"))
+    except NodeExists:
+        await stage.store.client.set(path, payload)
+
+
 VERBS: Final[dict[str, Verb]] = {
     "create topic": create_topic,
+    "create odd topic": create_odd_topic,
+    "leave in order": leave_in_order,
+    "flap": flap,
+    "fail log dir": fail_log_dir,
+    "write nonsense": write_nonsense,
 }

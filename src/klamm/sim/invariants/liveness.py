@@ -48,7 +48,7 @@ def everybody_knows(cluster: Cluster) -> str | None:
     for broker in cluster.running:
         for p, versions in cluster.history.states.items():
             newest = versions[-1]
-            told = broker.replicas.get(p)
+            told = broker.replicas.hosted.get(p)
             if broker.number in cluster.history.assignments[p.topic][p.partition] and (
                 told is None or (told.leader, told.leader_epoch) != (newest.leader, newest.leader_epoch)
             ):

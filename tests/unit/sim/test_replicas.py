@@ -1,0 +1,165 @@
+"""Stub replicas answer orders as Kafka's brokers do: broker.md's tables, row by row."""
+
+import uuid
+
+import pytest
+
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.model.topic_ids import ZERO_ID
+from klamm.replication.orders import Order, StopOrder
+from klamm.sim.replicas import LAG_S, Replica, Replicas
+from klamm.wire.messages import AlterPartitionResponsePartitionData
+
+P = TopicPartition("orders", 0)
+ID, OTHER_ID = uuid.UUID(int=7), uuid.UUID(int=8)
+ME = BrokerId(1)
+
+
+def ids(text: str) -> tuple[BrokerId, ...]:
+    return tuple(BrokerId(int(c)) for c in text)
+
+
+def order(
+    leader: int = 1, epoch: int = 5, isr: str = "123", replicas: str = "123", topic_id: uuid.UUID = ID, version: int = 3
+) -> Order:
+    state = LeaderAndIsr(BrokerId(leader), epoch, ids(isr), 1, version)
+    return Order(P, topic_id, state, ReplicaAssignment(ids(replicas)), False)
+
+
+@pytest.fixture
+def replicas() -> Replicas:
+    found = Replicas(ME, {})
+    found.take_orders([order()], 0.0)
+    return found
+
+
+ORDERS = {
+    "a newer leader epoch": (order(epoch=6), ErrorCode.NONE),
+    "the epoch we have": (order(), ErrorCode.STALE_CONTROLLER_EPOCH),
+    "an older leader epoch": (order(epoch=4), ErrorCode.STALE_CONTROLLER_EPOCH),
+    "not among the replicas": (order(epoch=6, replicas="23"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    "another topic's id": (order(epoch=6, topic_id=OTHER_ID), ErrorCode.INCONSISTENT_TOPIC_ID),
+    "no topic id": (order(epoch=6, topic_id=ZERO_ID), ErrorCode.NONE),
+}
+
+
+@pytest.mark.parametrize(("given", "expected"), ORDERS.values(), ids=ORDERS)
+def test_orders(replicas: Replicas, given: Order, expected: ErrorCode) -> None:
+    assert replicas.take_orders([given], 1.0) == {P: expected}
+    assert replicas.logs == {P: ID}
+
+
+def test_a_log_without_id_takes_the_one_it_is_told() -> None:
+    replicas = Replicas(ME, {P: ZERO_ID})
+    replicas.take_orders([order(topic_id=ZERO_ID)], 0.0)
+
+    assert replicas.take_orders([order()], 0.0) == {P: ErrorCode.NONE}
+    assert replicas.logs == {P: ID}
+
+
+def test_the_log_of_a_topic_that_was_deleted_meanwhile_refuses_its_successor() -> None:
+    """Another process on the same machine."""
+    replicas = Replicas(ME, {P: OTHER_ID})
+
+    assert replicas.take_orders([order()], 0.0) == {P: ErrorCode.INCONSISTENT_TOPIC_ID}
+
+
+STOPS = {
+    "older epoch": (StopOrder(P, 4, True), ErrorCode.FENCED_LEADER_EPOCH, True),
+    "same epoch, keep": (StopOrder(P, 5, False), ErrorCode.NONE, True),
+    "same epoch, delete": (StopOrder(P, 5, True), ErrorCode.NONE, False),
+    "topic deleted": (StopOrder(P, -2, True), ErrorCode.NONE, False),
+    "old controller": (StopOrder(P, -1, True), ErrorCode.NONE, False),
+}
+
+
+@pytest.mark.parametrize(("given", "expected", "kept"), STOPS.values(), ids=STOPS)
+def test_stops(replicas: Replicas, given: StopOrder, expected: ErrorCode, kept: bool) -> None:
+    assert replicas.stop([given]) == {P: expected}
+    assert (P in replicas.hosted, P in replicas.logs) == (kept, kept)
+
+
+def test_a_stop_of_what_is_not_hosted_takes_a_stray_log_along() -> None:
+    replicas = Replicas(ME, {P: ID})
+
+    assert replicas.stop([StopOrder(P, 5, True)]) == {P: ErrorCode.NONE}
+    assert replicas.logs == {}
+
+
+def test_a_failed_directory_answers_storage_errors_to_everything(replicas: Replicas) -> None:
+    replicas.fail([P])
+
+    assert replicas.take_orders([order(epoch=6)], 0.0) == {P: ErrorCode.KAFKA_STORAGE_ERROR}
+    assert replicas.stop([StopOrder(P, -2, True)]) == {P: ErrorCode.KAFKA_STORAGE_ERROR}
+    assert replicas.logs == {P: ID}
+
+
+def test_orders_of_an_older_controller_or_for_an_earlier_run_are_refused(replicas: Replicas) -> None:
+    assert replicas.refuse(10, 10, 3) is ErrorCode.NONE
+    assert replicas.refuse(11, 10, 3) is ErrorCode.NONE  # the controller saw our registration first
+    assert replicas.refuse(9, 10, 4) is ErrorCode.STALE_BROKER_EPOCH
+    assert replicas.refuse(-1, 10, 2) is ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+# ---- ISRs
+
+
+def proposal(replicas: Replicas, now_s: float, fetching: str, lagging: str = "") -> tuple[BrokerId, ...] | None:
+    listed = replicas.propose(now_s, lambda b, p, epoch: b in ids(fetching), lambda b: True, ids(lagging))
+    return next((replica.proposal for _, replica in listed), None)
+
+
+def test_who_fetches_no_more_is_taken_out_after_a_while(replicas: Replicas) -> None:
+    assert proposal(replicas, 5.0, "2") is None
+    assert proposal(replicas, LAG_S + 1, "2") == ids("12")
+
+
+def test_who_lags_is_taken_out_at_once(replicas: Replicas) -> None:
+    assert proposal(replicas, 1.0, "23", lagging="3") == ids("12")
+
+
+def test_who_fetches_is_taken_in_one_at_a_time() -> None:
+    replicas = Replicas(ME, {})
+    replicas.take_orders([order(isr="1")], 0.0)
+
+    assert proposal(replicas, 0.0, "23") == ids("12")
+
+
+def answer(error: ErrorCode = ErrorCode.NONE, epoch: int = 5, version: int = 4) -> AlterPartitionResponsePartitionData:
+    return AlterPartitionResponsePartitionData(
+        partition_index=0, error_code=error, leader_epoch=epoch, partition_epoch=version, isr=ids("12")
+    )
+
+
+ANSWERS = {
+    "taken": (answer(), (ids("12"), 4, None, False)),
+    "ineligible: the last committed ISR stays": (
+        answer(ErrorCode.INELIGIBLE_REPLICA),
+        (ids("123"), 3, None, False),
+    ),
+    "the controller knows better: wait": (answer(ErrorCode.INVALID_UPDATE_VERSION), (ids("123"), 3, ids("12"), True)),
+    "anything else: ask again": (answer(ErrorCode.UNKNOWN_SERVER_ERROR), (ids("123"), 3, ids("12"), False)),
+    "of another leader epoch": (answer(epoch=4), (ids("123"), 3, ids("12"), False)),
+}
+
+
+@pytest.mark.parametrize(("given", "expected"), ANSWERS.values(), ids=ANSWERS)
+def test_answers(replicas: Replicas, given: AlterPartitionResponsePartitionData, expected: tuple[object, ...]) -> None:
+    proposal(replicas, 1.0, "23", lagging="3")
+    replica: Replica = replicas.hosted[P]
+
+    replicas.answered(P, replica, given)
+
+    assert (replica.isr, replica.partition_epoch, replica.proposal, replica.is_refused) == expected
+
+
+def test_a_newer_order_takes_the_proposal_back(replicas: Replicas) -> None:
+    proposal(replicas, 1.0, "23", lagging="3")
+    replicas.take_orders([order(epoch=6)], 1.0)
+
+    replicas.answered(P, replicas.hosted[P], answer(epoch=6, version=9))
+
+    assert replicas.hosted[P].isr == ids("123")
