@@ -1,82 +1,94 @@
-"""The controller under test, in a node of its own: Apache Kafka's as a process, or ours in this one."""
+"""The controller under test, in a node of its own: Apache Kafka's in a process of its own, or ours in this one."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 from unittest.mock import patch
 
-from tests.support import apache_kafka
+from tests.differential.kafka_host import KafkaHost
 
 from klamm.broker import node as node_module
 from klamm.broker.node import Node
 from klamm.broker.settings import controller_settings
-from klamm.cli.cluster import HOST, NodeProcess
-from klamm.config.node_config import parse_node_config
+from klamm.cli.cluster import HOST
+from klamm.config.node_config import NodeConfig, parse_node_config
 from klamm.controller import channels
 from klamm.controller.control_requests import ControlItem
 from klamm.controller.pending import PendingRequests
-from klamm.controller.settings import parse_ibp
+from klamm.controller.settings import ControllerSettings, parse_ibp
 from klamm.model.ids import BrokerId
 from klamm.runtime.ports import free_port
 from klamm.runtime.world import real_world
+from klamm.zk.errors import ZkError
 
-NODE_ID = 100
 PROPERTIES = {
     "zookeeper.session.timeout.ms": "30000",
     "controlled.shutdown.enable": "false",
     "auto.leader.rebalance.enable": "false",
     "num.network.threads": "1",
-    "num.io.threads": "2",
+    "num.io.threads": "4",
 }
+ONLY_APACHE = {"background.threads": "1", "log.cleaner.enable": "false", "num.recovery.threads.per.data.dir": "1"}
+LOOK_S = 0.001
+LOOKS = 20
 
 
 class NodeUnderTest(Protocol):
-    quiet_s: float
-    """How long nothing may happen before it is taken to be at rest."""
-
     @property
     def port(self) -> int: ...
-    @property
-    def is_busy(self) -> bool:
-        """It handles an event, as far as one can look inside."""
+
+    async def goes_on(self, late: Collection[int]) -> str:
+        """What it still does, where it is not at rest soon; "" once it has seen all changes and is done with them.
+
+        Brokers that are `late` owe it an answer; that alone is no reason.
+        """
         ...
 
-    @property
-    def owes(self) -> set[int]:
-        """Brokers with requests not yet answered, as far as one can look inside."""
+    async def session(self) -> tuple[int, bytes]:
+        """Id and password of its ZooKeeper session."""
         ...
 
     async def stop(self) -> None: ...
 
 
-StartNode = Callable[[str, Path, str], Awaitable[NodeUnderTest]]
-"""Starts a node, from the ZooKeeper chroot that it shall use, a directory, and the controller's protocol version."""
+StartNode = Callable[[str, Path, str, int], Awaitable[NodeUnderTest]]
+"""Starts a node, from the ZooKeeper chroot it shall use, a directory, the controller's protocol version and its id."""
 
 
 class ApacheNode:
-    quiet_s = 0.5
+    def __init__(self, host: KafkaHost, name: str, port: int) -> None:
+        self._host = host
+        self._name = name
+        self.port = port
 
-    def __init__(self, process: NodeProcess) -> None:
-        self._process = process
-        self.port = process.port
-        self.is_busy = False
-        self.owes: set[int] = set()
+    async def goes_on(self, late: Collection[int]) -> str:
+        return await self._host.ask("rest", self._name, *late)
+
+    async def session(self) -> tuple[int, bytes]:
+        number, password = (await self._host.ask("session", self._name)).split()
+        return int(number), bytes.fromhex(password)
 
     async def stop(self) -> None:
-        await asyncio.to_thread(self._process.kill)
+        await self._host.ask("stop", self._name)
 
 
-async def start_apache(connect: str, directory: Path, protocol: str) -> ApacheNode:
-    given = {**PROPERTIES, "zookeeper.connect": connect, "inter.broker.protocol.version": protocol}
-    if protocol.startswith("0."):
-        given["log.message.format.version"] = protocol
-    process = NodeProcess(NODE_ID, free_port(), str(directory / "apache"), given, apache_kafka.broker())
-    process.start()
-    await asyncio.to_thread(apache_kafka.wait_until_started, process)
-    return ApacheNode(process)
+def apache_starter(host: KafkaHost) -> StartNode:
+    async def start(connect: str, directory: Path, protocol: str, number: int) -> ApacheNode:
+        port = free_port()
+        given = _properties(connect, directory / f"apache-{number}", number, port) | ONLY_APACHE
+        given["inter.broker.protocol.version"] = protocol
+        if protocol.startswith("0."):
+            given["log.message.format.version"] = protocol
+        path = directory / f"apache-{number}.properties"
+        path.write_text("".join(f"{key}={value}\n" for key, value in given.items()))
+        name = f"{connect}-{number}"
+        await host.ask("start", name, path)
+        return ApacheNode(host, name, port)
+
+    return start
 
 
 class EveryRequest(PendingRequests):
@@ -86,49 +98,94 @@ class EveryRequest(PendingRequests):
         self._items.append(item)
 
 
-class KlammNode:
-    quiet_s = 0.06
+class Disguise:
+    """While one of our nodes plays, its controller sends each request alone and speaks the protocol it is told to.
 
-    def __init__(self, node: Node, port: int, protocol: str, joins_requests: bool) -> None:
+    Several may play at once, and end in any order.
+    """
+
+    def __init__(self) -> None:
+        self._protocols: dict[int, str] = {}
+        self._patches = ExitStack()
+
+    def put_on(self, config: NodeConfig, protocol: str, joins_requests: bool) -> None:
+        if not self._protocols:
+            if not joins_requests:
+                self._patches.enter_context(patch.object(channels, "PendingRequests", EveryRequest))
+            self._patches.enter_context(patch.object(node_module, "controller_settings", self._settings))
+        self._protocols[id(config)] = protocol
+
+    def take_off(self, config: NodeConfig) -> None:
+        if self._protocols.pop(id(config), None) and not self._protocols:
+            self._patches.close()
+
+    def _settings(self, config: NodeConfig, broker: BrokerId) -> ControllerSettings:
+        return replace(controller_settings(config, broker), ibp=parse_ibp(self._protocols[id(config)]))
+
+
+DISGUISE = Disguise()
+
+
+class KlammNode:
+    def __init__(self, node: Node, port: int) -> None:
         self._node = node
         self.port = port
-        queue = PendingRequests if joins_requests else EveryRequest
-        settings = replace(controller_settings(node._config, BrokerId(NODE_ID)), ibp=parse_ibp(protocol))
-        self._patches = ExitStack()
-        self._patches.enter_context(patch.object(channels, "PendingRequests", queue))
-        self._patches.enter_context(patch.object(node_module, "controller_settings", lambda *_: settings))
 
-    @property
-    def is_busy(self) -> bool:
+    async def goes_on(self, late: Collection[int]) -> str:
+        busy = "no look yet"
+        for _ in range(LOOKS):
+            try:
+                await self._node._sessions.store.client.exists("/")  # answered behind every watch that fired before
+            except ZkError:
+                busy = "seeking a session"
+            else:
+                busy = self._busy(late)
+            if not busy:
+                return ""
+            await asyncio.sleep(LOOK_S)
+        return busy
+
+    def _busy(self, late: Collection[int]) -> str:
         controller = self._node._controller
-        return controller is not None and bool(controller.queue_size or controller.state)
+        assert controller is not None
+        if controller.queue_size or controller.state:
+            return f"an event in {controller.state}"
+        open_channels = controller.bench.channels._channels if controller.bench else {}
+        owing = {b for b, channel in open_channels.items() if channel.waiting} - set(late)
+        return f"a request to {sorted(owing)}" if owing else ""
 
-    @property
-    def owes(self) -> set[int]:
-        bench = self._node._controller.bench if self._node._controller else None
-        return {b for b, c in bench.channels._channels.items() if c.waiting} if bench else set()
+    async def session(self) -> tuple[int, bytes]:
+        session = self._node._sessions.store.client._session
+        return session.session_id, session._password
 
     async def stop(self) -> None:
-        self._patches.close()
+        DISGUISE.take_off(self._node._config)
         await self._node.abandon()
 
 
-async def start_klamm(connect: str, directory: Path, protocol: str, joins_requests: bool = False) -> KlammNode:
+async def start_klamm(
+    connect: str, directory: Path, protocol: str, number: int, joins_requests: bool = False
+) -> KlammNode:
     port = free_port()
-    given = {
-        **PROPERTIES,
-        "broker.id": str(NODE_ID),
-        "listeners": f"PLAINTEXT://{HOST}:{port}",
-        "log.dirs": str(directory / "klamm"),
-        "zookeeper.connect": connect,
-    }
-    (directory / "klamm").mkdir(exist_ok=True)
+    (directory / f"klamm-{number}").mkdir(exist_ok=True)
+    given = _properties(connect, directory / f"klamm-{number}", number, port)
     text = "".join(f"{key}={value}\n" for key, value in given.items())
-    node = Node(real_world(), parse_node_config(text.encode(), "server.properties"))
-    started = KlammNode(node, port, protocol, joins_requests)
+    config = parse_node_config(text.encode(), "server.properties")
+    started = KlammNode(Node(real_world(), config), port)
+    DISGUISE.put_on(config, protocol, joins_requests)
     try:
-        await node.start()
+        await started._node.start()
     except BaseException:
         await started.stop()
         raise
     return started
+
+
+def _properties(connect: str, log_directory: Path, number: int, port: int) -> dict[str, str]:
+    return {
+        **PROPERTIES,
+        "broker.id": str(number),
+        "listeners": f"PLAINTEXT://{HOST}:{port}",
+        "log.dirs": str(log_directory),
+        "zookeeper.connect": connect,
+    }

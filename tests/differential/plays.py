@@ -20,6 +20,7 @@ async def play(script: Script, start_node: StartNode, server: ZooKeeperServer, c
     stage = Stage(server, chroot, directory, start_node, script.protocol)
     try:
         await script.play(stage)
+        await stage.check_tree()
     finally:
         await stage.close()
     return [step.as_data() for step in stage.steps]

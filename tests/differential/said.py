@@ -6,6 +6,7 @@ request may come in any order; of lists of living brokers only changes are told,
 """
 
 import json
+import re
 import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -106,6 +107,10 @@ def _changes(p: Any) -> str:
     return adding + (f" removing {_list(p.removing_replicas)}" if p.removing_replicas else "")
 
 
+def words(items: Sequence[object]) -> str:
+    return " and ".join(map(str, items))
+
+
 def _list(brokers: Sequence[int]) -> str:
     return f"[{','.join(map(str, brokers))}]"
 
@@ -153,3 +158,36 @@ def content_said(path: str, data: bytes | None) -> str:
     if isinstance(content, dict):
         content = {key: "(by chance)" if key in _BY_CHANCE else value for key, value in content.items()}
     return json.dumps(content, sort_keys=True, separators=(",", ":"))
+
+
+_PARTITION = re.compile(r"/brokers/topics/([^/]+)(?:/partitions(?:/\d+(/state)?)?)?$")
+_OF_A_TOPIC = re.compile(r"(/admin/delete_topics|/config/topics)/([^/]+)$")
+_NUMBER = re.compile(r"\d{10}$")
+
+
+def order_said(writes: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """By topic: which kinds of places were written to, in which order, from paths and kinds of writes.
+
+    Partitions of a topic may come in any order, and so may topics; what belongs to no topic is told with each of them.
+    """
+    told: dict[str, list[str]] = {}
+    kinds = [(*_place(path), kind) for path, kind in writes]
+    topics = sorted({topic for topic, _, _ in kinds if topic})
+    for topic in topics:
+        words: list[str] = []
+        for owner, place, kind in kinds:
+            if owner in (topic, "") and words[-1:] != [f"{kind} {place}"]:
+                words.append(f"{kind} {place}")
+        if len(words) > 1:
+            told[topic] = words
+    return told
+
+
+def _place(path: str) -> tuple[str, str]:
+    """The topic it belongs to, if any, and the kind of place."""
+    if found := _PARTITION.match(path):
+        kind = "state" if found[2] else "topic" if path.count("/") == 3 else "partitions"
+        return found[1], kind
+    if found := _OF_A_TOPIC.match(path):
+        return found[2], found[1]
+    return "", _NUMBER.sub("", path)

@@ -25,8 +25,8 @@ async def test_we_do_as_kafka_did(name: str, shared_zookeeper: ZooKeeperServer, 
     assert [d for d in wanted(name) if d not in found] == [], "no longer different"
 
 
-async def _start_joining(connect: str, directory: Path, protocol: str) -> KlammNode:
-    return await start_klamm(connect, directory, protocol, joins_requests=True)
+async def _start_joining(connect: str, directory: Path, protocol: str, number: int) -> KlammNode:
+    return await start_klamm(connect, directory, protocol, number, joins_requests=True)
 
 
 @pytest.mark.parametrize("name", ["a_broker_answers_late", "unclean_leader_that_dies_before_it_recovered"])

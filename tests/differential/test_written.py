@@ -3,12 +3,13 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.differential.written import writes
+import pytest
+from tests.differential.written import TransactionLog
 
 from klamm.cli.zookeeper import ZooKeeperServer
 from klamm.runtime.world import real_world
 from klamm.zk.client import ZooKeeper
-from klamm.zk.errors import ZkCode
+from klamm.zk.errors import NoNode
 from klamm.zk.operations import Check, Create, Delete, Set
 
 
@@ -21,13 +22,14 @@ async def _client(server: ZooKeeperServer) -> AsyncIterator[ZooKeeper]:
 
 
 async def test_every_write_is_told_in_order_with_its_session(shared_zookeeper: ZooKeeperServer) -> None:
+    log = TransactionLog(shared_zookeeper.directory)
     async with _client(shared_zookeeper) as client:
         _, made = await client.create("/written", b"one")
         await client.set("/written", b"two")
         await client.multi([Check("/written", 1), Create("/written/a", None, ephemeral=True), Set("/written", b"")])
         await client.delete("/written/a")
 
-        told = [w for w in writes(shared_zookeeper.directory, made.czxid - 1) if w.path.startswith("/written")]
+        told = [w for w in log.read() if w.path.startswith("/written")]
 
         assert [w[2:] for w in told] == [
             ("create", "/written", b"one"),
@@ -38,14 +40,29 @@ async def test_every_write_is_told_in_order_with_its_session(shared_zookeeper: Z
         ]
         assert {w.session for w in told} == {client.session_id}
         assert [w.zxid - made.czxid for w in told] == [0, 1, 2, 2, 3]
-        assert list(writes(shared_zookeeper.directory, told[-1].zxid)) == []
+        assert list(log.read()) == []
 
 
-async def test_what_was_refused_is_not_told(shared_zookeeper: ZooKeeperServer) -> None:
+async def test_a_session_takes_its_ephemeral_znodes_along(shared_zookeeper: ZooKeeperServer) -> None:
     async with _client(shared_zookeeper) as client:
-        _, made = await client.create("/refused", b"one")
+        await client.create("/fleeting", None, ephemeral=True)
+        log = TransactionLog(shared_zookeeper.directory)
 
-        results = await client.multi([Set("/refused", b"two"), Delete("/refused", 7)])
+    assert [w[2:] for w in log.read()] == [("delete", "/fleeting", None)]
 
-        assert results[1].code is ZkCode.BAD_VERSION
-        assert [w.kind for w in writes(shared_zookeeper.directory, made.czxid)] == []
+
+async def test_what_was_refused_is_told_without_its_path(shared_zookeeper: ZooKeeperServer) -> None:
+    async with _client(shared_zookeeper) as client:
+        await client.create("/refused", b"one")
+        log = TransactionLog(shared_zookeeper.directory)
+
+        await client.multi([Set("/refused", b"two"), Delete("/refused", 7)])
+        await client.multi([Check("/refused", 7), Delete("/refused")])
+        with pytest.raises(NoNode):
+            await client.delete("/never-there")
+
+        assert [(w.session, *w[2:]) for w in log.read()] == [
+            (client.session_id, "refused", "", b"BAD_VERSION of a later one"),
+            (client.session_id, "refused", "", b"BAD_VERSION of the first"),
+            (client.session_id, "refused", "", b"NO_NODE"),
+        ]

@@ -1,0 +1,40 @@
+"""Verbs: who is controller."""
+
+from tests.differential.scene import NODE_ID, Scene
+
+from klamm.model.ids import BrokerId
+from klamm.zk import znodes
+
+
+class OfficeVerbs(Scene):
+    async def start_controller(self) -> None:
+        await self.start_node()
+        await self.settle("start the controller")
+
+    async def start_candidate(self, number: int) -> None:
+        """A second node that would be controller."""
+        await self.start_node(number)
+        await self.settle(f"start node {number}")
+
+    async def stop_node(self, number: int = NODE_ID) -> None:
+        """It closes its session in order."""
+        await self.nodes.pop(number).stop()
+        await self.wait_until(lambda stat: stat is None, znodes.broker_path(number))
+        await self.settle(f"stop node {number}")
+
+    async def expire(self, node: int = NODE_ID) -> None:
+        """Its ZooKeeper session ends without its knowledge; it registers with a new one."""
+        await self.end_session(node)
+        await self.settle(f"the session of node {node} expires")
+
+    async def delete_controller(self) -> None:
+        """Its office is taken away; being the only candidate it takes it again."""
+        await self.client.delete(znodes.CONTROLLER)
+        await self.settle("delete /controller")
+
+    async def usurp(self, broker: int) -> None:
+        """Another broker takes the office, with an epoch of its own, and does nothing."""
+        epoch, stat = await self.client.get(znodes.CONTROLLER_EPOCH)
+        await self.client.set(znodes.CONTROLLER_EPOCH, str(int(epoch or b"0") + 1).encode(), stat.version)
+        await self.client.set(znodes.CONTROLLER, znodes.encode_controller(BrokerId(broker), 0))
+        await self.settle(f"broker {broker} takes the office")

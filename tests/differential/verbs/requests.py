@@ -1,0 +1,68 @@
+"""Verbs: requests that brokers send to the controller, and how they answer its own."""
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from tests.differential import said
+from tests.differential.scene import Scene
+
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartitionData,
+    AlterPartitionRequestTopicData,
+    BrokerState,
+    ControlledShutdownRequest,
+)
+
+
+class RequestVerbs(Scene):
+    async def alter_isr(
+        self,
+        topic: str,
+        broker: int,
+        isr: Sequence[int],
+        leader_epoch: int,
+        partition_epoch: int,
+        *,
+        partition: int = 0,
+        version: int = 3,
+        recovery: int = 0,
+        stale_broker: bool = False,
+    ) -> Any:
+        """The broker sends AlterPartition; the answer."""
+        members = [BrokerState(b, -1) for b in isr] if version >= 3 else []
+        asked = AlterPartitionRequestPartitionData(
+            partition_index=partition,
+            leader_epoch=leader_epoch,
+            new_isr=tuple(isr) if version < 3 else (),
+            new_isr_with_epochs=members,
+            leader_recovery_state=recovery,
+            partition_epoch=partition_epoch,
+        )
+        topic_id = self.topic_ids.get(topic, uuid.uuid5(uuid.NAMESPACE_DNS, topic))
+        named = AlterPartitionRequestTopicData(
+            topic_name=topic if version < 2 else "", topic_id=topic_id if version >= 2 else uuid.UUID(int=0),
+            partitions=[asked],
+        )  # fmt: skip
+        epoch = self.broker_epoch(broker, stale_broker)
+        answer = await self.ask(ApiKey.ALTER_PARTITION, version, AlterPartitionRequest(broker, epoch, [named]))
+        text = said.alter_partition_said(answer, self.topic_ids)
+        flags = f"{f', recovery {recovery}' if recovery else ''}{', a stale broker' if stale_broker else ''}"
+        what = (
+            f"{broker} asks v{version} for {topic}-{partition} ISR {isr} at {leader_epoch} / {partition_epoch}{flags}"
+        )
+        await self.settle(what, text)
+        return text
+
+    async def controlled_shutdown(self, broker: int, *, stale_broker: bool = False, version: int = 3) -> Any:
+        epoch = self.broker_epoch(broker, stale_broker) if version >= 2 else -1
+        request = ControlledShutdownRequest(broker, epoch)
+        text = said.shutdown_said(await self.ask(ApiKey.CONTROLLED_SHUTDOWN, version, request))
+        await self.settle(f"{broker} asks v{version} to shut down{', a stale broker' if stale_broker else ''}", text)
+        return text
+
+    async def release(self, broker: int, api_name: str) -> None:
+        self.brokers[broker].release(api_name)
+        await self.settle(f"{broker} answers {api_name} at last")

@@ -1,0 +1,86 @@
+"""Verbs: topics, their configurations and states, and notifications, written to ZooKeeper as tools and brokers do."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+
+from tests.differential import said
+from tests.differential.scene import Scene
+
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.zk import znodes
+from klamm.zk.admin_znodes import encode_config_change, encode_isr_change
+from klamm.zk.store import Store
+
+
+class ZnodeVerbs(Scene):
+    async def create_topic(
+        self, name: str, assignment: Sequence[Sequence[int]], config: Mapping[str, str] | None = None
+    ) -> None:
+        self.topic_ids[name] = uuid.uuid5(uuid.NAMESPACE_DNS, name)
+        await Store(self.client).create_topic(name, _assigned(assignment), self.topic_ids[name], config or {})
+        await self.settle(f"create {name} {assignment}{f' with {dict(config)}' if config else ''}")
+
+    async def create_topic_without_id(self, name: str, assignment: Sequence[Sequence[int]]) -> None:
+        """As brokers before 2.8 did; whoever gives it an id, that is its id from then on."""
+        await Store(self.client).create_topic(name, _assigned(assignment), None, {})
+        await self.settle(f"create {name} {assignment} without an id")
+
+    async def grow_topic(self, name: str, assignment: Sequence[Sequence[int]]) -> None:
+        """`assignment` holds all its partitions, the old ones first."""
+        content = znodes.encode_topic(self.topic_ids[name], _assigned(assignment))
+        await self.client.set(znodes.topic_path(name), content)
+        await self.settle(f"grow {name} to {assignment}")
+
+    async def set_config(self, name: str, config: Mapping[str, str]) -> None:
+        await Store(self.client).write_config("topics", name, config)
+        await self.settle(f"configure {name}: {dict(config)}")
+
+    async def notify_config(self, topic: str) -> None:
+        path = f"{znodes.CONFIG_CHANGES}/config_change_"
+        await self.client.create(path, encode_config_change(f"topics/{topic}"), sequential=True)
+        await self.settle(f"notify of the configuration of {topic}")
+
+    async def write(self, path: str, content: str | None) -> None:
+        """Anything anywhere, whether it is there or not; None removes it with all below."""
+        if content is None:
+            await self._remove(path)
+        elif await self.client.exists(path) is None:
+            await self.client.ensure_path(path.rpartition("/")[0])
+            await self.client.create(path, content.encode())
+        else:
+            await self.client.set(path, content.encode())
+        await self.settle(f"write {path}: {content}")
+
+    async def _remove(self, path: str) -> None:
+        for child in (await self.client.children(path))[0]:
+            await self._remove(f"{path}/{child}")
+        await self.client.delete(path)
+
+    async def notify(self, directory: str, content: str) -> None:
+        """A notification whose content may be anything; its number is ZooKeeper's."""
+        await self.client.create(directory, content.encode(), sequential=True)
+        await self.settle(f"notify {directory}: {content}")
+
+    async def write_state(
+        self, topic: str, leader: int, isr: Sequence[int], leader_epoch: int, *, controller_epoch: int = 1
+    ) -> None:
+        """Behind the controller's back, as leaders before AlterPartition did."""
+        state = LeaderAndIsr(BrokerId(leader), leader_epoch, tuple(map(BrokerId, isr)), controller_epoch)
+        await self.client.set(znodes.state_path(TopicPartition(topic, 0)), znodes.encode_state(state))
+        await self.settle(f"write the state of {topic}-0: {leader} / {isr} / {leader_epoch}")
+
+    async def notify_isr(self, *topics: str) -> None:
+        change = encode_isr_change([TopicPartition(topic, 0) for topic in topics])
+        await self.client.create(f"{znodes.ISR_CHANGES}/isr_change_", change, sequential=True)
+        await self.settle(f"notify of the ISR of {said.words(topics)}")
+
+    async def log_dir_event(self, broker: int) -> None:
+        content = f'{{"version":1,"broker":{broker},"event":1}}'.encode()
+        await self.client.create(f"{znodes.LOG_DIR_EVENTS}/log_dir_event_", content, sequential=True)
+        await self.settle(f"{broker} tells that a log directory failed")
+
+
+def _assigned(assignment: Sequence[Sequence[int]]) -> dict[int, ReplicaAssignment]:
+    return {i: ReplicaAssignment(tuple(map(BrokerId, replicas))) for i, replicas in enumerate(assignment)}
