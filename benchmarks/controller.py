@@ -1,262 +1,207 @@
-"""How long the controller takes for what Kafka's takes seconds for: failover, a dead broker, all brokers back at once.
+"""A klamm controller beside Apache Kafka 3.9.1's, in one run: failover, brokers that die and return, and daily work.
 
-    python benchmarks/controller.py [--partitions 10000 100000] [--profile failover]
+    python -m benchmarks.controller [--partitions 10000 100000 200000] [--alone] [--json FILE]
+    python -m benchmarks.controller --curves             # time against what changed, and against what exists
+    python -m benchmarks.controller --inside [--profile failover]
 
-One real ZooKeeper, six silent brokers in a process of their own that answer every control request at once, three
-replicas, 100 partitions a topic, states written beforehand. Each broker leads one sixth and holds half of all. Prints
-milliseconds, and how long the event loop was held at a stretch.
+One real ZooKeeper for each measurement, six silent brokers in a process of their own that answer every control request
+at once, three replicas, 100 partitions a topic, states written beforehand; the node under test is a process that holds
+no partition. Times are taken outside: from the cause (the znode that won the election, the end of a session, the last
+registration, a request) to the last request that a silent broker received. Beside them, the processor time the node
+used. `--inside` runs klamm in this process instead: it can be profiled, and shows how long its loop was held.
 """
 
 import argparse
 import asyncio
-import cProfile
-import multiprocessing
-import pstats
-import resource
-import struct
+import json
 import tempfile
 import time
-import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from multiprocessing.connection import Connection as Pipe
+from pathlib import Path
+from typing import Final, NamedTuple
 
+from rich.console import Console
+from rich.table import Table
+from tests.support import apache_kafka
+
+from benchmarks.control_plane import subject
+from benchmarks.control_plane.silent import SilentBrokers
+from benchmarks.control_plane.stage import Measured, Stage
+from benchmarks.control_plane.subject import Inside, Subject
+from benchmarks.control_plane.tree import BROKERS, HEAVY, Placement, led_by_heavy, spread, topics, write_cluster
 from klamm.cli.zookeeper import ServerOptions, ZooKeeperServer
-from klamm.controller.controller import Controller
-from klamm.controller.settings import ControllerSettings
-from klamm.model.assignment import ReplicaAssignment
-from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
-from klamm.model.ids import BrokerId, TopicPartition
-from klamm.model.leader_and_isr import LeaderAndIsr
-from klamm.net.client import Connection
 from klamm.runtime.ports import free_port
-from klamm.runtime.world import RealDisk, real_world
-from klamm.telemetry.journal import Journal
-from klamm.telemetry.journal_files import JournalFiles
-from klamm.wire.api import api
-from klamm.zk import znodes
-from klamm.zk.client import ZooKeeper
-from klamm.zk.operations import Create, Op
-from klamm.zk.registrar import BrokerRegistrar
-from klamm.zk.store import Store
 
-BROKERS = (1, 2, 3, 4, 5, 6)
-PER_TOPIC = 100
-HEAVY = 6
+MakeSubject = Callable[[str, str], Subject]
 
-
-# ---- silent brokers
-
-
-class Silent(asyncio.Protocol):
-    """Reads frames, answers each with an empty success; keeps when the last one came."""
-
-    def __init__(self, seen: dict[str, float]) -> None:
-        self._buffer = bytearray()
-        self._seen = seen
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        while len(self._buffer) >= 4:
-            (size,) = struct.unpack_from(">i", self._buffer)
-            if len(self._buffer) < size + 4:
-                return
-            key, version, correlation = struct.unpack_from(">hhi", self._buffer, 4)
-            del self._buffer[: size + 4]
-            self._seen["last"] = time.time()
-            self._seen["requests"] = self._seen.get("requests", 0) + 1
-            body = api(key).response().encode(version)
-            tail = b"\0" if api(key).response_header_version(version) else b""
-            frame = struct.pack(">i", correlation) + tail + body
-            self._transport.write(struct.pack(">i", len(frame)) + frame)  # type: ignore[attr-defined]
+LARGEST_BESIDE_KAFKA: Final = 200_000
+REASSIGNED: Final = 10_000
+CREATED: Final = 1_000
+FAILOVER, DEAD, BACK, ALL_DEAD, ALL_BACK = (
+    "failover", "a broker dies", "it returns", "all six die", "all six return",
+)  # fmt: skip
+SHUTDOWN, REASSIGN, CREATE, DELETE = (
+    "controlled shutdown of one sixth", "10,000 partitions reassigned", "1,000 topics x 10 created", "they are deleted",
+)  # fmt: skip
+BUDGETS_S: Final = {
+    (FAILOVER, 10_000): 0.3, (FAILOVER, 100_000): 2, (FAILOVER, 200_000): 4, (FAILOVER, 1_000_000): 30,
+    (DEAD, 10_000): 0.2, (DEAD, 100_000): 1.2, (DEAD, 200_000): 2.5,
+    (ALL_BACK, 10_000): 0.5, (ALL_BACK, 100_000): 4, (ALL_BACK, 200_000): 8,
+    (SHUTDOWN, 60_000): 1, (CREATE, 10_000): 5, (CREATE, 100_000): 5,
+}  # fmt: skip
+TOUCHED: Final = (100, 1_000, 10_000, 30_000)
+TOTALS: Final = (10_000, 50_000, 100_000, 200_000)
+FIXED_TOTAL, FIXED_TOUCHED = 100_000, 1_000
 
 
-def silent_brokers(ports: list[int], pipe: Pipe) -> None:
-    async def serve() -> None:
-        loop = asyncio.get_running_loop()
-        seen: dict[str, float] = {}
-        for port in ports:
-            await loop.create_server(lambda: Silent(seen), "127.0.0.1", port)
-        pipe.send("ready")
-        while True:
-            if await asyncio.to_thread(pipe.poll, 3600) and pipe.recv() == "last":
-                pipe.send(dict(seen))
-
-    asyncio.run(serve())
+class Run(NamedTuple):
+    steps: dict[str, Measured]
+    memory_mib: float
 
 
-# ---- the cluster
-
-
-def assignments(count: int) -> Iterator[tuple[str, dict[int, tuple[int, ...]]]]:
-    """Topics whose leaders are spread evenly; the heavy broker follows where it does not lead, half the time."""
-    for first in range(0, count, PER_TOPIC):
-        yield f"topic-{first // PER_TOPIC:05}", {n: _replicas(first + n) for n in range(min(PER_TOPIC, count - first))}
-
-
-def _replicas(index: int) -> tuple[int, ...]:
-    start = index % 6
-    ring = [BROKERS[(start + i) % 6] for i in range(6)]
-    return tuple(ring[:3])
-
-
-async def write_cluster(client: ZooKeeper, count: int) -> None:
-    store = Store(client)
-    await store.create_top_level_paths()
-    ops: list[Op] = []
-    for topic, partitions in assignments(count):
-        assignment = {n: ReplicaAssignment(tuple(map(BrokerId, r))) for n, r in partitions.items()}
-        ops.append(Create(f"/config/topics/{topic}", b'{"version":1,"config":{}}'))
-        ops.append(Create(znodes.topic_path(topic), znodes.encode_topic(uuid.uuid4(), assignment)))
-        ops.append(Create(znodes.partitions_path(topic)))
-        for n, a in assignment.items():
-            at = TopicPartition(topic, n)
-            state = LeaderAndIsr(a.replicas[0], 0, a.replicas, 0)
-            ops += [Create(znodes.partition_path(at)), Create(znodes.state_path(at), znodes.encode_state(state))]
-    for start in range(0, len(ops), 2_000):
-        await client.multi(ops[start : start + 2_000])
-
-
-class LoopWatch:
-    """The longest time the loop was not free to do anything else."""
-
-    def __init__(self) -> None:
-        self.longest_ms = 0.0
-        self._task = asyncio.get_running_loop().create_task(self._watch())
-
-    async def _watch(self) -> None:
-        while True:
-            before = time.perf_counter()
-            await asyncio.sleep(0.001)
-            self.longest_ms = max(self.longest_ms, (time.perf_counter() - before - 0.001) * 1000)
-
-    def take(self) -> float:
-        longest, self.longest_ms = self.longest_ms, 0.0
-        return longest
-
-    def stop(self) -> None:
-        self._task.cancel()
-
-
-class Bench:
-    def __init__(self, hosts: str, ports: list[int], pipe: Pipe, directory: str, profile: str) -> None:
-        self.world = real_world()
-        self.hosts = hosts
-        self.ports = dict(zip(BROKERS, ports, strict=True))
-        self.pipe = pipe
-        self.directory = directory
-        self.profile = profile
-        self.sessions: dict[int, ZooKeeper] = {}
-
-    async def register(self, number: int) -> None:
-        client = self.sessions[number] = ZooKeeper(self.world, self.hosts, 30_000)
-        await client.connect(10)
-        endpoint = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", self.ports[number])
-        await BrokerRegistrar(Broker(BrokerId(number), (endpoint,))).register(client, 0)
-
-    def last_received(self) -> float:
-        self.pipe.send("last")
-        last: float = self.pipe.recv().get("last", 0.0)
-        return last
-
-    async def quiet(self, controller: Controller) -> float:
-        """The time the last request was received, once nothing is under way any more."""
-        last, still = 0.0, 0
-        while still < 3:
-            await asyncio.sleep(0.1)
-            now = self.last_received()
-            bench = controller.bench
-            idle = bench is not None and bench.channels.waiting == 0 and controller.state == 0
-            still = still + 1 if now == last and idle else 0
-            last = now
-        return last
-
-    async def measure(self, name: str, act: Callable[[], Awaitable[None]], controller: Controller) -> None:
-        watch = LoopWatch()
-        profiler = cProfile.Profile() if self.profile == name else None
-        if profiler:
-            profiler.enable()
-        began, used = time.time(), time.process_time()
-        await act()
-        last = await self.quiet(controller)
-        used = time.process_time() - used
-        if profiler:
-            profiler.disable()
-            pstats.Stats(profiler).sort_stats("tottime").print_stats(35)
-        held = watch.take()
-        watch.stop()
-        took_ms = (last - began) * 1000
-        print(f"  {name:<20} {took_ms:8.0f} ms  processor {used * 1000:7.0f} ms  loop held {held:6.1f} ms", flush=True)
-
-    async def run(self, count: int) -> None:
-        writer = ZooKeeper(self.world, self.hosts, 30_000)
-        await writer.connect(10)
-        began = time.time()
-        await write_cluster(writer, count)
-        print(f"{count} partitions (written in {time.time() - began:.1f} s)")
-        for number in BROKERS:
-            await self.register(number)
-        client = ZooKeeper(self.world, self.hosts, 30_000)
-        await client.connect(10)
-        journal = Journal(JournalFiles(RealDisk(), self.directory, 1), 1, self.world.clock)
-        controller = Controller(
-            self.world, ControllerSettings(BrokerId(1)), partial(Connection.open, self.world), journal, self._nothing
-        )
-        client.on_watch = controller.on_watch
-
-        async def take_office() -> None:
-            controller.start(Store(client))
-
-        async def lose_a_broker() -> None:
-            await self.sessions.pop(HEAVY).close()
-
-        async def lose_all() -> None:
-            for number in list(self.sessions):
-                await self.sessions.pop(number).close()
-
-        async def all_return() -> None:
+async def _measure(make: MakeSubject, count: int, place: Placement, directory: str, whole: bool) -> Run:
+    heap_mb = 768 + count // 100  # some 10 KiB a partition while everything is read and written at once
+    options = ServerOptions(min_session_ms=4_000, heap_mb=heap_mb, sync_to_disk=False)
+    server = ZooKeeperServer(f"{directory}/zookeeper", free_port(), options)
+    with SilentBrokers(len(BROKERS)) as silent:
+        server.start()
+        tested = make(directory, server.connect_string)
+        stage = Stage(server.connect_string, silent, tested)
+        try:
+            await stage.open()
+            await write_cluster(stage.client, count, place)
             for number in BROKERS:
-                await self.register(number)
+                await stage.register(number)
+            await stage.subject_waits()
+            await _steps(stage, count, whole)
+            memory = tested.most_memory_mib()
+            await stage.close()
+            await tested.stop()
+        finally:
+            server.kill()
+    return Run({m.step: m for m in stage.measured}, memory)
 
-        await self.measure("failover", take_office, controller)
-        await self.measure("a broker dies", lose_a_broker, controller)
-        await self.measure("it returns", partial(self.register, HEAVY), controller)
-        await self.measure("all die", lose_all, controller)
-        await self.measure("all return", all_return, controller)
-        rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-        print(f"  most memory {rss} MiB, lines lost by the journal {journal.lost_lines}")
-        await controller.stop()
-        for session in (*self.sessions.values(), client, writer):
-            await session.close()
 
-    async def _nothing(self, store: Store) -> None:
-        return None
+async def _steps(stage: Stage, count: int, whole: bool) -> None:
+    async def die(numbers: Sequence[int]) -> None:
+        await stage.unregister(numbers)
+
+    async def all_return() -> float:
+        for number in BROKERS:
+            await stage.register(number)
+        return time.time()
+
+    await stage.measure(FAILOVER, stage.take_office)
+    await stage.measure(DEAD, partial(die, [HEAVY]))
+    await stage.measure(BACK, partial(stage.register, HEAVY))
+    if not whole:
+        return
+    await stage.measure(ALL_DEAD, partial(die, BROKERS))
+    await stage.measure(ALL_BACK, all_return)
+    await stage.timed(SHUTDOWN, partial(stage.controlled_shutdown, BROKERS[0]))
+    await stage.unregister([BROKERS[0]])
+    await stage.register(BROKERS[0])
+    await stage.measure(REASSIGN, partial(stage.reassign, list(_turned(min(count, REASSIGNED)))))
+    names = [f"made-{i:04}" for i in range(CREATED)]
+    await stage.timed(CREATE, partial(stage.create_topics, names, 10))
+    await stage.timed(DELETE, partial(stage.delete_topics, names))
+
+
+def _turned(count: int) -> Iterator[tuple[str, dict[int, tuple[int, ...]]]]:
+    """The same three replicas with another one first: no broker has to copy anything."""
+    for topic, partitions in topics(count, spread):
+        yield topic, {n: (*r[1:], r[0]) for n, r in partitions.items()}
+
+
+def measure(make: MakeSubject, count: int, place: Placement = spread, whole: bool = True) -> Run:
+    with tempfile.TemporaryDirectory(prefix="klamm-bench-") as directory:
+        return asyncio.run(_measure(make, count, place, directory, whole))
+
+
+# ---- what is printed
+
+
+def compare(counts: Sequence[int], make: MakeSubject, beside: bool, console: Console) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    for count in counts:
+        with_kafka = beside and count <= LARGEST_BESIDE_KAFKA
+        console.print(f"{count:,} partitions: klamm ...")
+        ours = measure(make, count)
+        theirs = None
+        if with_kafka:
+            console.print(f"{count:,} partitions: Apache Kafka {apache_kafka.VERSION} ...")
+            theirs = measure(subject.kafka, count)
+        console.print(_table(count, ours, theirs))
+        for step, found in ours.steps.items():
+            peer = theirs.steps[step].took_s if theirs else None
+            rows.append({"partitions": count, **found._asdict(), "kafka_s": peer, "budget_s": _budget(step, count)})
+        rows.append({"partitions": count, "step": "most memory", "mib": ours.memory_mib})
+    return rows
+
+
+def _table(count: int, ours: Run, theirs: Run | None) -> Table:
+    table = Table("step", title=f"{count:,} partitions, six silent brokers (seconds; ratio above 1: klamm is faster)")
+    for heading in ("klamm", "processor", "loop held ms", "budget", "Apache Kafka", "ratio"):
+        table.add_column(heading, justify="right")
+    for step, found in ours.steps.items():
+        peer = theirs.steps[step].took_s if theirs else None
+        budget = _budget(step, count)
+        table.add_row(
+            step,
+            f"{found.took_s:.2f}",
+            f"{found.cpu_s:.2f}",
+            "" if found.held_ms is None else f"{found.held_ms:.0f}",
+            "" if budget is None else f"{budget:g} {'kept' if found.took_s <= budget else 'MISSED'}",
+            "" if peer is None else f"{peer:.2f}",
+            "" if peer is None else f"{peer / found.took_s:.1f}",
+        )
+    peer_memory = "" if theirs is None else f"{theirs.memory_mib:,.0f}"
+    table.add_row("most memory, MiB", f"{ours.memory_mib:,.0f}", "", "", "", peer_memory, "")
+    return table
+
+
+def _budget(step: str, count: int) -> float | None:
+    return BUDGETS_S.get((step, count))
+
+
+def curves(make: MakeSubject, console: Console) -> None:
+    """Cost must grow with what changed, not with what exists."""
+    fixed = Table("partitions led by the dead broker", title=f"a broker dies, {FIXED_TOTAL:,} partitions in all")
+    grown = Table("partitions in all", title=f"a broker dies that led {FIXED_TOUCHED:,}")
+    for table, cases in (
+        (fixed, [(FIXED_TOTAL, touched, touched) for touched in TOUCHED]),
+        (grown, [(total, FIXED_TOUCHED, total) for total in TOTALS]),
+    ):
+        for heading in ("dies s", "processor s", "returns s", "processor s"):
+            table.add_column(heading, justify="right")
+        for total, touched, label in cases:
+            steps = measure(make, total, led_by_heavy(touched), whole=False).steps
+            figures = [f"{f:.2f}" for s in (DEAD, BACK) for f in (steps[s].took_s, steps[s].cpu_s)]
+            table.add_row(f"{label:,}", *figures)
+        console.print(table)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--partitions", type=int, nargs="+", default=[10_000, 100_000])
-    parser.add_argument("--profile", default="", help="the step to profile")
+    parser.add_argument("--partitions", type=int, nargs="+", default=[10_000, 100_000, 200_000])
+    parser.add_argument("--alone", action="store_true", help="without Apache Kafka")
+    parser.add_argument("--curves", action="store_true", help="klamm alone: against touched, and against total")
+    parser.add_argument("--inside", action="store_true", help="klamm alone, in this process")
+    parser.add_argument("--profile", default="", help="with --inside: the step to profile, by its name in the table")
+    parser.add_argument("--json", help="also write the figures to this file")
     asked = parser.parse_args()
-    for count in asked.partitions:
-        with tempfile.TemporaryDirectory() as directory:
-            options = ServerOptions(min_session_ms=4_000, heap_mb=1024, sync_to_disk=False)
-            server = ZooKeeperServer(f"{directory}/zookeeper", free_port(), options)
-            ports = [free_port() for _ in BROKERS]
-            ours, theirs = multiprocessing.Pipe()
-            brokers = multiprocessing.Process(target=silent_brokers, args=(ports, theirs), daemon=True)
-            brokers.start()
-            ours.recv()
-            server.start()
-            try:
-                bench = Bench(server.connect_string, ports, ours, f"{directory}/journal", asked.profile)
-                asyncio.run(bench.run(count))
-            finally:
-                server.kill()
-                brokers.terminate()
+    console = Console(width=120)
+    make: MakeSubject = partial(Inside, profiled=asked.profile) if asked.inside else subject.klamm
+    if asked.curves:
+        curves(make, console)
+        return
+    why = apache_kafka.why_missing()
+    if why and not asked.alone:
+        console.print(f"Apache Kafka is left out: {why}")
+    rows = compare(asked.partitions, make, not (asked.alone or asked.inside or why), console)
+    if asked.json:
+        Path(asked.json).write_text(json.dumps(rows, indent=1))
 
 
 if __name__ == "__main__":

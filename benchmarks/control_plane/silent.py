@@ -1,0 +1,106 @@
+"""Brokers that answer every control request at once and do nothing else: what is measured is the controller."""
+
+import asyncio
+import multiprocessing
+import struct
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection as Pipe
+from typing import Any, Self
+
+from klamm.runtime.ports import free_ports
+from klamm.wire.api import ApiKey, api
+from klamm.wire.frames import decode_request_header, encode_response
+from klamm.wire.messages import StopReplicaPartitionError, StopReplicaRequest, StopReplicaResponse
+
+HEADER_AT = 4
+"""Behind the frame's size."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """`last_s`: when the last request was complete, seconds since 1970."""
+
+    last_s: float = 0.0
+    requests: int = 0
+    received_bytes: int = 0
+
+
+class SilentBrokers:
+    """One process that serves one port for each broker."""
+
+    def __init__(self, count: int) -> None:
+        self.ports = free_ports(count)
+        self._pipe, theirs = multiprocessing.Pipe()
+        self._process = multiprocessing.Process(target=_serve, args=(self.ports, theirs), daemon=True)
+
+    def __enter__(self) -> Self:
+        self._process.start()
+        self._pipe.recv()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.join()
+
+    def seen(self) -> Seen:
+        self._pipe.send("seen")
+        found: Seen = self._pipe.recv()
+        return found
+
+
+class _Silent(asyncio.Protocol):
+    def __init__(self, seen: Seen) -> None:
+        self._buffer = bytearray()
+        self._seen = seen
+        self._transport: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        while len(self._buffer) >= HEADER_AT:
+            (size,) = struct.unpack_from(">i", self._buffer)
+            if len(self._buffer) < size + HEADER_AT:
+                return
+            frame = bytes(self._buffer[: size + HEADER_AT])
+            del self._buffer[: size + HEADER_AT]
+            self._seen.last_s = time.time()
+            self._seen.requests += 1
+            self._seen.received_bytes += len(frame)
+            self._transport.write(b"".join(_answer(frame)))
+
+
+def _answer(frame: bytes) -> Sequence[bytes | memoryview]:
+    key, version, correlation = struct.unpack_from(">hhi", frame, HEADER_AT)
+    return encode_response(key, version, correlation, _body(frame, key, version))
+
+
+def _body(frame: bytes, key: int, version: int) -> Any:
+    """Success. For StopReplica every partition is named: a controller waits for each."""
+    if key != ApiKey.STOP_REPLICA:
+        return api(key).response()
+    _, at = decode_request_header(frame[HEADER_AT:])
+    request = StopReplicaRequest.decode(frame, version, HEADER_AT + at)
+    errors = [
+        StopReplicaPartitionError(t.topic_name, s.partition_index)
+        for t in request.topic_states
+        for s in t.partition_states
+    ]
+    errors += [StopReplicaPartitionError(t.name, n) for t in request.topics for n in t.partition_indexes]
+    return StopReplicaResponse(partition_errors=errors)
+
+
+def _serve(ports: Sequence[int], pipe: Pipe) -> None:
+    async def serve() -> None:
+        loop = asyncio.get_running_loop()
+        seen = Seen()
+        for port in ports:
+            await loop.create_server(lambda: _Silent(seen), "127.0.0.1", port)
+        loop.add_reader(pipe.fileno(), lambda: pipe.send(seen) if pipe.recv() else None)
+        pipe.send("ready")
+        await asyncio.Event().wait()
+
+    asyncio.run(serve())

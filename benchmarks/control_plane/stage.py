@@ -1,0 +1,224 @@
+"""Acts on a cluster and times, from outside, until the controller under test has done what they call for.
+
+The end of a step is the moment the silent brokers received the last request. A step is over when the controller
+answered a question that stands in its event queue behind everything else, and the brokers then hear nothing more.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from benchmarks.control_plane.silent import SilentBrokers
+from benchmarks.control_plane.subject import ID, Subject
+from benchmarks.control_plane.tree import BROKERS, spread
+from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import BrokerId
+from klamm.net.client import Connection
+from klamm.runtime.world import real_world
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    AlterPartitionReassignmentsRequest,
+    ControlledShutdownRequest,
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+    ListPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+from klamm.zk import znodes
+from klamm.zk.client import ZooKeeper
+from klamm.zk.errors import NoNode
+from klamm.zk.registrar import BrokerRegistrar
+
+SESSION_MS: Final = 60_000
+LOOK_S: Final = 0.05
+QUIET_S: Final = 0.4
+ANSWER_S: Final = 1_200
+TOPICS_PER_REQUEST: Final = 100
+
+
+class Measured(NamedTuple):
+    step: str
+    took_s: float
+    cpu_s: float
+    held_ms: float | None
+    requests: int
+
+
+class Stage:
+    """ZooKeeper's sessions of the silent brokers, and a connection to the node under test."""
+
+    def __init__(self, zookeeper: str, silent: SilentBrokers, subject: Subject) -> None:
+        self._world = real_world()
+        self._hosts = zookeeper
+        self._silent = silent
+        self._ports = dict(zip(BROKERS, silent.ports, strict=True))
+        self._sessions: dict[int, ZooKeeper] = {}
+        self._connection: Connection | None = None
+        self.subject = subject
+        self.measured: list[Measured] = []
+        self.client: ZooKeeper
+
+    async def open(self) -> None:
+        self.client = await self._session()
+
+    async def close(self) -> None:
+        for session in (*self._sessions.values(), self.client):
+            await session.close()
+        if self._connection is not None:
+            self._connection.close()
+
+    async def _session(self) -> ZooKeeper:
+        client = ZooKeeper(self._world, self._hosts, SESSION_MS)
+        await client.connect(30)
+        return client
+
+    # ---- acts
+
+    async def register(self, number: int) -> None:
+        client = self._sessions[number] = await self._session()
+        endpoint = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "127.0.0.1", self._ports[number])
+        await BrokerRegistrar(Broker(BrokerId(number), (endpoint,))).register(client, 0)
+
+    async def unregister(self, numbers: Iterable[int]) -> None:
+        for number in list(numbers):
+            await self._sessions.pop(number).close()
+
+    async def subject_waits(self) -> None:
+        """The node under test runs, and somebody else holds the office."""
+        await self.client.create(znodes.CONTROLLER, znodes.encode_controller(BrokerId(1), 0), ephemeral=True)
+        await self.subject.start()
+
+        async def registered() -> bool:
+            return await self.client.exists(znodes.broker_path(BrokerId(ID))) is not None
+
+        await _until(registered)
+
+    async def ask(self, api_key: ApiKey, version: int, message: Any) -> Any:
+        if self._connection is None or self._connection.closed:
+            self._connection = await Connection.open(self._world, *self.subject.address, "bench", 10)
+        return await self._connection.request(api_key, version, message, ANSWER_S)
+
+    async def controlled_shutdown(self, number: int) -> None:
+        _, stat = await self.client.get(znodes.broker_path(BrokerId(number)))
+        answer = await self.ask(ApiKey.CONTROLLED_SHUTDOWN, 3, ControlledShutdownRequest(number, stat.czxid))
+        assert not answer.error_code, ErrorCode(answer.error_code).name
+        assert not answer.remaining_partitions, f"{len(answer.remaining_partitions)} partitions remain"
+
+    async def create_topics(self, names: Sequence[str], partitions: int) -> None:
+        for start in range(0, len(names), TOPICS_PER_REQUEST):
+            placed = [CreatableReplicaAssignment(n, spread(n)) for n in range(partitions)]
+            wanted = [CreatableTopic(name, -1, -1, placed) for name in names[start : start + TOPICS_PER_REQUEST]]
+            answer = await self.ask(ApiKey.CREATE_TOPICS, 7, CreateTopicsRequest(wanted, timeout_ms=600_000))
+            refused = [(t.name, t.error_code, t.error_message) for t in answer.topics if t.error_code]
+            assert not refused, refused[:3]
+
+    async def delete_topics(self, names: Sequence[str]) -> None:
+        """Returns when their znodes are gone."""
+        for start in range(0, len(names), TOPICS_PER_REQUEST):
+            wanted = [DeleteTopicState(name=n) for n in names[start : start + TOPICS_PER_REQUEST]]
+            answer = await self.ask(ApiKey.DELETE_TOPICS, 6, DeleteTopicsRequest(wanted, timeout_ms=600_000))
+            refused = [(t.name, t.error_code, t.error_message) for t in answer.responses if t.error_code]
+            assert not refused, refused[:3]
+
+        async def gone() -> bool:
+            return set(names).isdisjoint((await self.client.children(znodes.TOPICS))[0])
+
+        await _until(gone)
+
+    async def reassign(self, targets: Iterable[tuple[str, dict[int, tuple[int, ...]]]]) -> None:
+        """Returns when none of all reassignments is under way."""
+        wanted = [ReassignableTopic(t, [ReassignablePartition(n, r) for n, r in ps.items()]) for t, ps in targets]
+        request = AlterPartitionReassignmentsRequest(600_000, wanted)
+        answer = await self.ask(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, request)
+        refused = [(t.name, p.error_code) for t in answer.responses for p in t.partitions if p.error_code]
+        assert not answer.error_code, ErrorCode(answer.error_code).name
+        assert not refused, refused[:3]
+
+        async def done() -> bool:
+            return not (await self._reassignments()).topics
+
+        await _until(done)
+
+    # ---- time
+
+    async def measure(self, step: str, act: Callable[[], Awaitable[float | None]]) -> Measured:
+        """`act` gives the moment that counts as the beginning, seconds since 1970; None: when it was called."""
+        before, cpu_s = self._silent.seen(), self.subject.cpu_s()
+        self.subject.begin(step)
+        called = time.time()
+        began = await act() or called
+        await self._settled()
+        seen, held = self._silent.seen(), self.subject.held_ms()
+        end = seen.last_s if seen.last_s > began else time.time()
+        found = Measured(step, end - began, self.subject.cpu_s() - cpu_s, held, seen.requests - before.requests)
+        self.measured.append(found)
+        return found
+
+    async def timed(self, step: str, act: Callable[[], Awaitable[None]]) -> Measured:
+        """A step that ends when `act` returns: its caller waits for the answer."""
+        before, cpu_s = self._silent.seen(), self.subject.cpu_s()
+        self.subject.begin(step)
+        began = time.time()
+        await act()
+        took_s, held = time.time() - began, self.subject.held_ms()
+        await self._settled()
+        requests = self._silent.seen().requests - before.requests
+        found = Measured(step, took_s, self.subject.cpu_s() - cpu_s, held, requests)
+        self.measured.append(found)
+        return found
+
+    async def take_office(self) -> float:
+        """The office is free; the moment at which the node under test won the election."""
+        await self.client.delete(znodes.CONTROLLER)
+
+        async def elected() -> bool:
+            return await self._holder() == ID
+
+        await _until(elected)
+        _, stat = await self.client.get(znodes.CONTROLLER_EPOCH)
+        return stat.mtime / 1000
+
+    async def _holder(self) -> int:
+        try:
+            found = znodes.decode_controller((await self.client.get(znodes.CONTROLLER))[0])
+        except NoNode:
+            return -1
+        return found.broker if found else -1
+
+    async def _reassignments(self) -> Any:
+        request = ListPartitionReassignmentsRequest(600_000, None)
+        return await self.ask(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, request)
+
+    async def _settled(self) -> None:
+        """Twice through the queue: answers of brokers are events, too."""
+        for _ in range(2):
+            await self._through_the_queue()
+            last, since = self._silent.seen().requests, time.monotonic()
+            while time.monotonic() < since + QUIET_S:
+                await asyncio.sleep(LOOK_S)
+                if (now := self._silent.seen().requests) != last:
+                    last, since = now, time.monotonic()
+
+    async def _through_the_queue(self) -> None:
+        while True:
+            try:
+                answer = await self._reassignments()
+            except KlammError:
+                await asyncio.sleep(LOOK_S)
+                continue
+            if not answer.error_code:
+                return
+            await asyncio.sleep(LOOK_S)
+
+
+async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
+    while True:
+        if await holds():
+            return
+        await asyncio.sleep(LOOK_S)

@@ -1,0 +1,141 @@
+"""Whose controller is measured: a klamm node or an Apache Kafka broker as a process of its own, or a node in here."""
+
+import asyncio
+import cProfile
+import pstats
+import time
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+import psutil
+from tests.support import apache_kafka
+
+from klamm.broker.node import Node
+from klamm.cli.cluster import Command, NodeProcess, klamm_node
+from klamm.config.node_config import parse_node_config
+from klamm.runtime.ports import free_port
+from klamm.runtime.world import real_world
+
+ID: Final = 100
+START_TIMEOUT_S: Final = 120
+KAFKA_JAVA: Final = (*apache_kafka.BROKER_JAVA, "-Xmx4G", "-Xms256M")
+
+
+class Subject(Protocol):
+    name: str
+    address: tuple[str, int]
+
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
+    def cpu_s(self) -> float: ...
+    def most_memory_mib(self) -> float: ...
+    def begin(self, step: str) -> None: ...
+    def held_ms(self) -> float | None:
+        """The longest stretch since `begin` in which its event loop did nothing else; None where nobody can tell."""
+        ...
+
+
+def _properties(port: int, directory: str, zookeeper: str) -> dict[str, str]:
+    return {
+        "broker.id": str(ID),
+        "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+        "log.dirs": f"{directory}/logs",
+        "zookeeper.connect": zookeeper,
+        "zookeeper.session.timeout.ms": "30000",
+        "auto.leader.rebalance.enable": "false",
+    }
+
+
+class Process:
+    def __init__(self, name: str, command: Command, directory: str, zookeeper: str) -> None:
+        self.name = name
+        port = free_port()
+        self.address = ("127.0.0.1", port)
+        properties: Mapping[str, str] = _properties(port, directory, zookeeper)
+        self._node = NodeProcess(ID, port, directory, properties, command)
+
+    async def start(self) -> None:
+        self._node.start()
+        await asyncio.to_thread(self._node.wait_until_listening, START_TIMEOUT_S)
+
+    async def stop(self) -> None:
+        self._node.kill()
+
+    def _process(self) -> psutil.Process:
+        assert self._node.child is not None
+        return psutil.Process(self._node.child.pid)
+
+    def cpu_s(self) -> float:
+        times = self._process().cpu_times()
+        return float(times.user + times.system)
+
+    def most_memory_mib(self) -> float:
+        with open(f"/proc/{self._process().pid}/status") as status:
+            line = next(line for line in status if line.startswith("VmHWM"))
+        return int(line.split()[1]) / 1024
+
+    def begin(self, step: str) -> None:
+        """Nothing to do from outside."""
+
+    def held_ms(self) -> float | None:
+        return None
+
+
+def klamm(directory: str, zookeeper: str) -> Subject:
+    return Process("klamm", klamm_node, directory, zookeeper)
+
+
+def kafka(directory: str, zookeeper: str) -> Subject:
+    return Process("Apache Kafka", apache_kafka.broker(KAFKA_JAVA), directory, zookeeper)
+
+
+class Inside:
+    """A klamm node in this process and on this loop: it can be profiled, and one sees how long it holds the loop."""
+
+    name = "klamm, inside"
+
+    def __init__(self, directory: str, zookeeper: str, profiled: str = "") -> None:
+        port = free_port()
+        self.address = ("127.0.0.1", port)
+        world = real_world()
+        world.disk.make_directories(f"{directory}/logs")
+        lines = [f"{key}={value}" for key, value in _properties(port, directory, zookeeper).items()]
+        self._node = Node(world, parse_node_config("\n".join(lines).encode(), "server.properties"))
+        self._profiled = profiled
+        self._profiler: cProfile.Profile | None = None
+        self._longest_s = 0.0
+        self._watch: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        await self._node.start()
+        self._watch = asyncio.get_running_loop().create_task(self._look())
+
+    async def stop(self) -> None:
+        assert self._watch is not None
+        self._watch.cancel()
+        await self._node.stop()
+
+    async def _look(self) -> None:
+        while True:
+            before = time.perf_counter()
+            await asyncio.sleep(0.001)
+            self._longest_s = max(self._longest_s, time.perf_counter() - before - 0.001)
+
+    def cpu_s(self) -> float:
+        return time.process_time()
+
+    def most_memory_mib(self) -> float:
+        return float(psutil.Process().memory_info().rss / 2**20)
+
+    def begin(self, step: str) -> None:
+        self._longest_s = 0.0
+        if step == self._profiled:
+            self._profiler = cProfile.Profile()
+            self._profiler.enable()
+
+    def held_ms(self) -> float | None:
+        if self._profiler is not None:
+            self._profiler.disable()
+            pstats.Stats(self._profiler).sort_stats("tottime").print_stats(40)
+            self._profiler = None
+        return self._longest_s * 1000
