@@ -1,8 +1,8 @@
 """Control requests as they wait for a broker, and how they become wire messages when their turn comes.
 
-Partition states are taken when a request is queued; broker list, broker epoch and topic ids when it is sent. Requests
-that wait for one broker merge into one with the newest state of each partition. One metadata list is shared, and
-encoded once, for all brokers that get the same. Source: AbstractControllerBrokerRequestBatch (3.9).
+Partition states and their leaders are taken when a request is queued; broker list, broker epoch and topic ids when it
+is sent. Requests that wait for one broker merge into one with the newest state of each partition. One metadata list is
+shared, and encoded once, for all brokers that get the same. Source: AbstractControllerBrokerRequestBatch (3.9).
 """
 
 import uuid
@@ -41,6 +41,8 @@ class LeaderAndIsrItem:
     states: dict[Partition, LeaderAndIsrPartitionState]
     causes: tuple[str, ...]
     broker_list_version: int
+    leaders: dict[BrokerId, Broker] = field(default_factory=dict)
+    """Those that were registered when the states were decided; old brokers learn from here where a leader listens."""
 
     @property
     def partitions(self) -> Iterable[Partition]:
@@ -53,7 +55,8 @@ class LeaderAndIsrItem:
             before = states.get(p)
             sticks = before is not None and before.is_new and not state.is_new
             states[p] = _as_new(state) if sticks else state
-        return LeaderAndIsrItem(states, merged_causes(self, newer), newer.broker_list_version)
+        leaders = {**self.leaders, **newer.leaders}
+        return LeaderAndIsrItem(states, merged_causes(self, newer), newer.broker_list_version, leaders)
 
 
 @dataclass(slots=True, eq=False)
@@ -267,9 +270,7 @@ class RequestBuilder:
         return found.id if found is not None and found.id is not None else ZERO_ID
 
     def _live_leaders(self, item: LeaderAndIsrItem) -> list[LeaderAndIsrLiveLeader]:
-        leaders = sorted({state.leader for state in item.states.values()})
-        brokers = [self._context.registered[BrokerId(b)] for b in leaders if b in self._context.registered]
-        endpoints = [(b.id, b.endpoint(self._settings.inter_broker_listener)) for b in brokers]
+        endpoints = [(b.id, b.endpoint(self._settings.inter_broker_listener)) for _, b in sorted(item.leaders.items())]
         return [LeaderAndIsrLiveLeader(b, e.host, e.port) for b, e in endpoints if e is not None]
 
 

@@ -17,6 +17,7 @@ from klamm.controller.control_requests import (
     metadata_state,
 )
 from klamm.controller.settings import ControllerSettings
+from klamm.model.brokers import Broker
 from klamm.model.ids import BrokerId
 from klamm.wire.messages import LeaderAndIsrPartitionState, StopReplicaPartitionState
 from klamm.zk.fenced import chunks
@@ -102,7 +103,8 @@ class RequestBatch:
                     states[p] = made
                 if len(chunk) == STATE_CHUNK:
                     await asyncio.sleep(0)
-            self.outbox.send(broker, LeaderAndIsrItem(states, (cause,), context.broker_list_version))
+            leaders = _leaders(context, states)
+            self.outbox.send(broker, LeaderAndIsrItem(states, (cause,), context.broker_list_version, leaders))
 
     def _state(self, partition: Partition, is_new: bool) -> LeaderAndIsrPartitionState:
         settings = self._settings
@@ -132,3 +134,8 @@ class RequestBatch:
         for broker in self._registered(self._stops):
             item = StopReplicaItem(self._stops[broker], (cause,), self._context.broker_list_version)
             self.outbox.send(broker, item)
+
+
+def _leaders(context: ControllerContext, states: States) -> dict[BrokerId, Broker]:
+    ids = {state.leader for state in states.values()}
+    return {b: broker for b, broker in context.registered.items() if b in ids}

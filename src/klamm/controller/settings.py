@@ -81,6 +81,11 @@ class ControllerSettings:
         return self.ibp >= (3, 2, 0)
 
     @property
+    def alone_writes_states(self) -> bool:
+        """Leaders ask for ISR changes (AlterPartition, 2.7-IV2); before, they wrote the states themselves."""
+        return self.ibp >= (2, 7, 2)
+
+    @property
     def versions_features(self) -> bool:
         return self.ibp >= (2, 7, 0)
 

@@ -1,6 +1,6 @@
 """What a handler has in its hands during one term: memory, ZooKeeper, the brokers, the journal."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from klamm.controller.states import PartitionState
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.telemetry.journal import Journal, Rejected, by_topic
-from klamm.zk.controller_store import ControllerStore
+from klamm.zk.controller_store import ControllerStore, StatesRead
 
 
 @dataclass(slots=True, eq=False)
@@ -31,6 +31,17 @@ class Workbench:
 
     async def send_requests(self) -> None:
         await self.batch.send(self.cause)
+
+    async def known_states(self, partitions: Collection[Partition]) -> tuple[StatesRead[Partition], bool]:
+        """What to decide on at first, and whether it is memory that says so.
+
+        Memory is as good as the znodes where nobody but the controller writes them: each write is bound to the version
+        it was decided on, so whatever somebody changed by hand shows as a conflict, and is read then.
+        """
+        known = StatesRead({p: p.leadership for p in partitions if p.leadership is not None})
+        if self.settings.alone_writes_states and len(known.found) == len(partitions):
+            return known, True
+        return await self.store.read_states(partitions), False
 
     # ---- what ZooKeeper took, into memory and journal
 

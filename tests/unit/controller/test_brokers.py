@@ -51,6 +51,29 @@ def test_nothing_changed() -> None:
     assert not diff_brokers(known((1, 1)), known((1, 1)))
 
 
+async def test_leaders_of_an_old_protocol_write_states_themselves_so_they_are_read_first() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]}, settings=ControllerSettings(BrokerId(1), ibp=(2, 6, 0)))
+    shrunk, whole = [room.stored("a-0")._replace(isr=tuple(map(BrokerId, isr))) for isr in ((1, 2), (1, 2, 3))]
+    room.write_state("a-0", shrunk)
+    room.bench.context.put_leadership(room.partition("a-0"), room.stored("a-0"))
+    room.write_state("a-0", whole)
+    room.kill(3)
+
+    await room.handle(on_broker_change, BrokerChange())
+
+    assert room.now("a-0") == "1 / [1,2] / 1 / 3"
+
+
+async def test_leaders_that_ask_the_controller_need_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    monkeypatch.setattr(room.bench.store, "read_states", None)
+    room.kill(1)
+
+    await room.handle(on_broker_change, BrokerChange())
+
+    assert room.now("a-0") == "2 / [2,3] / 1 / 1"
+
+
 async def test_leadership_moves_and_survivors_are_told() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3), (2, 3, 1)]})
     room.kill(1)

@@ -227,6 +227,17 @@ async def test_the_order_is_leader_and_isr_metadata_stops() -> None:
     ]
 
 
+async def test_a_leader_that_left_while_the_request_waited_is_still_named() -> None:
+    scene = Scene()
+    scene.batch.add_leader_and_isr(ids(2), scene.partitions[0], is_new=False)
+    await scene.batch.send("c")
+    [item] = [item for _, item in scene.outbox.sent if isinstance(item, LeaderAndIsrItem)]
+    scene.context.remove_brokers(ids(1))
+
+    [request] = scene.decoded(item, 2)
+    assert [(b.broker_id, b.port) for b in request.live_leaders] == [(1, 9092)]
+
+
 async def test_new_and_delete_stick() -> None:
     scene = Scene()
     [p] = scene.partitions
@@ -303,7 +314,8 @@ async def test_brokers_share_one_encoded_body_until_the_broker_list_changes() ->
 def lisr(scene: Scene, *partitions: Partition, is_new: bool = False, cause: str = "c") -> LeaderAndIsrItem:
     recovery = scene.settings.writes_recovery_state
     states = {p: leader_and_isr_state(p, is_new, recovery, brief=True) for p in partitions}
-    return LeaderAndIsrItem(states, (cause,), scene.context.broker_list_version)
+    leaders = {b: broker for b, broker in scene.context.registered.items() if b in {p.leader for p in partitions}}
+    return LeaderAndIsrItem(states, (cause,), scene.context.broker_list_version, leaders)
 
 
 def umr(scene: Scene, *partitions: Partition, cause: str = "c") -> UpdateMetadataItem:

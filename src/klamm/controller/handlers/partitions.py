@@ -64,13 +64,12 @@ async def bring_online(bench: Workbench, partitions: Collection[Partition], elec
 
 
 async def _elect(bench: Workbench, partitions: list[Partition], elect: Strategy) -> int:
-    """Read, decide, write, apply; again for those whose znode moved under us."""
+    """Decide, write, apply; read and decide again for those whose znode moved under us, or that memory refuses."""
     strategy = elect.__name__.removeprefix("elect_").removeprefix("for_").replace("_", " ")
     elected = 0
     plan = ElectionPlan()
-    waiting = partitions
-    while waiting:
-        read = await bench.store.read_states(waiting)
+    read, from_memory = await bench.known_states(partitions)
+    while True:
         taken = already_written(plan.writes, read.found)
         bench.apply_elections(strategy, plan, taken)
         unclean, refused = await _unclean_topics(bench, read.found, elect)
@@ -79,12 +78,15 @@ async def _elect(bench: Workbench, partitions: list[Partition], elect: Strategy)
         plan = plan_elections(bench.context, stored, elect, unclean, bench.settings.writes_recovery_state)
         outcome = await bench.store.write_states(plan.writes)
         bench.apply_elections(strategy, plan, outcome.written)
-        why_not = {p: tuple(rejected(facts, None)) for p, facts in plan.facts.items() if p in plan.refused}
-        bench.refuse("election", read.unreadable | no_config | plan.refused | outcome.failed, why_not)
+        doubtful, refused_now = (list(plan.refused), {}) if from_memory else ([], plan.refused)
+        why_not = {p: tuple(rejected(facts, None)) for p, facts in plan.facts.items() if p in refused_now}
+        bench.refuse("election", read.unreadable | no_config | refused_now | outcome.failed, why_not)
         bench.conflicted("states", outcome.conflicted)
         elected += len(taken) + len(outcome.written)
-        waiting = outcome.conflicted
-    return elected
+        again = outcome.conflicted + doubtful
+        if not again:
+            return elected
+        read, from_memory = await bench.store.read_states(again), False
 
 
 def already_written(

@@ -71,12 +71,11 @@ async def _take_offline(bench: Workbench, broker: BrokerId, partitions: list[Par
 
 
 async def _remove_from_isrs(bench: Workbench, broker: BrokerId, partitions: list[Partition]) -> list[Partition]:
-    """Those whose znode now says so, written or not; read, decide, write, apply, again where it moved under us."""
+    """Those whose znode now says so, written or not; decide, write, apply, again where it moved under us."""
     settled: list[Partition] = []
     plan = RemovalPlan()
-    waiting = partitions
-    while waiting:
-        read = await bench.store.read_states(waiting)
+    read, _ = await bench.known_states(partitions)
+    while True:
         taken = already_written(plan.writes, read.found)
         bench.apply_removals(broker, taken)
         stored = {p: s for p, s in read.found.items() if p not in taken}
@@ -87,8 +86,9 @@ async def _remove_from_isrs(bench: Workbench, broker: BrokerId, partitions: list
         bench.refuse("ISR removal", read.unreadable | plan.refused | outcome.failed)
         bench.conflicted("states", outcome.conflicted)
         settled += (*taken, *plan.unchanged, *outcome.written)
-        waiting = outcome.conflicted
-    return settled
+        if not outcome.conflicted:
+            return settled
+        read = await bench.store.read_states(outcome.conflicted)
 
 
 def _refresh(bench: Workbench, unchanged: Mapping[Partition, LeaderAndIsr]) -> None:
