@@ -7,6 +7,7 @@ from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
 
 from klamm.controller.context import ControllerContext, Partition
 from klamm.controller.control_requests import ControlItem, LeaderAndIsrItem, UpdateMetadataItem
+from klamm.controller.events import AlterPartitionReceived
 from klamm.controller.handlers.failover import on_controller_failover
 from klamm.controller.request_batch import RequestBatch
 from klamm.controller.settings import ControllerSettings
@@ -17,10 +18,16 @@ from klamm.model.ids import BrokerId, parse_topic_partition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.telemetry.journal import Journal
 from klamm.telemetry.journal_reader import Entry, entries_of
+from klamm.wire.messages import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartitionData,
+    AlterPartitionRequestTopicData,
+    BrokerState,
+)
 from klamm.zk import znodes
 from klamm.zk.controller_store import ControllerStore
 from klamm.zk.election import register_controller
-from klamm.zk.operations import Delete, Set
+from klamm.zk.operations import Delete, Op, Set
 from klamm.zk.registrar import BrokerRegistrar
 from klamm.zk.store import Store
 
@@ -180,6 +187,19 @@ class Room:
         path = znodes.state_path(parse_topic_partition(name))
         self.ensemble.apply([Set(path, znodes.encode_state(state))])
 
+    def crash_after(self, writes: int) -> None:
+        """The controller's host dies with its next multi but so many; take_office brings another one."""
+        left = writes
+
+        def die(ops: Sequence[Op]) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                self.ensemble.before_multi = lambda ops: None
+                raise ConnectionError("dead")
+
+        self.ensemble.before_multi = die
+
     # ---- looking
 
     def stored(self, name: str) -> LeaderAndIsr:
@@ -208,3 +228,25 @@ class Room:
         self.bench.cause = self.journal.event(type(event).__name__)
         await handler(self.bench, event)
         return self.channels.take()
+
+
+def alter_partition(
+    room: Room, sender: int, leader_epoch: int, partition_epoch: int, isr: Sequence[int], name: str = "a-0"
+) -> AlterPartitionReceived:
+    """A leader's request, in the newest version."""
+    p = parse_topic_partition(name)
+    topic = room.bench.context.topics[p.topic]
+    data = AlterPartitionRequestPartitionData(
+        partition_index=p.partition,
+        leader_epoch=leader_epoch,
+        new_isr_with_epochs=[BrokerState(b) for b in isr],
+        partition_epoch=partition_epoch,
+    )
+    return AlterPartitionReceived(
+        AlterPartitionRequest(
+            broker_id=sender,
+            broker_epoch=room.bench.context.registered[BrokerId(sender)].epoch,
+            topics=[AlterPartitionRequestTopicData(topic_id=topic.id, partitions=[data])],
+        ),
+        3,
+    )

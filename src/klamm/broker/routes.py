@@ -18,6 +18,11 @@ from klamm.broker.handlers.leader_epochs import OFFSET_FOR_LEADER_EPOCH, LeaderE
 from klamm.broker.handlers.list_offsets import LIST_OFFSETS, ListOffsets
 from klamm.broker.handlers.metadata import METADATA, Metadata
 from klamm.broker.handlers.produce import PRODUCE, Produce
+from klamm.broker.handlers.reassignments import (
+    ALTER_PARTITION_REASSIGNMENTS,
+    LIST_PARTITION_REASSIGNMENTS,
+    Reassignments,
+)
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.producer_ids import ProducerIds
 from klamm.broker.topic_creation import TopicCreation
@@ -43,6 +48,7 @@ def routes(
     creation = TopicCreation(config, cache, lambda: sessions.store, world.randomness)
     control = Control(cache, replicas)
     for_controller = ForController(controller)
+    reassignments = Reassignments(controller)
 
     async def read_topic_config(topic: str) -> dict[str, str]:
         return await sessions.store.read_config("topics", topic)
@@ -60,6 +66,8 @@ def routes(
         Route(INIT_PRODUCER_ID, InitProducerId(producer_ids).handle),
         Route(OFFSET_FOR_LEADER_EPOCH, LeaderEpochs(replicas).handle),
         Route(DESCRIBE_CONFIGS, DescribeConfigs(broker_id, config.given, cache, read_topic_config).handle),
+        Route(ALTER_PARTITION_REASSIGNMENTS, reassignments.alter),
+        Route(LIST_PARTITION_REASSIGNMENTS, reassignments.list),
         Route(ALTER_PARTITION, for_controller.alter_partition),
         Route(DESCRIBE_CLUSTER, DescribeCluster(cache, cluster_id).handle),
         Route(ALLOCATE_PRODUCER_IDS, for_controller.allocate_producer_ids),

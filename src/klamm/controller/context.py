@@ -92,7 +92,9 @@ class ControllerContext:
     )
     """Only states that call for work are indexed."""
     replica_states: dict[BrokerId, dict[Partition, ReplicaState]] = field(default_factory=dict)
-    """By broker; lists every replica assigned to it, NonExistent ones too."""
+    """By broker; lists every replica assigned to it, NonExistent ones too, and those being stopped for good."""
+    reassigning: Partitions = field(default_factory=dict)
+    """Partitions with replicas to add or to remove."""
     moves: Moves | None = None
     """Whom a simulation lets watch; nobody in production."""
     _shared: dict[tuple[BrokerId, ...], tuple[BrokerId, ...]] = field(default_factory=dict)
@@ -166,7 +168,26 @@ class ControllerContext:
         partition = topic.partitions[number] = Partition(topic.name, number, self._share_assignment(assignment))
         for broker in assignment.replicas:
             self.replica_states.setdefault(broker, {})[partition] = ReplicaState.NON_EXISTENT
+        if assignment.is_being_reassigned:
+            self.reassigning[partition] = None
         return partition
+
+    def put_assignment(self, partition: Partition, assignment: ReplicaAssignment) -> None:
+        """Replicas that are new to it are NonExistent; those it loses keep their states until `forget_replica`."""
+        partition.assignment = self._share_assignment(assignment)
+        for broker in assignment.replicas:
+            self.replica_states.setdefault(broker, {}).setdefault(partition, ReplicaState.NON_EXISTENT)
+        if assignment.is_being_reassigned:
+            self.reassigning[partition] = None
+        else:
+            self.reassigning.pop(partition, None)
+
+    def forget_replica(self, broker: BrokerId, partition: Partition) -> None:
+        """The replica is NonExistent: neither assigned nor on a failed directory any more."""
+        self.replica_states.get(broker, {}).pop(partition, None)
+        self.offline_dirs.get(broker, {}).pop(partition, None)
+        if broker in partition.replicas:
+            self.put_assignment(partition, partition.assignment.without(broker))
 
     def remove_topic(self, name: str) -> None:
         """Forget a topic wholly, states too: a topic of that name that comes later is a new one."""
@@ -177,6 +198,7 @@ class ControllerContext:
             for broker in partition.replicas:
                 self.replica_states[broker].pop(partition, None)
                 self.offline_dirs.get(broker, {}).pop(partition, None)
+            self.reassigning.pop(partition, None)
             self.led_by.get(partition.leader, {}).pop(partition, None)
             for listed in self.in_state.values():
                 listed.pop(partition, None)

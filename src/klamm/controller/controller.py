@@ -1,14 +1,24 @@
 """The controller of a node: active on one of the cluster, waiting on the others. Source: KafkaController.scala."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from klamm.controller import events
 from klamm.controller.channels import ChannelPorts, Connect
 from klamm.controller.event_queue import EventQueue, QueuedEvent
 from klamm.controller.events import Event, ProducerIds, ShutdownAnswer
-from klamm.controller.handlers import brokers, elections, isr, old_tools, producer_ids, responses, shutdown, topics
+from klamm.controller.handlers import (
+    brokers,
+    elections,
+    isr,
+    old_tools,
+    producer_ids,
+    reassignment_requests,
+    responses,
+    shutdown,
+    topics,
+)
 from klamm.controller.office import Office, OfficePorts
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import ControllerState
@@ -16,7 +26,7 @@ from klamm.controller.watches import event_of
 from klamm.controller.witness import Witness
 from klamm.controller.workbench import Workbench
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.model.ids import BrokerId
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.runtime.world import World
 from klamm.telemetry.journal import Journal
 from klamm.wire.messages import AlterPartitionRequest, AlterPartitionResponse
@@ -43,7 +53,10 @@ HANDLERS: Final[dict[type[Event], Handler]] = {
     events.LogDirEventNotification: responses.on_log_dir_event,
     events.IsrChangeNotification: isr.on_isr_change_notification,
     events.AlterPartitionReceived: isr.on_alter_partition,
-    events.ZkPartitionReassignment: old_tools.on_request_of_old_tools,
+    events.ZkPartitionReassignment: reassignment_requests.on_zk_reassignment,
+    events.ApiPartitionReassignment: reassignment_requests.on_api_reassignment,
+    events.PartitionReassignmentIsrChange: reassignment_requests.on_state_change,
+    events.ListPartitionReassignments: reassignment_requests.on_list_reassignments,
     events.ReplicaLeaderElection: old_tools.on_request_of_old_tools,
     events.AllocateProducerIds: producer_ids.on_allocate_producer_ids,
 }
@@ -153,6 +166,18 @@ class Controller:
 
     async def allocate_producer_ids(self, broker: BrokerId, broker_epoch: int) -> ProducerIds:
         event = events.AllocateProducerIds(broker, broker_epoch)
+        self._queue.put(event)
+        return await event.reply
+
+    async def alter_reassignments(
+        self, targets: Mapping[TopicPartition, Sequence[BrokerId] | None]
+    ) -> events.ReassignmentAnswer:
+        event = events.ApiPartitionReassignment(targets)
+        self._queue.put(event)
+        return await event.reply
+
+    async def list_reassignments(self, partitions: Sequence[TopicPartition] | None) -> events.ReassignmentList:
+        event = events.ListPartitionReassignments(partitions)
         self._queue.put(event)
         return await event.reply
 

@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
+from klamm.controller.decisions.reassignment import Refusal
 from klamm.controller.states import ControllerState
+from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.wire.messages import (
@@ -241,20 +243,22 @@ class ZkPartitionReassignment(Event):
     state = ControllerState.ALTER_PARTITION_REASSIGNMENT
 
 
-class Reassignments(NamedTuple):
+class ReassignmentAnswer(NamedTuple):
+    """`refused`: why, by partition; every other partition asked for was taken on."""
+
     error: ErrorCode
-    partitions: Mapping[TopicPartition, Any] = {}
+    refused: Mapping[TopicPartition, Refusal] = {}
 
 
 @dataclass(slots=True, eq=False)
-class ApiPartitionReassignment(Answered[Reassignments]):
+class ApiPartitionReassignment(Answered[ReassignmentAnswer]):
     """A target of None cancels."""
 
     targets: Mapping[TopicPartition, Sequence[BrokerId] | None]
     state = ControllerState.ALTER_PARTITION_REASSIGNMENT
 
-    def refusal(self, error: ErrorCode) -> Reassignments:
-        return Reassignments(error)
+    def refusal(self, error: ErrorCode) -> ReassignmentAnswer:
+        return ReassignmentAnswer(error)
 
 
 @dataclass(slots=True, eq=False)
@@ -263,13 +267,20 @@ class PartitionReassignmentIsrChange(Event):
     state = ControllerState.ALTER_PARTITION_REASSIGNMENT
 
 
+class ReassignmentList(NamedTuple):
+    error: ErrorCode
+    assignments: Mapping[TopicPartition, ReplicaAssignment] = {}
+
+
 @dataclass(slots=True, eq=False)
-class ListPartitionReassignments(Answered[Reassignments]):
+class ListPartitionReassignments(Answered[ReassignmentList]):
+    """`partitions` None: all that are under way."""
+
     partitions: Sequence[TopicPartition] | None
     state = ControllerState.LIST_PARTITION_REASSIGNMENT
 
-    def refusal(self, error: ErrorCode) -> Reassignments:
-        return Reassignments(error)
+    def refusal(self, error: ErrorCode) -> ReassignmentList:
+        return ReassignmentList(error)
 
 
 # ---- features and producer ids

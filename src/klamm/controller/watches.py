@@ -2,7 +2,7 @@
 
 from klamm.controller import events
 from klamm.controller.events import Event
-from klamm.model.ids import BrokerId
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.zk import znodes
 from klamm.zk.watches import EventType, WatchEvent
 
@@ -31,4 +31,7 @@ def event_of(watch: WatchEvent) -> Event | None:
         return events.BrokerModifications(BrokerId(int(name)))
     if parent == znodes.TOPICS and watch.type in (EventType.DATA_CHANGED, EventType.DELETED):
         return events.PartitionModifications(name)
+    if name == "state" and watch.type is EventType.DATA_CHANGED:
+        topic, _, number = parent.removeprefix(f"{znodes.TOPICS}/").partition("/partitions/")
+        return events.PartitionReassignmentIsrChange(TopicPartition(topic, int(number)))
     return None

@@ -68,6 +68,13 @@ class Workbench:
             self.journal.leader_decision(self.cause, "isr-removal", p, p.leadership, state, why)
             self.context.put_leadership(p, state)
 
+    def apply_epochs(self, written: Mapping[Partition, LeaderAndIsr]) -> None:
+        """Leader epochs that a reassignment raised; who is told differs by its phase."""
+        self._journal_states("states", written)
+        for p, state in written.items():
+            self.journal.leader_decision(self.cause, "reassignment", p, p.leadership, state)
+            self.context.put_leadership(p, state)
+
     def apply_created(self, written: Mapping[Partition, LeaderAndIsr]) -> None:
         """First leaders; the members of the ISR are told to create their logs."""
         self._journal_states("created states", written)

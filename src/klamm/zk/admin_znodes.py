@@ -60,8 +60,8 @@ class _Reassigned(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _Reassignment(msgspec.Struct, forbid_unknown_fields=True):
-    version: int
     partitions: list[_Reassigned]
+    version: int = 1
 
 
 def encode_reassignment(targets: Mapping[TopicPartition, Sequence[BrokerId]]) -> bytes:

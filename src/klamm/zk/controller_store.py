@@ -53,10 +53,10 @@ class ControllerStore(Store):
 
     # ---- partition states
 
-    async def read_states(self, partitions: Iterable[P]) -> StatesRead[P]:
+    async def read_states(self, partitions: Iterable[P], watch: bool = False) -> StatesRead[P]:
         read: StatesRead[P] = StatesRead()
         for chunk in chunks(partitions, READ_CHUNK):
-            results = await self.client.get_many([znodes.state_path(p) for p in chunk])
+            results = await self.client.get_many([znodes.state_path(p) for p in chunk], watch=watch)
             for partition, result in zip(chunk, results, strict=True):
                 if result.code is not ZkCode.OK or result.stat is None:
                     missing = result.code is ZkCode.NO_NODE
@@ -121,8 +121,8 @@ class ControllerStore(Store):
         await self.write([Delete(f"{parent}/{child}") for child in children])
 
     async def watch_requests(self) -> dict[str, bool]:
-        """Which of the two request znodes of old tools are there; their creation is watched."""
-        paths = (znodes.PREFERRED_ELECTION, znodes.REASSIGN_PARTITIONS)
+        """Which of the request znodes of old tools are there; their creation is watched."""
+        paths = (znodes.PREFERRED_ELECTION,)
         return {path: await self.client.exists(path, watch=True) is not None for path in paths}
 
     # ---- the office

@@ -8,7 +8,6 @@ from klamm.controller.control_requests import LeaderAndIsrItem
 from klamm.controller.handlers.replicas import replicas_new
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState, ReplicaState
-from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
@@ -110,17 +109,6 @@ async def test_with_every_broker_dead_it_still_takes_office() -> None:
 
     assert await take_over(room) == []
     assert room.now("a-0") == "-1 / [2] / 2 / 2"
-
-
-async def test_a_reassignment_under_way_is_left_as_it_is_and_said() -> None:
-    room = await Room.open()
-    moving = {0: ReplicaAssignment((BrokerId(1), BrokerId(2)), (BrokerId(2),), (BrokerId(1),))}
-    room.ensemble.apply([Create(znodes.topic_path("a"), znodes.encode_topic(None, moving))])
-
-    await take_over(room)
-
-    assert any(e.facts["what"] == "reassignment" for e in room.entries("refused"))
-    assert room.partition("a-0").assignment == moving[0]
 
 
 async def test_a_state_nobody_can_read_stops_nothing_else() -> None:

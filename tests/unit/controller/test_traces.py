@@ -4,26 +4,15 @@ Three brokers; partition `a-0` on 1, 2, 3 unless a test says otherwise. A state 
 partition epoch; a request `LISR a-0=1/[1,2,3]/0/0+new -> 1,2,3`.
 """
 
-from tests.support.controller_room import Room
+from tests.support.controller_room import Room, alter_partition
 
-from klamm.controller.events import (
-    AlterPartitionReceived,
-    BrokerChange,
-    ControlledShutdown,
-    TopicChange,
-)
+from klamm.controller.events import BrokerChange, ControlledShutdown, TopicChange
 from klamm.controller.handlers.brokers import on_broker_change
 from klamm.controller.handlers.isr import on_alter_partition
 from klamm.controller.handlers.shutdown import on_controlled_shutdown
 from klamm.controller.handlers.topics import on_topic_change
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
-from klamm.wire.messages import (
-    AlterPartitionRequest,
-    AlterPartitionRequestPartitionData,
-    AlterPartitionRequestTopicData,
-    BrokerState,
-)
 
 
 async def room_with(*replicas: int) -> Room:
@@ -192,23 +181,3 @@ async def test_k_a_shrink_by_the_leader_between_our_read_and_our_write_is_read_a
     await room.handle(on_broker_change, BrokerChange())
 
     assert room.now("a-0") == "3 / [3] / 1 / 2"
-
-
-def alter_partition(
-    room: Room, sender: int, leader_epoch: int, partition_epoch: int, isr: tuple[int, ...]
-) -> AlterPartitionReceived:
-    topic = room.bench.context.topics["a"]
-    data = AlterPartitionRequestPartitionData(
-        partition_index=0,
-        leader_epoch=leader_epoch,
-        new_isr_with_epochs=[BrokerState(b) for b in isr],
-        partition_epoch=partition_epoch,
-    )
-    return AlterPartitionReceived(
-        AlterPartitionRequest(
-            broker_id=sender,
-            broker_epoch=room.bench.context.registered[BrokerId(sender)].epoch,
-            topics=[AlterPartitionRequestTopicData(topic_id=topic.id, partitions=[data])],
-        ),
-        3,
-    )

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from klamm.controller.context import ControllerContext, Partition
@@ -49,8 +50,15 @@ def elect_preferred(facts: Facts) -> Choice | None:
 
 def elect_for_reassignment(facts: Facts) -> Choice | None:
     """First of the target replicas that is live and in sync."""
-    chosen = next((b for b in facts.target if b in facts.live and b in facts.isr), None)
-    return None if chosen is None else Choice(chosen, facts.isr, recipients=facts.target)
+    target = facts.target or facts.replicas
+    chosen = next((b for b in target if b in facts.live and b in facts.isr), None)
+    return None if chosen is None else Choice(chosen, facts.isr, recipients=target)
+
+
+def elect_for_override(facts: Facts) -> Choice | None:
+    """The same, before the replicas that go are gone: they learn that they do not lead any more (KAFKA-14808)."""
+    choice = elect_for_reassignment(facts)
+    return None if choice is None else choice._replace(recipients=facts.replicas)
 
 
 def elect_for_controlled_shutdown(facts: Facts) -> Choice | None:
@@ -97,9 +105,16 @@ class ElectionPlan:
     facts: dict[Partition, Facts] = field(default_factory=dict)
 
 
-def facts_of(context: ControllerContext, partition: Partition, isr: tuple[BrokerId, ...], unclean: bool) -> Facts:
+def facts_of(
+    context: ControllerContext,
+    partition: Partition,
+    isr: tuple[BrokerId, ...],
+    unclean: bool,
+    staying: tuple[BrokerId, ...] = (),
+) -> Facts:
+    """`staying`: the replicas that a new assignment keeps, where it is not in memory yet."""
     assignment = partition.assignment
-    target = assignment.target if assignment.removing else ()
+    target = staying or (assignment.target if assignment.removing else ())
     live, leaving = context.live_for(partition), context.leaving_for(partition)
     return Facts(assignment.replicas, isr, live, unclean, leaving, target)
 
@@ -110,6 +125,7 @@ def plan_elections(
     elect: Strategy,
     unclean_topics: frozenset[str] = frozenset(),
     tracks_recovery: bool = True,
+    staying: Mapping[Partition, tuple[BrokerId, ...]] = MappingProxyType({}),
 ) -> ElectionPlan:
     """Choose a leader for each partition just read.
 
@@ -121,7 +137,7 @@ def plan_elections(
         if now.controller_epoch > context.epoch:
             plan.refused[p] = f"written by a newer controller (epoch {now.controller_epoch})"
             continue
-        facts = plan.facts[p] = facts_of(context, p, now.isr, p.topic in unclean_topics)
+        facts = plan.facts[p] = facts_of(context, p, now.isr, p.topic in unclean_topics, staying.get(p, ()))
         if facts not in chosen:
             chosen[facts] = elect(facts)
         choice = chosen[facts]

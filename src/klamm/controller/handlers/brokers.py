@@ -7,6 +7,7 @@ from typing import Final
 from klamm.controller.decisions.broker_changes import diff_brokers
 from klamm.controller.events import BrokerChange, BrokerModifications
 from klamm.controller.handlers.partitions import trigger_online
+from klamm.controller.handlers.reassignment import proceed
 from klamm.controller.handlers.replicas import Replicas, replicas_offline, replicas_online
 from klamm.controller.request_batch import METADATA_CHUNK
 from klamm.controller.states import PartitionState
@@ -62,6 +63,8 @@ async def on_broker_startup(bench: Workbench, brokers: Sequence[BrokerId]) -> No
     await bench.send_requests()
     await replicas_online(bench, {b: list(context.replicas_on(b)) for b in brokers})
     await trigger_online(bench)
+    arrived = frozenset(brokers)
+    await proceed(bench, [p for p in context.reassigning if not arrived.isdisjoint(p.assignment.target)])
 
 
 async def on_broker_failure(bench: Workbench, brokers: Collection[BrokerId]) -> None:

@@ -7,6 +7,7 @@ from klamm.controller.events import TopicDeletion
 from klamm.controller.handlers.brokers import open_channels, usable_brokers
 from klamm.controller.handlers.old_tools import refuse_requests_of_old_tools
 from klamm.controller.handlers.partitions import trigger_online
+from klamm.controller.handlers.reassignment_requests import resume_reassignments
 from klamm.controller.handlers.replicas import replicas_offline, replicas_online
 from klamm.controller.handlers.topics import load_topics, on_topic_deletion
 from klamm.controller.overlap import overlapped
@@ -14,7 +15,6 @@ from klamm.controller.states import PartitionState, ReplicaState
 from klamm.controller.workbench import Workbench
 from klamm.model.ids import BrokerId
 from klamm.runtime import memory
-from klamm.telemetry.journal import by_topic
 from klamm.zk.fenced import chunks
 from klamm.zk.znodes import ISR_CHANGES, LOG_DIR_EVENTS
 
@@ -39,6 +39,7 @@ async def on_controller_failover(bench: Workbench) -> None:
     await _start_replicas(bench)
     await _start_partitions(bench)
     await trigger_online(bench)
+    await resume_reassignments(bench)
 
 
 async def _read_context(bench: Workbench) -> None:
@@ -47,10 +48,6 @@ async def _read_context(bench: Workbench) -> None:
     context.add_brokers(brokers.values())
     partitions = await load_topics(bench, await bench.store.list_topics(watch=True))
     await overlapped(_read_states(bench, chunk) for chunk in chunks(partitions, LOAD_CHUNK))
-    moving = [p for p in partitions if p.assignment.is_being_reassigned]
-    if moving:
-        why = "a reassignment is under way; this controller leaves it as it is"
-        bench.journal.refused(bench.cause, "reassignment", why, partitions=by_topic(moving))
     open_channels(bench, brokers.values())
 
 

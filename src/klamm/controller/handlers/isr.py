@@ -13,6 +13,7 @@ from klamm.controller.decisions.alter_partition import (
 )
 from klamm.controller.events import AlterPartitionReceived, IsrChangeNotification
 from klamm.controller.handlers.partitions import already_written
+from klamm.controller.handlers.reassignment import complete_if_in_sync
 from klamm.controller.workbench import Workbench
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
@@ -64,6 +65,8 @@ async def on_alter_partition(bench: Workbench, event: AlterPartitionReceived) ->
     bench.batch.add_metadata(bench.context.registered, (a.partition for a in asked if a.partition is not None))
     await bench.send_requests()
     event.answer(_response(asked, outcome.written, set(outcome.conflicted), event.version))
+    accepted = {a.partition: None for a in asked if a.partition in outcome.written or a.verdict.current is not None}
+    await complete_if_in_sync(bench, [p for p in accepted if p is not None])
 
 
 async def _write(bench: Workbench, writes: dict[Partition, LeaderAndIsr]) -> StatesWritten[Partition]:
@@ -168,6 +171,7 @@ async def on_isr_change_notification(bench: Workbench, event: IsrChangeNotificat
         if partitions:
             bench.batch.add_metadata(bench.context.registered, partitions)
             await bench.send_requests()
+            await complete_if_in_sync(bench, read.found)
     finally:
         await bench.store.delete_notifications(ISR_CHANGES, children)
 

@@ -4,7 +4,8 @@ Source: PartitionStateMachine.scala (3.9).
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final
+from types import MappingProxyType
+from typing import Final, TypeAlias
 
 from klamm.controller.context import Partition
 from klamm.controller.decisions.elections import (
@@ -21,6 +22,7 @@ from klamm.controller.decisions.elections import (
 from klamm.controller.overlap import overlapped
 from klamm.controller.states import PartitionState
 from klamm.controller.workbench import Workbench
+from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import (
     INITIAL_LEADER_EPOCH,
     INITIAL_PARTITION_EPOCH,
@@ -29,6 +31,8 @@ from klamm.model.leader_and_isr import (
 from klamm.zk.fenced import chunks
 
 ELECTION_CHUNK: Final = 500  # partitions decided between two awaits: holds the loop a few ms
+
+Staying: TypeAlias = Mapping[Partition, tuple[BrokerId, ...]]
 
 UNCLEAN_CONFIG: Final = "unclean.leader.election.enable"
 
@@ -50,20 +54,28 @@ async def trigger_online(bench: Workbench, topic: str | None = None) -> int:
     return await bring_online(bench, waiting, elect_offline)
 
 
-async def bring_online(bench: Workbench, partitions: Collection[Partition], elect: Strategy) -> int:
+async def bring_online(
+    bench: Workbench,
+    partitions: Collection[Partition],
+    elect: Strategy,
+    staying: Staying = MappingProxyType({}),
+) -> int:
     """Leaders for all that can have one, and the requests that tell of them; how many were elected.
 
-    Partitions that never had a leader get their first one; these do not count as elected.
+    Partitions that never had a leader get their first one; these do not count as elected. `staying`: the candidates
+    where a reassignment that is not in memory yet leaves fewer of them.
     """
     new = [p for p in partitions if p.state is PartitionState.NEW]
     led_before = [p for p in partitions if p.state in (PartitionState.ONLINE, PartitionState.OFFLINE)]
     await overlapped(_initialise(bench, chunk) for chunk in chunks(new, ELECTION_CHUNK))
-    elected = sum(await overlapped(_elect(bench, chunk, elect) for chunk in chunks(led_before, ELECTION_CHUNK)))
+    elected = sum(await overlapped(_elect(bench, c, elect, staying) for c in chunks(led_before, ELECTION_CHUNK)))
     await bench.send_requests()
     return elected
 
 
-async def _elect(bench: Workbench, partitions: list[Partition], elect: Strategy) -> int:
+async def _elect(
+    bench: Workbench, partitions: list[Partition], elect: Strategy, staying: Staying = MappingProxyType({})
+) -> int:
     """Decide, write, apply; read and decide again for those whose znode moved under us, or that memory refuses."""
     strategy = elect.__name__.removeprefix("elect_").removeprefix("for_").replace("_", " ")
     elected = 0
@@ -75,7 +87,7 @@ async def _elect(bench: Workbench, partitions: list[Partition], elect: Strategy)
         unclean, refused = await _unclean_topics(bench, read.found, elect)
         no_config = {p: refused[p.topic] for p in read.found if p.topic in refused}
         stored = {p: s for p, s in read.found.items() if p not in taken and p not in no_config}
-        plan = plan_elections(bench.context, stored, elect, unclean, bench.settings.writes_recovery_state)
+        plan = plan_elections(bench.context, stored, elect, unclean, bench.settings.writes_recovery_state, staying)
         outcome = await bench.store.write_states(plan.writes)
         bench.apply_elections(strategy, plan, outcome.written)
         doubtful, refused_now = (list(plan.refused), {}) if from_memory else ([], plan.refused)

@@ -29,9 +29,8 @@ async def replicas_new(bench: Workbench, replicas: Replicas) -> None:
         movable = list(replicas[broker])
         leading = {p: "a new replica cannot lead already" for p in movable if p.leader == broker}
         bench.refuse("new replica", leading)
-        _move(bench, broker, [p for p in movable if p not in leading], ReplicaState.NEW)
-        for p in movable:
-            if p.leadership is not None and p not in leading:
+        for p in _move(bench, broker, [p for p in movable if p not in leading], ReplicaState.NEW):
+            if p.leadership is not None:
                 bench.batch.add_leader_and_isr([broker], p, is_new=True)
     await bench.send_requests()
 
@@ -54,6 +53,37 @@ async def replicas_offline(bench: Workbench, replicas: Replicas) -> None:
     for broker in sorted(replicas):
         await overlapped(_take_offline(bench, broker, chunk) for chunk in chunks(replicas[broker], REMOVAL_CHUNK))
     await bench.send_requests()
+
+
+async def replicas_gone(bench: Workbench, replicas: Replicas) -> dict[Partition, str]:
+    """Stop replicas for good, without waiting for their brokers: offline, deleted, forgotten.
+
+    Partitions whose ISR could not be written keep their replica, and are given back with the reason.
+    """
+    await replicas_offline(bench, replicas)
+    kept: dict[Partition, str] = {}
+    going: dict[BrokerId, list[Partition]] = {}
+    for broker in sorted(replicas):
+        states = bench.context.replicas_on(broker)
+        for p in replicas[broker]:
+            if states.get(p) is ReplicaState.OFFLINE:
+                going.setdefault(broker, []).append(p)
+            elif states.get(p) is ReplicaState.NON_EXISTENT:
+                bench.context.forget_replica(broker, p)  # never started
+            else:
+                kept[p] = f"replica {broker} could not be taken out of the ISR"
+    for broker, partitions in going.items():
+        for chunk in chunks(partitions, REPLICA_CHUNK):
+            for p in _move(bench, broker, chunk, ReplicaState.DELETION_STARTED):
+                bench.batch.add_stop_replica([broker], p, delete=True)
+            await asyncio.sleep(0)
+    await bench.send_requests()
+    for broker, partitions in going.items():
+        for target in (ReplicaState.DELETION_SUCCESSFUL, ReplicaState.NON_EXISTENT):
+            _move(bench, broker, partitions, target)
+        for p in partitions:
+            bench.context.forget_replica(broker, p)
+    return kept
 
 
 async def _take_offline(bench: Workbench, broker: BrokerId, partitions: list[Partition]) -> None:

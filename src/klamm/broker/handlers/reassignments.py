@@ -1,0 +1,87 @@
+"""AlterPartitionReassignments, ListPartitionReassignments: the active controller's broker serves them.
+
+Source: KafkaApis.scala (3.9). The answer to the first means "taken on": the time-out of the request is not waited for, as in Kafka.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
+
+from klamm.broker.dispatch import Offered, Request
+from klamm.controller.events import ReassignmentAnswer, ReassignmentList
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+
+ALTER_PARTITION_REASSIGNMENTS: Final = Offered(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 0)
+LIST_PARTITION_REASSIGNMENTS: Final = Offered(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0)
+
+NOT_HERE: Final = "this broker is not the active controller"
+
+
+class ReassigningController(Protocol):
+    async def alter_reassignments(
+        self, targets: Mapping[TopicPartition, Sequence[BrokerId] | None]
+    ) -> ReassignmentAnswer: ...
+    async def list_reassignments(self, partitions: Sequence[TopicPartition] | None) -> ReassignmentList: ...
+
+
+class Reassignments:
+    def __init__(self, controller: ReassigningController) -> None:
+        self._controller = controller
+
+    async def alter(
+        self, request: Request, message: AlterPartitionReassignmentsRequest
+    ) -> AlterPartitionReassignmentsResponse:
+        targets = {
+            TopicPartition(topic.name, p.partition_index): None if p.replicas is None else _brokers(p.replicas)
+            for topic in message.topics
+            for p in topic.partitions
+        }
+        answer = await self._controller.alter_reassignments(targets)
+        if answer.error is not ErrorCode.NONE:
+            return AlterPartitionReassignmentsResponse(error_code=answer.error, error_message=_words(answer.error))
+        topics: dict[str, ReassignableTopicResponse] = {}
+        for key in targets:
+            topic = topics.setdefault(key.topic, ReassignableTopicResponse(key.topic, []))
+            topic.partitions.append(_result(key, answer))
+        return AlterPartitionReassignmentsResponse(responses=list(topics.values()))
+
+    async def list(
+        self, request: Request, message: ListPartitionReassignmentsRequest
+    ) -> ListPartitionReassignmentsResponse:
+        asked = None
+        if message.topics is not None:
+            asked = [TopicPartition(topic.name, index) for topic in message.topics for index in topic.partition_indexes]
+        answer = await self._controller.list_reassignments(asked)
+        if answer.error is not ErrorCode.NONE:
+            return ListPartitionReassignmentsResponse(error_code=answer.error, error_message=_words(answer.error))
+        topics: dict[str, OngoingTopicReassignment] = {}
+        for key, assignment in answer.assignments.items():
+            topic = topics.setdefault(key.topic, OngoingTopicReassignment(key.topic, []))
+            topic.partitions.append(OngoingPartitionReassignment(key.partition, *assignment))
+        return ListPartitionReassignmentsResponse(topics=list(topics.values()))
+
+
+def _result(key: TopicPartition, answer: ReassignmentAnswer) -> ReassignablePartitionResponse:
+    refusal = answer.refused.get(key)
+    if refusal is None:
+        return ReassignablePartitionResponse(key.partition, ErrorCode.NONE, None)
+    return ReassignablePartitionResponse(key.partition, refusal.error, refusal.why)
+
+
+def _brokers(numbers: Sequence[int]) -> tuple[BrokerId, ...]:
+    return tuple(map(BrokerId, numbers))
+
+
+def _words(error: ErrorCode) -> str | None:
+    return NOT_HERE if error is ErrorCode.NOT_CONTROLLER else None

@@ -1,0 +1,153 @@
+"""May a partition move there, and has it arrived? Source: KafkaController.validateReplicas and its neighbours (3.9).
+
+Beyond Kafka: a request that would drop the last in-sync replicas is refused, and so is one in the old tools' znode that
+nobody could ever carry out.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from klamm.controller.context import ControllerContext, Partition
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
+
+Target = Sequence[BrokerId]
+
+
+class Refusal(NamedTuple):
+    error: ErrorCode
+    why: str
+
+
+@dataclass(slots=True)
+class ReassignmentPlan:
+    """What of a request begins, and what is refused."""
+
+    begin: dict[Partition, ReplicaAssignment] = field(default_factory=dict)
+    refused: dict[TopicPartition, Refusal] = field(default_factory=dict)
+
+
+def plan_requested(context: ControllerContext, targets: Mapping[TopicPartition, Target | None]) -> ReassignmentPlan:
+    """What AlterPartitionReassignments asks for; a target of None cancels."""
+    plan = ReassignmentPlan()
+    for key, target in targets.items():
+        partition = context.partition(key.topic, key.partition)
+        now = partition.assignment if partition is not None else ReplicaAssignment(())
+        refusal = _check_requested(context, now, target)
+        if refusal is None and partition is None:
+            refusal = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+        _decide(context, plan, key, partition, target, refusal)
+    return plan
+
+
+def plan_listed(context: ControllerContext, targets: Mapping[TopicPartition, Target]) -> ReassignmentPlan:
+    """What the old tools' znode asks for; what is under way already as it asks is left alone."""
+    plan = ReassignmentPlan()
+    for key, target in targets.items():
+        partition = context.partition(key.topic, key.partition)
+        if partition is None:
+            refusal = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+            plan.refused[key] = refusal
+            continue
+        wanted = partition.assignment.reassign_to(target)
+        if partition not in context.reassigning or wanted != partition.assignment:
+            _decide(context, plan, key, partition, target, _check_list(target) or _check_known(context, wanted.adding))
+    return plan
+
+
+def _decide(
+    context: ControllerContext,
+    plan: ReassignmentPlan,
+    key: TopicPartition,
+    partition: Partition | None,
+    target: Target | None,
+    refusal: Refusal | None,
+) -> None:
+    if refusal is None and partition is not None:
+        wanted = partition.assignment.reassign_to(partition.assignment.origin if target is None else target)
+        refusal = check_in_sync_stays(context, partition, wanted)
+        if refusal is None:
+            plan.begin[partition] = wanted
+    if refusal is not None:
+        plan.refused[key] = refusal
+
+
+def _check_requested(context: ControllerContext, now: ReplicaAssignment, target: Target | None) -> Refusal | None:
+    """In Kafka's order. Replicas that are there already may be dead; new ones must live."""
+    if target is None:
+        if now.is_being_reassigned:
+            return None
+        return Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
+    if (refusal := _check_list(target)) is not None:
+        return refusal
+    if dead := [b for b in now.reassign_to(target).adding if b not in context.live]:
+        why = f"replicas are added on brokers that are not alive: {_listed(dead)}; alive are {_listed(context.live)}"
+        return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
+    return None
+
+
+def _check_list(target: Target) -> Refusal | None:
+    why = None
+    if not target:
+        why = "the list of replicas is empty"
+    elif len(set(target)) != len(target):
+        why = f"the list of replicas names a broker twice: {_listed(target)}"
+    elif any(b < 0 for b in target):
+        why = f"the list of replicas has an invalid broker id: {_listed(target)}"
+    return None if why is None else Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
+
+
+def _check_known(context: ControllerContext, adding: Iterable[BrokerId]) -> Refusal | None:
+    """A dead broker may come back; one that neither is registered nor holds any replica is a slip of the pen."""
+    unknown = [b for b in adding if b not in context.registered and not context.replicas_on(b)]
+    if not unknown:
+        return None
+    return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"no broker of this cluster: {_listed(unknown)}")
+
+
+def unneeded(now: ReplicaAssignment, wanted: ReplicaAssignment) -> tuple[BrokerId, ...]:
+    """Replicas that an earlier reassignment was adding, and this one does not want."""
+    return tuple(b for b in now.replicas if b not in wanted.replicas)
+
+
+def check_in_sync_stays(context: ControllerContext, partition: Partition, wanted: ReplicaAssignment) -> Refusal | None:
+    """Replicas are dropped at once where another reassignment is overridden: not the last that have the data."""
+    dropped = unneeded(partition.assignment, wanted)
+    state = partition.leadership
+    if not dropped or state is None:
+        return None
+    staying = [b for b in wanted.replicas if b in state.isr]
+    if not staying or (state.leader in dropped and context.live_for(partition).isdisjoint(staying)):
+        why = f"no in-sync replica would stay alive: the ISR is {_listed(state.isr)}, dropped are {_listed(dropped)}"
+        return Refusal(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, why)
+    return None
+
+
+def awaited(assignment: ReplicaAssignment, isr: Sequence[BrokerId]) -> tuple[BrokerId, ...]:
+    """Target replicas that are not in sync yet; empty where the reassignment can be completed."""
+    return tuple(b for b in assignment.target if b not in isr) if assignment.is_being_reassigned else ()
+
+
+@dataclass(slots=True)
+class EpochPlan:
+    """Leader epochs to raise, so that the leader takes over a changed assignment."""
+
+    writes: dict[Partition, LeaderAndIsr] = field(default_factory=dict)
+    refused: dict[Partition, str] = field(default_factory=dict)
+
+
+def plan_epochs(stored: Mapping[Partition, LeaderAndIsr], controller_epoch: int) -> EpochPlan:
+    plan = EpochPlan()
+    for p, now in stored.items():
+        if now.controller_epoch > controller_epoch:
+            plan.refused[p] = f"written by a newer controller (epoch {now.controller_epoch})"
+        else:
+            plan.writes[p] = now.with_leader(now.leader, now.isr, controller_epoch)
+    return plan
+
+
+def _listed(brokers: Iterable[int]) -> str:
+    return f"[{', '.join(map(str, brokers))}]"

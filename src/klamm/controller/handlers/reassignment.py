@@ -1,0 +1,250 @@
+"""Moving partitions to other brokers. Source: KafkaController.onPartitionReassignment (3.9).
+
+Each step is taken for all partitions of a call before the next one begins, and Kafka's names of the steps stand beside
+them. The topic znode has the new assignment first (U1) and the bare target last (B6): a controller that takes over in
+between finds there what is under way, and resumes it. Beyond Kafka: the leader moves before its replica is dropped
+(KAFKA-14808), and nothing is dropped while no replica that stays can lead.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from klamm.controller.context import Partition
+from klamm.controller.decisions.elections import elect_for_override, elect_for_reassignment, elect_offline
+from klamm.controller.decisions.reassignment import awaited, plan_epochs, unneeded
+from klamm.controller.handlers.partitions import ELECTION_CHUNK, already_written, bring_online
+from klamm.controller.handlers.reassignment_znode import strike_out
+from klamm.controller.handlers.replicas import replicas_gone, replicas_new, replicas_online
+from klamm.controller.overlap import overlapped
+from klamm.controller.states import PartitionState, ReplicaState
+from klamm.controller.workbench import Workbench
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.ids import BrokerId
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.zk.fenced import chunks
+from klamm.zk.topic_assignments import change_assignments
+
+Assignments = Mapping[Partition, ReplicaAssignment]
+Reasons = dict[Partition, str]
+
+
+async def begin_reassignments(bench: Workbench, wanted: Assignments) -> Reasons:
+    """Take over new assignments, override and cancel what was under way, and go as far as it goes at once.
+
+    Why not, for those that could not begin.
+    """
+    failed = await _move_leaders_first(bench, wanted)
+    begun = {p: a for p, a in wanted.items() if p not in failed}
+    failed |= await _update_assignments(bench, begun)
+    await proceed(bench, [p for p in begun if p not in failed])
+    bench.refuse("reassignment", failed)
+    return failed
+
+
+async def proceed(bench: Workbench, partitions: Collection[Partition]) -> None:
+    """Phase B for those whose target is in sync, phase A for the others; resumes after a failover, too."""
+    await bring_online(bench, [p for p in partitions if p.state is PartitionState.NEW], elect_offline)
+    waiting: dict[Partition, LeaderAndIsr] = {}
+    complete = [p for p in partitions if not p.assignment.is_being_reassigned]
+    for stored in await overlapped(_read(bench, c) for c in chunks(_moving(partitions), ELECTION_CHUNK)):
+        complete += (p for p, state in stored.items() if not awaited(p.assignment, state.isr))
+        waiting |= {p: state for p, state in stored.items() if awaited(p.assignment, state.isr)}
+    await _start_adding(bench, waiting)
+    await _complete(bench, complete)
+
+
+async def complete_if_in_sync(bench: Workbench, partitions: Iterable[Partition]) -> None:
+    """The ISRs of these changed: finish the reassignments that waited for it."""
+    arrived = [p for p in partitions if p in bench.context.reassigning and p.leadership is not None
+               and not awaited(p.assignment, p.leadership.isr)]  # fmt: skip
+    if not arrived:
+        return
+    complete: list[Partition] = []
+    for stored in await overlapped(_read(bench, c) for c in chunks(arrived, ELECTION_CHUNK)):
+        complete += (p for p, state in stored.items() if not awaited(p.assignment, state.isr))
+    await _complete(bench, complete)
+
+
+def _moving(partitions: Iterable[Partition]) -> Iterable[Partition]:
+    return (p for p in partitions if p.assignment.is_being_reassigned)
+
+
+async def _read(bench: Workbench, partitions: list[Partition]) -> dict[Partition, LeaderAndIsr]:
+    """What is stored; where leaders write it themselves, their next change is told (U4)."""
+    if bench.settings.alone_writes_states:
+        read, _ = await bench.known_states(partitions)
+    else:
+        read = await bench.store.read_states(partitions, watch=True)
+    bench.refuse("reassignment", read.unreadable)
+    return read.found
+
+
+# ---- phase U: the new assignment
+
+
+async def _move_leaders_first(bench: Workbench, wanted: Assignments) -> Reasons:
+    """Where an override drops the leader itself, one that stays leads before anything else is done."""
+    leaving = {p: a.replicas for p, a in wanted.items() if p.leader in unneeded(p.assignment, a)}
+    await bring_online(bench, leaving, elect_for_override, leaving)
+    why = "the leader would be dropped, and no in-sync replica that stays can lead"
+    return {p: why for p, staying in leaving.items() if p.leader not in staying}
+
+
+async def _update_assignments(bench: Workbench, wanted: Assignments) -> Reasons:
+    """U1 to U3: ZooKeeper, memory, and the replicas that an overridden reassignment was adding are stopped."""
+    changed = {p: a for p, a in wanted.items() if p.assignment != a}
+    failed = await _write_assignments(bench, changed)  # U1
+    dropped: dict[BrokerId, list[Partition]] = {}
+    for p, assignment in wanted.items():
+        if p in failed:
+            continue
+        for broker in unneeded(p.assignment, assignment):
+            dropped.setdefault(broker, []).append(p)
+        _journal(bench, p, "begun", p.assignment, assignment)
+        bench.context.put_assignment(p, assignment)  # U2
+    if dropped:
+        bench.refuse("dropped replica", await replicas_gone(bench, dropped))  # U3
+    return failed
+
+
+async def _write_assignments(bench: Workbench, wanted: Assignments) -> Reasons:
+    topics: dict[str, dict[int, ReplicaAssignment]] = {}
+    for p, assignment in wanted.items():
+        topics.setdefault(p.topic, {})[p.partition] = assignment
+    if not topics:
+        return {}
+    failed = await change_assignments(bench.store, topics, {t: bench.context.topics[t].id for t in topics})
+    written = {t: sorted(numbers) for t, numbers in topics.items() if t not in failed}
+    if written:
+        bench.journal.write(bench.cause, "assignments", written)
+    return {p: failed[p.topic] for p in wanted if p.topic in failed}
+
+
+# ---- phase A: the adding replicas begin to follow
+
+
+async def _start_adding(bench: Workbench, stored: Mapping[Partition, LeaderAndIsr]) -> None:
+    """A1: a new leader epoch tells everyone of the assignment. A2: adding replicas are New, and make their logs."""
+    raised = await _raise_epochs(bench, stored)
+    for p in raised:
+        bench.batch.add_leader_and_isr(p.assignment.origin, p, is_new=False)
+        bench.batch.add_leader_and_isr(p.assignment.adding, p, is_new=True)
+    await bench.send_requests()
+    new: dict[BrokerId, list[Partition]] = {}
+    for p in raised:
+        for broker in p.assignment.adding:
+            if bench.context.can_replica_move(broker, p, ReplicaState.NEW):  # not after a failover: it is Online then
+                new.setdefault(broker, []).append(p)
+        _journal(bench, p, "waiting", p.assignment, p.assignment)
+    await replicas_new(bench, new)
+
+
+async def _raise_epochs(bench: Workbench, stored: Mapping[Partition, LeaderAndIsr]) -> list[Partition]:
+    """Leader epochs one higher, nothing else changed; the partitions for which ZooKeeper took it."""
+    steps = (_raise(bench, dict(chunk)) for chunk in chunks(stored.items(), ELECTION_CHUNK))
+    return [p for chunk in await overlapped(steps) for p in chunk]
+
+
+async def _raise(bench: Workbench, stored: dict[Partition, LeaderAndIsr]) -> list[Partition]:
+    """Decide, write, apply; read again where the znode moved under us."""
+    raised: list[Partition] = []
+    while stored:
+        plan = plan_epochs(stored, bench.context.epoch)
+        outcome = await bench.store.write_states(plan.writes)
+        bench.apply_epochs(outcome.written)
+        bench.refuse("leader epoch", plan.refused | outcome.failed)
+        bench.conflicted("states", outcome.conflicted)
+        raised += outcome.written
+        found = (await bench.store.read_states(outcome.conflicted)).found if outcome.conflicted else {}
+        taken = already_written({p: plan.writes[p] for p in found}, found)
+        bench.apply_epochs(taken)
+        raised += taken
+        stored = {p: s for p, s in found.items() if p not in taken}
+    return raised
+
+
+# ---- phase B: the target is in sync
+
+
+async def _complete(bench: Workbench, partitions: list[Partition]) -> None:
+    if not partitions:
+        return
+    adding: dict[BrokerId, list[Partition]] = {}
+    for p in partitions:
+        for broker in p.assignment.adding:
+            adding.setdefault(broker, []).append(p)
+    await replicas_online(bench, adding)  # B1
+    before = {p: p.assignment for p in partitions}
+    finished: list[Partition] = []
+    try:
+        for p, assignment in before.items():
+            bench.context.put_assignment(p, ReplicaAssignment(assignment.target))  # B2
+        finished = await _finish(bench, before)
+    finally:
+        settled = set(finished)
+        for p, assignment in before.items():
+            if p not in settled:
+                bench.context.put_assignment(p, assignment)  # as ZooKeeper has it: the next trigger tries again
+    for p in finished:
+        _journal(bench, p, "complete", before[p], p.assignment)
+    bench.batch.add_metadata(bench.context.registered, finished)  # B8
+    await bench.send_requests()
+
+
+async def _finish(bench: Workbench, before: Assignments) -> list[Partition]:
+    """B3 to B7; the partitions that went all the way."""
+    led = await _settle_leaders(bench, before)
+    removing: dict[BrokerId, list[Partition]] = {}
+    for p in led:
+        for broker in before[p].removing:
+            removing.setdefault(broker, []).append(p)
+    kept = await replicas_gone(bench, removing) if removing else {}  # B4, B5
+    bench.refuse("removed replica", kept)
+    failed = await _write_assignments(bench, {p: p.assignment for p in led if p not in kept})  # B6
+    bench.refuse("reassignment", failed)
+    finished = [p for p in led if p not in kept and p not in failed]
+    await strike_out(bench, finished)  # B7
+    return finished
+
+
+async def _settle_leaders(bench: Workbench, before: Assignments) -> list[Partition]:
+    """B3: a leader that stays gets a new epoch with the new replicas, any other is replaced.
+
+    Where nobody can lead, replicas are kept (Kafka goes on and deletes them), unless none is to be removed.
+    """
+    context = bench.context
+    steady = [p for p in before if p.leader in p.replicas and context.is_online(p.leader, p)]
+    raised = await _raise_epochs(bench, await _read_all(bench, steady))
+    for p in raised:
+        bench.batch.add_leader_and_isr(p.replicas, p, is_new=False)
+    await bench.send_requests()
+    staying = set(steady)
+    moving = [p for p in before if p not in staying]
+    await bring_online(bench, moving, elect_for_reassignment)
+    led = {*raised, *(p for p in moving if p.leader in p.replicas and context.is_online(p.leader, p))}
+    stuck = {p: "no live in-sync replica of the target can lead" for p in before if p not in led and before[p].removing}
+    bench.refuse("reassignment", stuck)
+    return [p for p in before if p not in stuck]
+
+
+async def _read_all(bench: Workbench, partitions: list[Partition]) -> dict[Partition, LeaderAndIsr]:
+    stored: dict[Partition, LeaderAndIsr] = {}
+    for read in await overlapped(_read(bench, chunk) for chunk in chunks(partitions, ELECTION_CHUNK)):
+        stored |= read
+    return stored
+
+
+def _journal(bench: Workbench, p: Partition, step: str, before: ReplicaAssignment, after: ReplicaAssignment) -> None:
+    waits = awaited(after, p.leadership.isr if p.leadership else ())
+    facts = {"awaited": waits, "next": "complete once these are in the ISR"} if waits else {}
+    bench.journal.line(
+        bench.cause,
+        "reassignment",
+        step=step,
+        topic=p.topic,
+        partition=p.partition,
+        replicas_from=before.replicas,
+        replicas=after.replicas,
+        adding=after.adding,
+        removing=after.removing,
+        **facts,
+    )

@@ -1,0 +1,98 @@
+"""Reassignments that somebody asks for, or asks about. Source: processApiPartitionReassignment and its kin (3.9)."""
+
+from collections.abc import Mapping
+
+from klamm.controller.context import Partition
+from klamm.controller.decisions.reassignment import ReassignmentPlan, Refusal, plan_listed, plan_requested
+from klamm.controller.events import (
+    ApiPartitionReassignment,
+    ListPartitionReassignments,
+    PartitionReassignmentIsrChange,
+    ReassignmentAnswer,
+    ReassignmentList,
+    ZkPartitionReassignment,
+)
+from klamm.controller.handlers.reassignment import begin_reassignments, complete_if_in_sync, proceed
+from klamm.controller.handlers.reassignment_znode import remove_entries
+from klamm.controller.workbench import Workbench
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.telemetry.journal import by_topic
+from klamm.zk.admin_znodes import decode_reassignment
+from klamm.zk.tool_requests import read_tool_request, remove_tool_request
+from klamm.zk.znodes import REASSIGN_PARTITIONS, MalformedZnode
+
+
+async def on_api_reassignment(bench: Workbench, event: ApiPartitionReassignment) -> None:
+    """The newest request wins: what the old tools' znode says of the same partitions is struck out."""
+    plan = plan_requested(bench.context, event.targets)
+    taken = {p.key for p in plan.begin}
+    if taken:
+        await remove_entries(bench, lambda entry: entry[0] in taken)
+    failed = await begin_reassignments(bench, plan.begin)
+    _journal_refusals(bench, plan)
+    event.answer(ReassignmentAnswer(ErrorCode.NONE, plan.refused | _could_not_begin(failed)))
+
+
+async def on_zk_reassignment(bench: Workbench, event: ZkPartitionReassignment) -> None:
+    """What cannot be carried out is refused and taken from the list; Kafka may leave it there for ever (KAFKA-9478)."""
+    found = await read_tool_request(bench.store, REASSIGN_PARTITIONS)
+    if found is None:
+        return
+    try:
+        listed = decode_reassignment(found.payload)
+    except MalformedZnode as error:
+        bench.journal.refused(bench.cause, REASSIGN_PARTITIONS, f"{error}; removed")
+        await remove_tool_request(bench.store, REASSIGN_PARTITIONS, found)
+        return
+    plan = plan_listed(bench.context, listed)
+    failed = await begin_reassignments(bench, plan.begin)
+    _journal_refusals(bench, plan)
+    refused = plan.refused | _could_not_begin(failed)
+    if refused or not listed:
+        await remove_entries(bench, lambda entry: entry[0] in refused and entry[1] == listed[entry[0]])
+
+
+async def resume_reassignments(bench: Workbench) -> None:
+    """After a failover: what the znode asks for, then whatever else the topics' znodes show to be under way."""
+    before = list(bench.context.reassigning)
+    asked = {p: p.assignment for p in before}
+    await on_zk_reassignment(bench, ZkPartitionReassignment())
+    untouched = [p for p in before if p in bench.context.reassigning and p.assignment == asked[p]]
+    if untouched:
+        bench.journal.found(bench.cause, reassigning=by_topic(untouched))
+    await proceed(bench, untouched)
+
+
+async def on_state_change(bench: Workbench, event: PartitionReassignmentIsrChange) -> None:
+    """The leader wrote its ISR itself, as brokers of old protocol levels do."""
+    partition = bench.context.partition(event.partition.topic, event.partition.partition)
+    if partition is None or partition not in bench.context.reassigning:
+        return
+    read = await bench.store.read_states([partition], watch=True)
+    for p, state in read.found.items():
+        bench.context.put_leadership(p, state)
+    await complete_if_in_sync(bench, read.found)
+
+
+async def on_list_reassignments(bench: Workbench, event: ListPartitionReassignments) -> None:
+    """Partitions that are not being reassigned, or not known, are left out."""
+    context = bench.context
+    if event.partitions is None:
+        found = list(context.reassigning)
+    else:
+        named = (context.partition(p.topic, p.partition) for p in event.partitions)
+        found = [p for p in named if p is not None and p in context.reassigning]
+    event.answer(ReassignmentList(ErrorCode.NONE, {p.key: p.assignment for p in found}))
+
+
+def _could_not_begin(failed: Mapping[Partition, str]) -> dict[TopicPartition, Refusal]:
+    return {p.key: Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, why) for p, why in failed.items()}
+
+
+def _journal_refusals(bench: Workbench, plan: ReassignmentPlan) -> None:
+    by_reason: dict[Refusal, list[TopicPartition]] = {}
+    for p, refusal in plan.refused.items():
+        by_reason.setdefault(refusal, []).append(p)
+    for (error, why), partitions in by_reason.items():
+        bench.journal.refused(bench.cause, "reassignment", why, error=error.name, partitions=by_topic(partitions))

@@ -1,0 +1,38 @@
+"""`/admin/reassign_partitions`, the list in which old tools ask for reassignments and see how far they are.
+
+Source: KafkaController.maybeRemoveFromZkReassignment (3.9).
+"""
+
+from collections.abc import Callable, Iterable
+
+from klamm.controller.context import Partition
+from klamm.controller.workbench import Workbench
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.zk.admin_znodes import decode_reassignment, encode_reassignment
+from klamm.zk.tool_requests import Left, change_tool_request
+from klamm.zk.znodes import REASSIGN_PARTITIONS, MalformedZnode
+
+Entry = tuple[TopicPartition, tuple[BrokerId, ...]]
+
+
+async def strike_out(bench: Workbench, finished: Iterable[Partition]) -> None:
+    """Entries that ask for exactly what was reached. With the last one the znode goes."""
+    reached = {p.key: p.replicas for p in finished}
+    await remove_entries(bench, lambda entry: reached.get(entry[0]) == entry[1])
+
+
+async def remove_entries(bench: Workbench, is_settled: Callable[[Entry], bool]) -> None:
+    """One that nobody can read is left to the event that its creation brought."""
+
+    def rest(payload: bytes | None) -> bytes | Left:
+        try:
+            listed = decode_reassignment(payload)
+        except MalformedZnode:
+            return Left.AS_IT_IS
+        left = {p: replicas for p, replicas in listed.items() if not is_settled((p, replicas))}
+        if not left:
+            return Left.NOTHING
+        return Left.AS_IT_IS if len(left) == len(listed) else encode_reassignment(left)
+
+    if await change_tool_request(bench.store, REASSIGN_PARTITIONS, rest):
+        bench.journal.write(bench.cause, "reassignment list", path=REASSIGN_PARTITIONS)

@@ -1,0 +1,62 @@
+"""The two znodes in which old tools leave requests: reassignments and preferred elections.
+
+Source: KafkaZkClient.getPartitionReassignment, setOrCreatePartitionReassignment, deletePreferredReplicaElection (3.9).
+"""
+
+from collections.abc import Callable
+from enum import Enum
+from typing import NamedTuple
+
+from klamm.model.errors import KlammError
+from klamm.zk.controller_store import ControllerStore
+from klamm.zk.errors import NoNode, ZkCode
+from klamm.zk.operations import Delete, Op, Set
+
+
+class Left(Enum):
+    """What stays of a request that is changed, where it is not another payload."""
+
+    AS_IT_IS = "as it is"
+    NOTHING = "nothing"
+
+
+class ToolRequest(NamedTuple):
+    payload: bytes | None
+    version: int
+
+
+async def read_tool_request(store: ControllerStore, path: str) -> ToolRequest | None:
+    """None where there is none. Its coming, its change and its going are watched from here on."""
+    while await store.client.exists(path, watch=True) is not None:
+        try:
+            data, stat = await store.client.get(path)
+        except NoNode:
+            continue  # its going spent the watch
+        return ToolRequest(data, stat.version)
+    return None
+
+
+async def change_tool_request(store: ControllerStore, path: str, rest: Callable[[bytes | None], bytes | Left]) -> bool:
+    """Whether it was changed: `rest` says what of a payload stays.
+
+    Guarded by the version read: what a tool asks for meanwhile is not lost. Raises ControllerMoved, KlammError.
+    """
+    while True:
+        try:
+            payload, stat = await store.client.get(path)
+        except NoNode:
+            return False
+        left = rest(payload)
+        if left is Left.AS_IT_IS:
+            return False
+        op: Op = Delete(path, stat.version) if left is Left.NOTHING else Set(path, left, stat.version)
+        [result] = await store.write([op])
+        if result.code in (ZkCode.OK, ZkCode.NO_NODE):
+            return True
+        if result.code is not ZkCode.BAD_VERSION:
+            raise KlammError(f"cannot change {path}: {result.code.name}")
+
+
+async def remove_tool_request(store: ControllerStore, path: str, found: ToolRequest) -> None:
+    """Unless it was changed since it was read."""
+    await change_tool_request(store, path, lambda now: Left.NOTHING if now == found.payload else Left.AS_IT_IS)

@@ -1,0 +1,454 @@
+"""Partitions move to other brokers: the steps in their order, overrides, cancellations, and controllers that take over.
+
+Notation as in `test_traces`. `SR a-0@1+delete -> 1` stops the replica for good; the number is the leader epoch.
+"""
+
+import pytest
+from tests.support.controller_room import Room, alter_partition
+
+from klamm.controller.decisions.reassignment import awaited
+from klamm.controller.events import (
+    ApiPartitionReassignment,
+    BrokerChange,
+    ListPartitionReassignments,
+    PartitionReassignmentIsrChange,
+    ReassignmentAnswer,
+    ZkPartitionReassignment,
+)
+from klamm.controller.handlers.brokers import on_broker_change
+from klamm.controller.handlers.isr import on_alter_partition
+from klamm.controller.handlers.reassignment_requests import (
+    on_api_reassignment,
+    on_list_reassignments,
+    on_state_change,
+    on_zk_reassignment,
+)
+from klamm.controller.watches import event_of
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId, parse_topic_partition
+from klamm.zk import znodes
+from klamm.zk.admin_znodes import encode_reassignment
+from klamm.zk.operations import Create
+from klamm.zk.watches import WatchEvent
+
+
+def ids(*brokers: int) -> tuple[BrokerId, ...]:
+    return tuple(map(BrokerId, brokers))
+
+
+async def room_with(*replicas: int, brokers: tuple[int, ...] = (1, 2, 3)) -> Room:
+    return await Room.open(brokers, topics={"a": [replicas or (1, 2, 3)]})
+
+
+async def ask(room: Room, **targets: list[int] | None) -> tuple[ReassignmentAnswer, list[str]]:
+    """`a_0=[2]` asks for a-0 on broker 2, None cancels; the answer and the requests."""
+    wanted = {
+        parse_topic_partition(name.replace("_", "-")): None if t is None else ids(*t) for name, t in targets.items()
+    }
+    event = ApiPartitionReassignment(wanted)
+    requests = await room.handle(on_api_reassignment, event)
+    return event.reply.result(), requests
+
+
+async def join(room: Room, *isr: int, name: str = "a-0") -> list[str]:
+    """The leader reports an ISR."""
+    state = room.stored(name)
+    event = alter_partition(room, state.leader, state.leader_epoch, state.partition_epoch, isr, name)
+    requests = await room.handle(on_alter_partition, event)
+    assert event.reply.result().topics[0].partitions[0].error_code == 0
+    return requests
+
+
+def leave_request(room: Room, **targets: list[int]) -> None:
+    """As the old tool does."""
+    wanted = {parse_topic_partition(name.replace("_", "-")): ids(*t) for name, t in targets.items()}
+    room.ensemble.apply([Create(znodes.REASSIGN_PARTITIONS, encode_reassignment(wanted))])
+
+
+def assigned(room: Room, name: str = "a-0") -> str:
+    """Replicas + adding - removing, as the topic's znode has it; and memory agrees."""
+    p = parse_topic_partition(name)
+    znode = znodes.decode_topic(p.topic, room.ensemble.nodes[znodes.topic_path(p.topic)].data)
+    stored = znode.partitions[p.partition]
+    assert room.partition(name).assignment == stored
+    assert (room.partition(name) in room.bench.context.reassigning) == stored.is_being_reassigned
+    return f"{list(stored.replicas)} + {list(stored.adding)} - {list(stored.removing)}"
+
+
+# ---- worked traces
+
+
+async def test_f_one_replica_moves_to_another_broker() -> None:
+    room = await room_with(1)
+
+    answer, requests = await ask(room, a_0=[2])
+
+    assert answer == (ErrorCode.NONE, {})
+    assert assigned(room) == "[2, 1] + [2] - [1]"
+    assert room.now("a-0") == "1 / [1] / 1 / 1"
+    assert requests == [
+        "LISR a-0=1/[1]/1/1 -> 1",
+        "LISR a-0=1/[1]/1/1+new -> 2",
+        "UMR a-0=1/[1]/1/1 -> 1,2,3",
+        "LISR a-0=1/[1]/1/1+new -> 2",
+        "UMR a-0=1/[1]/1/1 -> 1,2,3",
+    ]
+
+    requests = await join(room, 1, 2)
+
+    assert room.now("a-0") == "2 / [2] / 3 / 4"
+    assert assigned(room) == "[2] + [] - []"
+    assert requests == [
+        "UMR a-0=1/[1,2]/1/2 -> 1,2,3",
+        "LISR a-0=2/[1,2]/2/3 -> 2",  # B3: the leader moves before its replica goes
+        "UMR a-0=2/[1,2]/2/3 -> 1,2,3",
+        "LISR a-0=2/[2]/3/4 -> 2",  # B4
+        "UMR a-0=2/[2]/3/4 -> 1,2,3",
+        "SR a-0@2 -> 1",
+        "SR a-0@3+delete -> 1",  # B5
+        "UMR a-0=2/[2]/3/4 -> 1,2,3",  # B8
+    ]
+    assert room.partition("a-0") not in room.bench.context.replicas_on(BrokerId(1))
+
+
+async def test_the_same_list_bumps_the_epoch_once() -> None:
+    room = await room_with()
+
+    _, requests = await ask(room, a_0=[1, 2, 3])
+
+    assert room.now("a-0") == "1 / [1,2,3] / 1 / 1"
+    assert room.ensemble.nodes["/brokers/topics/a"].version == 1  # written at the end, not at the beginning
+    assert requests == [
+        "LISR a-0=1/[1,2,3]/1/1 -> 1,2,3",
+        "UMR a-0=1/[1,2,3]/1/1 -> 1,2,3",
+        "UMR a-0=1/[1,2,3]/1/1 -> 1,2,3",
+    ]
+
+
+async def test_another_order_is_complete_at_once_and_leaves_the_leader() -> None:
+    room = await room_with()
+
+    await ask(room, a_0=[3, 2, 1])
+
+    assert assigned(room) == "[3, 2, 1] + [] - []"
+    assert room.now("a-0") == "1 / [1,2,3] / 1 / 1"
+
+
+async def test_a_cancellation_stops_what_was_added() -> None:
+    room = await room_with(1, 2, brokers=(1, 2, 3, 4))
+    await ask(room, a_0=[3, 4])
+
+    answer, requests = await ask(room, a_0=None)
+
+    assert answer == (ErrorCode.NONE, {})
+    assert assigned(room) == "[1, 2] + [] - []"
+    assert room.now("a-0") == "1 / [1,2] / 2 / 2"
+    assert [r for r in requests if r.startswith("SR")] == ["SR a-0@1 -> 3,4", "SR a-0@1+delete -> 3,4"]
+    assert not room.bench.context.replicas_on(BrokerId(3))
+
+
+async def test_an_override_keeps_the_origin_and_stops_what_nobody_wants_any_more() -> None:
+    room = await room_with(1, 2, 3, brokers=tuple(range(1, 10)))
+    await ask(room, a_0=[4, 5, 6])
+    assert assigned(room) == "[4, 5, 6, 1, 2, 3] + [4, 5, 6] - [1, 2, 3]"
+
+    _, requests = await ask(room, a_0=[7, 8, 9])
+
+    assert assigned(room) == "[7, 8, 9, 1, 2, 3] + [7, 8, 9] - [1, 2, 3]"
+    assert "SR a-0@1+delete -> 4,5,6" in requests
+    assert room.now("a-0") == "1 / [1,2,3] / 2 / 2"
+
+
+async def test_an_override_back_to_the_origin_is_a_cancellation() -> None:
+    room = await room_with(1, 2, 3, brokers=tuple(range(1, 7)))
+    await ask(room, a_0=[4, 5, 6])
+
+    await ask(room, a_0=[1, 2, 3])
+
+    assert assigned(room) == "[1, 2, 3] + [] - []"
+
+
+async def test_a_target_that_is_away_is_waited_for() -> None:
+    room = await Room.open((1, 2, 3), topics={"a": [(1,)], "b": [(2,)]})
+    room.kill(2)
+    await room.handle(on_broker_change, BrokerChange())
+    leave_request(room, a_0=[2])
+
+    await room.handle(on_zk_reassignment, ZkPartitionReassignment())
+    assert room.now("a-0") == "1 / [1] / 1 / 1"
+
+    await room.register(2)
+    await room.handle(on_broker_change, BrokerChange())
+    assert room.now("a-0") == "1 / [1] / 2 / 2"
+
+    await join(room, 1, 2)
+    assert room.now("a-0") == "2 / [2] / 4 / 5"  # four leader epochs in all
+    assert znodes.REASSIGN_PARTITIONS not in room.ensemble.nodes
+
+
+# ---- controllers that take over
+
+
+async def test_a_new_controller_begins_again_where_replicas_are_being_added() -> None:
+    room = await room_with(1)
+    await ask(room, a_0=[2])
+
+    await room.take_office()
+    requests = room.channels.take()
+
+    assert assigned(room) == "[2, 1] + [2] - [1]"
+    assert room.now("a-0") == "1 / [1] / 2 / 2"
+    assert "LISR a-0=1/[1]/1/1 -> 1,2" in requests  # the start: not as new
+    assert "LISR a-0=1/[1]/2/2+new -> 2" in requests
+
+    await join(room, 1, 2)
+    assert assigned(room) == "[2] + [] - []"
+
+
+@pytest.mark.parametrize("writes", range(5))
+async def test_a_controller_that_dies_after_any_write_leaves_what_the_next_one_finishes(writes: int) -> None:
+    room = await room_with(1, 2, brokers=(1, 2, 3, 4))
+    await ask(room, a_0=[3, 4])
+    room.crash_after(writes)
+    with pytest.raises(ConnectionError):
+        await join(room, 1, 2, 3, 4)
+
+    await room.take_office()
+    if writes == 0:  # the ISR itself was not written
+        await join(room, 1, 2, 3, 4)
+
+    assert assigned(room) == "[3, 4] + [] - []"
+    state = room.stored("a-0")
+    assert state.leader in (3, 4)
+    assert set(state.isr) == {3, 4}
+
+
+# ---- refusals
+
+
+@pytest.mark.parametrize(
+    ("target", "error"),
+    [
+        ([], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ([1, 1], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ([-1], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ([1, 9], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        (None, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS),
+    ],
+)
+async def test_impossible_requests_are_refused_and_change_nothing(target: list[int] | None, error: ErrorCode) -> None:
+    room = await room_with()
+
+    answer, requests = await ask(room, a_0=target)
+
+    assert answer.refused[parse_topic_partition("a-0")].error is error
+    assert (requests, room.now("a-0"), assigned(room)) == ([], "1 / [1,2,3] / 0 / 0", "[1, 2, 3] + [] - []")
+
+
+async def test_one_refusal_does_not_stop_the_others() -> None:
+    room = await Room.open((1, 2, 3), topics={"a": [(1,), (1,)]})
+
+    answer, _ = await ask(room, a_0=[9], a_1=[2], b_0=[1])
+
+    assert {str(p): r.error for p, r in answer.refused.items()} == {
+        "a-0": ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        "b-0": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert assigned(room, "a-1") == "[2, 1] + [2] - [1]"
+
+
+async def test_replicas_that_are_there_already_may_be_dead() -> None:
+    room = await room_with(1, 2)
+    room.kill(2)
+    await room.handle(on_broker_change, BrokerChange())
+
+    answer, _ = await ask(room, a_0=[3, 2])
+
+    assert answer.refused == {}
+    assert assigned(room) == "[3, 2, 1] + [3] - [1]"
+
+
+# ---- better than Kafka
+
+
+async def test_the_leader_moves_before_an_override_drops_it() -> None:
+    room = await room_with(1, 2, brokers=(1, 2, 3, 4))
+    await ask(room, a_0=[3, 4])
+    await join(room, 1, 2, 3)
+    for dead in (1, 2):
+        room.kill(dead)
+        await room.handle(on_broker_change, BrokerChange())
+    assert room.stored("a-0").leader == 3
+    for back in (1, 2):
+        await room.register(back)
+        await room.handle(on_broker_change, BrokerChange())
+    await join(room, 3, 1)
+
+    answer, requests = await ask(room, a_0=[2, 4])
+
+    assert answer.refused == {}
+    assert room.stored("a-0").leader == 1
+    assert requests[0].startswith("LISR a-0=1/[3,1]/")
+    assert requests[0].endswith("-> 1,2,3,4")  # broker 3 is told that it does not lead any more
+
+
+async def test_an_override_that_would_drop_the_only_in_sync_replica_is_refused() -> None:
+    room = await room_with(1, brokers=(1, 2, 3))
+    await ask(room, a_0=[2])
+    await join(room, 1, 2)  # complete
+    await ask(room, a_0=[3])
+    await join_without_completing(room)
+
+    before = assigned(room)
+    answer, requests = await ask(room, a_0=[1, 2])
+
+    [refusal] = answer.refused.values()
+    assert refusal.error is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    assert (requests, assigned(room)) == ([], before)
+
+
+async def join_without_completing(room: Room) -> None:
+    """Broker 3, being added, leads alone: what an unclean election leaves behind."""
+    state = room.stored("a-0")
+    room.write_state("a-0", state._replace(leader=BrokerId(3), isr=ids(3)))
+    room.bench.context.put_leadership(room.partition("a-0"), room.stored("a-0"))
+
+
+async def test_replicas_are_kept_while_no_replica_of_the_target_can_lead() -> None:
+    room = await room_with(1, brokers=(1, 2))
+    await ask(room, a_0=[2])
+    room.bench.context.begin_shutdown(BrokerId(2))
+    room.write_state("a-0", room.stored("a-0")._replace(isr=ids(1, 2)))
+    change = PartitionReassignmentIsrChange(parse_topic_partition("a-0"))
+
+    requests = await room.handle(on_state_change, change)
+
+    assert assigned(room) == "[2, 1] + [2] - [1]"
+    assert room.now("a-0") == "1 / [1,2] / 1 / 2"
+    assert not any(r.startswith("SR") for r in requests)
+    assert "no live in-sync replica" in room.entries("refused")[-1].facts["why"]
+
+    room.bench.context.end_shutdown([BrokerId(2)])
+    await room.handle(on_state_change, change)
+    assert room.now("a-0") == "2 / [2] / 3 / 4"
+
+
+# ---- the old tools' znode
+
+
+async def test_the_old_tools_list_is_worked_off_and_removed_with_its_last_entry() -> None:
+    room = await Room.open((1, 2, 3), topics={"a": [(1,), (1,)]})
+    leave_request(room, a_0=[2], a_1=[3])
+    await room.handle(on_zk_reassignment, ZkPartitionReassignment())
+
+    await join(room, 1, 2, name="a-0")
+    assert znodes.REASSIGN_PARTITIONS in room.ensemble.nodes
+    await join(room, 1, 3, name="a-1")
+
+    assert znodes.REASSIGN_PARTITIONS not in room.ensemble.nodes
+
+
+async def test_an_entry_that_is_under_way_is_not_begun_again() -> None:
+    room = await room_with(1)
+    leave_request(room, a_0=[2])
+    await room.handle(on_zk_reassignment, ZkPartitionReassignment())
+
+    assert await room.handle(on_zk_reassignment, ZkPartitionReassignment()) == []
+
+
+async def test_impossible_entries_are_refused_aloud_and_taken_from_the_list() -> None:
+    room = await Room.open((1, 2, 3), topics={"a": [(1,), (1,), (1,)]})
+    leave_request(room, a_0=[2], a_1=[9], a_2=[2, 2], b_0=[1])
+
+    await room.handle(on_zk_reassignment, ZkPartitionReassignment())
+
+    assert room.ensemble.nodes[znodes.REASSIGN_PARTITIONS].data == encode_reassignment(
+        {parse_topic_partition("a-0"): ids(2)}
+    )
+    refused = {str(e.facts["partitions"]): e.facts["why"] for e in room.entries("refused")}
+    assert refused == {
+        "{'a': [1]}": "no broker of this cluster: [9]",
+        "{'a': [2]}": "the list of replicas names a broker twice: [2, 2]",
+        "{'b': [0]}": "The partition does not exist.",
+    }
+
+
+@pytest.mark.parametrize("payload", [b"", b"{", b'{"version":1,"partitions":[{"topic":"a"}]}'])
+async def test_a_list_nobody_can_read_is_refused_and_removed(payload: bytes) -> None:
+    room = await room_with(1)
+    heard: list[WatchEvent] = []
+    room.ensemble.apply([Create(znodes.REASSIGN_PARTITIONS, payload)])
+    room.client.on_watch = heard.append
+
+    await room.handle(on_zk_reassignment, ZkPartitionReassignment())
+
+    assert znodes.REASSIGN_PARTITIONS not in room.ensemble.nodes
+    assert room.entries("refused")[-1].facts["what"] == znodes.REASSIGN_PARTITIONS
+    assert [type(event_of(watch)) for watch in heard] == [ZkPartitionReassignment]  # which sets the watch again
+
+
+async def test_an_empty_list_is_removed() -> None:
+    room = await room_with(1)
+    leave_request(room)
+
+    await room.handle(on_zk_reassignment, ZkPartitionReassignment())
+
+    assert znodes.REASSIGN_PARTITIONS not in room.ensemble.nodes
+
+
+async def test_the_api_wins_over_the_old_tools_list() -> None:
+    room = await room_with(1)
+    leave_request(room, a_0=[2])
+    await room.handle(on_zk_reassignment, ZkPartitionReassignment())
+
+    await ask(room, a_0=[3])
+
+    assert znodes.REASSIGN_PARTITIONS not in room.ensemble.nodes
+    assert assigned(room) == "[3, 1] + [3] - [1]"
+
+
+# ---- what is under way
+
+
+async def test_what_is_under_way_is_listed() -> None:
+    room = await Room.open((1, 2, 3), topics={"a": [(1,), (1,)]})
+    await ask(room, a_1=[2])
+    every = ListPartitionReassignments(None)
+    named = ListPartitionReassignments([parse_topic_partition(n) for n in ("a-0", "a-1", "b-0")])
+
+    for event in (every, named):
+        await room.handle(on_list_reassignments, event)
+
+        assert event.reply.result().assignments == {
+            parse_topic_partition("a-1"): ReplicaAssignment(ids(2, 1), ids(2), ids(1))
+        }
+
+
+async def test_the_journal_says_what_is_waited_for() -> None:
+    room = await room_with(1)
+    await ask(room, a_0=[2])
+
+    steps = [(e.facts["step"], e.facts.get("awaited")) for e in room.entries("reassignment")]
+    assert steps == [("begun", [2]), ("waiting", [2])]
+
+    await join(room, 1, 2)
+    assert room.entries("reassignment")[-1].facts["step"] == "complete"
+
+
+async def test_many_partitions_share_their_writes_and_requests() -> None:
+    room = await Room.open((1, 2, 3), topics={"a": [(1,)] * 300, "b": [(1,)] * 300})
+    room.ensemble.multis.clear()
+
+    await ask(room, **{f"{t}_{n}": [2] for t in "ab" for n in range(300)})
+
+    assert len(room.ensemble.multis) <= 6
+    assert room.partition("b-299").assignment.adding == (2,)
+
+
+def test_only_the_target_is_awaited() -> None:
+    moving = ReplicaAssignment(ids(3, 1, 2), ids(3), ids(1))
+
+    assert awaited(moving, ids(1, 2)) == (3,)
+    assert awaited(moving, ids(3, 2)) == ()
+    assert awaited(ReplicaAssignment(ids(1, 2)), ids(1)) == ()  # nothing is being reassigned
