@@ -1,6 +1,7 @@
 """AlterPartitionReassignments, ListPartitionReassignments: the active controller's broker serves them.
 
-Source: KafkaApis.scala (3.9). The answer to the first means "taken on": the time-out of the request is not waited for, as in Kafka.
+Source: KafkaApis.scala (3.9). The answer to the first means "taken on": the time-out of the request is
+not waited for, as in Kafka.
 """
 
 from collections.abc import Mapping, Sequence
