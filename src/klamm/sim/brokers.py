@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from klamm.broker.controlled_shutdown import ControlledShutdown
 from klamm.broker.controller_channel import ControllerChannel, says_not_controller_anywhere
-from klamm.broker.dispatch import Dispatcher, Request, Route
+from klamm.broker.dispatch import Dispatcher, Handle, Request, Route
 from klamm.broker.failure_notices import FailureNotices
 from klamm.broker.handlers import control, for_controller
 from klamm.broker.handlers.api_versions import API_VERSIONS, ApiVersions
@@ -25,12 +25,14 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID, new_topic_id
 from klamm.net.client import Connection
-from klamm.net.server import Server
+from klamm.net.server import CloseConnection, Server
 from klamm.replication.orders import answer_orders, orders_of, stop_orders_of
 from klamm.runtime.world import World
 from klamm.sim.history import OrderReceived
 from klamm.sim.hosts import Host
 from klamm.sim.replicas import Logs, Replica, Replicas
+from klamm.sim.traps import Step, StepKind, Trap
+from klamm.sim.zookeeper.ensemble import Loss
 from klamm.telemetry.journal import Journal
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
@@ -75,6 +77,8 @@ class Surroundings(NamedTuple):
     """Whether a broker fetches a partition from this one, its leader, in that leader epoch."""
     logs: Logs
     """What lies on its machine."""
+    step: Trap
+    """Asked before each order."""
 
 
 class StubBroker:
@@ -88,6 +92,7 @@ class StubBroker:
         self._world = world
         self._tell = surroundings.tell
         self._fetches = surroundings.fetches
+        self._step = surroundings.step
         text = (
             f"broker.id={number}\nzookeeper.connect={zookeeper}\nlisteners=PLAINTEXT://:{PORT}\n"
             f"zookeeper.session.timeout.ms={timeout_ms}\nlog.dirs=/data\n"
@@ -181,12 +186,36 @@ class StubBroker:
         versions = ApiVersions([API_VERSIONS, for_controller.ALTER_PARTITION, for_controller.CONTROLLED_SHUTDOWN])
         return [
             Route(API_VERSIONS, versions.handle),
-            Route(control.LEADER_AND_ISR, self._leader_and_isr),
-            Route(control.UPDATE_METADATA, self._update_metadata),
-            Route(control.STOP_REPLICA, self._stop_replica),
-            Route(for_controller.ALTER_PARTITION, asked.alter_partition),
-            Route(for_controller.CONTROLLED_SHUTDOWN, asked.controlled_shutdown),
+            Route(control.LEADER_AND_ISR, self._ordered(self._leader_and_isr)),
+            Route(control.UPDATE_METADATA, self._ordered(self._update_metadata)),
+            Route(control.STOP_REPLICA, self._ordered(self._stop_replica)),
+            Route(for_controller.ALTER_PARTITION, self._asked(asked.alter_partition)),
+            Route(for_controller.CONTROLLED_SHUTDOWN, self._asked(asked.controlled_shutdown)),
         ]
+
+    def _ordered(self, carry_out: Handle) -> Handle:
+        """The connection may break before an order is carried out, or before it is answered."""
+
+        def handle(request: Request, message: Any) -> Any:
+            loss = self._step(Step(StepKind.ORDER, message.controller_id, self.number, request.api_key.name))
+            _break_off(loss, Loss.BEFORE)
+            answer = carry_out(request, message)
+            _break_off(loss, Loss.AFTER)
+            return answer
+
+        return handle
+
+    def _asked(self, carry_out: Handle) -> Handle:
+        """The same for what brokers ask this controller."""
+
+        async def handle(request: Request, message: Any) -> Any:
+            loss = self._step(Step(StepKind.ASK, message.broker_id, self.number, request.api_key.name))
+            _break_off(loss, Loss.BEFORE)
+            answer = await carry_out(request, message)
+            _break_off(loss, Loss.AFTER)
+            return answer
+
+        return handle
 
     def _refusal(self, message: Any) -> ErrorCode:
         """What stands against an order as a whole."""
@@ -251,6 +280,11 @@ class StubBroker:
             topic_id = self.replicas.logs.get(p, ZERO_ID)
             topics.setdefault(p.topic, AlterPartitionRequestTopicData(topic_id=topic_id)).partitions.append(data)
         return AlterPartitionRequest(self.number, self.broker_epoch, list(topics.values()))
+
+
+def _break_off(loss: Loss | None, moment: Loss) -> None:
+    if loss is moment:
+        raise CloseConnection(f"broken {moment.value} a request")
 
 
 @dataclass(slots=True)

@@ -21,9 +21,10 @@ from klamm.sim.options import Options
 from klamm.sim.replicas import Logs
 from klamm.sim.script import Happening, Script, write_script
 from klamm.sim.stage import Draw, restart
+from klamm.sim.traps import Step, StepKind, Traps
 from klamm.sim.workload import PATIENCE_S, VERBS
 from klamm.sim.world import Universe
-from klamm.sim.zookeeper.ensemble import Ensemble, EnsembleSettings
+from klamm.sim.zookeeper.ensemble import Ensemble, EnsembleSettings, Loss
 from klamm.sim.zookeeper.server import Server
 from klamm.sim.zookeeper.tree import Transaction, Tree
 from klamm.zk.client import ZooKeeper
@@ -54,6 +55,7 @@ class SimulatedCluster:
     servers: list[Server] = field(default_factory=list)
     happened: list[Happening] = field(default_factory=list)
     """What was carried out, with all that was decided for it: the same as a script is the same run."""
+    traps: Traps = field(default_factory=Traps)
     checks: int = 0
 
     def __post_init__(self) -> None:
@@ -96,6 +98,7 @@ class SimulatedCluster:
         _, world = self.universe.start("ensemble")
         self.ensemble = Ensemble(world.clock, Dice(f"{self.options.seed}/ensemble"), _TICK)
         self.ensemble.on_commit = self._committed
+        self.ensemble.on_write = self._writing
         self.ensemble.start()
         for number in range(1, self.options.servers + 1):
             host, world = self.universe.start(f"zk-{number}")
@@ -130,7 +133,7 @@ class SimulatedCluster:
             host.incarnation,
             self.zookeeper,
             self.options.session_timeout_ms,
-            Surroundings(self._observe, fetches, self.logs.setdefault(number, {})),
+            Surroundings(self._observe, fetches, self.logs.setdefault(number, {}), self.traps.step),
         )
         self.nodes[number] = Node(broker, host)
         ended = partial(self._ended, number)
@@ -180,6 +183,10 @@ class SimulatedCluster:
     def _committed(self, transaction: Transaction, ops: Sequence[Op]) -> None:
         for event in self.history.events_of(transaction, ops):
             self._observe(event)
+
+    def _writing(self, session: int, ops: Sequence[Op]) -> Loss | None:
+        writer = next((n for n, node in self.nodes.items() if node.host.is_alive and node.session == session), 0)
+        return self.traps.step(Step(StepKind.WRITE, writer, 0, " ".join(op.path for op in ops)))
 
     def _observe(self, event: Event) -> None:
         self.story.append(f"{self.loop.time():9.3f}  {_words(event)}")

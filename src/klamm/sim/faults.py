@@ -4,14 +4,17 @@ Half of them are aimed at whoever is controller, since that is where it hurts. W
 name, so that a run can be recorded and repeated.
 """
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable
 from typing import Final
 
 from klamm.runtime.randomness import Dice
 from klamm.sim.brokers import Node
 from klamm.sim.stage import Draw, Stage, later, restart
+from klamm.sim.step_faults import STEP_FAULTS
+from klamm.sim.traps import Step, StepKind
 from klamm.sim.zookeeper.ensemble import Loss
-from klamm.zk.operations import Delete, Op
+from klamm.zk.operations import Delete
 from klamm.zk.znodes import CONTROLLER
 
 _LONGEST_S: Final = 20.0
@@ -94,18 +97,35 @@ def cut(stage: Stage, draw: Draw) -> None:
 
 def lose_answer(stage: Stage, draw: Draw) -> None:
     """The connection to ZooKeeper breaks around the next write of a node; the write happened, or did not."""
-    number, node = _victim(stage, draw)
-    session, loss = node.session, Loss(draw("loss", lambda dice: dice.choice([loss.value for loss in Loss])))
+    number, _ = _victim(stage, draw)
+    loss = Loss(draw("loss", lambda dice: dice.choice([loss.value for loss in Loss])))
     stage.tell(f"the next write of node {number} loses its connection {loss.value}")
 
-    def around(writer: int, ops: Sequence[Op]) -> Loss | None:
-        if writer != session:
+    def trap(step: Step) -> Loss | None:
+        if step.kind is not StepKind.WRITE or step.actor != number:
             return None
-        stage.ensemble.on_write = lambda writer, ops: None
-        stage.tell(f"node {number} loses its connection {loss.value} writing {[op.path for op in ops]}")
+        stage.traps.remove(trap)
+        stage.tell(f"node {number} loses its connection {loss.value} writing {step.what}")
         return loss
 
-    stage.ensemble.on_write = around
+    stage.traps.set(trap)
+
+
+def at_step(stage: Stage, draw: Draw) -> None:
+    """Something befalls whoever takes the n-th step from now on: a write to ZooKeeper, or an order to a broker."""
+    kind = StepKind(draw("kind", lambda dice: dice.choice([kind.value for kind in StepKind])))
+    number = draw("number", lambda dice: dice.randint(1, 20))
+    what = draw("what", lambda dice: dice.choice(tuple(STEP_FAULTS)))
+    count = itertools.count(1)
+
+    def trap(step: Step) -> Loss | None:
+        if step.kind is not kind or not step.actor or next(count) != number:
+            return None
+        stage.traps.remove(trap)
+        stage.tell(f"{what} as {kind.value} {number} is due: {step.what} by node {step.actor}")
+        return STEP_FAULTS[what](stage, step)
+
+    stage.traps.set(trap)
 
 
 def lag(stage: Stage, draw: Draw) -> None:
@@ -139,6 +159,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "reset": reset,
     "cut": cut,
     "lose answer": lose_answer,
+    "at step": at_step,
     "lag": lag,
     "move": move,
 }
@@ -147,7 +168,7 @@ FAULTS: Final[dict[str, Fault]] = {
 def heal(stage: Stage) -> None:
     """Everything runs, reaches everything, and is quick."""
     stage.network.mend_all()
-    stage.ensemble.on_write = lambda writer, ops: None
+    stage.traps.clear()
     for server in stage.servers:
         server.lag_s = lambda: 0.0
     for number, node in list(stage.nodes.items()):

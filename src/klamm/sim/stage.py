@@ -9,6 +9,7 @@ from klamm.sim.brokers import Node
 from klamm.sim.history import History
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.network import SimulatedNetwork
+from klamm.sim.traps import Traps
 from klamm.sim.zookeeper.ensemble import Ensemble
 from klamm.sim.zookeeper.server import Server
 from klamm.zk.store import Store
@@ -44,6 +45,7 @@ class Stage(Protocol):
     servers: list[Server]
     nodes: dict[int, Node]
     history: History
+    traps: Traps
 
     @property
     def admin(self) -> World:

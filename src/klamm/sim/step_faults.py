@@ -1,0 +1,97 @@
+"""What may befall whoever takes a step, at the very moment of that step."""
+
+from collections.abc import Callable
+from typing import Final
+
+from klamm.sim.stage import Stage, later, restart
+from klamm.sim.traps import Step
+from klamm.sim.zookeeper.ensemble import Loss
+from klamm.zk.operations import Delete
+from klamm.zk.znodes import CONTROLLER
+
+StepFault = Callable[[Stage, Step], Loss | None]
+
+_BOUNCE_S: Final = 0.05
+
+
+def crash_before(stage: Stage, step: Step) -> Loss | None:
+    stage.loop.kill(stage.nodes[step.actor].host)
+    return Loss.BEFORE
+
+
+def crash_after(stage: Stage, step: Step) -> Loss | None:
+    stage.loop.kill(stage.nodes[step.actor].host)
+    return Loss.AFTER
+
+
+def bounce_after(stage: Stage, step: Step) -> Loss | None:
+    """It is back before its session is over."""
+    stage.loop.kill(stage.nodes[step.actor].host)
+    later(stage, _BOUNCE_S, restart, stage, step.actor)
+    return Loss.AFTER
+
+
+def answer_lost_applied(stage: Stage, step: Step) -> Loss | None:
+    return Loss.AFTER
+
+
+def answer_lost_not_applied(stage: Stage, step: Step) -> Loss | None:
+    return Loss.BEFORE
+
+
+def expiry_before(stage: Stage, step: Step) -> Loss | None:
+    """The session of whoever takes the step ends; what it writes comes too late, what it orders is on the way."""
+    stage.ensemble.end_session(stage.nodes[step.actor].session)
+    return None if step.target else Loss.BEFORE
+
+
+def expiry_after(stage: Stage, step: Step) -> Loss | None:
+    """It ends as soon as the step is taken, before the answer is read."""
+    later(stage, 0.0, stage.ensemble.end_session, stage.nodes[step.actor].session)
+    return None
+
+
+def long_pause(stage: Stage, step: Step) -> Loss | None:
+    """Frozen for twice its session's time; it does not know, and goes on where it was."""
+    node = stage.nodes[step.actor]
+    stage.loop.pause(node.host)
+    later(stage, 2 * node.broker.config.zookeeper_session_timeout_ms / 1000, stage.loop.resume, node.host)
+    return None
+
+
+def move(stage: Stage, step: Step) -> Loss | None:
+    """An operator deletes `/controller`."""
+    stage.ensemble.write(0, [Delete(CONTROLLER)], ())
+    return None
+
+
+def receiver_crash(stage: Stage, step: Step) -> Loss | None:
+    """The broker that gets the order dies of it; for a write, nothing."""
+    if step.target:
+        stage.loop.kill(stage.nodes[step.target].host)
+        return Loss.AFTER
+    return None
+
+
+def receiver_bounce(stage: Stage, step: Step) -> Loss | None:
+    """The broker dies of the order and is back before its session is over; for a write, nothing."""
+    if step.target:
+        stage.loop.kill(stage.nodes[step.target].host)
+        later(stage, _BOUNCE_S, restart, stage, step.target)
+        return Loss.BEFORE
+    return None
+
+
+STEP_FAULTS: Final[dict[str, StepFault]] = {
+    "crash before": crash_before,
+    "crash after": crash_after,
+    "bounce after": bounce_after,
+    "answer lost, applied": answer_lost_applied,
+    "answer lost, not applied": answer_lost_not_applied,
+    "expiry before": expiry_before,
+    "expiry after": expiry_after,
+    "long pause": long_pause,
+    "move": move,
+    "receiver crash": receiver_crash,
+    "receiver bounce": receiver_bounce,
+}

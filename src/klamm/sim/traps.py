@@ -1,0 +1,52 @@
+"""Steps of a cluster, and traps that wait for one: a write to ZooKeeper, or a request between controller and broker.
+
+A trap sees a step just before it is taken, when everything around it may still be changed.
+"""
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import NamedTuple
+
+from klamm.sim.zookeeper.ensemble import Loss
+
+
+class StepKind(StrEnum):
+    WRITE = "write"
+    ORDER = "order"  # of the controller
+    ASK = "ask"  # a broker asks the controller
+
+
+class Step(NamedTuple):
+    kind: StepKind
+    actor: int
+    """The node that writes, orders as controller, or asks; 0 where it is no node's."""
+    target: int
+    """The broker that gets the order, the controller that is asked; 0 for a write."""
+    what: str
+    """The paths written, or the name of the request."""
+
+
+Trap = Callable[[Step], Loss | None]
+"""Lets the step pass (None), or breaks the connection before or after it is taken."""
+
+
+class Traps:
+    """Those that are set, in order; the first that answers decides."""
+
+    def __init__(self) -> None:
+        self._set: list[Trap] = []
+
+    def set(self, trap: Trap) -> None:
+        self._set.append(trap)
+
+    def remove(self, trap: Trap) -> None:
+        self._set.remove(trap)
+
+    def clear(self) -> None:
+        self._set.clear()
+
+    def step(self, step: Step) -> Loss | None:
+        for trap in list(self._set):
+            if (loss := trap(step)) is not None:
+                return loss
+        return None
