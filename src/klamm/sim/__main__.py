@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _replay(seed: int) -> int:
-    outcome = run_schedule(seed)
+    outcome = run_schedule(seed, tell=True)
     for line in outcome.story:
         print(line)
     print(f"{outcome.script.options}\ndigest {outcome.digest}, {outcome.steps} steps, {outcome.checks} checks")

@@ -19,6 +19,7 @@ from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.settings import controller_settings, server_limits
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
 from klamm.config.node_config import parse_node_config
+from klamm.controller.channels import BrokerConnection
 from klamm.controller.controller import Controller
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.errors import ErrorCode, KlammError
@@ -28,10 +29,11 @@ from klamm.net.client import Connection
 from klamm.net.server import CloseConnection, Server
 from klamm.replication.orders import answer_orders, orders_of, stop_orders_of
 from klamm.runtime.world import World
-from klamm.sim.history import OrderReceived
 from klamm.sim.hosts import Host
 from klamm.sim.replicas import Logs, Replica, Replicas
+from klamm.sim.trace import OrderReceived
 from klamm.sim.traps import Step, StepKind, Trap
+from klamm.sim.witness import ControllerWitness, Tell
 from klamm.sim.zookeeper.ensemble import Loss
 from klamm.telemetry.journal import Journal
 from klamm.wire.api import ApiKey
@@ -71,8 +73,8 @@ class NoSink:
 class Surroundings(NamedTuple):
     """What a stub knows of the world beyond its process."""
 
-    tell: Callable[[OrderReceived], None]
-    """Hears of every order it gets, before it is answered."""
+    tell: Tell
+    """Hears of every order it gets, before it is answered, and of all that its controller does."""
     fetches: Callable[[BrokerId, TopicPartition, int], bool]
     """Whether a broker fetches a partition from this one, its leader, in that leader epoch."""
     logs: Logs
@@ -113,12 +115,14 @@ class StubBroker:
         self._registrar = BrokerRegistrar(self._broker)
         self._channel = ControllerChannel(world, self.cache, self.number, _ANSWER_S, _ANSWER_S)
         self._server = Server(world.network, server_limits(self.config))
+        self._witness = ControllerWitness(self.number, incarnation, surroundings.tell)
         self.controller = Controller(
             world,
             controller_settings(self.config, self.number),
             self._connect,
             Journal(NoSink(), number, world.clock),
             self._register,
+            self._witness,
         )
 
     # ---- life
@@ -159,8 +163,8 @@ class StubBroker:
     async def _register(self, store: Store) -> None:
         self.broker_epoch = await self._registrar.register(store.client, self._world.clock.now_ms())
 
-    async def _connect(self, host: str, port: int, client_id: str, timeout_s: float) -> Connection:
-        return await Connection.open(self._world, host, port, client_id, timeout_s)
+    async def _connect(self, host: str, port: int, client_id: str, timeout_s: float) -> BrokerConnection:
+        return self._witness.watch(host, await Connection.open(self._world, host, port, client_id, timeout_s))
 
     async def shut_down(self) -> bool:
         """Leave in order, as a node does: hand over, close, end the session; whether all leaders moved."""

@@ -14,13 +14,15 @@ from klamm.model.ids import BrokerId, TopicPartition
 from klamm.runtime.randomness import Dice
 from klamm.sim.brokers import Node, StubBroker, Surroundings
 from klamm.sim.faults import FAULTS, heal
-from klamm.sim.history import Event, History
+from klamm.sim.history import History
 from klamm.sim.invariants.table import at_rest, by_event
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.options import Options
 from klamm.sim.replicas import Logs
 from klamm.sim.script import Happening, Script, write_script
 from klamm.sim.stage import Draw, restart
+from klamm.sim.story import told
+from klamm.sim.trace import Event
 from klamm.sim.traps import Step, StepKind, Traps
 from klamm.sim.workload import PATIENCE_S, VERBS
 from klamm.sim.world import Universe
@@ -48,7 +50,7 @@ class SimulatedCluster:
     script: Script
     loop: SimulatedLoop
     history: History = field(default_factory=History)
-    story: list[str] = field(default_factory=list)
+    story: list[tuple[float, str | Event]] = field(default_factory=list)
     nodes: dict[int, Node] = field(default_factory=dict)
     logs: dict[int, Logs] = field(default_factory=dict)
     """What lies on each node's machine."""
@@ -57,6 +59,7 @@ class SimulatedCluster:
     """What was carried out, with all that was decided for it: the same as a script is the same run."""
     traps: Traps = field(default_factory=Traps)
     checks: int = 0
+    is_over: bool = False
 
     def __post_init__(self) -> None:
         self.options = self.script.options
@@ -78,6 +81,12 @@ class SimulatedCluster:
 
     async def run(self) -> None:
         """Raises Violation."""
+        try:
+            await self._run()
+        finally:
+            self.is_over = True
+
+    async def _run(self) -> None:
         await self._build()
         for happening in self.script.happenings:
             await self._sleep_until(happening.at_s)
@@ -178,7 +187,7 @@ class SimulatedCluster:
     # ---- what happens, as it happens
 
     def tell(self, what: str) -> None:
-        self.story.append(f"{self.loop.time():9.3f}  {what}")
+        self.story.append((self.loop.time(), what))
 
     def _committed(self, transaction: Transaction, ops: Sequence[Op]) -> None:
         for event in self.history.events_of(transaction, ops):
@@ -189,7 +198,9 @@ class SimulatedCluster:
         return self.traps.step(Step(StepKind.WRITE, writer, 0, " ".join(op.path for op in ops)))
 
     def _observe(self, event: Event) -> None:
-        self.story.append(f"{self.loop.time():9.3f}  {_words(event)}")
+        if self.is_over:
+            return  # what the loop tears down at the end has no meaning
+        self.story.append((self.loop.time(), event))
         for name, holds in _ASKED.get(type(event), ()):
             self.checks += 1
             if wrong := holds(self.history, event):
@@ -206,18 +217,6 @@ class SimulatedCluster:
             raise Violation(self.violation)
 
 
-def _words(event: Event) -> str:
-    kind = type(event).__name__
-    message = getattr(event, "message", None)
-    if message is None:
-        return f"{kind} " + ", ".join(f"{k}={v}" for k, v in event._asdict().items())
-    topics = [f"{t.topic_name}{[s.partition_index for s in t.partition_states]}" for t in message.topic_states]
-    return (
-        f"node {event.broker} gets {type(message).__name__} of controller {message.controller_id} epoch"  # type: ignore[union-attr]
-        f" {message.controller_epoch}, refusal {event.refusal}: {' '.join(topics)}"  # type: ignore[union-attr]
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
     script: Script
@@ -228,14 +227,15 @@ class Outcome:
     checks: int
     elections: int
     story: list[str]
+    """What happened, line by line, where somebody asked for it."""
 
 
-def run_schedule(seed: int) -> Outcome:
-    """Run what a seed draws."""
-    return run_script(write_script(Options.of(seed)))
+def run_schedule(seed: int, tell: bool = False) -> Outcome:
+    """Run what a seed draws, with its story if wanted."""
+    return run_script(write_script(Options.of(seed)), tell)
 
 
-def run_script(script: Script) -> Outcome:
+def run_script(script: Script, tell: bool = False) -> Outcome:
     """Run to the end; every violation, error, deadlock and overrun is in `violation`."""
     options = script.options
     loop = SimulatedLoop(options.seed, options.policy)  # type: ignore[abstract]  # what nobody here calls is not there
@@ -246,5 +246,6 @@ def run_script(script: Script) -> Outcome:
     except Exception as error:  # whatever went wrong is what we look for
         violation = str(error) if isinstance(error, Violation) else repr(error)
     history = cluster.history
+    story = list(told(cluster.story)) if tell else []
     done = script._replace(happenings=cluster.happened)
-    return Outcome(done, violation, loop.digest, loop.steps, cluster.checks, history.epoch, cluster.story)
+    return Outcome(done, violation, loop.digest, loop.steps, cluster.checks, history.epoch, story)

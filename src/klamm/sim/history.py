@@ -1,50 +1,39 @@
-"""What happened so far, as checkers may know it: elections, states of partitions, and the orders brokers got."""
+"""What happened so far, as checkers may know it: elections, states of partitions, topics, registrations, orders.
 
-from collections.abc import Iterator, Sequence
+An invariant sees the history as it was before the event it is asked about; the event is taken in afterwards.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+from uuid import UUID
 
-from klamm.model.errors import ErrorCode
+from klamm.controller.control_requests import LeaderAndIsrItem, StopReplicaItem
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
-from klamm.sim.zookeeper.tree import CreateChange, DeleteChange, SetChange, Transaction
+from klamm.sim import trace
+from klamm.sim.messages_told import states_told, stops_told
+from klamm.sim.trace import Event, Term, TopicSeen
+from klamm.sim.zookeeper.tree import Change, CreateChange, DeleteChange, SetChange, Transaction
+from klamm.wire.messages import LeaderAndIsrRequest
 from klamm.zk import znodes
 from klamm.zk.operations import Check, Op
 from klamm.zk.znodes import MalformedZnode
 
+_TOPIC_PREFIX = znodes.TOPICS + "/"
+_BROKER_PREFIX = znodes.BROKER_IDS + "/"
+_MARKER_PREFIX = znodes.DELETE_TOPICS + "/"
 
-class Elected(NamedTuple):
-    """A write of `/controller_epoch` after its creation."""
-
-    epoch: int
-    before: int
-    broker: BrokerId | None  # whom the same transaction made controller
-    session: int
+Versions = list[LeaderAndIsr]
 
 
-class StateWritten(NamedTuple):
-    """A write of a partition's `state` znode."""
+class Queued(NamedTuple):
+    """One partition's state, or its end, as it waits for a broker."""
 
-    partition: TopicPartition
-    before: LeaderAndIsr | None
-    after: LeaderAndIsr
-    replicas: tuple[BrokerId, ...]
-    session: int
-    checks_epoch: bool
-    """The write was bound to a version of `/controller_epoch`."""
-
-
-class OrderReceived(NamedTuple):
-    """LeaderAndIsr, UpdateMetadata or StopReplica reached a broker, which refused it or not."""
-
-    broker: BrokerId
-    incarnation: int
-    broker_epoch: int
-    message: Any
-    refusal: ErrorCode
-
-
-Event = Elected | StateWritten | OrderReceived
+    is_stop: bool
+    leader_epoch: int
+    partition_epoch: int
 
 
 @dataclass(slots=True)
@@ -52,51 +41,223 @@ class History:
     epoch: int = 0
     winners: dict[int, tuple[BrokerId | None, int]] = field(default_factory=dict)
     """Controller epoch -> (broker, session) that won it."""
-    assignments: dict[str, dict[int, tuple[BrokerId, ...]]] = field(default_factory=dict)
-    states: dict[TopicPartition, list[LeaderAndIsr]] = field(default_factory=dict)
+    terms: dict[int, Term] = field(default_factory=dict)
+    """Controller epoch -> who began to act in it."""
+    elected_at: dict[int, int] = field(default_factory=dict)
+    """Controller epoch -> zxid of the election."""
+    ended: set[tuple[BrokerId, int, int]] = field(default_factory=set)
+    """(broker, incarnation, epoch) of terms that were given up."""
+    zxid: int = 0
+    topics: dict[str, TopicSeen] = field(default_factory=dict)
+    topic_ids: dict[UUID, str] = field(default_factory=dict)
+    """Every id there ever was."""
+    marked: dict[str, int] = field(default_factory=dict)
+    """Topics whose deletion is asked for, and since which zxid."""
+    states: dict[TopicPartition, Versions] = field(default_factory=dict)
     """Every version a state znode had; the index is the partition epoch."""
-    leaders: dict[tuple[TopicPartition, int], BrokerId] = field(default_factory=dict)
-    """(partition, leader epoch) -> the leader of that epoch."""
+    state_zxids: dict[TopicPartition, int] = field(default_factory=dict)
+    """When the state znode was created."""
+    buried: dict[TopicPartition, list[Versions]] = field(default_factory=dict)
+    """The same of topics that are deleted by now."""
+    leaders: dict[tuple[TopicPartition, UUID | None, int], BrokerId] = field(default_factory=dict)
+    """(partition, topic id, leader epoch) -> the leader of that epoch."""
+    registered: dict[BrokerId, tuple[int, int]] = field(default_factory=dict)
+    """Broker -> (broker epoch, session) of its registration."""
+    elected_sessions: set[int] = field(default_factory=set)
+    """Sessions that won an election at some time."""
     applied: dict[tuple[BrokerId, int], int] = field(default_factory=dict)
     """(broker, incarnation) -> the highest controller epoch it followed."""
+    doing: dict[tuple[BrokerId, int], trace.EventBegan] = field(default_factory=dict)
+    """(broker, incarnation) -> the event that its controller is busy with."""
+    waiting: dict[tuple[int, BrokerId, int, str, int], deque[Queued]] = field(default_factory=dict)
+    """What was queued for a partition on a broker and not sent yet, oldest first; see `queue_of`."""
+    contacts: dict[tuple[BrokerId, int, int], set[str]] = field(default_factory=dict)
+    """(broker, broker epoch, controller epoch) -> kinds of orders it accepted."""
+    leaving: dict[BrokerId, tuple[int, int]] = field(default_factory=dict)
+    """Broker -> (its epoch, controller epoch) of a shutdown that the controller of that epoch knows of."""
+    _absorb: dict[type[Any], Callable[[Any], None]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._absorb = {
+            trace.Mutation: self._mutated,
+            trace.Elected: self._elected,
+            trace.StateWritten: self._state_written,
+            trace.TopicWritten: self._topic_written,
+            trace.Registered: self._registered,
+            trace.TermBegan: self._term_began,
+            trace.TermEnded: self._term_ended,
+            trace.EventBegan: self._event_began,
+            trace.EventEnded: self._event_ended,
+            trace.OrderQueued: self._order_queued,
+            trace.OrderSent: self._order_sent,
+            trace.OrderReceived: self._order_received,
+        }
+
+    # ---- questions
+
+    @property
+    def actor(self) -> Term | None:
+        """Whoever acts in the newest epoch."""
+        return self.terms.get(self.epoch)
+
+    def replicas(self, p: TopicPartition) -> tuple[BrokerId, ...]:
+        """As the topic's znode has them; nobody for a partition that is not there."""
+        topic = self.topics.get(p.topic)
+        found = topic.partitions.get(p.partition) if topic else None
+        return found.replicas if found else ()
+
+    def lives_of(self, p: TopicPartition) -> Iterator[Versions]:
+        """All versions of its state, for each topic of that name; the newest first."""
+        if (versions := self.states.get(p)) is not None:
+            yield versions
+        yield from reversed(self.buried.get(p, []))
+
+    # ---- what ZooKeeper did
 
     def events_of(self, transaction: Transaction, ops: Sequence[Op]) -> Iterator[Event]:
         """What a transaction means; take each event in with `absorb` before asking for the next."""
-        changes = {c.path: c for c in transaction.changes}
-        checks = any(isinstance(op, Check) and op.path == znodes.CONTROLLER_EPOCH for op in ops)
-        for path, change in changes.items():
-            if isinstance(change, DeleteChange) or not isinstance(change, SetChange | CreateChange):
-                continue
+        fence = next((o.version for o in ops if isinstance(o, Check) and o.path == znodes.CONTROLLER_EPOCH), None)
+        yield trace.Mutation(transaction.zxid, transaction.session, fence, transaction.changes)
+        for change in transaction.changes:
+            path = change.path
             if path == znodes.CONTROLLER_EPOCH and isinstance(change, SetChange):
-                created = changes.get(znodes.CONTROLLER)
-                won = znodes.decode_controller(created.data) if isinstance(created, CreateChange) else None
-                epoch = znodes.decode_controller_epoch(change.data)
-                yield Elected(epoch, self.epoch, won.broker if won else None, transaction.session)
-            elif path.startswith("/brokers/topics/"):
-                yield from self._topic_event(path.split("/")[3:], change.data, transaction.session, checks)
+                yield self._election(change, transaction)
+            elif path.startswith(_TOPIC_PREFIX):
+                yield from self._topic_event(path[len(_TOPIC_PREFIX) :].split("/"), change, transaction)
+            elif path.startswith(_BROKER_PREFIX) and not isinstance(change, SetChange):
+                name = path[len(_BROKER_PREFIX) :]
+                if not name.isdigit():
+                    continue  # somebody's nonsense
+                broker = BrokerId(int(name))
+                epoch = transaction.zxid if isinstance(change, CreateChange) else -1
+                yield trace.Registered(broker, epoch, transaction.session)
 
-    def _topic_event(self, parts: list[str], data: bytes | None, session: int, checks: bool) -> Iterator[Event]:
-        topic = parts[0]
+    def _election(self, change: SetChange, transaction: Transaction) -> Event:
+        created = next((c for c in transaction.changes if c.path == znodes.CONTROLLER), None)
+        won = znodes.decode_controller(created.data) if isinstance(created, CreateChange) else None
+        epoch = znodes.decode_controller_epoch(change.data)
+        return trace.Elected(epoch, self.epoch, won.broker if won else None, transaction.session)
+
+    def _topic_event(self, parts: list[str], change: Change, transaction: Transaction) -> Iterator[Event]:
+        name = parts[0]
         if len(parts) == 1:
-            try:
-                found = znodes.decode_topic(topic, data)
-            except MalformedZnode:
-                return  # somebody's nonsense: no topic
-            self.assignments[topic] = {n: a.replicas for n, a in found.partitions.items()}
+            before, after = self.topics.get(name), None
+            if isinstance(change, CreateChange | SetChange):
+                try:
+                    znode = znodes.decode_topic(name, change.data)
+                except MalformedZnode:
+                    return  # somebody's nonsense: what the topic was is known no better than before
+                czxid = before.czxid if before else transaction.zxid
+                after = TopicSeen(znode.topic_id, dict(znode.partitions), czxid)
+            yield trace.TopicWritten(name, before, after, transaction.session)
         elif len(parts) == 4 and parts[3] == "state":
-            p = TopicPartition(topic, int(parts[2]))
-            versions = self.states.get(p, [])
-            after = znodes.decode_state(p, data, len(versions))
-            replicas = self.assignments[topic][p.partition]
-            yield StateWritten(p, versions[-1] if versions else None, after, replicas, session, checks)
+            p = TopicPartition(name, int(parts[2]))
+            if isinstance(change, DeleteChange):
+                self.buried.setdefault(p, []).append(self.states.pop(p))
+                self.state_zxids.pop(p, None)
+            elif isinstance(change, CreateChange | SetChange):
+                versions = self.states.get(p, [])
+                after_state = znodes.decode_state(p, change.data, len(versions))
+                before_state = versions[-1] if versions else None
+                yield trace.StateWritten(p, before_state, after_state, self.replicas(p), transaction.session)
+
+    # ---- taking in
 
     def absorb(self, event: Event) -> None:
-        if isinstance(event, Elected):
-            self.epoch = event.epoch
-            self.winners[event.epoch] = event.broker, event.session
-        elif isinstance(event, StateWritten):
-            self.states.setdefault(event.partition, []).append(event.after)
-            if event.after.has_leader:
-                self.leaders[event.partition, event.after.leader_epoch] = event.after.leader
-        elif not event.refusal:
-            self.applied[event.broker, event.incarnation] = event.message.controller_epoch
+        take_in = self._absorb.get(type(event))
+        if take_in is not None:
+            take_in(event)
+
+    def _mutated(self, event: trace.Mutation) -> None:
+        self.zxid = event.zxid
+        for change in event.changes:
+            if change.path.startswith(_MARKER_PREFIX):
+                topic = change.path[len(_MARKER_PREFIX) :]
+                if isinstance(change, DeleteChange):
+                    self.marked.pop(topic, None)
+                else:
+                    self.marked[topic] = event.zxid
+
+    def _elected(self, event: trace.Elected) -> None:
+        self.epoch = event.epoch
+        self.winners[event.epoch] = event.broker, event.session
+        self.elected_sessions.add(event.session)
+        self.elected_at[event.epoch] = self.zxid
+
+    def _state_written(self, event: trace.StateWritten) -> None:
+        p = event.partition
+        self.states.setdefault(p, []).append(event.after)
+        if event.before is None:
+            self.state_zxids[p] = self.zxid
+        if event.after.has_leader:
+            topic = self.topics.get(p.topic)
+            self.leaders[p, topic.id if topic else None, event.after.leader_epoch] = event.after.leader
+
+    def _topic_written(self, event: trace.TopicWritten) -> None:
+        if event.after is None:
+            self.topics.pop(event.topic, None)
+        else:
+            self.topics[event.topic] = event.after
+            if event.after.id is not None:
+                self.topic_ids.setdefault(event.after.id, event.topic)
+
+    def _registered(self, event: trace.Registered) -> None:
+        if event.epoch < 0:
+            self.registered.pop(event.broker, None)
+        else:
+            self.registered[event.broker] = event.epoch, event.session
+
+    def _term_began(self, event: trace.TermBegan) -> None:
+        self.terms[event.term.epoch] = event.term
+
+    def _term_ended(self, event: trace.TermEnded) -> None:
+        self.ended.add((event.term.broker, event.term.incarnation, event.term.epoch))
+
+    def _event_began(self, event: trace.EventBegan) -> None:
+        self.doing[event.broker, event.incarnation] = event
+
+    def _event_ended(self, event: trace.EventEnded) -> None:
+        self.doing.pop((event.broker, event.incarnation), None)
+
+    def _order_queued(self, event: trace.OrderQueued) -> None:
+        item, context = event.item, event.term.bench.context
+        to = context.epoch, event.target, context.registered[event.target].epoch
+        if isinstance(item, LeaderAndIsrItem):
+            for p, state in item.states.items():
+                queued = Queued(False, state.leader_epoch, state.partition_epoch)
+                self.waiting.setdefault((*to, p.topic, p.partition), deque()).append(queued)
+        elif isinstance(item, StopReplicaItem):
+            for p, stop in item.stops.items():
+                queued = Queued(True, stop.leader_epoch, int(stop.delete_partition))
+                self.waiting.setdefault((*to, p.topic, p.partition), deque()).append(queued)
+
+    def _order_sent(self, event: trace.OrderSent) -> None:
+        """What was queued before is sent or outdated."""
+        if event.again:
+            return
+        for p, sent in queued_of(event.message):
+            waiting = self.waiting.get(queue_of(event, p))
+            while waiting and waiting.popleft() != sent:
+                pass
+
+    def _order_received(self, event: trace.OrderReceived) -> None:
+        if event.refusal:
+            return
+        message = event.message
+        self.applied[event.broker, event.incarnation] = message.controller_epoch
+        contact = event.broker, message.broker_epoch, message.controller_epoch
+        self.contacts.setdefault(contact, set()).add(type(message).__name__)
+
+
+def queue_of(event: trace.OrderSent, p: TopicPartition) -> tuple[int, BrokerId, int, str, int]:
+    """(controller epoch, broker, broker epoch, topic, partition): each run of a broker has a queue of its own."""
+    return event.message.controller_epoch, event.target, event.message.broker_epoch, p.topic, p.partition
+
+
+def queued_of(message: Any) -> Iterator[tuple[TopicPartition, Queued]]:
+    """What must have been queued for each partition of a LeaderAndIsr or StopReplica; nothing of other orders."""
+    if isinstance(message, LeaderAndIsrRequest):
+        for p, _, state in states_told(message):
+            yield p, Queued(False, state.leader_epoch, state.partition_epoch)
+    for stop in stops_told(message):
+        yield stop.partition, Queued(True, stop.leader_epoch, int(stop.delete))

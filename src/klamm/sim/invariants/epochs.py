@@ -1,6 +1,9 @@
 """Controller epochs: who may act in one, and whom brokers follow."""
 
-from klamm.sim.history import Elected, History, OrderReceived, StateWritten
+from klamm.sim.history import History
+from klamm.sim.trace import Elected, Mutation, OrderReceived
+from klamm.sim.zookeeper.tree import Change, DeleteChange, SetChange
+from klamm.zk import znodes
 
 
 def one_actor_per_epoch(history: History, event: OrderReceived) -> str | None:
@@ -19,14 +22,42 @@ def epoch_counts_elections(history: History, event: Elected) -> str | None:
     return None
 
 
-def fenced_writes(history: History, event: StateWritten) -> str | None:
-    """Only the session that won the newest epoch writes states, each time bound to the epoch's znode."""
+def fenced_writes(history: History, event: Mutation) -> str | None:
+    """What belongs to the controller is written by the session that won the newest epoch, each time bound to it."""
+    owned = [c for c in event.changes if _is_the_controllers(history, c)]
+    if not owned or event.session not in history.elected_sessions:
+        return None  # an operator may write what he likes
     winner = history.winners.get(history.epoch)
-    if winner is None or event.session != winner[1] or not event.checks_epoch:
-        return f"{event.partition} written by session {event.session:x} while {winner} holds epoch {history.epoch}"
-    if event.after.controller_epoch > history.epoch:
-        return f"{event.partition} written with controller epoch {event.after.controller_epoch}, not yet won"
+    if winner is None or event.session != winner[1] or event.fence is None or event.fence < 0:
+        bound = "bound to no epoch" if event.fence is None or event.fence < 0 else f"bound to version {event.fence}"
+        return f"{owned[0].path} is written by session {event.session:x}, {bound}, while {winner} holds the epoch"
     return None
+
+
+def _is_the_controllers(history: History, change: Change) -> bool:
+    """Creation and growth of topics, configs and requests come from brokers and operators, unbound."""
+    path, is_deletion = change.path, isinstance(change, DeleteChange)
+    parts = path.split("/")[1:]
+    if path.startswith(znodes.TOPICS + "/"):
+        if len(parts) > 3 or is_deletion:
+            return True
+        return isinstance(change, SetChange) and not _only_grows(history, parts[2], change.data)
+    if parts[0] == "admin" and len(parts) > 1 and path != znodes.DELETE_TOPICS:
+        return is_deletion or isinstance(change, SetChange)
+    if parts[0] in ("isr_change_notification", "log_dir_event_notification") and len(parts) > 1:
+        return is_deletion
+    return is_deletion and parts[:2] == ["config", "topics"]
+
+
+def _only_grows(history: History, topic: str, data: bytes | None) -> bool:
+    known = history.topics.get(topic)
+    if known is None:
+        return False
+    try:
+        after = znodes.decode_topic(topic, data)
+    except znodes.MalformedZnode:
+        return False
+    return after.topic_id == known.id and all(after.partitions.get(n) == a for n, a in known.partitions.items())
 
 
 def followed_epochs_are_monotone(history: History, event: OrderReceived) -> str | None:

@@ -1,6 +1,7 @@
 """In-sync replicas."""
 
-from klamm.sim.history import History, StateWritten
+from klamm.sim.history import History
+from klamm.sim.trace import StateWritten
 
 
 def isr_is_never_empty(history: History, event: StateWritten) -> str | None:

@@ -1,10 +1,12 @@
 """Who leads a partition, and in which leader epoch."""
 
 from collections.abc import Iterable
+from uuid import UUID
 
-from klamm.model.ids import BrokerId, TopicPartition
-from klamm.sim.history import History, OrderReceived, StateWritten
-from klamm.wire.messages import LeaderAndIsrRequest
+from klamm.model.ids import TopicPartition
+from klamm.sim.history import History
+from klamm.sim.messages_told import states_told
+from klamm.sim.trace import OrderSent, StateWritten
 
 
 def leader_epoch_is_monotone(history: History, event: StateWritten) -> str | None:
@@ -17,22 +19,25 @@ def leader_epoch_is_monotone(history: History, event: StateWritten) -> str | Non
     return None
 
 
-def one_leader_per_epoch(history: History, event: StateWritten | OrderReceived) -> str | None:
+def one_leader_per_epoch(history: History, event: StateWritten | OrderSent) -> str | None:
     """Nobody ever hears of two leaders of one leader epoch."""
-    for p, leader, epoch in _leaders_named(event):
-        known = history.leaders.get((p, epoch), leader)
+    for p, topic_id, leader, epoch in _leaders_named(history, event):
+        known = history.leaders.get((p, topic_id, epoch), leader)
         if leader != known and leader >= 0:
             return f"{p}: leaders {known} and {leader} in leader epoch {epoch}"
     return None
 
 
-def _leaders_named(event: StateWritten | OrderReceived) -> Iterable[tuple[TopicPartition, BrokerId, int]]:
+def _leaders_named(
+    history: History, event: StateWritten | OrderSent
+) -> Iterable[tuple[TopicPartition, UUID | None, int, int]]:
     if isinstance(event, StateWritten):
-        yield event.partition, event.after.leader, event.after.leader_epoch
-    elif isinstance(event.message, LeaderAndIsrRequest):
-        for topic in event.message.topic_states:
-            for s in topic.partition_states:
-                yield TopicPartition(topic.topic_name, s.partition_index), BrokerId(s.leader), s.leader_epoch
+        topic = history.topics.get(event.partition.topic)
+        yield event.partition, topic.id if topic else None, event.after.leader, event.after.leader_epoch
+    elif not event.again:
+        for p, topic_id, state in states_told(event.message):
+            topic = history.topics.get(p.topic)
+            yield p, topic_id or (topic.id if topic else None), state.leader, state.leader_epoch
 
 
 def leader_is_in_sync(history: History, event: StateWritten) -> str | None:

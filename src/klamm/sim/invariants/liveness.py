@@ -20,12 +20,12 @@ def one_controller_acts(cluster: Cluster) -> str | None:
 def every_partition_is_led(cluster: Cluster) -> str | None:
     """A partition with a live member of its ISR has a live leader; a topic's partitions all have a state."""
     live = {b.number for b in cluster.running}
-    for topic, partitions in cluster.history.assignments.items():
-        for number in partitions:
+    for topic, seen in cluster.history.topics.items():
+        for number, assignment in seen.partitions.items():
             p = TopicPartition(topic, number)
             state = newest(cluster, p)
             if state is None:
-                if live & set(partitions[number]):
+                if live & set(assignment.replicas):
                     return f"{p} has no state, although replicas of it run"
             elif live & set(state.isr) and state.leader not in live:
                 return f"{p}: leader {state.leader} does not run, of ISR {state.isr} {live & set(state.isr)} do"
@@ -36,7 +36,7 @@ def isrs_are_whole(cluster: Cluster) -> str | None:
     """Every running replica is in the ISR again."""
     live = {b.number for b in cluster.running}
     for p, versions in cluster.history.states.items():
-        replicas = cluster.history.assignments[p.topic][p.partition]
+        replicas = cluster.history.replicas(p)
         state = versions[-1]
         if state.leader in live and set(state.isr) != live & set(replicas):
             return f"{p}: ISR {state.isr}, of replicas {replicas} {sorted(live)} run"
@@ -49,7 +49,7 @@ def everybody_knows(cluster: Cluster) -> str | None:
         for p, versions in cluster.history.states.items():
             newest = versions[-1]
             told = broker.replicas.hosted.get(p)
-            if broker.number in cluster.history.assignments[p.topic][p.partition] and (
+            if broker.number in cluster.history.replicas(p) and (
                 told is None or (told.leader, told.leader_epoch) != (newest.leader, newest.leader_epoch)
             ):
                 return f"{p}: replica {broker.number} was told {told}, the newest is {newest}"

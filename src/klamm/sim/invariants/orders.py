@@ -1,7 +1,8 @@
 """What controllers tell brokers."""
 
 from klamm.model.ids import TopicPartition
-from klamm.sim.history import History, OrderReceived
+from klamm.sim.history import History
+from klamm.sim.trace import OrderReceived
 from klamm.wire.messages import LeaderAndIsrRequest
 
 

@@ -1,0 +1,43 @@
+"""What a control request says of partitions, whatever its version."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from klamm.model.ids import TopicPartition
+from klamm.model.topic_ids import ZERO_ID
+from klamm.wire.messages import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
+
+
+class Stop(NamedTuple):
+    """One partition of a StopReplica; old versions carry no leader epoch."""
+
+    partition: TopicPartition
+    leader_epoch: int
+    delete: bool
+
+
+def states_told(message: Any) -> Iterator[tuple[TopicPartition, UUID | None, Any]]:
+    """(partition, topic id or None, its state) of a LeaderAndIsr or UpdateMetadata; nothing of other requests."""
+    if not isinstance(message, LeaderAndIsrRequest | UpdateMetadataRequest):
+        return
+    for topic in message.topic_states:
+        topic_id = None if topic.topic_id == ZERO_ID else topic.topic_id
+        for state in topic.partition_states:
+            yield TopicPartition(topic.topic_name, state.partition_index), topic_id, state
+    for state in message.ungrouped_partition_states:
+        yield TopicPartition(state.topic_name, state.partition_index), None, state
+
+
+def stops_told(message: Any) -> Iterator[Stop]:
+    if not isinstance(message, StopReplicaRequest):
+        return
+    for state in message.topic_states:
+        for stop in state.partition_states:
+            p = TopicPartition(state.topic_name, stop.partition_index)
+            yield Stop(p, stop.leader_epoch, stop.delete_partition)
+    for topic in message.topics:
+        for number in topic.partition_indexes:
+            yield Stop(TopicPartition(topic.name, number), -1, message.delete_partitions)
+    for old in message.ungrouped_partitions:
+        yield Stop(TopicPartition(old.topic_name, old.partition_index), -1, message.delete_partitions)

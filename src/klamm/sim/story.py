@@ -1,0 +1,40 @@
+"""What a run did, in words: a line for each thing that happened, with the time. Written down only when asked for."""
+
+from collections.abc import Iterable, Iterator
+
+from klamm.sim import trace
+from klamm.sim.trace import Event
+
+_UNTOLD = (trace.EventEnded, trace.PartitionMoved, trace.ReplicaMoved, trace.OrderQueued, trace.OrderAnswered)
+"""They would drown the rest."""
+
+
+def told(story: Iterable[tuple[float, str | Event]]) -> Iterator[str]:
+    for at_s, what in story:
+        if isinstance(what, str):
+            yield f"{at_s:9.3f}  {what}"
+        elif not isinstance(what, _UNTOLD):
+            yield f"{at_s:9.3f}  {_words(what)}"
+
+
+def _words(event: Event) -> str:
+    if isinstance(event, trace.Mutation):
+        bound = "" if event.fence is None else f", bound to epoch version {event.fence}"
+        changes = ", ".join(f"{type(c).__name__.removesuffix('Change').lower()} {c.path}" for c in event.changes)
+        return f"zxid {event.zxid} of session {event.session:x}{bound}: {changes}"
+    if isinstance(event, trace.OrderSent):
+        again = " again" if event.again else ""
+        return f"node {event.sender} sends{again} to {event.target}: {_order(event.message)}"
+    if isinstance(event, trace.OrderReceived):
+        return f"node {event.broker} gets {_order(event.message)}, refusal {event.refusal.name}"
+    if isinstance(event, trace.EventBegan):
+        active = f"in {event.term}" if event.term else "inactive"
+        return f"node {event.broker}, {active}, handles {type(event.event).__name__}, {len(event.waiting)} wait"
+    return f"{type(event).__name__} " + ", ".join(f"{k}={v}" for k, v in event._asdict().items())
+
+
+def _order(message: object) -> str:
+    topics = getattr(message, "topic_states", None) or ()
+    named = " ".join(f"{t.topic_name}{[s.partition_index for s in t.partition_states]}" for t in topics)
+    sender, epoch = getattr(message, "controller_id", "?"), getattr(message, "controller_epoch", "?")
+    return f"{type(message).__name__} of controller {sender} epoch {epoch}: {named}"

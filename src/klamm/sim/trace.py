@@ -1,0 +1,196 @@
+"""What happens in a simulated cluster, one kind of event for each way of seeing it: the input of every invariant.
+
+ZooKeeper tells of each transaction that changed something, a controller's witness of what goes on in it, its
+connections of what was sent, and a broker of what it received.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
+from uuid import UUID
+
+from klamm.controller import events
+from klamm.controller.context import Partition
+from klamm.controller.control_requests import ControlItem
+from klamm.controller.states import PartitionState, ReplicaState
+from klamm.controller.workbench import Workbench
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.sim.zookeeper.tree import Change
+
+# ---- ZooKeeper
+
+
+class Mutation(NamedTuple):
+    """A transaction that changed something; told before what it means in particular."""
+
+    zxid: int
+    session: int
+    fence: int | None
+    """The version of `/controller_epoch` that it was bound to: -1 binds to nothing; None without a check."""
+    changes: Sequence[Change]
+
+
+class Elected(NamedTuple):
+    """A write of `/controller_epoch` after its creation."""
+
+    epoch: int
+    before: int
+    broker: BrokerId | None  # whom the same transaction made controller
+    session: int
+
+
+class StateWritten(NamedTuple):
+    """A write of a partition's `state` znode."""
+
+    partition: TopicPartition
+    before: LeaderAndIsr | None
+    after: LeaderAndIsr
+    replicas: tuple[BrokerId, ...]
+    session: int
+
+
+class TopicSeen(NamedTuple):
+    """A topic's znode, and the transaction that created it."""
+
+    id: UUID | None
+    partitions: dict[int, ReplicaAssignment]
+    czxid: int
+
+
+class TopicWritten(NamedTuple):
+    """A topic's znode: `before` is None where it was created, `after` where it was deleted."""
+
+    topic: str
+    before: TopicSeen | None
+    after: TopicSeen | None
+    session: int
+
+
+class Registered(NamedTuple):
+    """A broker's registration came, or (with epoch -1) went."""
+
+    broker: BrokerId
+    epoch: int
+    session: int
+
+
+# ---- inside controllers
+
+
+class Term(NamedTuple):
+    """One run of one process in office."""
+
+    broker: BrokerId
+    incarnation: int
+    bench: Workbench
+
+    @property
+    def epoch(self) -> int:
+        return self.bench.context.epoch
+
+    def __repr__(self) -> str:
+        return f"term {self.epoch} of broker {self.broker}.{self.incarnation}"
+
+
+class TermBegan(NamedTuple):
+    term: Term
+
+
+class TermEnded(NamedTuple):
+    term: Term
+
+
+class EventBegan(NamedTuple):
+    """A controller, active (`term`) or not, begins to handle an event."""
+
+    broker: BrokerId
+    incarnation: int
+    term: Term | None
+    event: events.Event
+    waiting: tuple[type[events.Event], ...]
+    """What is queued behind it."""
+
+
+class EventEnded(NamedTuple):
+    broker: BrokerId
+    incarnation: int
+    term: Term | None
+    event: events.Event
+    known: Any
+    """What the controller knew when it began; see `witness.py`."""
+
+
+class PartitionMoved(NamedTuple):
+    term: Term
+    partition: Partition
+    before: PartitionState
+    after: PartitionState
+
+
+class ReplicaMoved(NamedTuple):
+    term: Term
+    broker: BrokerId
+    partition: Partition
+    before: ReplicaState
+    after: ReplicaState
+
+
+class OrderQueued(NamedTuple):
+    """A control request was handed to the channel of a broker."""
+
+    term: Term
+    target: BrokerId
+    item: ControlItem
+
+
+class OrderSent(NamedTuple):
+    """A control request goes out; `again` where it is a repetition of the last one."""
+
+    sender: BrokerId
+    incarnation: int
+    target: BrokerId
+    message: Any
+    again: bool
+    in_flight: int
+    """Requests to this broker that have no answer yet, on connections that are open."""
+
+
+class OrderAnswered(NamedTuple):
+    sender: BrokerId
+    target: BrokerId
+    message: Any
+    response: Any
+
+
+# ---- at brokers
+
+
+class OrderReceived(NamedTuple):
+    """LeaderAndIsr, UpdateMetadata or StopReplica reached a broker, which refused it or not."""
+
+    broker: BrokerId
+    incarnation: int
+    broker_epoch: int
+    message: Any
+    refusal: ErrorCode
+
+
+Event: TypeAlias = (
+    Mutation
+    | Elected
+    | StateWritten
+    | TopicWritten
+    | Registered
+    | TermBegan
+    | TermEnded
+    | EventBegan
+    | EventEnded
+    | PartitionMoved
+    | ReplicaMoved
+    | OrderQueued
+    | OrderSent
+    | OrderAnswered
+    | OrderReceived
+)

@@ -1,0 +1,181 @@
+"""Looks on while a controller works, and tells of it: terms, events, moves, what is queued, sent and answered."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+from klamm.controller import events
+from klamm.controller.channels import BrokerConnection, Channels
+from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.control_requests import ControlItem
+from klamm.controller.encoded_bodies import BodyForBroker
+from klamm.controller.states import PartitionState, ReplicaState
+from klamm.controller.workbench import Workbench
+from klamm.model.ids import BrokerId
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.sim.trace import (
+    Event,
+    EventBegan,
+    EventEnded,
+    OrderAnswered,
+    OrderQueued,
+    OrderSent,
+    PartitionMoved,
+    ReplicaMoved,
+    Term,
+    TermBegan,
+    TermEnded,
+)
+from klamm.wire.api import ApiKey
+
+Tell = Callable[[Event], None]
+
+_HOST_PREFIX: Final = "node-"
+
+
+class KnownPartition(NamedTuple):
+    """A partition of an AlterPartition request, as the controller knew it when it began to judge."""
+
+    replicas: tuple[BrokerId, ...]
+    leadership: LeaderAndIsr | None
+
+
+class KnownBefore(NamedTuple):
+    """What a controller knew when it began an event that it answers."""
+
+    registered: dict[BrokerId, int]
+    """Broker -> broker epoch."""
+    live: frozenset[BrokerId]
+    leaving: frozenset[BrokerId]
+    topics: dict[Any, str]
+    """Topic ids of the request that are known, and their names."""
+    partitions: dict[tuple[str, int], KnownPartition]
+
+
+class ControllerWitness:
+    """One for each run of a node's process."""
+
+    def __init__(self, broker: BrokerId, incarnation: int, tell: Tell) -> None:
+        self._broker = broker
+        self._incarnation = incarnation
+        self._tell = tell
+        self._term: Term | None = None
+        self._known: KnownBefore | None = None
+        self._newest: dict[BrokerId, Any] = {}
+        self._in_flight: dict[BrokerId, int] = {}
+
+    # ---- controller.witness.Witness
+
+    def term_begins(self, bench: Workbench) -> None:
+        self._term = Term(self._broker, self._incarnation, bench)
+        bench.context.moves = self
+        bench.batch.outbox = _Outbox(self._term, bench.channels, self._tell)
+        self._tell(TermBegan(self._term))
+
+    def term_ends(self, bench: Workbench) -> None:
+        term, self._term = self._term, None
+        if term is not None:
+            self._tell(TermEnded(term))
+
+    def event_begins(self, event: events.Event, waiting: Iterable[events.Event]) -> None:
+        self._known = _known(self._term.bench.context, event) if self._term is not None else None
+        queued = tuple(type(e) for e in waiting)
+        self._tell(EventBegan(self._broker, self._incarnation, self._term, event, queued))
+
+    def event_ends(self, event: events.Event) -> None:
+        self._tell(EventEnded(self._broker, self._incarnation, self._term, event, self._known))
+        self._known = None
+
+    # ---- controller.context.Moves
+
+    def partition_moves(self, partition: Partition, before: PartitionState, after: PartitionState) -> None:
+        if self._term is not None:
+            self._tell(PartitionMoved(self._term, partition, before, after))
+
+    def replica_moves(self, broker: BrokerId, partition: Partition, before: ReplicaState, after: ReplicaState) -> None:
+        if self._term is not None:
+            self._tell(ReplicaMoved(self._term, broker, partition, before, after))
+
+    # ---- connections
+
+    def watch(self, host: str, connection: BrokerConnection) -> BrokerConnection:
+        """The controller's connection to a broker, watched."""
+        return _Watched(self, BrokerId(int(host.removeprefix(_HOST_PREFIX))), connection)
+
+    def sends(self, target: BrokerId, message: Any) -> None:
+        again = self._newest.get(target) is message
+        self._newest[target] = message
+        count = self._in_flight.get(target, 0)
+        self._in_flight[target] = count + 1
+        content = message.request if isinstance(message, BodyForBroker) else message
+        self._tell(OrderSent(self._broker, self._incarnation, target, content, again, count))
+
+    def answered(self, target: BrokerId, message: Any, response: Any) -> None:
+        self._tell(OrderAnswered(self._broker, target, message, response))
+
+    def settled(self, target: BrokerId) -> None:
+        self._in_flight[target] -= 1
+
+
+class _Watched:
+    """A connection that tells what goes over it."""
+
+    def __init__(self, witness: ControllerWitness, target: BrokerId, connection: BrokerConnection) -> None:
+        self._witness = witness
+        self._target = target
+        self._connection = connection
+
+    @property
+    def closed(self) -> bool:
+        return self._connection.closed
+
+    async def request(self, api_key: ApiKey, version: int, message: Any, timeout_s: float) -> Any:
+        self._witness.sends(self._target, message)
+        try:
+            response = await self._connection.request(api_key, version, message, timeout_s)
+        finally:
+            self._witness.settled(self._target)
+        self._witness.answered(self._target, message, response)
+        return response
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class _Outbox:
+    """Passes on what an event wants to send, and tells of it."""
+
+    def __init__(self, term: Term, channels: Channels, tell: Tell) -> None:
+        self._term = term
+        self._channels = channels
+        self._tell = tell
+
+    def send(self, broker: BrokerId, item: ControlItem) -> None:
+        self._tell(OrderQueued(self._term, broker, item))
+        self._channels.send(broker, item)
+
+
+def _known(context: ControllerContext, event: events.Event) -> KnownBefore | None:
+    if isinstance(event, events.ControlledShutdown):
+        return _facts(context, {}, {})
+    if not isinstance(event, events.AlterPartitionReceived):
+        return None
+    topics: dict[Any, str] = {}
+    partitions: dict[tuple[str, int], KnownPartition] = {}
+    for asked in event.request.topics:
+        found = context.topics.get(asked.topic_name) if event.version < 2 else context.topic_with_id(asked.topic_id)
+        if found is None:
+            continue
+        topics[asked.topic_id] = found.name
+        for data in asked.partitions:
+            partition = found.partitions.get(data.partition_index)
+            if partition is not None:
+                known = KnownPartition(partition.replicas, partition.leadership)
+                partitions[found.name, data.partition_index] = known
+    return _facts(context, topics, partitions)
+
+
+def _facts(
+    context: ControllerContext, topics: dict[Any, str], partitions: dict[tuple[str, int], KnownPartition]
+) -> KnownBefore:
+    registered = {b.id: b.epoch for b in context.registered.values()}
+    return KnownBefore(registered, context.live, context.leaving, topics, partitions)
