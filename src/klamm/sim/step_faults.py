@@ -65,6 +65,14 @@ def move(stage: Stage, step: Step) -> Loss | None:
     return None
 
 
+def deposed(stage: Stage, step: Step) -> Loss | None:
+    """Frozen for half its session time while an operator deletes `/controller`: the session lives, the term is over."""
+    node = stage.nodes[step.actor]
+    stage.loop.pause(node.host)
+    later(stage, node.broker.config.zookeeper_session_timeout_ms / 2000, stage.loop.resume, node.host)
+    return move(stage, step)
+
+
 def receiver_crash(stage: Stage, step: Step) -> Loss | None:
     """The broker that gets the order dies of it; for a write, nothing."""
     if step.target:
@@ -92,6 +100,7 @@ STEP_FAULTS: Final[dict[str, StepFault]] = {
     "expiry after": expiry_after,
     "long pause": long_pause,
     "move": move,
+    "deposed": deposed,
     "receiver crash": receiver_crash,
     "receiver bounce": receiver_bounce,
 }
