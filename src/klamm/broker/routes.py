@@ -6,6 +6,7 @@ from klamm.broker.handlers.control import LEADER_AND_ISR, STOP_REPLICA, UPDATE_M
 from klamm.broker.handlers.create_topics import CREATE_TOPICS, CreateTopics
 from klamm.broker.handlers.describe_cluster import DESCRIBE_CLUSTER, DescribeCluster
 from klamm.broker.handlers.describe_configs import DESCRIBE_CONFIGS, DescribeConfigs
+from klamm.broker.handlers.elect_leaders import ELECT_LEADERS, ElectLeaders
 from klamm.broker.handlers.fetch import FETCH, Fetch
 from klamm.broker.handlers.for_controller import (
     ALLOCATE_PRODUCER_IDS,
@@ -66,6 +67,7 @@ def routes(
         Route(INIT_PRODUCER_ID, InitProducerId(producer_ids).handle),
         Route(OFFSET_FOR_LEADER_EPOCH, LeaderEpochs(replicas).handle),
         Route(DESCRIBE_CONFIGS, DescribeConfigs(broker_id, config.given, cache, read_topic_config).handle),
+        Route(ELECT_LEADERS, ElectLeaders(cache, controller).handle),
         Route(ALTER_PARTITION_REASSIGNMENTS, reassignments.alter),
         Route(LIST_PARTITION_REASSIGNMENTS, reassignments.list),
         Route(ALTER_PARTITION, for_controller.alter_partition),

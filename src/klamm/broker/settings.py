@@ -26,6 +26,9 @@ def controller_settings(config: NodeConfig, broker_id: BrokerId) -> ControllerSe
         config.unclean_leader_election_enable,
         config.controller_socket_timeout_ms,
         config.request_timeout_ms,
+        auto_leader_rebalance=config.auto_leader_rebalance_enable,
+        leader_imbalance_check_s=config.leader_imbalance_check_interval_seconds,
+        leader_imbalance_percentage=config.leader_imbalance_per_broker_percentage,
     )
 
 

@@ -12,7 +12,6 @@ from klamm.controller.handlers import (
     brokers,
     elections,
     isr,
-    old_tools,
     producer_ids,
     reassignment_requests,
     responses,
@@ -57,7 +56,8 @@ HANDLERS: Final[dict[type[Event], Handler]] = {
     events.ApiPartitionReassignment: reassignment_requests.on_api_reassignment,
     events.PartitionReassignmentIsrChange: reassignment_requests.on_state_change,
     events.ListPartitionReassignments: reassignment_requests.on_list_reassignments,
-    events.ReplicaLeaderElection: old_tools.on_request_of_old_tools,
+    events.ReplicaLeaderElection: elections.on_requested_election,
+    events.AutoPreferredReplicaLeaderElection: elections.on_rebalance,
     events.AllocateProducerIds: producer_ids.on_allocate_producer_ids,
 }
 """What the active controller does. An event that is not here is refused, and the journal says so."""
@@ -178,6 +178,11 @@ class Controller:
 
     async def list_reassignments(self, partitions: Sequence[TopicPartition] | None) -> events.ReassignmentList:
         event = events.ListPartitionReassignments(partitions)
+        self._queue.put(event)
+        return await event.reply
+
+    async def elect_leaders(self, partitions: Sequence[TopicPartition], *, unclean: bool) -> events.ElectionAnswer:
+        event = events.ReplicaLeaderElection(partitions, unclean)
         self._queue.put(event)
         return await event.reply
 

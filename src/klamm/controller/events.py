@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from klamm.controller.decisions.reassignment import Refusal
+from klamm.controller.decisions.refusal import Refusal
 from klamm.controller.states import ControllerState
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
@@ -176,17 +176,23 @@ class AutoPreferredReplicaLeaderElection(Event):
     state = ControllerState.AUTO_LEADER_BALANCE
 
 
+class ElectionAnswer(NamedTuple):
+    """Which partitions found a leader, and why the others did not; together all that were asked for."""
+
+    leaders: Mapping[TopicPartition, BrokerId] = {}
+    refused: Mapping[TopicPartition, Refusal] = {}
+
+
 @dataclass(slots=True, eq=False)
-class ReplicaLeaderElection(Answered[Mapping[TopicPartition, ErrorCode]]):
-    """`partitions` None: all. `trigger` is ZK, API or AUTO."""
+class ReplicaLeaderElection(Answered[ElectionAnswer]):
+    """`partitions` None: those that the znode of the old tools names."""
 
     partitions: Sequence[TopicPartition] | None
     unclean: bool
-    trigger: str
     state = ControllerState.MANUAL_LEADER_BALANCE
 
-    def refusal(self, error: ErrorCode) -> Mapping[TopicPartition, ErrorCode]:
-        return dict.fromkeys(self.partitions or (), error)
+    def refusal(self, error: ErrorCode) -> ElectionAnswer:
+        return ElectionAnswer(refused=dict.fromkeys(self.partitions or (), Refusal(error, "")))
 
 
 @dataclass(slots=True, eq=False)

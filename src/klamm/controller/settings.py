@@ -63,6 +63,10 @@ class ControllerSettings:
     """`controller.socket.timeout.ms`: how long connecting to a broker may take."""
     request_timeout_ms: int = 30_000
     resend_pause_ms: int = 100
+    auto_leader_rebalance: bool = True
+    """`auto.leader.rebalance.enable`."""
+    leader_imbalance_check_s: int = 300
+    leader_imbalance_percentage: int = 10
 
     @property
     def control_listener(self) -> str:

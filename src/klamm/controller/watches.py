@@ -25,7 +25,7 @@ def event_of(watch: WatchEvent) -> Event | None:
     if watch.path == znodes.REASSIGN_PARTITIONS:
         return events.ZkPartitionReassignment()
     if watch.path == znodes.PREFERRED_ELECTION:
-        return events.ReplicaLeaderElection(None, unclean=False, trigger="ZK")
+        return events.ReplicaLeaderElection(None, unclean=False)
     parent, _, name = watch.path.rpartition("/")
     if parent == znodes.BROKER_IDS and watch.type is EventType.DATA_CHANGED and name.isdigit():
         return events.BrokerModifications(BrokerId(int(name)))

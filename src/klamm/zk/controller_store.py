@@ -120,11 +120,6 @@ class ControllerStore(Store):
         """Exactly these; one that is gone already is no matter."""
         await self.write([Delete(f"{parent}/{child}") for child in children])
 
-    async def watch_requests(self) -> dict[str, bool]:
-        """Which of the request znodes of old tools are there; their creation is watched."""
-        paths = (znodes.PREFERRED_ELECTION,)
-        return {path: await self.client.exists(path, watch=True) is not None for path in paths}
-
     # ---- the office
 
     async def set_up_features(self, version: int, enabled: bool) -> None:

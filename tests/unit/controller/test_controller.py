@@ -196,12 +196,13 @@ async def test_a_refused_registration_is_tried_again(nodes: Nodes, monkeypatch: 
     assert not refusals
 
 
-async def test_what_is_not_carried_out_is_refused_aloud_again_and_again(nodes: Nodes) -> None:
+async def test_requests_of_old_tools_that_nobody_can_read_are_refused_aloud_again_and_again(nodes: Nodes) -> None:
     controller = await nodes.start(1)
     await nodes.settle()
 
     for act in (
         Create(REASSIGN_PARTITIONS),
+        Create(PREFERRED_ELECTION),
         Create(REASSIGN_PARTITIONS),
         Create(PREFERRED_ELECTION),
     ):
@@ -209,7 +210,7 @@ async def test_what_is_not_carried_out_is_refused_aloud_again_and_again(nodes: N
         await nodes.settle()
 
     refused = [r.facts["what"] for r in nodes.journal(1, "refused")]
-    assert refused == [REASSIGN_PARTITIONS, REASSIGN_PARTITIONS, PREFERRED_ELECTION]
+    assert refused == [REASSIGN_PARTITIONS, PREFERRED_ELECTION] * 2
     assert controller.is_active
 
 

@@ -40,6 +40,11 @@ def elect_offline(facts: Facts) -> Choice | None:
     return None
 
 
+def elect_unclean(facts: Facts) -> Choice | None:
+    """The same, on an operator's word, whatever the topic's config says; a live in-sync replica still comes first."""
+    return elect_offline(facts._replace(unclean_allowed=True))
+
+
 def elect_preferred(facts: Facts) -> Choice | None:
     """The first of the assignment, if it is live and in sync; nobody else."""
     preferred = facts.replicas[:1]

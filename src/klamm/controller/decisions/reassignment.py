@@ -6,20 +6,15 @@ nobody could ever carry out.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.decisions.refusal import Refusal
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 
 Target = Sequence[BrokerId]
-
-
-class Refusal(NamedTuple):
-    error: ErrorCode
-    why: str
 
 
 @dataclass(slots=True)

@@ -1,8 +1,35 @@
-"""Elections that someone asked for. Source: KafkaController.scala (3.9)."""
+"""Elections that someone asked for, and those that bring leaders back. Source: KafkaController.scala (3.9)."""
 
-from klamm.controller.events import TopicUncleanLeaderElectionEnable, UncleanLeaderElectionEnable
-from klamm.controller.handlers.partitions import trigger_online
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from klamm.controller.decisions.elections import elect_preferred, elect_unclean
+from klamm.controller.decisions.refusal import Refusal
+from klamm.controller.decisions.requested_elections import (
+    Imbalance,
+    RequestedElections,
+    not_elected,
+    plan_rebalance,
+)
+from klamm.controller.events import (
+    AutoPreferredReplicaLeaderElection,
+    ElectionAnswer,
+    ReplicaLeaderElection,
+    TopicUncleanLeaderElectionEnable,
+    UncleanLeaderElectionEnable,
+)
+from klamm.controller.handlers.partitions import bring_online, trigger_online
 from klamm.controller.workbench import Workbench
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.telemetry.journal import by_topic
+from klamm.zk.admin_znodes import decode_preferred_election
+from klamm.zk.fenced import chunks
+from klamm.zk.tool_requests import read_tool_request, remove_tool_request
+from klamm.zk.znodes import PREFERRED_ELECTION, MalformedZnode
+
+COUNT_CHUNK: Final = 5_000
 
 
 async def on_unclean_enabled(bench: Workbench, event: UncleanLeaderElectionEnable) -> None:
@@ -12,3 +39,69 @@ async def on_unclean_enabled(bench: Workbench, event: UncleanLeaderElectionEnabl
 
 async def on_topic_unclean_enabled(bench: Workbench, event: TopicUncleanLeaderElectionEnable) -> None:
     await trigger_online(bench, event.topic)
+
+
+# ---- asked for
+
+
+async def on_requested_election(bench: Workbench, event: ReplicaLeaderElection) -> None:
+    if event.partitions is None:
+        await on_listed_election(bench)
+    else:
+        event.answer(await _elect(bench, event.partitions, event.unclean))
+
+
+async def on_listed_election(bench: Workbench) -> None:
+    """The list of the old tools is worked off once, whatever becomes of it, and removed."""
+    found = await read_tool_request(bench.store, PREFERRED_ELECTION)
+    if found is None:
+        return
+    try:
+        await _elect(bench, decode_preferred_election(found.payload), unclean=False)
+    except MalformedZnode as error:
+        bench.journal.refused(bench.cause, PREFERRED_ELECTION, f"{error}; removed")
+    await remove_tool_request(bench.store, PREFERRED_ELECTION, found)
+    bench.journal.write(bench.cause, "election list", path=PREFERRED_ELECTION)
+
+
+async def _elect(bench: Workbench, asked: Sequence[TopicPartition], unclean: bool) -> ElectionAnswer:
+    plan = RequestedElections()
+    for chunk in chunks(asked, COUNT_CHUNK):
+        plan.add(bench.context, chunk, unclean)
+        await asyncio.sleep(0)
+    _journal_refusals(bench, plan.refused)
+    await bring_online(bench, list(plan.electable.values()), elect_unclean if unclean else elect_preferred)
+    failed = {key: why for key, p in plan.electable.items() if (why := not_elected(p, unclean)) is not None}
+    leaders = {key: p.leader for key, p in plan.electable.items() if key not in failed}
+    return ElectionAnswer(leaders, plan.refused | failed)
+
+
+def _journal_refusals(bench: Workbench, refused: dict[TopicPartition, Refusal]) -> None:
+    """By reason; of those that need no election only how many, they are often all there are."""
+    needless = sum(refusal.error is ErrorCode.ELECTION_NOT_NEEDED for refusal in refused.values())
+    if needless:
+        bench.journal.refused(bench.cause, "election", "ELECTION_NOT_NEEDED", partition_count=needless)
+    by_reason: dict[Refusal, list[TopicPartition]] = {}
+    for key, refusal in refused.items():
+        if refusal.error is ErrorCode.ELECTION_NOT_NEEDED:
+            continue
+        by_reason.setdefault(refusal, []).append(key)
+    for (error, why), partitions in by_reason.items():
+        bench.journal.refused(bench.cause, "election", why, error=error.name, partitions=by_topic(partitions))
+
+
+# ---- brought back by ourselves
+
+
+async def on_rebalance(bench: Workbench, event: AutoPreferredReplicaLeaderElection) -> None:
+    """Preferred replicas lead again, for brokers that lead too little of what they should."""
+    imbalance = Imbalance()
+    for chunk in chunks(bench.context.partitions(), COUNT_CHUNK):
+        imbalance.count(chunk)
+        await asyncio.sleep(0)
+    plan = plan_rebalance(bench.context, imbalance, bench.settings.leader_imbalance_percentage)
+    if plan.ratios:
+        percentages = {str(broker): round(100 * ratio, 1) for broker, ratio in plan.ratios.items()}
+        bench.journal.found(bench.cause, imbalance_percent=percentages)
+    bench.refuse("rebalance", plan.left)
+    await bring_online(bench, plan.elect, elect_preferred)

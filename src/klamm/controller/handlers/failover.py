@@ -5,7 +5,7 @@ import asyncio
 from klamm.controller.context import Partition
 from klamm.controller.events import TopicDeletion
 from klamm.controller.handlers.brokers import open_channels, usable_brokers
-from klamm.controller.handlers.old_tools import refuse_requests_of_old_tools
+from klamm.controller.handlers.elections import on_listed_election
 from klamm.controller.handlers.partitions import trigger_online
 from klamm.controller.handlers.reassignment_requests import resume_reassignments
 from klamm.controller.handlers.replicas import replicas_offline, replicas_online
@@ -29,7 +29,6 @@ async def on_controller_failover(bench: Workbench) -> None:
     """
     settings = bench.settings
     await bench.store.set_up_features(settings.features_payload_version, settings.versions_features)
-    await refuse_requests_of_old_tools(bench)
     for parent in (LOG_DIR_EVENTS, ISR_CHANGES):
         await bench.store.delete_notifications(parent, await bench.store.list_notifications(parent))
     await _read_context(bench)
@@ -40,6 +39,7 @@ async def on_controller_failover(bench: Workbench) -> None:
     await _start_partitions(bench)
     await trigger_online(bench)
     await resume_reassignments(bench)
+    await on_listed_election(bench)
 
 
 async def _read_context(bench: Workbench) -> None:

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from klamm.controller.context import Partition
-from klamm.controller.decisions.reassignment import ReassignmentPlan, Refusal, plan_listed, plan_requested
+from klamm.controller.decisions.reassignment import ReassignmentPlan, plan_listed, plan_requested
+from klamm.controller.decisions.refusal import Refusal
 from klamm.controller.events import (
     ApiPartitionReassignment,
     ListPartitionReassignments,

@@ -1,0 +1,67 @@
+"""ElectLeaders: the controller elects, and the answer waits until our own metadata shows it.
+
+Source: KafkaApis.handleElectLeaders, ReplicaManager.electLeaders, DelayedElectLeader (3.9).
+"""
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from klamm.broker.dispatch import Offered, Request
+from klamm.broker.metadata_cache import MetadataCache
+from klamm.controller.decisions.refusal import Refusal
+from klamm.controller.events import ElectionAnswer
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import ElectLeadersRequest, ElectLeadersResponse, PartitionResult, ReplicaElectionResult
+
+ELECT_LEADERS: Final = Offered(ApiKey.ELECT_LEADERS, 0, 2)
+
+PREFERRED: Final = 0
+UNCLEAN: Final = 1
+
+
+class ElectingController(Protocol):
+    async def elect_leaders(self, partitions: Sequence[TopicPartition], *, unclean: bool) -> ElectionAnswer: ...
+
+
+class ElectLeaders:
+    def __init__(self, cache: MetadataCache, controller: ElectingController) -> None:
+        self._cache = cache
+        self._controller = controller
+
+    async def handle(self, request: Request, message: ElectLeadersRequest) -> ElectLeadersResponse:
+        """Null partitions mean all that we know; then those that needed no election are left out of the answer."""
+        if message.election_type not in (PREFERRED, UNCLEAN):
+            return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
+        wants_all = message.topic_partitions is None
+        answer = await self._controller.elect_leaders(self._asked(message), unclean=message.election_type == UNCLEAN)
+        refused = dict(answer.refused)
+        late = Refusal(ErrorCode.REQUEST_TIMED_OUT, "the new leader has not shown in this broker's metadata in time")
+        refused |= dict.fromkeys(await self._missing(answer, message.timeout_ms), late)
+        topics: dict[str, ReplicaElectionResult] = {}
+        for key in (*answer.leaders, *answer.refused):
+            error, why = refused.get(key, Refusal(ErrorCode.NONE, ""))
+            if not (wants_all and error is ErrorCode.ELECTION_NOT_NEEDED):
+                topic = topics.setdefault(key.topic, ReplicaElectionResult(key.topic, []))
+                topic.partition_result.append(PartitionResult(key.partition, error, why or None))
+        return ElectLeadersResponse(replica_election_results=list(topics.values()))
+
+    def _asked(self, message: ElectLeadersRequest) -> list[TopicPartition]:
+        if message.topic_partitions is None:
+            return [TopicPartition(t, n) for t in self._cache.topics() for n in self._cache.partitions(t)]
+        named = [TopicPartition(t.topic, n) for t in message.topic_partitions for n in t.partitions]
+        return list(dict.fromkeys(named))
+
+    async def _missing(self, answer: ElectionAnswer, timeout_ms: int) -> list[TopicPartition]:
+        """Elections of which our metadata does not know when the time is over."""
+
+        def missing() -> list[TopicPartition]:
+            return [key for key, leader in answer.leaders.items() if not self._is_led_by(key, leader)]
+
+        await self._cache.wait_until(lambda: not missing(), max(timeout_ms, 0) / 1000)
+        return missing()
+
+    def _is_led_by(self, key: TopicPartition, leader: BrokerId) -> bool:
+        state = self._cache.state(key)
+        return state is not None and state.leader == leader

@@ -1,0 +1,91 @@
+"""ElectLeaders: what is asked of the controller, and when it is answered."""
+
+from collections.abc import Sequence
+
+from tests.unit.broker.cluster_state import cache, partition, request, update
+
+from klamm.broker.handlers.elect_leaders import ElectLeaders
+from klamm.broker.metadata_cache import MetadataCache
+from klamm.controller.decisions.refusal import Refusal
+from klamm.controller.events import ElectionAnswer
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import ElectLeadersRequest, ElectLeadersRequestTopicPartitions, ElectLeadersResponse
+
+A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
+NAMED = [ElectLeadersRequestTopicPartitions("a", (0, 1))]
+
+
+class Controller:
+    def __init__(self, answer: ElectionAnswer) -> None:
+        self.answer = answer
+        self.asked: list[tuple[list[TopicPartition], bool]] = []
+
+    async def elect_leaders(self, partitions: Sequence[TopicPartition], *, unclean: bool) -> ElectionAnswer:
+        self.asked.append((list(partitions), unclean))
+        return self.answer
+
+
+def known(leader_of_a0: int) -> MetadataCache:
+    made = cache()
+    made.update(update({"a": [partition(0, leader_of_a0), partition(1, 2)]}))
+    return made
+
+
+async def elect(metadata: MetadataCache, controller: Controller, message: ElectLeadersRequest) -> ElectLeadersResponse:
+    answer: ElectLeadersResponse = await ElectLeaders(metadata, controller).handle(
+        request(ApiKey.ELECT_LEADERS, 2), message
+    )
+    return answer
+
+
+def results(answer: ElectLeadersResponse) -> dict[int, int]:
+    return {p.partition_id: p.error_code for topic in answer.replica_election_results for p in topic.partition_result}
+
+
+async def test_named_partitions_are_answered_one_by_one() -> None:
+    needless = Refusal(ErrorCode.ELECTION_NOT_NEEDED, "it leads already")
+    controller = Controller(ElectionAnswer({A0: BrokerId(1)}, {A1: needless}))
+
+    answer = await elect(known(1), controller, ElectLeadersRequest(0, NAMED, 1000))
+
+    assert controller.asked == [([A0, A1], False)]
+    assert results(answer) == {0: 0, 1: ErrorCode.ELECTION_NOT_NEEDED}
+
+
+async def test_of_all_partitions_those_that_needed_nothing_are_left_out() -> None:
+    needless = Refusal(ErrorCode.ELECTION_NOT_NEEDED, "")
+    controller = Controller(ElectionAnswer({A0: BrokerId(1)}, {A1: needless}))
+
+    answer = await elect(known(1), controller, ElectLeadersRequest(1, None, 1000))
+
+    [(asked, unclean)] = controller.asked
+    assert {A0, A1} < set(asked)  # and those of the cluster's other topic
+    assert unclean
+    assert results(answer) == {0: 0}
+
+
+async def test_a_leader_that_does_not_show_in_our_metadata_in_time_is_told() -> None:
+    controller = Controller(ElectionAnswer({A0: BrokerId(1)}))
+
+    answer = await elect(known(2), controller, ElectLeadersRequest(0, NAMED, 0))
+
+    assert results(answer) == {0: ErrorCode.REQUEST_TIMED_OUT}
+
+
+async def test_another_broker_than_the_controllers_says_so_for_each_partition() -> None:
+    refused = Refusal(ErrorCode.NOT_CONTROLLER, "")
+    controller = Controller(ElectionAnswer(refused={A0: refused, A1: refused}))
+
+    answer = await elect(known(1), controller, ElectLeadersRequest(0, NAMED, 1000))
+
+    assert results(answer) == {0: ErrorCode.NOT_CONTROLLER, 1: ErrorCode.NOT_CONTROLLER}
+
+
+async def test_a_kind_of_election_that_nobody_knows_is_refused() -> None:
+    controller = Controller(ElectionAnswer())
+
+    answer = await elect(known(1), controller, ElectLeadersRequest(7, NAMED, 1000))
+
+    assert (answer.error_code, controller.asked) == (ErrorCode.INVALID_REQUEST, [])

@@ -1,0 +1,250 @@
+"""Elections that somebody asks for, by the API or with a znode, and those that balance leaders."""
+
+import pytest
+from tests.support.controller_room import Room, alter_partition
+
+from klamm.controller.decisions.requested_elections import Imbalance, plan_rebalance
+from klamm.controller.events import (
+    AutoPreferredReplicaLeaderElection,
+    BrokerChange,
+    ElectionAnswer,
+    ReplicaLeaderElection,
+    TopicUncleanLeaderElectionEnable,
+)
+from klamm.controller.handlers.brokers import on_broker_change
+from klamm.controller.handlers.elections import on_rebalance, on_requested_election, on_topic_unclean_enabled
+from klamm.controller.handlers.isr import on_alter_partition
+from klamm.controller.settings import ControllerSettings
+from klamm.controller.watches import event_of
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId, parse_topic_partition
+from klamm.zk import znodes
+from klamm.zk.admin_znodes import encode_preferred_election
+from klamm.zk.operations import Create
+from klamm.zk.watches import WatchEvent
+
+
+async def join(room: Room, name: str, *isr: int) -> None:
+    """The leader reports an ISR."""
+    state = room.stored(name)
+    event = alter_partition(room, state.leader, state.leader_epoch, state.partition_epoch, isr, name)
+    await room.handle(on_alter_partition, event)
+    assert event.reply.result().topics[0].partitions[0].error_code == 0
+
+
+async def bounce(room: Room, broker: int) -> None:
+    """It dies, loses what it led, and returns as a follower that is not in sync yet."""
+    room.kill(broker)
+    await room.handle(on_broker_change, BrokerChange())
+    await room.register(broker)
+    await room.handle(on_broker_change, BrokerChange())
+
+
+async def ask(room: Room, *names: str, unclean: bool = False) -> tuple[ElectionAnswer, list[str]]:
+    event = ReplicaLeaderElection([parse_topic_partition(n) for n in names], unclean)
+    requests = await room.handle(on_requested_election, event)
+    return event.reply.result(), requests
+
+
+def errors(answer: ElectionAnswer) -> dict[str, ErrorCode]:
+    return {str(p): refusal.error for p, refusal in answer.refused.items()}
+
+
+# ---- preferred
+
+
+async def test_i_the_preferred_replica_leads_again() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    await bounce(room, 1)
+    await join(room, "a-0", 2, 3, 1)
+
+    answer, requests = await ask(room, "a-0")
+
+    assert answer == ElectionAnswer({parse_topic_partition("a-0"): BrokerId(1)}, {})
+    assert room.now("a-0") == "1 / [2,3,1] / 2 / 3"
+    assert requests == ["LISR a-0=1/[2,3,1]/2/3 -> 1,2,3", "UMR a-0=1/[2,3,1]/2/3 -> 1,2,3"]
+
+
+async def test_each_partition_is_answered_for_itself() -> None:
+    room = await Room.open(topics={"a": [(1, 2), (2, 1), (1, 2)]})
+    await bounce(room, 1)
+    await join(room, "a-2", 2, 1)
+
+    answer, _ = await ask(room, "a-0", "a-1", "a-2", "a-9", "b-0")
+
+    assert answer.leaders == {parse_topic_partition("a-2"): BrokerId(1)}
+    assert errors(answer) == {
+        "a-0": ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
+        "a-1": ErrorCode.ELECTION_NOT_NEEDED,
+        "a-9": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        "b-0": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    assert room.now("a-0").startswith("2 / [2]")
+
+
+async def test_a_partition_that_never_had_a_leader_is_answered() -> None:
+    room = await Room.open(brokers=(2,), topics={"a": [(1,)]})
+
+    answer, _ = await ask(room, "a-0")
+
+    assert errors(answer) == {"a-0": ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
+
+
+# ---- unclean
+
+
+async def alone_in_sync(room: Room) -> None:
+    """Broker 1 dies as the only in-sync replica of a-0."""
+    await join(room, "a-0", 1)
+    room.kill(1)
+    await room.handle(on_broker_change, BrokerChange())
+    assert room.stored("a-0").leader == -1
+
+
+async def test_an_unclean_election_is_held_whatever_the_config_says_and_said_aloud() -> None:
+    room = await Room.open(topics={"a": [(1, 2)]})
+    await alone_in_sync(room)
+
+    answer, _ = await ask(room, "a-0", unclean=True)
+
+    assert answer.leaders == {parse_topic_partition("a-0"): BrokerId(2)}
+    assert (room.stored("a-0").isr, room.stored("a-0").recovery) == ((2,), 1)
+    decision = room.entries("decision")[-1].facts
+    assert (decision["decision"], decision["unclean"], decision["rejected"]) == ("unclean", True, [[1, "not live"]])
+
+
+async def test_an_old_protocol_level_does_not_know_of_recovery() -> None:
+    room = await Room.open(topics={"a": [(1, 2)]}, settings=ControllerSettings(BrokerId(1), ibp=(3, 1, 0)))
+    await alone_in_sync(room)
+
+    await ask(room, "a-0", unclean=True)
+
+    assert room.stored("a-0").recovery == 0
+
+
+async def test_a_partition_that_is_led_needs_no_unclean_election() -> None:
+    room = await Room.open(topics={"a": [(1, 2)]})
+
+    answer, requests = await ask(room, "a-0", unclean=True)
+
+    assert (errors(answer), requests) == ({"a-0": ErrorCode.ELECTION_NOT_NEEDED}, [])
+
+
+async def test_a_live_in_sync_replica_comes_before_any_other() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    room.write_state("a-0", room.stored("a-0")._replace(leader=BrokerId(-1), isr=(BrokerId(3),)))
+    room.bench.context.put_leadership(room.partition("a-0"), room.stored("a-0"))
+
+    await ask(room, "a-0", unclean=True)
+
+    assert room.now("a-0").startswith("3 / [3]")
+    assert room.stored("a-0").recovery == 0
+
+
+async def test_nobody_alive_is_an_answer_too() -> None:
+    room = await Room.open(topics={"a": [(1,)]})
+    room.kill(1)
+    await room.handle(on_broker_change, BrokerChange())
+
+    answer, _ = await ask(room, "a-0", unclean=True)
+
+    assert errors(answer) == {"a-0": ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
+
+
+async def test_a_topics_config_that_allows_it_now_is_asked_at_once() -> None:
+    room = await Room.open(topics={"a": [(1, 2)]})
+    await alone_in_sync(room)
+    await room.store.write_config("topics", "a", {"unclean.leader.election.enable": "true"})
+
+    await room.handle(on_topic_unclean_enabled, TopicUncleanLeaderElectionEnable("a"))
+
+    assert room.stored("a-0").leader == 2
+    assert room.entries("decision")[-1].facts["unclean"] is True
+
+
+# ---- the old tools' znode
+
+
+async def test_the_old_tools_list_is_worked_off_once_and_removed() -> None:
+    room = await Room.open(topics={"a": [(1, 2), (1, 2)]})
+    await bounce(room, 1)
+    await join(room, "a-0", 2, 1)
+    heard: list[WatchEvent] = []
+    listed = [parse_topic_partition(n) for n in ("a-0", "a-1", "gone-0")]
+    room.ensemble.apply([Create(znodes.PREFERRED_ELECTION, encode_preferred_election(listed))])
+    room.client.on_watch = heard.append
+
+    await room.handle(on_requested_election, ReplicaLeaderElection(None, unclean=False))
+
+    assert (room.stored("a-0").leader, room.stored("a-1").leader) == (1, 2)
+    assert znodes.PREFERRED_ELECTION not in room.ensemble.nodes
+    assert [type(event_of(watch)) for watch in heard] == [ReplicaLeaderElection]  # which sets the watch again
+
+
+async def test_a_new_controller_works_it_off_too() -> None:
+    room = await Room.open(topics={"a": [(1, 2)]})
+    await bounce(room, 1)
+    await join(room, "a-0", 2, 1)
+    listed = encode_preferred_election([parse_topic_partition("a-0")])
+    room.ensemble.apply([Create(znodes.PREFERRED_ELECTION, listed)])
+
+    await room.take_office()
+
+    assert room.stored("a-0").leader == 1
+    assert znodes.PREFERRED_ELECTION not in room.ensemble.nodes
+
+
+@pytest.mark.parametrize("payload", [None, b"[]", b'{"partitions":[{"topic":1}]}'])
+async def test_a_list_nobody_can_read_is_refused_and_removed(payload: bytes | None) -> None:
+    room = await Room.open(topics={"a": [(1, 2)]})
+    room.ensemble.apply([Create(znodes.PREFERRED_ELECTION, payload)])
+
+    await room.handle(on_requested_election, ReplicaLeaderElection(None, unclean=False))
+
+    assert znodes.PREFERRED_ELECTION not in room.ensemble.nodes
+    assert room.entries("refused")[-1].facts["what"] == znodes.PREFERRED_ELECTION
+
+
+# ---- rebalance
+
+
+@pytest.mark.parametrize(("partitions", "elsewhere", "moves"), [(10, 1, False), (10, 2, True), (1, 1, True)])
+async def test_leaders_return_where_more_than_a_tenth_are_elsewhere(
+    partitions: int, elsewhere: int, moves: bool
+) -> None:
+    room = await Room.open(topics={"a": [(1, 2)] * partitions})
+    for n in range(elsewhere):
+        led_by_2 = room.stored(f"a-{n}")._replace(leader=BrokerId(2))
+        room.write_state(f"a-{n}", led_by_2)
+        room.bench.context.put_leadership(room.partition(f"a-{n}"), room.stored(f"a-{n}"))
+
+    await room.handle(on_rebalance, AutoPreferredReplicaLeaderElection())
+
+    assert (room.stored("a-0").leader == 1) is moves
+
+
+async def test_a_preferred_replica_that_lags_is_left_alone_with_its_reason() -> None:
+    room = await Room.open(topics={"a": [(1, 2), (3, 2)]})
+    await bounce(room, 1)
+    room.kill(3)
+    await room.handle(on_broker_change, BrokerChange())
+
+    requests = await room.handle(on_rebalance, AutoPreferredReplicaLeaderElection())
+
+    assert requests == []
+    refused = {e.facts["why"]: e.facts["partitions"] for e in room.entries("refused") if e.facts["what"] == "rebalance"}
+    assert refused == {
+        "the preferred replica lags: it is not in the ISR": {"a": [0]},
+        "the preferred replica is not alive": {"a": [1]},
+    }
+
+
+async def test_the_ratio_is_counted_for_each_broker() -> None:
+    room = await Room.open(topics={"a": [(1, 2)] * 4 + [(2, 1)] * 4})
+    room.bench.context.put_leadership(room.partition("a-0"), room.stored("a-0")._replace(leader=BrokerId(2)))
+    imbalance = Imbalance()
+    imbalance.count(room.bench.context.partitions())
+
+    assert (imbalance.ratio(BrokerId(1)), imbalance.ratio(BrokerId(2))) == (0.25, 0.0)
+    assert plan_rebalance(room.bench.context, imbalance, percentage=25).elect == []
+    assert plan_rebalance(room.bench.context, imbalance, percentage=24).elect == [room.partition("a-0")]
