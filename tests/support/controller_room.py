@@ -7,10 +7,11 @@ from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
 
 from klamm.controller.context import ControllerContext, Partition
 from klamm.controller.control_requests import ControlItem, LeaderAndIsrItem, UpdateMetadataItem
-from klamm.controller.events import AlterPartitionReceived
+from klamm.controller.events import AlterPartitionReceived, Event
 from klamm.controller.handlers.failover import on_controller_failover
 from klamm.controller.request_batch import RequestBatch
 from klamm.controller.settings import ControllerSettings
+from klamm.controller.timers import Timers
 from klamm.controller.workbench import Workbench
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
@@ -129,6 +130,8 @@ class Room:
         self.sessions: dict[int, MemoryZooKeeper] = {}
         self.client = self.ensemble.client()
         self.store = Store(self.client)  # type: ignore[arg-type]
+        self.put: list[Event] = []
+        """What timers brought."""
         self.bench: Workbench
 
     @classmethod
@@ -163,6 +166,7 @@ class Room:
             RequestBatch(context, self.settings, self.channels),
             self.journal,
             lambda n: b"\x42" * n,
+            Timers(self.put.append),
         )
         self.journal.controller_epoch = epoch.epoch
         self.bench.cause = self.journal.event("Startup")

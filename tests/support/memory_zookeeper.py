@@ -205,7 +205,12 @@ class MemoryZooKeeper:
         return results
 
     async def children_many(self, paths: Sequence[str], watch: bool = False) -> list[ChildrenResult]:
-        return [ChildrenResult(p, ZkCode.OK, (await self.children(p, watch))[0]) for p in paths]
+        await self._turn()
+        found = [self.ensemble.nodes.get(p) for p in paths]
+        return [
+            ChildrenResult(p, ZkCode.OK if node else ZkCode.NO_NODE, list(node.children) if node else [])
+            for p, node in zip(paths, found, strict=True)
+        ]
 
     async def _single(self, op: Op) -> Result:
         await self._turn()

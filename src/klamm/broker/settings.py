@@ -29,6 +29,8 @@ def controller_settings(config: NodeConfig, broker_id: BrokerId) -> ControllerSe
         auto_leader_rebalance=config.auto_leader_rebalance_enable,
         leader_imbalance_check_s=config.leader_imbalance_check_interval_seconds,
         leader_imbalance_percentage=config.leader_imbalance_per_broker_percentage,
+        delete_topic_enable=config.delete_topic_enable,
+        dead_broker_patience_ms=config.klamm_delete_topic_dead_broker_wait_ms,
     )
 
 

@@ -1,7 +1,7 @@
 """Every key that `server.properties` of Kafka 3.9 may hold: name, type, default, allowed values.
 
-Facts of AbstractKafkaConfig.CONFIG_DEF; one default is ours: 256 ZooKeeper requests in flight instead of 10, because
-bulk reads with watches are pipelined. `null` is "not set", `""` an empty text; a range is `low..high`, either end
+Facts of AbstractKafkaConfig.CONFIG_DEF. Keys that begin with `klamm` are ours, and one default: 256 ZooKeeper requests
+in flight instead of 10, because bulk reads with watches are pipelined. `null` is "not set", `""` an empty text; a range is `low..high`, either end
 may be missing; choices are parted by `|`. One place decides what a key may be: `node_config` reads through it, and
 DescribeConfigs shows it.
 """
@@ -104,6 +104,7 @@ inter.broker.listener.name string null
 inter.broker.protocol.version string 3.9-IV0
 kafka.metrics.polling.interval.secs int 10 1..
 kafka.metrics.reporters list ""
+klamm.delete.topic.dead.broker.wait.ms long 60000 0..
 leader.imbalance.check.interval.seconds long 300 1..
 leader.imbalance.per.broker.percentage int 10
 listener.security.protocol.map string SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT

@@ -59,6 +59,7 @@ class NodeConfig:
     default_replication_factor: int
     auto_create_topics_enable: bool
     delete_topic_enable: bool
+    klamm_delete_topic_dead_broker_wait_ms: int
     message_max_bytes: int
     min_insync_replicas: int
     unclean_leader_election_enable: bool

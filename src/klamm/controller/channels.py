@@ -9,8 +9,19 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from klamm.controller.context import ControllerContext
-from klamm.controller.control_requests import ControlItem, RequestBuilder, UpdateMetadataItem
-from klamm.controller.events import Event, LeaderAndIsrResponseReceived, UpdateMetadataResponseReceived
+from klamm.controller.control_requests import (
+    ControlItem,
+    RequestBuilder,
+    StopReplicaItem,
+    UpdateMetadataItem,
+    deletion_errors,
+)
+from klamm.controller.events import (
+    Event,
+    LeaderAndIsrResponseReceived,
+    TopicDeletionStopReplicaResponseReceived,
+    UpdateMetadataResponseReceived,
+)
 from klamm.controller.pending import PendingRequests
 from klamm.controller.settings import ControllerSettings
 from klamm.model.brokers import Broker, Endpoint
@@ -142,7 +153,7 @@ class Channel:
             self._under_way = True
             for message in await self._builder.bodies(item, self._broker):
                 response = await self._deliver(item, message)
-                self._tell(item, response)
+                self._tell(item, message, response)
             self._under_way = False
 
     async def _deliver(self, item: ControlItem, message: Any) -> Any:
@@ -180,12 +191,14 @@ class Channel:
             )
         return await connection.request(api, version, message, self._settings.request_timeout_ms / 1000)
 
-    def _tell(self, item: ControlItem, response: Any) -> None:
-        """LeaderAndIsr answers tell of log directories; of the others only errors matter."""
+    def _tell(self, item: ControlItem, message: Any, response: Any) -> None:
+        """LeaderAndIsr answers tell of log directories, StopReplica answers how far a deletion is."""
         if isinstance(response, LeaderAndIsrResponse):
-            self._ports.put(LeaderAndIsrResponseReceived(response, self._broker.id))
+            self._ports.put(LeaderAndIsrResponseReceived(response, self._broker.id, self._broker.epoch))
         elif isinstance(response, UpdateMetadataResponse) and response.error_code != ErrorCode.NONE:
             self._ports.put(UpdateMetadataResponseReceived(response, self._broker.id))
+        elif isinstance(item, StopReplicaItem) and (errors := deletion_errors(item, message, response)):
+            self._ports.put(TopicDeletionStopReplicaResponseReceived(self._broker.id, self._broker.epoch, errors))
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None

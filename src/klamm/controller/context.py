@@ -57,6 +57,10 @@ class Topic:
     partitions: dict[int, Partition] = field(default_factory=dict)
 
 
+_MOVES_OF_DELETION = frozenset(
+    (ReplicaState.DELETION_STARTED, ReplicaState.DELETION_SUCCESSFUL, ReplicaState.DELETION_INELIGIBLE)
+)
+
 Partitions = dict[Partition, None]  # an ordered set
 
 
@@ -67,6 +71,19 @@ class Moves(Protocol):
     def replica_moves(
         self, broker: BrokerId, partition: Partition, before: ReplicaState, after: ReplicaState
     ) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class CondemnedReplicas:
+    """Replicas of a deleted topic whose broker was gone: they go when it returns. See `decisions/condemned.py`."""
+
+    broker: BrokerId
+    topic: str
+    topic_id: uuid.UUID
+    partitions: dict[int, Partition]
+    """By number; no longer partitions of the cluster, only what requests name."""
+    told: set[int] = field(default_factory=set)
+    """Numbers that the broker was told to delete since it came."""
 
 
 @dataclass(slots=True, eq=False)
@@ -92,6 +109,17 @@ class ControllerContext:
     )
     """Only states that call for work are indexed."""
     replica_states: dict[BrokerId, dict[Partition, ReplicaState]] = field(default_factory=dict)
+    """By broker; lists every replica assigned to it, NonExistent ones too."""
+    topics_to_be_deleted: dict[str, None] = field(default_factory=dict)
+    """Queued for deletion, in order of arrival."""
+    topics_with_deletion_started: set[str] = field(default_factory=set)
+    topics_ineligible_for_deletion: dict[str, str] = field(default_factory=dict)
+    """Queued, and waiting for something: why, in words."""
+    started_deletions: dict[str, int] = field(default_factory=dict)
+    """By topic, how many of its replicas are in state ReplicaDeletionStarted."""
+    gone_since: dict[BrokerId, float] = field(default_factory=dict)
+    """When brokers were found gone, as the loop's time."""
+    condemned: dict[BrokerId, dict[uuid.UUID, CondemnedReplicas]] = field(default_factory=dict)
     """By broker; lists every replica assigned to it, NonExistent ones too, and those being stopped for good."""
     reassigning: Partitions = field(default_factory=dict)
     """Partitions with replicas to add or to remove."""
@@ -154,6 +182,16 @@ class ControllerContext:
         found = self.topics.get(topic)
         return found.partitions.get(number) if found else None
 
+    def is_to_be_deleted(self, partition: Partition) -> bool:
+        """Whether its topic is queued for deletion: then nobody elects, moves or serves it any more."""
+        return partition.topic in self.topics_to_be_deleted
+
+    def queue_deletion(self, topics: Iterable[str]) -> list[str]:
+        """Those that were not queued yet."""
+        new = [t for t in topics if t in self.topics and t not in self.topics_to_be_deleted]
+        self.topics_to_be_deleted.update(dict.fromkeys(new))
+        return new
+
     def topic_with_id(self, topic_id: uuid.UUID) -> Topic | None:
         return self._topics_by_id.get(topic_id)
 
@@ -191,10 +229,19 @@ class ControllerContext:
 
     def remove_topic(self, name: str) -> None:
         """Forget a topic wholly, states too: a topic of that name that comes later is a new one."""
+        self.remove_partitions(list(self.topics[name].partitions.values()))
         topic = self.topics.pop(name)
         if topic.id is not None:
             self._topics_by_id.pop(topic.id, None)
-        for partition in topic.partitions.values():
+        self.topics_to_be_deleted.pop(name, None)
+        self.topics_with_deletion_started.discard(name)
+        self.topics_ineligible_for_deletion.pop(name, None)
+        self.started_deletions.pop(name, None)
+
+    def remove_partitions(self, partitions: Iterable[Partition]) -> None:
+        """The same for some of a topic's partitions, before the topic goes."""
+        for partition in partitions:
+            self.topics[partition.topic].partitions.pop(partition.partition)
             for broker in partition.replicas:
                 self.replica_states[broker].pop(partition, None)
                 self.offline_dirs.get(broker, {}).pop(partition, None)
@@ -249,14 +296,21 @@ class ControllerContext:
         states = self.replica_states.setdefault(broker, {})
         refused = []
         for p in partitions:
-            now = states.get(p, ReplicaState.NON_EXISTENT)
-            if can_move_replica(now, target):
-                if self.moves is not None:
-                    self.moves.replica_moves(broker, p, now, target)
-                states[p] = target
-            else:
+            before = states.get(p, ReplicaState.NON_EXISTENT)
+            if not can_move_replica(before, target):
                 refused.append(p)
+                continue
+            if self.moves is not None:
+                self.moves.replica_moves(broker, p, before, target)
+            states[p] = target
+            if target in _MOVES_OF_DELETION:
+                self._count_deletion(p.topic, before, target)
         return refused
+
+    def _count_deletion(self, topic: str, before: ReplicaState, target: ReplicaState) -> None:
+        change = (target is ReplicaState.DELETION_STARTED) - (before is ReplicaState.DELETION_STARTED)
+        if change:
+            self.started_deletions[topic] = self.started_deletions.get(topic, 0) + change
 
     def can_replica_move(self, broker: BrokerId, partition: Partition, target: ReplicaState) -> bool:
         now = self.replica_states.get(broker, {}).get(partition, ReplicaState.NON_EXISTENT)

@@ -14,7 +14,9 @@ from klamm.controller.context import ControllerContext, Partition
 from klamm.controller.encoded_bodies import PIECE, BodyForBroker, MetadataBody, encode_in_pieces
 from klamm.controller.settings import ControllerSettings
 from klamm.model.brokers import Broker, SecurityProtocol
+from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
+from klamm.model.leader_and_isr import INITIAL_LEADER_EPOCH, INITIAL_PARTITION_EPOCH, LEADER_DURING_DELETE
 from klamm.model.topic_ids import ZERO_ID
 from klamm.wire.messages import (
     LeaderAndIsrLiveLeader,
@@ -24,6 +26,7 @@ from klamm.wire.messages import (
     StopReplicaPartitionState,
     StopReplicaPartitionV0,
     StopReplicaRequest,
+    StopReplicaResponse,
     StopReplicaTopicState,
     StopReplicaTopicV1,
     UpdateMetadataBroker,
@@ -66,6 +69,8 @@ class UpdateMetadataItem:
     states: Mapping[Partition, UpdateMetadataPartitionState]
     causes: tuple[str, ...]
     broker_list_version: int
+    deletes: bool = False
+    """Takes partitions out of the brokers' metadata: a topic made anew under the name must not ride along."""
     body: MetadataBody | None = field(default=None, repr=False)
     _merged: "tuple[UpdateMetadataItem, UpdateMetadataItem] | None" = field(default=None, repr=False)
 
@@ -77,7 +82,8 @@ class UpdateMetadataItem:
         """Brokers that lag alike merge the same two items: they get the same third one, encoded once."""
         if self._merged is None or self._merged[0] is not newer:
             states = {**self.states, **newer.states}
-            self._merged = newer, UpdateMetadataItem(states, merged_causes(self, newer), newer.broker_list_version)
+            causes = merged_causes(self, newer)
+            self._merged = newer, UpdateMetadataItem(states, causes, newer.broker_list_version, newer.deletes)
         return self._merged[1]
 
 
@@ -90,6 +96,24 @@ class StopReplicaItem:
     @property
     def partitions(self) -> Iterable[Partition]:
         return self.stops
+
+
+def deletion_errors(
+    item: StopReplicaItem, request: StopReplicaRequest, response: StopReplicaResponse
+) -> dict[Partition, ErrorCode]:
+    """What became of each replica that was to be deleted; an error at the top stands for all of them.
+
+    A partition that the answer leaves out was not deleted. Of the two requests before version 3 one deletes nothing.
+    """
+    if not (request.topic_states or request.delete_partitions):
+        return {}
+    top = ErrorCode(response.error_code)
+    answered = {(e.topic_name, e.partition_index): ErrorCode(e.error_code) for e in response.partition_errors}
+    return {
+        p: top or answered.get((p.topic, p.partition), ErrorCode.UNKNOWN_SERVER_ERROR)
+        for p, stop in item.stops.items()
+        if stop.delete_partition
+    }
 
 
 ControlItem: TypeAlias = LeaderAndIsrItem | UpdateMetadataItem | StopReplicaItem
@@ -147,6 +171,9 @@ def metadata_state(context: ControllerContext, partition: Partition, brief: bool
     assert leadership is not None, f"{partition} has no leadership to tell of"
     live = context.live
     replicas = partition.replicas
+    leader, leader_epoch, isr, controller_epoch, partition_epoch, _ = leadership
+    if context.is_to_be_deleted(partition):
+        leader, leader_epoch, partition_epoch = LEADER_DURING_DELETE, INITIAL_LEADER_EPOCH, INITIAL_PARTITION_EPOCH
     if context.offline_dirs:
         offline = tuple(b for b in replicas if not context.is_online(b, partition))
     else:
@@ -154,11 +181,11 @@ def metadata_state(context: ControllerContext, partition: Partition, brief: bool
     return UpdateMetadataPartitionState(
         "" if brief else partition.topic,
         partition.partition,
-        leadership.controller_epoch,
-        leadership.leader,
-        leadership.leader_epoch,
-        leadership.isr,
-        leadership.partition_epoch,
+        controller_epoch,
+        leader,
+        leader_epoch,
+        isr,
+        partition_epoch,
         replicas,
         offline,
     )
@@ -207,6 +234,8 @@ class RequestBuilder:
             return request
         topics: dict[str, LeaderAndIsrTopicState] = {}
         for p, state in item.states.items():
+            if self._context.partition(p.topic, p.partition) is not p:
+                continue  # gone since this was queued; under its name there may be another one, with another id
             topic = topics.get(p.topic)
             if topic is None:
                 topic = topics[p.topic] = LeaderAndIsrTopicState(p.topic, self._topic_id(p.topic), [])

@@ -16,6 +16,7 @@ from klamm.controller.handlers import (
     reassignment_requests,
     responses,
     shutdown,
+    topic_deletion,
     topics,
 )
 from klamm.controller.office import Office, OfficePorts
@@ -43,7 +44,9 @@ HANDLERS: Final[dict[type[Event], Handler]] = {
     events.BrokerModifications: brokers.on_broker_modifications,
     events.TopicChange: topics.on_topic_change,
     events.PartitionModifications: topics.on_partition_modifications,
-    events.TopicDeletion: topics.on_topic_deletion,
+    events.TopicDeletion: topic_deletion.on_topic_deletion,
+    events.TopicDeletionStopReplicaResponseReceived: topic_deletion.on_replica_deletion_answer,
+    events.DeadBrokerPatienceOver: topic_deletion.on_patience_over,
     events.ControlledShutdown: shutdown.on_controlled_shutdown,
     events.UncleanLeaderElectionEnable: elections.on_unclean_enabled,
     events.TopicUncleanLeaderElectionEnable: elections.on_topic_unclean_enabled,

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
+from klamm.controller.context import Partition
 from klamm.controller.decisions.refusal import Refusal
 from klamm.controller.states import ControllerState
 from klamm.model.assignment import ReplicaAssignment
@@ -162,9 +163,19 @@ class TopicDeletion(Event):
 
 @dataclass(slots=True, eq=False)
 class TopicDeletionStopReplicaResponseReceived(Event):
+    """A broker answered for replicas that it was told to delete; each has its error, also where all failed alike."""
+
     broker: BrokerId
-    error: ErrorCode
-    partition_errors: Mapping[TopicPartition, ErrorCode]
+    broker_epoch: int
+    errors: Mapping[Partition, ErrorCode]
+    state = ControllerState.TOPIC_DELETION
+
+
+@dataclass(slots=True, eq=False)
+class DeadBrokerPatienceOver(Event):
+    """Deletions that wait for this broker need wait no longer, if it is still gone."""
+
+    broker: BrokerId
     state = ControllerState.TOPIC_DELETION
 
 
@@ -213,6 +224,7 @@ class TopicUncleanLeaderElectionEnable(Event):
 class LeaderAndIsrResponseReceived(Event):
     response: LeaderAndIsrResponse
     broker: BrokerId
+    broker_epoch: int
     state = ControllerState.LEADER_AND_ISR_RESPONSE_RECEIVED
 
 

@@ -14,6 +14,7 @@ from klamm.controller.context import ControllerContext
 from klamm.controller.handlers.failover import on_controller_failover
 from klamm.controller.request_batch import RequestBatch
 from klamm.controller.settings import ControllerSettings
+from klamm.controller.timers import Timers
 from klamm.controller.witness import Witness
 from klamm.controller.workbench import Workbench
 from klamm.runtime import memory
@@ -95,6 +96,7 @@ class Office:
             RequestBatch(context, self._settings, channels),
             self._journal,
             self._ports.random_bytes,
+            Timers(self._ports.channels.put),
             cause,
         )
         self._journal.controller_epoch = epoch.epoch
@@ -134,6 +136,7 @@ class Office:
         if bench is None:
             return
         bench.batch.clear()
+        bench.timers.close()
         await bench.channels.close()
         memory.unsettle()
         if self._witness is not None:

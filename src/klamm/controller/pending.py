@@ -61,7 +61,7 @@ class PendingRequests:
         for index in range(len(self._items) - 1, -1, -1):
             waiting = self._items[index]
             if isinstance(waiting, UpdateMetadataItem):
-                if len(waiting.states) + len(item.states) > MERGED_PARTITIONS:
+                if waiting.deletes or len(waiting.states) + len(item.states) > MERGED_PARTITIONS:
                     return False
                 self._items[index] = waiting.merge(item)
                 return True
@@ -74,6 +74,9 @@ def _compacted(items: deque[ControlItem]) -> Iterator[ControlItem]:
     leader_and_isr: LeaderAndIsrItem | None = None
     for item in items:
         if isinstance(item, UpdateMetadataItem):
+            if metadata is not None and metadata.deletes:
+                yield from _stretch(metadata, None)
+                metadata = None
             metadata = metadata.merge(item) if metadata else item
         elif isinstance(item, LeaderAndIsrItem):
             leader_and_isr = leader_and_isr.merge(item) if leader_and_isr else item
@@ -89,7 +92,7 @@ def _stretch(metadata: UpdateMetadataItem | None, leader_and_isr: LeaderAndIsrIt
         states = iter(metadata.states.items())
         first = True
         while (part := dict(islice(states, MERGED_PARTITIONS))) or first:
-            yield UpdateMetadataItem(part, metadata.causes, metadata.broker_list_version)
+            yield UpdateMetadataItem(part, metadata.causes, metadata.broker_list_version, metadata.deletes)
             first = False
     if leader_and_isr is not None:
         yield leader_and_isr

@@ -19,6 +19,7 @@ from klamm.controller.control_requests import (
 from klamm.controller.settings import ControllerSettings
 from klamm.model.brokers import Broker
 from klamm.model.ids import BrokerId
+from klamm.model.leader_and_isr import EPOCH_DURING_DELETE
 from klamm.wire.messages import LeaderAndIsrPartitionState, StopReplicaPartitionState
 from klamm.zk.fenced import chunks
 
@@ -73,8 +74,13 @@ class RequestBatch:
                 stops = self._stops.setdefault(broker, {})
                 before = stops.get(partition)
                 sticky = delete or (before is not None and before.delete_partition)
-                # the leader epoch of now: what the broker holds, not what the rest of this batch will raise it to
-                stops[partition] = StopReplicaPartitionState(partition.partition, partition.leader_epoch, sticky)
+                stops[partition] = StopReplicaPartitionState(partition.partition, self._stop_epoch(partition), sticky)
+
+    def _stop_epoch(self, partition: Partition) -> int:
+        """The leader epoch of now: what the broker holds, not what the rest of this batch will raise it to."""
+        known = self._context.partition(partition.topic, partition.partition) is partition
+        is_deleted = not known or self._context.is_to_be_deleted(partition)
+        return EPOCH_DURING_DELETE if is_deleted else partition.leader_epoch
 
     async def send(self, cause: str) -> None:
         """Hand everything to the channels; brokers that are not registered get nothing.
@@ -83,7 +89,7 @@ class RequestBatch:
         """
         await self._send_leader_and_isr(cause)
         await self._send_metadata(cause)
-        self._send_stops(cause)
+        await self._send_stops(cause)
         self.clear()
 
     def _registered(self, brokers: Iterable[BrokerId]) -> list[BrokerId]:
@@ -128,12 +134,16 @@ class RequestBatch:
         context = self._context
         brief = self._settings.versions.update_metadata >= 5
         states = {p: metadata_state(context, p, brief) for p in partitions}
-        return UpdateMetadataItem(states, (cause,), context.broker_list_version)
+        deletes = bool(context.topics_to_be_deleted) and any(map(context.is_to_be_deleted, partitions))
+        return UpdateMetadataItem(states, (cause,), context.broker_list_version, deletes)
 
-    def _send_stops(self, cause: str) -> None:
+    async def _send_stops(self, cause: str) -> None:
         for broker in self._registered(self._stops):
-            item = StopReplicaItem(self._stops[broker], (cause,), self._context.broker_list_version)
-            self.outbox.send(broker, item)
+            for chunk in chunks(self._stops[broker].items(), STATE_CHUNK):
+                item = StopReplicaItem(dict(chunk), (cause,), self._context.broker_list_version)
+                self.outbox.send(broker, item)
+                if len(chunk) == STATE_CHUNK:
+                    await asyncio.sleep(0)
 
 
 def _leaders(context: ControllerContext, states: States) -> dict[BrokerId, Broker]:

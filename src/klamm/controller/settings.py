@@ -67,6 +67,9 @@ class ControllerSettings:
     """`auto.leader.rebalance.enable`."""
     leader_imbalance_check_s: int = 300
     leader_imbalance_percentage: int = 10
+    delete_topic_enable: bool = True
+    dead_broker_patience_ms: int = 60_000
+    """`klamm.delete.topic.dead.broker.wait.ms`: how long a topic's deletion waits for a broker that is gone."""
 
     @property
     def control_listener(self) -> str:

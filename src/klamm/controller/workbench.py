@@ -10,6 +10,7 @@ from klamm.controller.decisions.elections import ElectionPlan, Facts, rejected
 from klamm.controller.request_batch import RequestBatch
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState
+from klamm.controller.timers import Timers
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.telemetry.journal import Journal, Rejected, by_topic
@@ -27,6 +28,7 @@ class Workbench:
     batch: RequestBatch
     journal: Journal
     random_bytes: Callable[[int], bytes]
+    timers: Timers
     cause: str = ""
 
     async def send_requests(self) -> None:

@@ -36,6 +36,8 @@ CLUSTER_ID: Final = "/cluster/id"
 FEATURE: Final = "/feature"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 MIGRATION: Final = "/migration"
+CONDEMNED_REPLICAS: Final = "/klamm/condemned_replicas"
+"""Klamm's own: what gone brokers still hold of deleted topics. Apache Kafka never looks there."""
 
 TOP_LEVEL: Final = (
     "/consumers",
@@ -99,6 +101,10 @@ def state_path(partition: PartitionLike) -> str:
 
 def delete_topic_path(topic: str) -> str:
     return f"/admin/delete_topics/{topic}"
+
+
+def condemned_path(broker: int, topic_id: uuid.UUID) -> str:
+    return f"{CONDEMNED_REPLICAS}/{broker}/{id_to_text(topic_id)}"
 
 
 def config_path(entity_type: str, entity: str) -> str:

@@ -272,6 +272,11 @@ async def test_asking_twice_moves_what_was_left() -> None:
 # ---- log directories
 
 
+def answered(room: Room, response: LeaderAndIsrResponse) -> LeaderAndIsrResponseReceived:
+    """By broker 1, as it is registered now."""
+    return LeaderAndIsrResponseReceived(response, BrokerId(1), room.bench.context.registered[BrokerId(1)].epoch)
+
+
 def answer(room: Room, **codes: ErrorCode) -> LeaderAndIsrResponse:
     topics = [
         LeaderAndIsrTopicError(
@@ -284,7 +289,7 @@ def answer(room: Room, **codes: ErrorCode) -> LeaderAndIsrResponse:
 
 async def test_a_replica_on_a_failed_directory_gives_leadership_away_and_gets_well_again() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)], "b": [(1, 2, 3)]})
-    failed = LeaderAndIsrResponseReceived(answer(room, a=ErrorCode.KAFKA_STORAGE_ERROR, b=ErrorCode.NONE), BrokerId(1))
+    failed = answered(room, answer(room, a=ErrorCode.KAFKA_STORAGE_ERROR, b=ErrorCode.NONE))
 
     requests = await room.handle(on_leader_and_isr_response, failed)
 
@@ -295,7 +300,7 @@ async def test_a_replica_on_a_failed_directory_gives_leadership_away_and_gets_we
     assert umr
     assert await room.handle(on_leader_and_isr_response, failed) == []  # known already
 
-    healed = LeaderAndIsrResponseReceived(answer(room, a=ErrorCode.NONE), BrokerId(1))
+    healed = answered(room, answer(room, a=ErrorCode.NONE))
     await room.handle(on_leader_and_isr_response, healed)
     assert not room.bench.context.offline_dirs
 
@@ -307,11 +312,21 @@ async def test_other_codes_and_errors_at_the_top_say_nothing_of_a_directory() ->
     top.error_code = ErrorCode.STALE_BROKER_EPOCH
     old = LeaderAndIsrResponse(partition_errors=[LeaderAndIsrPartitionError("gone", 0, ErrorCode.KAFKA_STORAGE_ERROR)])
     for response in (stale, top, old):
-        assert await room.handle(on_leader_and_isr_response, LeaderAndIsrResponseReceived(response, BrokerId(1))) == []
+        assert await room.handle(on_leader_and_isr_response, answered(room, response)) == []
     refused = UpdateMetadataResponseReceived(
         UpdateMetadataResponse(error_code=ErrorCode.STALE_BROKER_EPOCH), BrokerId(1)
     )
     assert await room.handle(on_update_metadata_response, refused) == []
+
+
+async def test_what_a_broker_answered_before_it_went_says_nothing() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    late = answered(room, answer(room, a=ErrorCode.KAFKA_STORAGE_ERROR))
+    room.kill(1)
+    await room.register(1)
+    await room.handle(on_broker_change, BrokerChange())
+
+    assert await room.handle(on_leader_and_isr_response, late) == []
 
 
 async def test_old_answers_name_topics_by_name() -> None:
@@ -320,7 +335,7 @@ async def test_old_answers_name_topics_by_name() -> None:
         partition_errors=[LeaderAndIsrPartitionError("a", 0, ErrorCode.KAFKA_STORAGE_ERROR)]
     )
 
-    await room.handle(on_leader_and_isr_response, LeaderAndIsrResponseReceived(response, BrokerId(1)))
+    await room.handle(on_leader_and_isr_response, answered(room, response))
 
     assert room.now("a-0") == "2 / [2,3] / 1 / 1"
 
@@ -339,7 +354,7 @@ async def test_a_log_dir_event_has_its_broker_asked_about_all_its_replicas() -> 
 
 async def test_a_dead_brokers_failed_directories_are_forgotten() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
-    failed = LeaderAndIsrResponseReceived(answer(room, a=ErrorCode.KAFKA_STORAGE_ERROR), BrokerId(1))
+    failed = answered(room, answer(room, a=ErrorCode.KAFKA_STORAGE_ERROR))
     await room.handle(on_leader_and_isr_response, failed)
     room.kill(1)
     await room.register(1)

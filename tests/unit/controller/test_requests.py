@@ -181,9 +181,39 @@ async def test_topic_ids_go_along_where_there_are_any() -> None:
     [lisr] = scene.decoded(scene.outbox.sent[0][1], 1)
     assert lisr.topic_states[0].topic_id == uuid.UUID(int=5)
 
+
+async def test_of_a_topic_gone_meanwhile_no_replica_is_told_whatever_its_name_means_by_now() -> None:
+    scene = Scene()
+    scene.batch.add_leader_and_isr(ids(1), scene.partitions[0], is_new=False)
+    await scene.batch.send("c")
     scene.context.remove_topic("a")
+    scene.context.add_partition(scene.context.add_topic("a", uuid.UUID(int=6)), 0, ReplicaAssignment(ids(1)))
+
     [lisr] = scene.decoded(scene.outbox.sent[0][1], 1)
-    assert lisr.topic_states[0].topic_id.int == 0
+    assert lisr.topic_states == []
+
+
+async def test_a_deletion_is_told_apart_from_a_topic_made_anew_under_the_name() -> None:
+    scene = Scene()
+    scene.context.queue_deletion(["a"])
+    scene.batch.add_metadata(ids(1), scene.partitions[:1])
+    await scene.batch.send("c")
+    deletion = scene.outbox.sent[-1][1]
+    scene.context.remove_topic("a")
+    topic = scene.context.add_topic("a", uuid.UUID(int=6))
+    again = scene.context.add_partition(topic, 0, ReplicaAssignment(ids(1)))
+    scene.context.put_leadership(again, LeaderAndIsr(BrokerId(1), 0, ids(1), 1))
+    scene.batch.add_metadata(ids(1), [again])
+    await scene.batch.send("d")
+
+    pending = PendingRequests()
+    for item in (deletion, scene.outbox.sent[-1][1]):
+        pending.put(item)
+    for _ in range(COMPACT_AT):
+        pending.put(LeaderAndIsrItem({}, ("e",), 0))
+
+    assert len(pending) < COMPACT_AT
+    assert [words(pending.take()) for _ in range(2)] == ["UMR a-0=-2/[1,2]/0/0", "UMR a-0=1/[1]/0/0"]
 
 
 @pytest.mark.parametrize("ibp", ["2.2-IV0", "2.4-IV0", "2.4-IV1", "2.8-IV1", "3.2-IV0", "3.9"])

@@ -48,9 +48,13 @@ def test_the_controllers_own_states_have_kafkas_numbers() -> None:
     assert [s.value for s in ControllerState] == list(range(18))
 
 
+OURS = {"DeadBrokerPatienceOver"}
+"""Events that Kafka does not have."""
+
+
 def test_all_28_events_are_there_each_with_its_state() -> None:
     kinds = [k for k in vars(events).values() if isinstance(k, type) and issubclass(k, Event)]
     concrete = [k for k in kinds if k not in (Event, events.Answered)]
 
-    assert len(concrete) == 28
+    assert len([k for k in concrete if k.__name__ not in OURS]) == 28
     assert all(isinstance(k.state, ControllerState) for k in concrete)

@@ -10,14 +10,13 @@ from klamm.controller.events import (
     IsrChangeNotification,
     PartitionModifications,
     TopicChange,
-    TopicDeletion,
     TopicUncleanLeaderElectionEnable,
     UncleanLeaderElectionEnable,
 )
 from klamm.controller.handlers.brokers import on_broker_change
 from klamm.controller.handlers.elections import on_topic_unclean_enabled, on_unclean_enabled
 from klamm.controller.handlers.isr import on_isr_change_notification
-from klamm.controller.handlers.topics import on_partition_modifications, on_topic_change, on_topic_deletion
+from klamm.controller.handlers.topics import on_partition_modifications, on_topic_change
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState
 from klamm.model.assignment import ReplicaAssignment
@@ -187,15 +186,6 @@ async def test_a_topic_nobody_can_read_stops_no_other() -> None:
 
     assert room.now("good-0") == "1 / [1,2] / 0 / 0"
     assert "bad" not in room.bench.context.topics
-
-
-async def test_a_deletion_is_left_queued_and_refused_aloud() -> None:
-    room = await Room.open(topics={"a": [(1,)]})
-    room.ensemble.apply([Create("/admin/delete_topics/a")])
-
-    assert await room.handle(on_topic_deletion, TopicDeletion()) == []
-    assert "/admin/delete_topics/a" in room.ensemble.nodes
-    assert room.entries("refused")[-1].facts["topics"] == ["a"]
 
 
 # ---- unclean elections

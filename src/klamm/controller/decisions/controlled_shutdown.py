@@ -26,10 +26,11 @@ def plan_departure(context: ControllerContext, broker: BrokerId) -> Departure:
     """Partitions with another replica to move to; those with a single one never hold a shutdown up."""
     departure = Departure([], [])
     for p in context.replicas_on(broker):
-        if len(p.replicas) > 1 and p.leadership is not None:
+        if len(p.replicas) > 1 and p.leadership is not None and not context.is_to_be_deleted(p):
             (departure.led if p.leader == broker else departure.followed).append(p)
     return departure
 
 
 def remaining_leaders(context: ControllerContext, broker: BrokerId) -> list[Partition]:
-    return [p for p in context.led_by.get(broker, ()) if len(p.replicas) > 1]
+    led = context.led_by.get(broker, ())
+    return [p for p in led if len(p.replicas) > 1 and not context.is_to_be_deleted(p)]

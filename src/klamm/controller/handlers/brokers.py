@@ -6,9 +6,11 @@ from typing import Final
 
 from klamm.controller.decisions.broker_changes import diff_brokers
 from klamm.controller.events import BrokerChange, BrokerModifications
+from klamm.controller.handlers.condemned import on_brokers_return
 from klamm.controller.handlers.partitions import trigger_online
 from klamm.controller.handlers.reassignment import proceed
 from klamm.controller.handlers.replicas import Replicas, replicas_offline, replicas_online
+from klamm.controller.handlers.topic_deletion import deletions_on, replicas_failed, resume_deletions
 from klamm.controller.request_batch import METADATA_CHUNK
 from klamm.controller.states import PartitionState
 from klamm.controller.workbench import Workbench
@@ -54,17 +56,21 @@ async def on_broker_startup(bench: Workbench, brokers: Sequence[BrokerId]) -> No
     context = bench.context
     for broker in brokers:
         context.offline_dirs.pop(broker, None)
+        context.gone_since.pop(broker, None)
+        bench.timers.cancel(("gone", broker))
     bench.batch.add_metadata((b for b in context.registered if b not in brokers), ())
     await bench.send_requests()
     for chunk in chunks(context.partitions(), METADATA_CHUNK):
-        bench.batch.add_metadata(brokers, chunk)
+        bench.batch.add_metadata(brokers, [p for p in chunk if not context.is_to_be_deleted(p)])
         await asyncio.sleep(0)
     bench.batch.add_metadata(brokers, ())
     await bench.send_requests()
-    await replicas_online(bench, {b: list(context.replicas_on(b)) for b in brokers})
+    await on_brokers_return(bench, brokers)
+    await replicas_online(bench, not_to_be_deleted(bench, {b: list(context.replicas_on(b)) for b in brokers}))
     await trigger_online(bench)
     arrived = frozenset(brokers)
     await proceed(bench, [p for p in context.reassigning if not arrived.isdisjoint(p.assignment.target)])
+    await resume_deletions(bench, deletions_on(bench, brokers))
 
 
 async def on_broker_failure(bench: Workbench, brokers: Collection[BrokerId]) -> None:
@@ -72,6 +78,7 @@ async def on_broker_failure(bench: Workbench, brokers: Collection[BrokerId]) -> 
     context = bench.context
     for broker in brokers:
         context.offline_dirs.pop(broker, None)
+        context.gone_since[broker] = asyncio.get_running_loop().time()
     context.end_shutdown(brokers)
     await on_replicas_offline(bench, {b: list(context.replicas_on(b)) for b in brokers})
 
@@ -80,14 +87,25 @@ async def on_replicas_offline(bench: Workbench, replicas: Replicas) -> None:
     """Dead brokers' replicas, or those on a failed log directory; the election comes before the ISR shrinks."""
     context = bench.context
     for chunk in chunks(context.led_by_nobody_online(), MOVE_CHUNK):
-        context.move(chunk, PartitionState.OFFLINE)
+        context.move([p for p in chunk if not context.is_to_be_deleted(p)], PartitionState.OFFLINE)
         await asyncio.sleep(0)
     elected = await trigger_online(bench)
-    await replicas_offline(bench, replicas)
-    if elected == 0 and not any(replicas.values()):
+    kept = not_to_be_deleted(bench, replicas)
+    await replicas_offline(bench, kept)
+    if context.topics_to_be_deleted:
+        condemned = {b: [p for p in partitions if context.is_to_be_deleted(p)] for b, partitions in replicas.items()}
+        await replicas_failed(bench, condemned)
+    if elected == 0 and not any(kept.values()):
         # nothing changed for any partition: the brokers still must learn the new broker list (KAFKA-13225)
         bench.batch.add_metadata(context.registered, ())
         await bench.send_requests()
+
+
+def not_to_be_deleted(bench: Workbench, replicas: Replicas) -> Replicas:
+    """Without those of topics that are queued for deletion: these are asked for nothing but to go."""
+    if not bench.context.topics_to_be_deleted:
+        return replicas
+    return {b: [p for p in partitions if not bench.context.is_to_be_deleted(p)] for b, partitions in replicas.items()}
 
 
 async def on_broker_modifications(bench: Workbench, event: BrokerModifications) -> None:

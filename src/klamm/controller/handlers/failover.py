@@ -3,13 +3,14 @@
 import asyncio
 
 from klamm.controller.context import Partition
-from klamm.controller.events import TopicDeletion
-from klamm.controller.handlers.brokers import open_channels, usable_brokers
+from klamm.controller.handlers.brokers import not_to_be_deleted, open_channels, usable_brokers
+from klamm.controller.handlers.condemned import load_condemned, on_brokers_return
 from klamm.controller.handlers.elections import on_listed_election
 from klamm.controller.handlers.partitions import trigger_online
 from klamm.controller.handlers.reassignment_requests import resume_reassignments
 from klamm.controller.handlers.replicas import replicas_offline, replicas_online
-from klamm.controller.handlers.topics import load_topics, on_topic_deletion
+from klamm.controller.handlers.topic_deletion import queue_deletions, resume_deletions
+from klamm.controller.handlers.topics import load_topics
 from klamm.controller.overlap import overlapped
 from klamm.controller.states import PartitionState, ReplicaState
 from klamm.controller.workbench import Workbench
@@ -32,13 +33,16 @@ async def on_controller_failover(bench: Workbench) -> None:
     for parent in (LOG_DIR_EVENTS, ISR_CHANGES):
         await bench.store.delete_notifications(parent, await bench.store.list_notifications(parent))
     await _read_context(bench)
-    await on_topic_deletion(bench, TopicDeletion())
+    await load_condemned(bench)
+    to_be_deleted = await queue_deletions(bench)
     bench.batch.add_metadata(bench.context.registered, ())
     await bench.send_requests()
+    await on_brokers_return(bench, list(bench.context.registered))
     await _start_replicas(bench)
     await _start_partitions(bench)
     await trigger_online(bench)
     await resume_reassignments(bench)
+    await resume_deletions(bench, to_be_deleted)
     await on_listed_election(bench)
 
 
@@ -70,8 +74,8 @@ async def _start_replicas(bench: Workbench) -> None:
         initial = ReplicaState.ONLINE if live else ReplicaState.DELETION_INELIGIBLE
         context.replica_states[broker] = dict.fromkeys(states, initial)
         await asyncio.sleep(0)
-    await replicas_online(bench, online)
-    await replicas_offline(bench, offline)
+    await replicas_online(bench, not_to_be_deleted(bench, online))
+    await replicas_offline(bench, not_to_be_deleted(bench, offline))
 
 
 async def _start_partitions(bench: Workbench) -> None:

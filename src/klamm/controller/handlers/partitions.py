@@ -44,7 +44,7 @@ async def trigger_online(bench: Workbench, topic: str | None = None) -> int:
     hopeless: dict[Partition, str] = {}  # without a live replica there is nothing to read or to decide
     for state in (PartitionState.NEW, PartitionState.OFFLINE):
         for p in bench.context.in_state[state]:
-            if topic is not None and p.topic != topic:
+            if (topic is not None and p.topic != topic) or bench.context.is_to_be_deleted(p):
                 continue
             if live.isdisjoint(p.replicas):
                 hopeless[p] = "no replica is live"

@@ -11,7 +11,8 @@ from klamm.controller.events import (
     LogDirEventNotification,
     UpdateMetadataResponseReceived,
 )
-from klamm.controller.handlers.brokers import on_replicas_offline
+from klamm.controller.handlers.brokers import not_to_be_deleted, on_replicas_offline
+from klamm.controller.handlers.condemned import on_leader_and_isr_answers
 from klamm.controller.handlers.replicas import replicas_online
 from klamm.controller.workbench import Workbench
 from klamm.model.errors import ErrorCode
@@ -25,11 +26,14 @@ ANSWER_CHUNK: Final = 5_000
 
 async def on_leader_and_isr_response(bench: Workbench, event: LeaderAndIsrResponseReceived) -> None:
     """Only log directories are learnt from it: an error at the top, or any other code, says nothing about a replica."""
-    if event.response.error_code != ErrorCode.NONE:
-        return
+    registered = bench.context.registered.get(event.broker)
+    if event.response.error_code != ErrorCode.NONE or registered is None or registered.epoch != event.broker_epoch:
+        return  # what a broker said before it went tells nothing of what it is now
     changes = DirChanges([], [])
     for chunk in chunks(_answers(bench, event.response), ANSWER_CHUNK):
         found = diff_offline_dirs(bench.context, event.broker, chunk)
+        if event.broker in bench.context.condemned:
+            await on_leader_and_isr_answers(bench, event.broker, chunk)
         changes.offline.extend(found.offline)
         changes.online.extend(found.online)
         if len(chunk) == ANSWER_CHUNK:
@@ -70,6 +74,6 @@ async def on_log_dir_event(bench: Workbench, event: LogDirEventNotification) -> 
     children = await bench.store.list_notifications(LOG_DIR_EVENTS)
     try:
         brokers = await bench.store.read_log_dir_events(children)
-        await replicas_online(bench, {b: list(bench.context.replicas_on(b)) for b in brokers})
+        await replicas_online(bench, not_to_be_deleted(bench, {b: list(bench.context.replicas_on(b)) for b in brokers}))
     finally:
         await bench.store.delete_notifications(LOG_DIR_EVENTS, children)

@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from klamm.controller.context import Partition
+from klamm.controller.context import Partition, Topic
 from klamm.controller.decisions.elections import elect_offline
 from klamm.controller.decisions.topic_changes import added_partitions, diff_topics, is_another_topic
 from klamm.controller.events import PartitionModifications, TopicChange, TopicDeletion
@@ -17,6 +17,7 @@ from klamm.model.ids import BrokerId
 from klamm.model.topic_ids import new_topic_id
 from klamm.runtime import memory
 from klamm.telemetry.journal import by_topic
+from klamm.zk.deletions import delete_requests
 from klamm.zk.errors import NoNode
 from klamm.zk.fenced import chunks
 from klamm.zk.znodes import TopicZnode
@@ -28,6 +29,8 @@ REMEMBER_CHUNK: Final = 1_000  # partitions made between two awaits
 async def on_topic_change(bench: Workbench, event: TopicChange) -> None:
     listed = await bench.store.list_topics(watch=True)
     changes = diff_topics(bench.context.topics, listed)
+    if condemned := [name for name in changes.deleted if name in bench.context.topics_to_be_deleted]:
+        await delete_requests(bench.store, condemned)  # somebody was faster, by hand
     for name in changes.deleted:
         bench.context.remove_topic(name)
     if changes.new or changes.deleted:
@@ -46,12 +49,28 @@ async def on_partition_modifications(bench: Workbench, event: PartitionModificat
         return  # the list of topics tells of it
     if is_another_topic(bench.context, name, znode.topic_id):
         bench.journal.found(bench.cause, new=[name], deleted=[name])
+        if name in bench.context.topics_to_be_deleted:
+            bench.timers.put(TopicDeletion())  # the request is still there: it is the new topic's now
         bench.context.remove_topic(name)
         await on_new_partitions(bench, await _remember(bench, found))
         return
     topic = bench.context.topics[name]
     added = added_partitions(topic, znode.partitions)
+    if added and name in bench.context.topics_to_be_deleted:
+        await _take_back(bench, topic, added)
+        return
     await on_new_partitions(bench, [bench.context.add_partition(topic, n, a) for n, a in added.items()])
+
+
+async def _take_back(bench: Workbench, topic: Topic, added: Collection[int]) -> None:
+    """A topic that is to be deleted does not grow: its new partitions would survive it (KAFKA-6612)."""
+    why = "the topic is being deleted"
+    bench.journal.refused(bench.cause, "new partitions", why, partitions={topic.name: sorted(added)})
+    try:
+        await bench.store.write_topic(topic.name, topic.id, {n: p.assignment for n, p in topic.partitions.items()})
+    except NoNode:
+        return  # gone already; the list of topics tells of it
+    bench.journal.write(bench.cause, "assignment", topic=topic.name)
 
 
 async def on_new_partitions(bench: Workbench, partitions: Collection[Partition]) -> None:
@@ -105,11 +124,3 @@ async def _topic_id(bench: Workbench, name: str, znode: TopicZnode) -> uuid.UUID
         return None  # deleted meanwhile; the list of topics tells of it
     bench.journal.write(bench.cause, "topic id", topic=name)
     return topic_id
-
-
-async def on_topic_deletion(bench: Workbench, event: TopicDeletion) -> None:
-    """Deletion is asked for by a znode, which stays queued: it is not carried out here."""
-    queued = await bench.store.list_topic_deletions()
-    if queued:
-        why = "topic deletion is not carried out by this controller; the requests stay in /admin/delete_topics"
-        bench.journal.refused(bench.cause, "topic deletion", why, topics=queued)

@@ -1,0 +1,80 @@
+"""What a broker that returns still holds of topics deleted while it was gone, and what of that may go.
+
+Each such replica is written down (see `zk/deletions.py`) before its topic's znodes go. StopReplica names topics, not
+ids, so where the name lives again on that broker it is asked first: LeaderAndIsr carries the id of the new topic, and
+a broker that holds a log of another id refuses it with INCONSISTENT_TOPIC_ID. Only then the log may go.
+"""
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from klamm.controller.context import CondemnedReplicas, ControllerContext, Partition
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId
+
+
+@dataclass(slots=True)
+class ReturnPlan:
+    stop: list[Partition] = field(default_factory=list)
+    """To be deleted at once: nobody else has the name there."""
+    ask: list[Partition] = field(default_factory=list)
+    """The name is a later topic's, too: its LeaderAndIsr finds out."""
+    void: list[CondemnedReplicas] = field(default_factory=list)
+    """The topic lives, its deletion was called off: nothing of it may be destroyed."""
+
+
+def plan_return(context: ControllerContext, broker: BrokerId) -> ReturnPlan:
+    plan = ReturnPlan()
+    for condemned in all_condemned(context, broker):
+        topic = context.topics.get(condemned.topic)
+        if topic is not None and topic.id == condemned.topic_id:
+            if topic.name not in context.topics_to_be_deleted:
+                plan.void.append(condemned)
+            continue  # else its deletion is still under way, and asks the broker itself
+        for number, replica in condemned.partitions.items():
+            later = topic.partitions.get(number) if topic is not None else None
+            is_shared = later is not None and broker in later.replicas
+            (plan.ask if is_shared else plan.stop).append(replica)
+    return plan
+
+
+def all_condemned(context: ControllerContext, broker: BrokerId) -> list[CondemnedReplicas]:
+    return list(context.condemned.get(broker, {}).values())
+
+
+def condemned_by_name(context: ControllerContext, broker: BrokerId) -> dict[str, list[CondemnedReplicas]]:
+    """By topic name: several topics, where each was deleted in turn."""
+    named: dict[str, list[CondemnedReplicas]] = {}
+    for record in all_condemned(context, broker):
+        named.setdefault(record.topic, []).append(record)
+    return named
+
+
+def plan_answers(
+    context: ControllerContext, broker: BrokerId, answers: Iterable[tuple[Partition, int]]
+) -> tuple[list[Partition], list[Partition]]:
+    """From a LeaderAndIsr answer: condemned replicas to delete now, and partitions under whose name none is left.
+
+    A replica is told to go once: a second StopReplica could meet the log of the later topic.
+    """
+    stop: list[Partition] = []
+    settled: list[Partition] = []
+    named = condemned_by_name(context, broker)
+    for partition, code in answers:
+        held = [c for c in named.get(partition.topic, ()) if partition.partition in c.partitions]
+        if not held:
+            continue
+        if code == ErrorCode.INCONSISTENT_TOPIC_ID:
+            if not any(partition.partition in c.told for c in held):
+                held[0].told.add(partition.partition)
+                stop.append(held[0].partitions[partition.partition])
+        elif code in (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH):
+            settled.append(partition)
+    return stop, settled
+
+
+def other_brokers_of(context: ControllerContext, topic_id: uuid.UUID, kept: Iterable[BrokerId]) -> list[BrokerId]:
+    """Brokers with a record for this topic that was written before a crash and is wrong by now."""
+    named = set(kept)
+    return [b for b, records in context.condemned.items() if topic_id in records and b not in named]

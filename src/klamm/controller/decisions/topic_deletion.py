@@ -1,0 +1,104 @@
+"""What comes next in the deletion of a topic, and what it waits for. Source: TopicDeletionManager.scala (3.9).
+
+Unlike there, a deletion does not wait for ever for a broker that is gone: see docs/decisions on topic deletion.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.states import ReplicaState
+from klamm.model.ids import BrokerId
+
+ByBroker = dict[BrokerId, list[Partition]]
+
+
+@dataclass(slots=True)
+class Survey:
+    """The replicas of one topic that are not deleted yet, by what stands in the way; those under way are left out."""
+
+    reachable: ByBroker = field(default_factory=dict)
+    unreachable: ByBroker = field(default_factory=dict)
+    """The broker lives, but is shutting down, or the log directory failed."""
+    gone: ByBroker = field(default_factory=dict)
+    """The broker is not registered."""
+    moving: list[Partition] = field(default_factory=list)
+    """Partitions that are being reassigned."""
+
+
+def survey(context: ControllerContext, partitions: Iterable[Partition], into: Survey) -> None:
+    """Add these partitions to what is known of their topic."""
+    for p in partitions:
+        if p.assignment.is_being_reassigned:
+            into.moving.append(p)
+        for broker in p.replicas:
+            state = context.replica_states[broker].get(p)
+            if state is ReplicaState.DELETION_SUCCESSFUL or state is ReplicaState.DELETION_STARTED:
+                continue
+            if context.is_online(broker, p):
+                into.reachable.setdefault(broker, []).append(p)
+            elif broker in context.registered:
+                into.unreachable.setdefault(broker, []).append(p)
+            else:
+                into.gone.setdefault(broker, []).append(p)
+
+
+class Step(StrEnum):
+    BEGIN = "begin"
+    """Tell brokers to delete their replicas."""
+    COMPLETE = "complete"
+    """Nothing is left to wait for: the znodes go."""
+    WAIT = "wait"
+
+
+class Verdict(NamedTuple):
+    step: Step
+    why: str = ""
+    """Of waiting: for what, and what ends it."""
+
+
+def decide(
+    context: ControllerContext, topic: str, found: Survey, given_up: Collection[BrokerId], patience_s: float
+) -> Verdict:
+    """The next step for a queued topic of which no replica is under way.
+
+    `given_up` are brokers gone for so long that nobody waits for them; what they hold is condemned.
+    """
+    if found.moving:
+        numbers = ", ".join(str(p.partition) for p in found.moving[:10])
+        return Verdict(Step.WAIT, f"partitions {numbers} are being reassigned; it goes on when that has ended")
+    held_back = context.topics_ineligible_for_deletion.get(topic)
+    begun = topic in context.topics_with_deletion_started
+    if held_back is None and (found.reachable or not begun):
+        return Verdict(Step.BEGIN)
+    if found.reachable:
+        return Verdict(Step.WAIT, held_back or "")
+    if found.unreachable:
+        return Verdict(Step.WAIT, _unreachable(context, found.unreachable))
+    waited_for = [b for b in found.gone if b not in given_up]
+    if waited_for:
+        return Verdict(Step.WAIT, _gone(context, topic, waited_for, patience_s))
+    if found.gone and context.topics[topic].id is None:
+        why = f"brokers {_list(found.gone)} are gone, and without a topic id the replicas there cannot be told apart"
+        return Verdict(Step.WAIT, f"{why} from those of a later topic; it goes on when they return")
+    return Verdict(Step.COMPLETE)
+
+
+def _unreachable(context: ControllerContext, found: ByBroker) -> str:
+    leaving = [b for b in found if b in context.shutting_down]
+    if leaving:
+        return f"brokers {_list(leaving)} are shutting down; it goes on when they are back, or gone"
+    return f"log directories failed on brokers {_list(found)}; it goes on when these are started again"
+
+
+def _gone(context: ControllerContext, topic: str, brokers: Collection[BrokerId], patience_s: float) -> str:
+    return (
+        f"brokers {_list(brokers)} are gone; it goes on when they return, or without them once they have been gone"
+        f" for {patience_s:g} s"
+    )
+
+
+def _list(brokers: Iterable[BrokerId]) -> str:
+    return ", ".join(map(str, sorted(brokers)))

@@ -1,0 +1,132 @@
+"""Replicas of deleted topics on brokers that were gone: written down, and deleted when the broker returns."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from klamm.controller.context import CondemnedReplicas, Partition
+from klamm.controller.decisions.condemned import (
+    all_condemned,
+    condemned_by_name,
+    other_brokers_of,
+    plan_answers,
+    plan_return,
+)
+from klamm.controller.decisions.topic_deletion import ByBroker
+from klamm.controller.workbench import Workbench
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.ids import BrokerId
+from klamm.telemetry.journal import by_topic
+from klamm.zk.deletions import Condemned, delete_condemned, read_condemned, write_condemned
+
+
+async def load_condemned(bench: Workbench) -> None:
+    """What earlier terms wrote down."""
+    found, unreadable = await read_condemned(bench.store)
+    for record in found:
+        _remember(bench, record)
+    for path, why in unreadable.items():
+        bench.journal.refused(bench.cause, path, why)
+
+
+async def condemn(bench: Workbench, topics: Mapping[str, ByBroker]) -> None:
+    """Write down what gone brokers hold of these topics, before their znodes go."""
+    records = []
+    for topic, by_broker in topics.items():
+        topic_id = bench.context.topics[topic].id
+        assert topic_id is not None, f"{topic} has no id to be told apart by"
+        records += [
+            Condemned(b, topic, topic_id, tuple(sorted(p.partition for p in partitions)))
+            for b, partitions in by_broker.items()
+        ]
+    if records:
+        await write_condemned(bench.store, records)
+        for record in records:
+            _remember(bench, record)
+
+
+async def forget_condemned(bench: Workbench, topic: str, kept: Iterable[BrokerId]) -> None:
+    """A record from before a crash, on a broker that deleted its replicas after all."""
+    topic_id = bench.context.topics[topic].id
+    if topic_id is None:
+        return
+    wrong = other_brokers_of(bench.context, topic_id, kept)
+    if wrong:
+        await _drop(bench, [bench.context.condemned[b][topic_id] for b in wrong])
+
+
+async def on_brokers_return(bench: Workbench, brokers: Sequence[BrokerId]) -> None:
+    """Before anything else is asked of them: delete what is condemned and nobody else's."""
+    for broker in brokers:
+        for record in all_condemned(bench.context, broker):
+            record.told.clear()
+        plan = plan_return(bench.context, broker)
+        if plan.void:
+            why = "the topic lives: its deletion was called off"
+            bench.journal.refused(bench.cause, "condemned replicas", why, topics=[c.topic for c in plan.void])
+            await _drop(bench, plan.void)
+        for replica in plan.stop:
+            bench.batch.add_stop_replica([broker], replica, delete=True)
+        if plan.stop or plan.ask:
+            facts = {"asked_first": by_topic(plan.ask)} if plan.ask else {}
+            stop = by_topic(plan.stop)
+            bench.journal.line(bench.cause, "deletion", step="condemned", broker=broker, partitions=stop, **facts)
+    await bench.send_requests()
+
+
+async def on_leader_and_isr_answers(
+    bench: Workbench, broker: BrokerId, answers: Iterable[tuple[Partition, int]]
+) -> None:
+    """Where a later topic has the name: delete what has another id, forget where nothing was left."""
+    stop, settled = plan_answers(bench.context, broker, answers)
+    for replica in stop:
+        bench.batch.add_stop_replica([broker], replica, delete=True)
+    if stop:
+        bench.journal.line(bench.cause, "deletion", step="condemned", broker=broker, partitions=by_topic(stop))
+        await bench.send_requests()
+    await _settle(bench, broker, settled)
+
+
+async def on_replicas_deleted(bench: Workbench, broker: BrokerId, partitions: Sequence[Partition]) -> None:
+    """Nothing is left under these names; where a later topic has one, its replica can be made now."""
+    if broker not in bench.context.condemned:
+        return
+    if bench.context.offline_dirs.get(broker):
+        return  # what is meant may lie where the broker cannot look
+    for p in await _settle(bench, broker, partitions):
+        later = bench.context.partition(p.topic, p.partition)
+        is_wanted = later is not None and broker in later.replicas and not bench.context.is_to_be_deleted(later)
+        if later is not None and is_wanted and later.leadership is not None:
+            bench.batch.add_leader_and_isr([broker], later, is_new=True)
+    await bench.send_requests()
+
+
+async def _settle(bench: Workbench, broker: BrokerId, partitions: Iterable[Partition]) -> list[Partition]:
+    """Those under whose name something had been condemned; a record that names nothing more goes."""
+    settled: list[Partition] = []
+    ended: dict[CondemnedReplicas, None] = {}
+    named = condemned_by_name(bench.context, broker)
+    for p in partitions:
+        held = [c for c in named.get(p.topic, ()) if p.partition in c.partitions]
+        if held:
+            settled.append(p)
+        for record in held:
+            del record.partitions[p.partition]
+            if not record.partitions:
+                ended[record] = None
+    if ended:
+        await _drop(bench, list(ended))
+    return settled
+
+
+async def _drop(bench: Workbench, records: Sequence[CondemnedReplicas]) -> None:
+    await delete_condemned(bench.store, [(r.broker, r.topic_id) for r in records])
+    for record in records:
+        held = bench.context.condemned[record.broker]
+        del held[record.topic_id]
+        if not held:
+            del bench.context.condemned[record.broker]
+
+
+def _remember(bench: Workbench, record: Condemned) -> None:
+    partitions = {n: Partition(record.topic, n, ReplicaAssignment((record.broker,))) for n in record.partitions}
+    held = bench.context.condemned.setdefault(record.broker, {})
+    held[record.topic_id] = CondemnedReplicas(record.broker, record.topic, record.topic_id, partitions)

@@ -1,0 +1,242 @@
+"""Deleting topics: replicas first, znodes once nothing is left to wait for. Source: TopicDeletionManager.scala (3.9).
+
+Whoever ends something that a deletion may wait for (a reassignment, a broker's absence) calls `resume_deletions`.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from klamm.controller.context import Partition
+from klamm.controller.decisions.topic_deletion import Step, Survey, decide, survey
+from klamm.controller.events import (
+    DeadBrokerPatienceOver,
+    TopicChange,
+    TopicDeletion,
+    TopicDeletionStopReplicaResponseReceived,
+)
+from klamm.controller.handlers.condemned import condemn, forget_condemned, on_replicas_deleted
+from klamm.controller.handlers.replicas import Replicas
+from klamm.controller.handlers.topics import on_topic_change
+from klamm.controller.request_batch import METADATA_CHUNK
+from klamm.controller.states import PartitionState, ReplicaState
+from klamm.controller.workbench import Workbench
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId
+from klamm.telemetry.journal import by_topic
+from klamm.zk.deletions import delete_requests, delete_topics
+from klamm.zk.fenced import chunks
+
+DELETION_CHUNK: Final = 2_000  # partitions looked at, or replicas moved, between two awaits
+TOPICS_AT_ONCE: Final = 200  # whose znodes go together
+
+
+async def on_topic_deletion(bench: Workbench, event: TopicDeletion) -> None:
+    """Requests appeared in `/admin/delete_topics`, or a term begins."""
+    await resume_deletions(bench, await queue_deletions(bench))
+
+
+async def queue_deletions(bench: Workbench) -> list[str]:
+    """Queue what is asked for; those newly queued. A request for a topic that does not exist is removed."""
+    requested = await bench.store.list_topic_deletions()
+    if not bench.settings.delete_topic_enable:
+        if requested:
+            bench.journal.refused(bench.cause, "topic deletion", "delete.topic.enable is false", topics=requested)
+            await delete_requests(bench.store, requested)
+        return []
+    unknown = [t for t in requested if t not in bench.context.topics]
+    if unknown:
+        await _look_for(bench, unknown)
+    new = bench.context.queue_deletion(requested)
+    if new:
+        bench.journal.found(bench.cause, to_be_deleted=new)
+    return new
+
+
+async def _look_for(bench: Workbench, unknown: list[str]) -> None:
+    """A topic may be so new that its creation waits behind this event: then it is taken up first."""
+    found, unreadable = await bench.store.read_topics(unknown)
+    missing = [t for t in unknown if t not in found and t not in unreadable]
+    if missing:
+        bench.journal.refused(bench.cause, "topic deletion", "there is no such topic", topics=missing)
+        await delete_requests(bench.store, missing)
+    if unreadable:
+        why = "the topic's znode cannot be read, so nobody knows who holds replicas"
+        bench.journal.refused(bench.cause, "topic deletion", why, topics=sorted(unreadable))
+    if found:
+        await on_topic_change(bench, TopicChange())
+
+
+async def resume_deletions(bench: Workbench, topics: Iterable[str]) -> None:
+    """What they waited for may be over: look again. Topics that are not queued are passed over."""
+    queued = [t for t in dict.fromkeys(topics) if t in bench.context.topics_to_be_deleted]
+    for topic in queued:
+        bench.context.topics_ineligible_for_deletion.pop(topic, None)
+    await _advance(bench, queued)
+
+
+def deletions_on(bench: Workbench, brokers: Collection[BrokerId]) -> list[str]:
+    """Queued topics with replicas on these brokers."""
+    return [
+        topic
+        for topic in bench.context.topics_to_be_deleted
+        if any(b in p.replicas for p in bench.context.topics[topic].partitions.values() for b in brokers)
+    ]
+
+
+async def on_replica_deletion_answer(bench: Workbench, event: TopicDeletionStopReplicaResponseReceived) -> None:
+    """A broker deleted replicas, or could not."""
+    context, broker = bench.context, event.broker
+    registered = context.registered.get(broker)
+    if registered is None or registered.epoch != event.broker_epoch:
+        return  # from before it went: by now it counts as failed, and is asked again
+    states = context.replicas_on(broker)
+    asked = {p: e for p, e in event.errors.items() if states.get(p) is ReplicaState.DELETION_STARTED}
+    deleted = [p for p, error in asked.items() if not error]
+    context.move_replicas(broker, deleted, ReplicaState.DELETION_SUCCESSFUL)
+    failed = {p: error for p, error in asked.items() if error}
+    context.move_replicas(broker, failed, ReplicaState.DELETION_INELIGIBLE)
+    for error in sorted(set(failed.values())):
+        partitions = [p for p, e in failed.items() if e is error]
+        why = f"broker {broker} answered {error.name}; it goes on when that broker starts again"
+        _hold_back(bench, partitions, why)
+    await on_replicas_deleted(bench, broker, [p for p, e in event.errors.items() if e is ErrorCode.NONE])
+    await _advance(bench, dict.fromkeys(p.topic for p in asked))
+
+
+async def replicas_failed(bench: Workbench, replicas: Replicas) -> None:
+    """Replicas of queued topics whose broker or log directory went away."""
+    touched: dict[str, None] = {}
+    for broker, partitions in replicas.items():
+        for chunk in chunks(partitions, DELETION_CHUNK):
+            _put_aside(bench, broker, chunk)
+            touched.update(dict.fromkeys(p.topic for p in chunk))
+            await asyncio.sleep(0)
+    await _advance(bench, touched)
+
+
+async def on_patience_over(bench: Workbench, event: DeadBrokerPatienceOver) -> None:
+    await _advance(bench, deletions_on(bench, [event.broker]))
+
+
+# ---- steps
+
+
+async def _advance(bench: Workbench, topics: Iterable[str]) -> None:
+    """The next step of each topic that has one. One with replicas under way goes on when they are answered for."""
+    begin: dict[str, Survey] = {}
+    complete: dict[str, Survey] = {}
+    waiting: dict[str, list[str]] = {}
+    patience_s = bench.settings.dead_broker_patience_ms / 1000
+    for topic in topics:
+        if topic not in bench.context.topics_to_be_deleted or bench.context.started_deletions.get(topic):
+            continue
+        found = await _survey(bench, topic)
+        verdict = decide(bench.context, topic, found, _given_up(bench, found, patience_s), patience_s)
+        if verdict.step is Step.BEGIN:
+            begin[topic] = found
+        elif verdict.step is Step.COMPLETE:
+            complete[topic] = found
+        else:
+            waiting.setdefault(verdict.why, []).append(topic)
+    for why, held in waiting.items():
+        _wait(bench, held, why)
+    for chunk in chunks(complete.items(), TOPICS_AT_ONCE):
+        await _complete(bench, dict(chunk))
+    if begin:
+        await _begin(bench, begin)
+        await _advance(bench, begin)
+
+
+async def _survey(bench: Workbench, topic: str) -> Survey:
+    found = Survey()
+    for chunk in chunks(bench.context.topics[topic].partitions.values(), DELETION_CHUNK):
+        survey(bench.context, chunk, found)
+        if len(chunk) == DELETION_CHUNK:
+            await asyncio.sleep(0)
+    return found
+
+
+def _given_up(bench: Workbench, found: Survey, patience_s: float) -> set[BrokerId]:
+    """Of the gone brokers those nobody waits for any more; for the others a look is taken when that time comes."""
+    now = asyncio.get_running_loop().time()
+    given_up = set()
+    for broker in found.gone:
+        left_s = bench.context.gone_since.setdefault(broker, now) + patience_s - now
+        if left_s <= 0:
+            given_up.add(broker)
+        else:
+            bench.timers.after(("gone", broker), left_s, DeadBrokerPatienceOver(broker))
+    return given_up
+
+
+def _wait(bench: Workbench, topics: list[str], why: str) -> None:
+    news = [t for t in topics if bench.context.topics_ineligible_for_deletion.get(t) != why]
+    bench.context.topics_ineligible_for_deletion.update(dict.fromkeys(topics, why))
+    if news:
+        held = {t: sorted(bench.context.topics[t].partitions) for t in news}
+        bench.journal.line(bench.cause, "deletion", step="waits", why=why, partitions=held)
+
+
+async def _begin(bench: Workbench, found: dict[str, Survey]) -> None:
+    """Brokers forget the topics, then those that live delete their replicas."""
+    context = bench.context
+    topics = list(found)
+    for chunk in chunks((p for t in topics for p in context.topics[t].partitions.values()), METADATA_CHUNK):
+        unseen = [p for p in chunk if p.topic not in context.topics_with_deletion_started]
+        context.move(unseen, PartitionState.OFFLINE)
+        context.move(unseen, PartitionState.NON_EXISTENT)
+        bench.batch.add_metadata(context.registered, chunk)
+        await asyncio.sleep(0)
+    context.topics_with_deletion_started.update(topics)
+    for topic in topics:
+        for broker, partitions in (*found[topic].gone.items(), *found[topic].unreachable.items()):
+            _put_aside(bench, broker, partitions)
+    by_broker: dict[BrokerId, list[Partition]] = {}
+    for topic in topics:
+        for broker, partitions in found[topic].reachable.items():
+            by_broker.setdefault(broker, []).extend(partitions)
+    for broker, partitions in sorted(by_broker.items()):
+        for chunk in chunks(partitions, DELETION_CHUNK):
+            context.move_replicas(broker, chunk, ReplicaState.OFFLINE)
+            context.move_replicas(broker, chunk, ReplicaState.DELETION_STARTED)
+            for p in chunk:
+                bench.batch.add_stop_replica([broker], p, delete=True)
+            await asyncio.sleep(0)
+    held = {t: sorted(context.topics[t].partitions) for t in topics}
+    bench.journal.line(bench.cause, "deletion", step="begins", brokers=sorted(by_broker), partitions=held)
+    await bench.send_requests()
+
+
+def _put_aside(bench: Workbench, broker: BrokerId, partitions: Iterable[Partition]) -> None:
+    """To state ReplicaDeletionIneligible, from wherever they are."""
+    states = bench.context.replicas_on(broker)
+    aside = (ReplicaState.DELETION_SUCCESSFUL, ReplicaState.DELETION_INELIGIBLE)
+    failing = [p for p in partitions if states.get(p) not in aside]
+    resting = [p for p in failing if states.get(p) is not ReplicaState.DELETION_STARTED]
+    bench.context.move_replicas(broker, resting, ReplicaState.OFFLINE)
+    bench.context.move_replicas(broker, failing, ReplicaState.DELETION_INELIGIBLE)
+
+
+def _hold_back(bench: Workbench, partitions: Collection[Partition], why: str) -> None:
+    """Their topics are not tried again before something changes for them."""
+    topics = dict.fromkeys(p.topic for p in partitions)
+    bench.context.topics_ineligible_for_deletion.update(dict.fromkeys(topics, why))
+    bench.journal.line(bench.cause, "deletion", step="held back", why=why, partitions=by_topic(partitions))
+
+
+async def _complete(bench: Workbench, found: dict[str, Survey]) -> None:
+    """What gone brokers hold is condemned first; then the znodes go, and memory forgets the topics."""
+    context = bench.context
+    condemned = {t: s.gone for t, s in found.items() if s.gone}
+    await condemn(bench, condemned)
+    await delete_topics(bench.store, list(found))
+    for topic, survey_ in found.items():
+        await forget_condemned(bench, topic, survey_.gone)
+        numbers = {topic: sorted(context.topics[topic].partitions)}
+        facts = {"condemned_on": sorted(survey_.gone)} if survey_.gone else {}
+        bench.journal.line(bench.cause, "deletion", step="completed", partitions=numbers, **facts)
+        for chunk in chunks(list(context.topics[topic].partitions.values()), DELETION_CHUNK):
+            context.remove_partitions(chunk)
+            await asyncio.sleep(0)
+        context.remove_topic(topic)

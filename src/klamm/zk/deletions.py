@@ -1,0 +1,128 @@
+"""How a topic leaves ZooKeeper, and the record of replicas that could not be deleted because their broker was gone.
+
+`/klamm/condemned_replicas/BROKER/TOPIC-ID` is klamm's own: `{"version":1,"topic":"orders","partitions":[0,3]}`. It is
+written before the topic's znodes go, and goes itself once the broker has returned and deleted what it names.
+Source of the rest: KafkaZkClient.deleteTopicZNode, deleteTopicConfigs, deleteTopicDeletions (3.9).
+"""
+
+import uuid
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from klamm.model.ids import BrokerId
+from klamm.model.topic_ids import id_from_text
+from klamm.zk import znodes
+from klamm.zk.controller_store import ControllerStore
+from klamm.zk.errors import ZkCode, error_of
+from klamm.zk.fenced import chunks
+from klamm.zk.operations import Create, Delete, Op
+from klamm.zk.znodes import CONDEMNED_REPLICAS, MalformedZnode, condemned_path, decode_json, encode_json
+
+LIST_CHUNK: Final = 2_000  # znodes listed or deleted between two awaits
+
+
+class Condemned(NamedTuple):
+    """What one broker still holds of one deleted topic."""
+
+    broker: BrokerId
+    topic: str
+    topic_id: uuid.UUID
+    partitions: tuple[int, ...]
+
+
+class _Condemned(msgspec.Struct):
+    topic: str
+    partitions: tuple[int, ...]
+
+
+async def delete_topics(store: ControllerStore, topics: Sequence[str]) -> None:
+    """Everything below each topic, then the topic with its config, and the request last; what is gone is no matter.
+
+    After a crash in between the request is still there, and the next controller begins again.
+    """
+    paths = [znodes.topic_path(t) for t in topics]
+    for level in reversed(await _levels_below(store, paths)):
+        await _delete(store, level)
+    await _delete(store, [*paths, *(znodes.topic_config_path(t) for t in topics)])
+    await delete_requests(store, topics)
+
+
+async def delete_requests(store: ControllerStore, topics: Iterable[str]) -> None:
+    await _delete(store, [znodes.delete_topic_path(t) for t in topics])
+
+
+async def _levels_below(store: ControllerStore, paths: Sequence[str]) -> list[list[str]]:
+    """All znodes under these, those nearest to the root first."""
+    levels: list[list[str]] = []
+    parents = paths
+    while parents:
+        level: list[str] = []
+        for chunk in chunks(parents, LIST_CHUNK):
+            for listed in await store.client.children_many(chunk):
+                level += [f"{listed.path}/{child}" for child in listed.children]
+        if level:
+            levels.append(level)
+        parents = [path for path in level if not path.endswith("/state")]
+    return levels
+
+
+async def _delete(store: ControllerStore, paths: Sequence[str]) -> None:
+    """Raises ZkError for what stays, for example because somebody put something below it."""
+    for chunk in chunks(paths, LIST_CHUNK):
+        for path, result in zip(chunk, await store.write([Delete(path) for path in chunk]), strict=True):
+            if result.code not in (ZkCode.OK, ZkCode.NO_NODE):
+                raise error_of(result.code, path)
+
+
+# ---- condemned replicas
+
+
+async def read_condemned(store: ControllerStore) -> tuple[list[Condemned], dict[str, str]]:
+    """All there are, in order of brokers; and the reasons for those that cannot be read, by path."""
+    brokers = (await store.client.children_many([CONDEMNED_REPLICAS]))[0].children
+    numbers = sorted(int(b) for b in brokers if b.isdigit())
+    listed = await store.client.children_many([f"{CONDEMNED_REPLICAS}/{b}" for b in numbers])
+    names = [(b, child) for b, answer in zip(numbers, listed, strict=True) for child in sorted(answer.children)]
+    found: list[Condemned] = []
+    unreadable: dict[str, str] = {}
+    for read in await store.client.get_many([f"{CONDEMNED_REPLICAS}/{b}/{child}" for b, child in names]):
+        if read.code is not ZkCode.OK:
+            continue
+        try:
+            found.append(_decode(read.path, read.data))
+        except MalformedZnode as error:
+            unreadable[read.path] = error.reason
+    return found, unreadable
+
+
+async def write_condemned(store: ControllerStore, condemned: Collection[Condemned]) -> None:
+    """A record that is there already says the same: a topic id never comes again. Raises ZkError."""
+    parents = {f"{CONDEMNED_REPLICAS}/{c.broker}": None for c in condemned}
+    await _create(store, [Create(path) for path in ("/klamm", CONDEMNED_REPLICAS)])
+    await _create(store, [Create(path) for path in parents])
+    await _create(store, [Create(condemned_path(c.broker, c.topic_id), _encode(c)) for c in condemned])
+
+
+async def delete_condemned(store: ControllerStore, names: Iterable[tuple[BrokerId, uuid.UUID]]) -> None:
+    await _delete(store, [condemned_path(broker, topic_id) for broker, topic_id in names])
+
+
+async def _create(store: ControllerStore, ops: Sequence[Op]) -> None:
+    for op, result in zip(ops, await store.write(ops), strict=True):
+        if result.code not in (ZkCode.OK, ZkCode.NODE_EXISTS):
+            raise error_of(result.code, op.path)
+
+
+def _encode(condemned: Condemned) -> bytes:
+    return encode_json({"version": 1, "topic": condemned.topic, "partitions": condemned.partitions})
+
+
+def _decode(path: str, payload: bytes | None) -> Condemned:
+    broker, _, topic_id = path.removeprefix(f"{CONDEMNED_REPLICAS}/").partition("/")
+    read = decode_json(path, payload, _Condemned)
+    try:
+        return Condemned(BrokerId(int(broker)), read.topic, id_from_text(topic_id), read.partitions)
+    except ValueError as error:
+        raise MalformedZnode(path, str(error)) from error
