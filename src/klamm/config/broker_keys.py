@@ -1,9 +1,9 @@
 """Every key that `server.properties` of Kafka 3.9 may hold: name, type, default, allowed values.
 
 Facts of AbstractKafkaConfig.CONFIG_DEF. Keys that begin with `klamm` are ours, and one default: 256 ZooKeeper requests
-in flight instead of 10, because bulk reads with watches are pipelined. `null` is "not set", `""` an empty text; a range is `low..high`, either end
-may be missing; choices are parted by `|`. One place decides what a key may be: `node_config` reads through it, and
-DescribeConfigs shows it.
+in flight instead of 10, because bulk reads with watches are pipelined. `null` is "not set", `""` an empty text; a range
+is `low..high`, either end may be missing; choices are parted by `|`. One place decides what a key may be: `node_config`
+reads through it, and DescribeConfigs shows it.
 """
 
 from typing import Final, NamedTuple

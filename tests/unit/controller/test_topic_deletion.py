@@ -251,16 +251,36 @@ async def test_an_answer_from_before_a_broker_went_counts_for_nothing() -> None:
 async def test_a_reassignment_holds_the_topic_back_until_it_has_ended() -> None:
     cluster = await Deleting.open({"a": [(1, 2)]})
     partition = cluster.room.partition("a-0")
-    partition.assignment = partition.assignment.reassign_to((BrokerId(2), BrokerId(3)))
-    cluster.room.bench.context.replica_states[BrokerId(3)] = {partition: ReplicaState.ONLINE}
+    moving = partition.assignment.reassign_to((BrokerId(2), BrokerId(3)))
+    cluster.room.bench.context.put_assignment(partition, moving)
 
     assert await cluster.delete("a") == []
     assert cluster.why("a") == "partitions 0 are being reassigned; it goes on when that has ended"
     assert not any(r.startswith("SR") for r in await cluster.do(on_broker_change, BrokerChange()))
 
-    partition.assignment = ReplicaAssignment(partition.assignment.target)
+    cluster.room.bench.context.forget_replica(BrokerId(1), partition)
+    cluster.room.bench.context.put_assignment(partition, ReplicaAssignment(partition.assignment.target))
     await resume_deletions(cluster.room.bench, ["a"])
     assert "SR a-0@-2+delete -> 2,3" in cluster.room.channels.take()
+
+
+async def test_a_reassignment_to_a_broker_that_is_gone_for_long_is_not_waited_for() -> None:
+    cluster = await Deleting.open({"a": [(1, 2)]})
+    partition = cluster.room.partition("a-0")
+    moving = partition.assignment.reassign_to((BrokerId(2), BrokerId(3)))
+    cluster.room.bench.context.put_assignment(partition, moving)
+    await cluster.kill(3)
+    await cluster.delete("a")
+    assert cluster.why("a").startswith("partitions 0 are being reassigned")
+
+    cluster.room.bench.context.gone_since[BrokerId(3)] -= 60
+    requests = await cluster.do(on_patience_over, DeadBrokerPatienceOver(BrokerId(3)))
+
+    assert "SR a-0@-2+delete -> 1,2" in requests
+    await cluster.answer(1)
+    await cluster.answer(2)
+    assert cluster.znodes_of("a") == []
+    assert [p.split("/")[3] for p in cluster.condemned()] == ["3"]
 
 
 # ---- what being queued means

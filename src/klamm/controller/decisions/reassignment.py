@@ -32,7 +32,7 @@ def plan_requested(context: ControllerContext, targets: Mapping[TopicPartition, 
         partition = context.partition(key.topic, key.partition)
         now = partition.assignment if partition is not None else ReplicaAssignment(())
         refusal = _check_requested(context, now, target)
-        if refusal is None and partition is None:
+        if refusal is None and (partition is None or context.is_to_be_deleted(partition)):
             refusal = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
         _decide(context, plan, key, partition, target, refusal)
     return plan
@@ -43,7 +43,7 @@ def plan_listed(context: ControllerContext, targets: Mapping[TopicPartition, Tar
     plan = ReassignmentPlan()
     for key, target in targets.items():
         partition = context.partition(key.topic, key.partition)
-        if partition is None:
+        if partition is None or context.is_to_be_deleted(partition):
             refusal = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
             plan.refused[key] = refusal
             continue

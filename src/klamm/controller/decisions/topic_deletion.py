@@ -25,7 +25,7 @@ class Survey:
     gone: ByBroker = field(default_factory=dict)
     """The broker is not registered."""
     moving: list[Partition] = field(default_factory=list)
-    """Partitions that are being reassigned."""
+    """Partitions that are being reassigned, also to brokers that are gone."""
 
 
 def survey(context: ControllerContext, partitions: Iterable[Partition], into: Survey) -> None:
@@ -66,11 +66,14 @@ def decide(
 
     `given_up` are brokers gone for so long that nobody waits for them; what they hold is condemned.
     """
-    if found.moving:
-        numbers = ", ".join(str(p.partition) for p in found.moving[:10])
-        return Verdict(Step.WAIT, f"partitions {numbers} are being reassigned; it goes on when that has ended")
     held_back = context.topics_ineligible_for_deletion.get(topic)
     begun = topic in context.topics_with_deletion_started
+    moving = [p for p in found.moving if not begun and frozenset(given_up).isdisjoint(p.assignment.target)]
+    if moving:
+        numbers = ", ".join(str(p.partition) for p in moving[:10])
+        return Verdict(Step.WAIT, f"partitions {numbers} are being reassigned; it goes on when that has ended")
+    if found.moving and not begun:
+        held_back = None  # their reassignment would wait for ever
     if held_back is None and (found.reachable or not begun):
         return Verdict(Step.BEGIN)
     if found.reachable:

@@ -14,6 +14,7 @@ from klamm.controller.decisions.reassignment import awaited, plan_epochs, unneed
 from klamm.controller.handlers.partitions import ELECTION_CHUNK, already_written, bring_online
 from klamm.controller.handlers.reassignment_znode import strike_out
 from klamm.controller.handlers.replicas import replicas_gone, replicas_new, replicas_online
+from klamm.controller.handlers.topic_deletion import resume_deletions
 from klamm.controller.overlap import overlapped
 from klamm.controller.states import PartitionState, ReplicaState
 from klamm.controller.workbench import Workbench
@@ -188,6 +189,7 @@ async def _complete(bench: Workbench, partitions: list[Partition]) -> None:
         _journal(bench, p, "complete", before[p], p.assignment)
     bench.batch.add_metadata(bench.context.registered, finished)  # B8
     await bench.send_requests()
+    await resume_deletions(bench, (p.topic for p in finished))
 
 
 async def _finish(bench: Workbench, before: Assignments) -> list[Partition]:

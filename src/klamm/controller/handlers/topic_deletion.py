@@ -186,6 +186,8 @@ async def _begin(bench: Workbench, found: dict[str, Survey]) -> None:
         unseen = [p for p in chunk if p.topic not in context.topics_with_deletion_started]
         context.move(unseen, PartitionState.OFFLINE)
         context.move(unseen, PartitionState.NON_EXISTENT)
+        for p in unseen:
+            context.reassigning.pop(p, None)
         bench.batch.add_metadata(context.registered, chunk)
         await asyncio.sleep(0)
     context.topics_with_deletion_started.update(topics)
@@ -198,10 +200,12 @@ async def _begin(bench: Workbench, found: dict[str, Survey]) -> None:
             by_broker.setdefault(broker, []).extend(partitions)
     for broker, partitions in sorted(by_broker.items()):
         for chunk in chunks(partitions, DELETION_CHUNK):
-            context.move_replicas(broker, chunk, ReplicaState.OFFLINE)
-            context.move_replicas(broker, chunk, ReplicaState.DELETION_STARTED)
+            _rest(bench, broker, chunk)
+            refused = context.move_replicas(broker, chunk, ReplicaState.DELETION_STARTED)
             for p in chunk:
                 bench.batch.add_stop_replica([broker], p, delete=True)
+            if refused:
+                _hold_back(bench, refused, f"replicas on broker {broker} are in a state from which none is deleted")
             await asyncio.sleep(0)
     held = {t: sorted(context.topics[t].partitions) for t in topics}
     bench.journal.line(bench.cause, "deletion", step="begins", brokers=sorted(by_broker), partitions=held)
@@ -214,8 +218,16 @@ def _put_aside(bench: Workbench, broker: BrokerId, partitions: Iterable[Partitio
     aside = (ReplicaState.DELETION_SUCCESSFUL, ReplicaState.DELETION_INELIGIBLE)
     failing = [p for p in partitions if states.get(p) not in aside]
     resting = [p for p in failing if states.get(p) is not ReplicaState.DELETION_STARTED]
-    bench.context.move_replicas(broker, resting, ReplicaState.OFFLINE)
+    _rest(bench, broker, resting)
     bench.context.move_replicas(broker, failing, ReplicaState.DELETION_INELIGIBLE)
+
+
+def _rest(bench: Workbench, broker: BrokerId, partitions: Collection[Partition]) -> None:
+    """To state OfflineReplica; one that a reassignment was to add may not even have begun."""
+    states = bench.context.replicas_on(broker)
+    unborn = [p for p in partitions if states.get(p, ReplicaState.NON_EXISTENT) is ReplicaState.NON_EXISTENT]
+    bench.context.move_replicas(broker, unborn, ReplicaState.NEW)
+    bench.context.move_replicas(broker, partitions, ReplicaState.OFFLINE)
 
 
 def _hold_back(bench: Workbench, partitions: Collection[Partition], why: str) -> None:
