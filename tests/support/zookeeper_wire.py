@@ -182,7 +182,7 @@ class Normal:
             case Opcode.GET_CHILDREN2:
                 return sorted(reader.texts()), self.stat(reader.stat())
             case Opcode.GET_ACL:
-                return reader.acls(), self.stat(reader.stat())
+                return sorted(reader.acls()), self.stat(reader.stat())  # who asked with `auth` has no order
             case Opcode.MULTI | Opcode.MULTI_READ:
                 return self._items(reader)
             case _:

@@ -43,6 +43,8 @@ class Place(Protocol):
     @property
     def reaches_leader(self) -> bool: ...
     @property
+    def leads(self) -> bool: ...
+    @property
     def mode(self) -> str: ...
 
 
@@ -178,7 +180,8 @@ class ServerConnection(asyncio.Protocol):
     def _serve(self, packet: bytes, session: SessionRecord) -> None:
         reader = Reader(packet)
         xid, opcode = reader.int32(), reader.int32()
-        if session.id not in self._ensemble.sessions:
+        is_known = session.id in self._ensemble.sessions
+        if not is_known or (session.holder is not self and self._is_refused_after_a_move(opcode)):
             self.drop()
             return
         if self._server.reaches_leader:
@@ -188,12 +191,13 @@ class ServerConnection(asyncio.Protocol):
         elif opcode == Opcode.AUTH:
             self._authenticate(reader)
         elif opcode in _FOR_THE_LEADER:
-            if session.holder is self:
-                self._change(xid, opcode, reader, session)
-            else:
-                self.drop()  # the session has moved to another server
+            self._change(xid, opcode, reader, session)
         else:
             self._read(xid, opcode, reader)
+
+    def _is_refused_after_a_move(self, opcode: int) -> bool:
+        """A follower goes on answering what it knows itself, and anybody may end the session."""
+        return opcode != Opcode.CLOSE_SESSION and (opcode in _FOR_THE_LEADER or self._server.leads)
 
     def _end(self, xid: int, session: SessionRecord) -> None:
         """The answer to closing, then the end; nothing else is served."""

@@ -40,11 +40,15 @@ class Server:
         return self.ensemble.has_quorum and not self.is_cut_off
 
     @property
+    def leads(self) -> bool:
+        return self.ensemble.leader is self
+
+    @property
     def mode(self) -> str:
         """As the four-letter word `srvr` tells it."""
         if len(self.ensemble.servers) == 1:
             return "standalone"
-        return "leader" if self.ensemble.leader is self else "follower"
+        return "leader" if self.leads else "follower"
 
     # ---- what befalls it
 
