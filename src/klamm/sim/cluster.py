@@ -26,6 +26,7 @@ from klamm.sim.trace import Event
 from klamm.sim.traps import Step, StepKind, Traps
 from klamm.sim.workload import PATIENCE_S, VERBS
 from klamm.sim.world import Universe
+from klamm.sim.zookeeper.connection import ServerConnection
 from klamm.sim.zookeeper.ensemble import Ensemble, EnsembleSettings, Loss
 from klamm.sim.zookeeper.server import Server
 from klamm.sim.zookeeper.tree import Transaction, Tree
@@ -76,6 +77,14 @@ class SimulatedCluster:
     @property
     def running(self) -> list[StubBroker]:
         return [n.broker for n in self.nodes.values() if n.host.is_alive]
+
+    def watched_by(self, broker: StubBroker) -> tuple[set[str], set[str]]:
+        session = self.ensemble.sessions.get(self.nodes[broker.number].session)
+        holder = session.holder if session else None
+        if not isinstance(holder, ServerConnection):
+            return set(), set()
+        data, children = holder.watches
+        return set(data), set(children)
 
     # ---- the schedule
 

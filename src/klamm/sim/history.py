@@ -10,20 +10,26 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from klamm.controller.control_requests import LeaderAndIsrItem, StopReplicaItem
+from klamm.controller.events import ControlledShutdown, TopicDeletion
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim import trace
 from klamm.sim.messages_told import states_told, stops_told
 from klamm.sim.trace import Event, Term, TopicSeen
 from klamm.sim.zookeeper.tree import Change, CreateChange, DeleteChange, SetChange, Transaction
-from klamm.wire.messages import LeaderAndIsrRequest
+from klamm.wire.messages import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
 from klamm.zk import znodes
+from klamm.zk.admin_znodes import decode_config
 from klamm.zk.operations import Check, Op
 from klamm.zk.znodes import MalformedZnode
 
 _TOPIC_PREFIX = znodes.TOPICS + "/"
 _BROKER_PREFIX = znodes.BROKER_IDS + "/"
 _MARKER_PREFIX = znodes.DELETE_TOPICS + "/"
+_CONFIG_PREFIX = znodes.topic_config_path("")
+_UNCLEAN = "unclean.leader.election.enable"
 
 Versions = list[LeaderAndIsr]
 
@@ -75,6 +81,24 @@ class History:
     """(broker, broker epoch, controller epoch) -> kinds of orders it accepted."""
     leaving: dict[BrokerId, tuple[int, int]] = field(default_factory=dict)
     """Broker -> (its epoch, controller epoch) of a shutdown that the controller of that epoch knows of."""
+    newest_run: dict[BrokerId, int] = field(default_factory=dict)
+    """Broker -> its latest run that took an order."""
+    metadata_told: dict[tuple[int, BrokerId, TopicPartition, UUID | None], int] = field(default_factory=dict)
+    """(controller epoch, broker, partition, topic id) -> the newest version that metadata told of."""
+    unclean_topics: dict[str, bool] = field(default_factory=dict)
+    """What topics' configs say of unclean elections."""
+    partitions_when_marked: dict[str, frozenset[int]] = field(default_factory=dict)
+    """Topics whose deletion is asked for, and the partitions that they had at that time."""
+    deletions_looked_at: dict[int, int] = field(default_factory=dict)
+    """Controller epoch -> zxid at which its controller last began to look which topics are to be deleted."""
+    deleted: set[tuple[TopicPartition, BrokerId]] = field(default_factory=set)
+    """Replicas of which a broker answered that it deleted them, since the topic came up."""
+    assigned: dict[TopicPartition, set[ReplicaAssignment]] = field(default_factory=dict)
+    """Every assignment that was ever written, and the targets that these lead to."""
+    dropped: dict[tuple[TopicPartition, BrokerId], int] = field(default_factory=dict)
+    """When a broker ceased to be a replica of a partition: the zxid."""
+    reassignment_request: bytes | None = None
+    """Content of the old tools' znode, as last seen."""
     _absorb: dict[type[Any], Callable[[Any], None]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -90,6 +114,7 @@ class History:
             trace.EventEnded: self._event_ended,
             trace.OrderQueued: self._order_queued,
             trace.OrderSent: self._order_sent,
+            trace.OrderAnswered: self._order_answered,
             trace.OrderReceived: self._order_received,
         }
 
@@ -171,12 +196,33 @@ class History:
     def _mutated(self, event: trace.Mutation) -> None:
         self.zxid = event.zxid
         for change in event.changes:
-            if change.path.startswith(_MARKER_PREFIX):
-                topic = change.path[len(_MARKER_PREFIX) :]
-                if isinstance(change, DeleteChange):
-                    self.marked.pop(topic, None)
-                else:
-                    self.marked[topic] = event.zxid
+            path = change.path
+            if path.startswith(_MARKER_PREFIX):
+                self._marked(path[len(_MARKER_PREFIX) :], isinstance(change, DeleteChange))
+            elif path.startswith(_CONFIG_PREFIX):
+                self._configured(path, change)
+            elif path == znodes.REASSIGN_PARTITIONS and isinstance(change, CreateChange | SetChange):
+                self.reassignment_request = change.data
+
+    def _marked(self, topic: str, is_deletion: bool) -> None:
+        if is_deletion:
+            self.marked.pop(topic, None)
+            self.partitions_when_marked.pop(topic, None)
+        else:
+            self.marked[topic] = self.zxid
+            seen = self.topics.get(topic)
+            self.partitions_when_marked[topic] = frozenset(seen.partitions if seen else ())
+
+    def _configured(self, path: str, change: Change) -> None:
+        topic = path[len(_CONFIG_PREFIX) :]
+        self.unclean_topics.pop(topic, None)
+        if isinstance(change, CreateChange | SetChange):
+            try:
+                config = decode_config("topics", topic, change.data)
+            except MalformedZnode:
+                return
+            if _UNCLEAN in config:
+                self.unclean_topics[topic] = config[_UNCLEAN].strip().lower() == "true"
 
     def _elected(self, event: trace.Elected) -> None:
         self.epoch = event.epoch
@@ -194,12 +240,25 @@ class History:
             self.leaders[p, topic.id if topic else None, event.after.leader_epoch] = event.after.leader
 
     def _topic_written(self, event: trace.TopicWritten) -> None:
+        before = event.before.partitions if event.before else {}
+        after = event.after.partitions if event.after else {}
         if event.after is None:
             self.topics.pop(event.topic, None)
         else:
             self.topics[event.topic] = event.after
             if event.after.id is not None:
                 self.topic_ids.setdefault(event.after.id, event.topic)
+        for number in {**before, **after}:
+            p, was, now = TopicPartition(event.topic, number), before.get(number), after.get(number)
+            if now is not None and now != was:
+                self.assigned.setdefault(p, set()).update((now, ReplicaAssignment(now.target)))
+            for broker in was.replicas if was else ():
+                if now is None or broker not in now.replicas:
+                    self.dropped[p, broker] = self.zxid
+            for broker in now.replicas if now else ():
+                if was is None or broker not in was.replicas:
+                    self.deleted.discard((p, broker))
+                    self.dropped.pop((p, broker), None)
 
     def _registered(self, event: trace.Registered) -> None:
         if event.epoch < 0:
@@ -215,9 +274,16 @@ class History:
 
     def _event_began(self, event: trace.EventBegan) -> None:
         self.doing[event.broker, event.incarnation] = event
+        if event.term is not None and isinstance(event.event, TopicDeletion):
+            self.deletions_looked_at[event.term.epoch] = self.zxid
 
     def _event_ended(self, event: trace.EventEnded) -> None:
         self.doing.pop((event.broker, event.incarnation), None)
+        asked = event.event
+        if isinstance(asked, ControlledShutdown) and event.term is not None and event.known is not None:
+            registered = event.known.registered.get(asked.broker)
+            if registered is not None and asked.reply.result().error is ErrorCode.NONE:
+                self.leaving[asked.broker] = registered, event.term.epoch
 
     def _order_queued(self, event: trace.OrderQueued) -> None:
         item, context = event.item, event.term.bench.context
@@ -235,15 +301,29 @@ class History:
         """What was queued before is sent or outdated."""
         if event.again:
             return
-        for p, sent in queued_of(event.message):
+        message = event.message
+        if isinstance(message, UpdateMetadataRequest):
+            for p, topic_id, state in states_told(message):
+                self.metadata_told[message.controller_epoch, event.target, p, topic_id] = state.zk_version
+            return
+        for p, sent in queued_of(message):
             waiting = self.waiting.get(queue_of(event, p))
             while waiting and waiting.popleft() != sent:
                 pass
+
+    def _order_answered(self, event: trace.OrderAnswered) -> None:
+        if not isinstance(event.message, StopReplicaRequest) or event.response.error_code:
+            return
+        failed = {(e.topic_name, e.partition_index) for e in event.response.partition_errors if e.error_code}
+        for stop in stops_told(event.message):
+            if stop.delete and stop.partition not in failed:
+                self.deleted.add((stop.partition, event.target))
 
     def _order_received(self, event: trace.OrderReceived) -> None:
         if event.refusal:
             return
         message = event.message
+        self.newest_run[event.broker] = max(event.incarnation, self.newest_run.get(event.broker, 0))
         self.applied[event.broker, event.incarnation] = message.controller_epoch
         contact = event.broker, message.broker_epoch, message.controller_epoch
         self.contacts.setdefault(contact, set()).add(type(message).__name__)

@@ -117,6 +117,7 @@ class EventEnded(NamedTuple):
     broker: BrokerId
     incarnation: int
     term: Term | None
+    """The one in which it began."""
     event: events.Event
     known: Any
     """What the controller knew when it began; see `witness.py`."""

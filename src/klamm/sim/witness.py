@@ -59,6 +59,7 @@ class ControllerWitness:
         self._incarnation = incarnation
         self._tell = tell
         self._term: Term | None = None
+        self._began_in: Term | None = None
         self._known: KnownBefore | None = None
         self._newest: dict[BrokerId, Any] = {}
         self._in_flight: dict[BrokerId, int] = {}
@@ -78,11 +79,12 @@ class ControllerWitness:
 
     def event_begins(self, event: events.Event, waiting: Iterable[events.Event]) -> None:
         self._known = _known(self._term.bench.context, event) if self._term is not None else None
+        self._began_in = self._term
         queued = tuple(type(e) for e in waiting)
         self._tell(EventBegan(self._broker, self._incarnation, self._term, event, queued))
 
     def event_ends(self, event: events.Event) -> None:
-        self._tell(EventEnded(self._broker, self._incarnation, self._term, event, self._known))
+        self._tell(EventEnded(self._broker, self._incarnation, self._began_in, event, self._known))
         self._known = None
 
     # ---- controller.context.Moves

@@ -1,13 +1,25 @@
-"""Controller epochs: who may act in one, and whom brokers follow."""
+"""Controller epochs: who may act in one, what they may write, and whom brokers follow."""
 
+from klamm.model.errors import ErrorCode
 from klamm.sim.history import History
-from klamm.sim.trace import Elected, Mutation, OrderReceived
-from klamm.sim.zookeeper.tree import Change, DeleteChange, SetChange
+from klamm.sim.trace import Elected, Mutation, OrderReceived, OrderSent
+from klamm.sim.zookeeper.tree import Change, CreateChange, DeleteChange, SetChange
 from klamm.zk import znodes
 
 
-def one_actor_per_epoch(history: History, event: OrderReceived) -> str | None:
-    """Orders carry an epoch that their sender won."""
+def one_actor_per_epoch(history: History, event: OrderSent) -> str | None:
+    """Orders carry an epoch that this very run of this very broker won."""
+    epoch = event.message.controller_epoch
+    term = history.terms.get(epoch)
+    if term is None or (term.broker, term.incarnation) != (event.sender, event.incarnation):
+        return f"broker {event.sender}.{event.incarnation} gives orders in epoch {epoch}, which is {term}'s"
+    if event.message.controller_id != event.sender:
+        return f"broker {event.sender} gives orders in the name of {event.message.controller_id}"
+    return None
+
+
+def orders_come_from_who_was_elected(history: History, event: OrderReceived) -> str | None:
+    """What reaches a broker names a sender that won the epoch it names."""
     sender, epoch = event.message.controller_id, event.message.controller_epoch
     winner = history.winners.get(epoch, (None, 0))[0]
     if sender != winner:
@@ -22,15 +34,31 @@ def epoch_counts_elections(history: History, event: Elected) -> str | None:
     return None
 
 
+def elections_raise_the_epoch(history: History, event: Mutation) -> str | None:
+    """`/controller` is created only together with a rise of the epoch, which begins with 0 and is never deleted."""
+    paths = {type(c): c for c in event.changes if c.path == znodes.CONTROLLER_EPOCH}
+    begun = paths.get(CreateChange)
+    if isinstance(begun, CreateChange) and znodes.decode_controller_epoch(begun.data) != 0:
+        return f"{znodes.CONTROLLER_EPOCH} begins with {begun.data!r}"
+    if DeleteChange in paths:
+        return f"{znodes.CONTROLLER_EPOCH} is deleted"
+    elected = any(isinstance(c, CreateChange) and c.path == znodes.CONTROLLER for c in event.changes)
+    if elected and SetChange not in paths:
+        return f"session {event.session:x} becomes controller without a new epoch"
+    return None
+
+
 def fenced_writes(history: History, event: Mutation) -> str | None:
     """What belongs to the controller is written by the session that won the newest epoch, each time bound to it."""
-    owned = [c for c in event.changes if _is_the_controllers(history, c)]
-    if not owned or event.session not in history.elected_sessions:
+    if event.session not in history.elected_sessions:
         return None  # an operator may write what he likes
+    owned = next((c for c in event.changes if _is_the_controllers(history, c)), None)
+    if owned is None:
+        return None
     winner = history.winners.get(history.epoch)
     if winner is None or event.session != winner[1] or event.fence is None or event.fence < 0:
         bound = "bound to no epoch" if event.fence is None or event.fence < 0 else f"bound to version {event.fence}"
-        return f"{owned[0].path} is written by session {event.session:x}, {bound}, while {winner} holds the epoch"
+        return f"{owned.path} is written by session {event.session:x}, {bound}, while {winner} holds the epoch"
     return None
 
 
@@ -60,9 +88,26 @@ def _only_grows(history: History, topic: str, data: bytes | None) -> bool:
     return after.topic_id == known.id and all(after.partitions.get(n) == a for n, a in known.partitions.items())
 
 
+def brokers_refuse_old_controllers(history: History, event: OrderReceived) -> str | None:
+    """An order of a controller older than one followed before is refused as such."""
+    highest = history.applied.get((event.broker, event.incarnation), 0)
+    refusals = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
+    if event.message.controller_epoch < highest and event.refusal not in refusals:
+        return f"broker {event.broker} answers {event.refusal.name} to epoch {event.message.controller_epoch}"
+    return None
+
+
 def followed_epochs_are_monotone(history: History, event: OrderReceived) -> str | None:
     """A broker follows no controller older than one it followed before."""
     highest = history.applied.get((event.broker, event.incarnation), 0)
     if not event.refusal and event.message.controller_epoch < highest:
         return f"broker {event.broker} follows epoch {event.message.controller_epoch} after {highest}"
+    return None
+
+
+def brokers_refuse_orders_for_earlier_runs(history: History, event: OrderReceived) -> str | None:
+    """An order meant for an earlier registration of the broker is refused."""
+    meant_for = event.message.broker_epoch
+    if not event.refusal and 0 <= meant_for < event.broker_epoch:
+        return f"broker {event.broker}, registered as {event.broker_epoch}, takes an order for {meant_for}"
     return None

@@ -1,12 +1,19 @@
-"""Who leads a partition, and in which leader epoch."""
+"""Who leads a partition, and in which leader epoch. The rules of choice are written down here anew, on purpose."""
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Callable, Iterable
+from typing import Final
 from uuid import UUID
 
-from klamm.model.ids import TopicPartition
+from klamm.controller import events
+from klamm.controller.context import ControllerContext
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderRecoveryState
 from klamm.sim.history import History
 from klamm.sim.messages_told import states_told
-from klamm.sim.trace import OrderSent, StateWritten
+from klamm.sim.trace import EventBegan, OrderSent, StateWritten
+from klamm.zk.admin_znodes import decode_reassignment
+from klamm.zk.znodes import MalformedZnode
 
 
 def leader_epoch_is_monotone(history: History, event: StateWritten) -> str | None:
@@ -16,6 +23,13 @@ def leader_epoch_is_monotone(history: History, event: StateWritten) -> str | Non
         return f"{event.partition}: leader epoch {before.leader_epoch} fell to {after.leader_epoch}"
     if before is not None and after.leader != before.leader and after.leader_epoch == before.leader_epoch:
         return f"{event.partition}: leader {before.leader} became {after.leader} within epoch {after.leader_epoch}"
+    return None
+
+
+def leader_epoch_rises_by_one(history: History, event: StateWritten) -> str | None:
+    """Each decision of the controller is one leader epoch; a change of the ISR that a leader asked for is none."""
+    if event.before is not None and event.after.leader_epoch > event.before.leader_epoch + 1:
+        return f"{event.partition}: leader epoch {event.before.leader_epoch} jumped to {event.after.leader_epoch}"
     return None
 
 
@@ -49,21 +63,210 @@ def leader_is_in_sync(history: History, event: StateWritten) -> str | None:
 
 
 def elections_are_clean(history: History, event: StateWritten) -> str | None:
-    """A new leader was in the ISR before."""
-    leader = event.after.leader
+    """A new leader was in the ISR before, unless unclean elections are allowed; it is registered, as far as known."""
+    leader, term = event.after.leader, history.actor
     if event.before is None or not event.after.has_leader or leader == event.before.leader:
         return None
-    if leader not in event.before.isr:
+    if leader not in event.before.isr and not _unclean_allowed(history, event.partition.topic):
         return f"{event.partition}: new leader {leader} was not in ISR {event.before.isr}"
+    if term is not None and leader not in term.bench.context.registered:
+        return f"{event.partition}: new leader {leader} is not among {list(term.bench.context.registered)}"
+    return None
+
+
+def _unclean_allowed(history: History, topic: str) -> bool:
+    term = history.actor
+    if term is None:
+        return True
+    doing = history.doing.get((term.broker, term.incarnation))
+    if doing is not None and isinstance(doing.event, events.ReplicaLeaderElection) and doing.event.unclean:
+        return True
+    configured = history.unclean_topics.get(topic)
+    return term.bench.settings.unclean_leader_election if configured is None else configured
+
+
+def unclean_leaders_stand_alone(history: History, event: StateWritten) -> str | None:
+    """A leader from outside the ISR is alone in the new one, and recovering."""
+    before, after = event.before, event.after
+    if before is None or not after.has_leader or after.leader in before.isr or after.leader == before.leader:
+        return None
+    writes_recovery = history.actor is None or history.actor.bench.settings.writes_recovery_state
+    if after.isr != (after.leader,) or (writes_recovery and after.recovery != LeaderRecoveryState.RECOVERING):
+        return f"{event.partition}: unclean leader {after.leader} of ISR {before.isr} begins as {after}"
+    return None
+
+
+def recovery_ends_alone(history: History, event: StateWritten) -> str | None:
+    """A recovering leader is alone in the ISR, and one that recovered does not begin again in its leader epoch."""
+    before, after = event.before, event.after
+    if after.recovery != LeaderRecoveryState.RECOVERING:
+        return None
+    if len(after.isr) > 1:
+        return f"{event.partition}: recovering, with ISR {after.isr}"
+    if before is not None and before.recovery != after.recovery and before.leader_epoch == after.leader_epoch:
+        return f"{event.partition}: recovering again in leader epoch {after.leader_epoch}"
+    return None
+
+
+# ---- the choice
+
+
+class _Candidates:
+    """What an election may look at: the partition as it was, and brokers as the acting controller knows them."""
+
+    def __init__(self, history: History, event: StateWritten, context: ControllerContext) -> None:
+        self.replicas = event.replicas
+        self.isr = event.before.isr if event.before else ()
+        topic = history.topics.get(event.partition.topic)
+        found = topic.partitions.get(event.partition.partition) if topic else None
+        self.removing = found.removing if found else ()
+        self._context = context
+        known = context.partition(*event.partition)
+        self._failed = {b for b, partitions in context.offline_dirs.items() if known in partitions}
+        self.leaving = context.shutting_down
+
+    def registered(self, broker: BrokerId) -> bool:
+        return broker in self._context.registered and broker not in self._failed
+
+    def live(self, broker: BrokerId) -> bool:
+        return self.registered(broker) and broker not in self.leaving
+
+
+Choice = tuple[BrokerId, tuple[BrokerId, ...]]
+
+
+def _offline(c: _Candidates) -> Choice | None:
+    for broker in c.replicas:
+        if c.live(broker) and broker in c.isr:
+            return broker, tuple(b for b in c.isr if c.live(b))
+    return None
+
+
+def _unclean(c: _Candidates) -> Choice | None:
+    if _offline(c) is not None:
+        return None
+    alive = [b for b in c.replicas if c.live(b)]
+    return (alive[0], (alive[0],)) if alive else None
+
+
+def _reassigned(c: _Candidates) -> Choice | None:
+    for broker in c.replicas:
+        if broker not in c.removing and c.live(broker) and broker in c.isr:
+            return broker, c.isr
+    return None
+
+
+def _preferred(c: _Candidates) -> Choice | None:
+    first = c.replicas[0]
+    return (first, c.isr) if c.live(first) and first in c.isr else None
+
+
+def _shutdown(c: _Candidates) -> Choice | None:
+    for broker in c.replicas:
+        if c.registered(broker) and broker in c.isr and broker not in c.leaving:
+            return broker, tuple(b for b in c.isr if b not in c.leaving)
+    return None
+
+
+Rule = Callable[[_Candidates], Choice | None]
+_BY_EVENT: Final[dict[type[events.Event], tuple[Rule, ...]]] = {
+    events.ControlledShutdown: (_shutdown,),
+    events.ReplicaLeaderElection: (_preferred,),
+    events.AutoPreferredReplicaLeaderElection: (_preferred,),
+    events.ApiPartitionReassignment: (_reassigned,),
+    events.ZkPartitionReassignment: (_reassigned,),
+    events.PartitionReassignmentIsrChange: (_reassigned,),
+    events.AlterPartitionReceived: (_reassigned,),
+    events.IsrChangeNotification: (_reassigned,),
+    events.BrokerChange: (_offline, _reassigned),
+    events.TopicChange: (_offline,),
+    events.PartitionModifications: (_offline,),
+    events.LeaderAndIsrResponseReceived: (_offline,),
+    events.UncleanLeaderElectionEnable: (_offline,),
+    events.TopicUncleanLeaderElectionEnable: (_offline,),
+}
+_IN_FAILOVER: Final[tuple[Rule, ...]] = (_offline, _reassigned, _preferred)
+
+
+def _overriding(history: History, event: StateWritten, doing: EventBegan) -> Rule:
+    """An override that drops the leader lets one of the assignment to come lead before it drops it (KAFKA-14808)."""
+    p, asked = event.partition, doing.event
+    topic = history.topics.get(p.topic)
+    found = topic.partitions.get(p.partition) if topic else None
+    target: Iterable[BrokerId] | None = None
+    if isinstance(asked, events.ApiPartitionReassignment):
+        target = asked.targets.get(p)
+    else:
+        with contextlib.suppress(MalformedZnode):
+            target = decode_reassignment(history.reassignment_request).get(p)
+    origin = found.origin if found else ()
+    to_come = tuple(dict.fromkeys((*(target or ()), *origin)))
+
+    def rule(c: _Candidates) -> Choice | None:
+        return next(((b, c.isr) for b in to_come if c.live(b) and b in c.isr), None)
+
+    return rule
+
+
+def leaders_are_chosen_by_the_rule(history: History, event: StateWritten) -> str | None:
+    """The first of the assignment that is live and in sync leads, with the ISR that the kind of election leaves."""
+    before, after, term = event.before, event.after, history.actor
+    if before is None or term is None or not after.has_leader or after.leader == before.leader:
+        return None
+    doing = history.doing.get((term.broker, term.incarnation))
+    rules = _BY_EVENT.get(type(doing.event), _IN_FAILOVER) if doing is not None else _IN_FAILOVER
+    if doing is not None and _reassigned in rules:
+        rules = (*rules, _overriding(history, event, doing))
+    if _unclean_allowed(history, event.partition.topic):
+        rules = (*rules, _unclean)
+    if doing is not None and isinstance(doing.event, events.ReplicaLeaderElection) and doing.event.unclean:
+        rules = (_offline, _unclean)
+    candidates = _Candidates(history, event, term.bench.context)
+    chosen = [rule(candidates) for rule in rules]
+    if (after.leader, after.isr) not in chosen:
+        about = type(doing.event).__name__ if doing else "nothing"
+        return (
+            f"{event.partition}: {before} became {after} while {term} was handling {about}; of replicas"
+            f" {event.replicas} the choice is {chosen}"
+        )
     return None
 
 
 def partitions_begin_at_zero(history: History, event: StateWritten) -> str | None:
-    """A new partition has leader epoch 0, an ISR in the order of its replicas, and its first as leader."""
+    """A new partition is led by its first live replica in leader epoch 0; all live replicas are in sync, in order."""
     if event.before is not None:
         return None
-    state = event.after
-    in_order = tuple(r for r in event.replicas if r in state.isr)
-    if state.leader_epoch != 0 or state.isr != in_order or state.leader != in_order[0]:
-        return f"{event.partition}: begins as {state} with replicas {event.replicas}"
+    state, term = event.after, history.actor
+    live = tuple(r for r in event.replicas if term is None or _Candidates(history, event, term.bench.context).live(r))
+    if state.leader_epoch != 0 or state.isr != live or state.leader != live[0]:
+        return f"{event.partition}: begins as {state} with replicas {event.replicas}, of which {live} live"
+    return None
+
+
+def preferred_leaders_are_fit(history: History, event: StateWritten) -> str | None:
+    """An election of preferred leaders moves leadership to the first replica alone, and only where it is in sync."""
+    before, after, term = event.before, event.after, history.actor
+    if before is None or term is None or not after.has_leader or after.leader == before.leader:
+        return None
+    doing = history.doing.get((term.broker, term.incarnation))
+    if doing is None:
+        return None
+    asked = doing.event
+    if isinstance(asked, events.ReplicaLeaderElection) and asked.unclean:
+        return None
+    if not isinstance(asked, events.ReplicaLeaderElection | events.AutoPreferredReplicaLeaderElection):
+        return None
+    if after.leader != event.replicas[0] or after.leader not in before.isr:
+        return f"{event.partition}: of {event.replicas}, ISR {before.isr}, {after.leader} is elected as preferred"
+    return None
+
+
+def failed_logs_do_not_lead(history: History, event: StateWritten) -> str | None:
+    """A replica whose log directory failed, as its broker answered, is not elected."""
+    leader, term = event.after.leader, history.actor
+    if term is None or not event.after.has_leader or (event.before and event.before.leader == leader):
+        return None
+    context = term.bench.context
+    if context.partition(*event.partition) in context.offline_dirs.get(leader, {}):
+        return f"{event.partition}: {leader} is elected, whose log directory failed"
     return None

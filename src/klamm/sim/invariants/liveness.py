@@ -1,6 +1,6 @@
-"""What comes about once faults are over and there was time."""
+"""What comes about once faults are over and there was time. All of it is about the nodes of which that is expected."""
 
-from klamm.model.ids import TopicPartition
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.sim.invariants.seen import Cluster, newest
 from klamm.zk import znodes
 
@@ -21,37 +21,47 @@ def every_partition_is_led(cluster: Cluster) -> str | None:
     """A partition with a live member of its ISR has a live leader; a topic's partitions all have a state."""
     live = {b.number for b in cluster.running}
     for topic, seen in cluster.history.topics.items():
+        if topic in cluster.history.marked:
+            continue
         for number, assignment in seen.partitions.items():
             p = TopicPartition(topic, number)
             state = newest(cluster, p)
             if state is None:
                 if live & set(assignment.replicas):
                     return f"{p} has no state, although replicas of it run"
-            elif live & set(state.isr) and state.leader not in live:
+            elif _able(cluster, p, live & set(state.isr)) and state.leader not in live:
                 return f"{p}: leader {state.leader} does not run, of ISR {state.isr} {live & set(state.isr)} do"
     return None
 
 
+def _able(cluster: Cluster, p: TopicPartition, members: set[BrokerId]) -> bool:
+    """Whether some of them have the partition on a log directory that works."""
+    return any(b.number in members and p not in b.replicas.failed for b in cluster.running)
+
+
 def isrs_are_whole(cluster: Cluster) -> str | None:
-    """Every running replica is in the ISR again."""
-    live = {b.number for b in cluster.running}
+    """Every running replica is in the ISR again, unless its log directory failed."""
+    live = {b.number: b for b in cluster.running}
     for p, versions in cluster.history.states.items():
         replicas = cluster.history.replicas(p)
         state = versions[-1]
-        if state.leader in live and set(state.isr) != live & set(replicas):
+        fit = {b for b in replicas if b in live and p not in live[b].replicas.failed}
+        if state.leader in fit and set(state.isr) != fit and p.topic not in cluster.history.marked:
             return f"{p}: ISR {state.isr}, of replicas {replicas} {sorted(live)} run"
     return None
 
 
 def everybody_knows(cluster: Cluster) -> str | None:
-    """Each replica has the newest leadership of its partitions, each broker's metadata that of all."""
+    """Each replica has the newest leadership of its partitions, each broker's metadata that of all, and no more."""
+    history = cluster.history
     for broker in cluster.running:
-        for p, versions in cluster.history.states.items():
+        for p, versions in history.states.items():
+            if p.topic in history.marked:
+                continue
             newest = versions[-1]
             told = broker.replicas.hosted.get(p)
-            if broker.number in cluster.history.replicas(p) and (
-                told is None or (told.leader, told.leader_epoch) != (newest.leader, newest.leader_epoch)
-            ):
+            is_here = broker.number in history.replicas(p) and p not in broker.replicas.failed
+            if is_here and (told is None or (told.leader, told.leader_epoch) != (newest.leader, newest.leader_epoch)):
                 return f"{p}: replica {broker.number} was told {told}, the newest is {newest}"
             known = broker.cache.state(p)
             if known is None or (known.leader, known.leader_epoch, tuple(known.isr)) != (
@@ -62,4 +72,6 @@ def everybody_knows(cluster: Cluster) -> str | None:
                 return f"{p}: broker {broker.number} has metadata {known}, the newest is {newest}"
         if set(broker.cache.brokers) != {b.number for b in cluster.running}:
             return f"broker {broker.number} believes that {sorted(broker.cache.brokers)} live"
+        if extra := [t for t in broker.cache.topics() if t not in history.topics]:
+            return f"broker {broker.number} has metadata of {extra}, which are gone"
     return None

@@ -1,25 +1,143 @@
 """What the acting controller holds, and what a deposed one leaves behind."""
 
+import asyncio
+from typing import Final
+
+from klamm.controller import events
+from klamm.controller.states import ControllerState
+from klamm.model.errors import ErrorCode
+from klamm.sim.brokers import StubBroker
+from klamm.sim.history import History
 from klamm.sim.invariants.seen import Cluster
+from klamm.sim.trace import EventEnded, OrderSent, TermEnded
+from klamm.zk import znodes
+
+_CHANNEL_TASK: Final = "controller-to-broker"
+
+
+def the_resigned_send_nothing(history: History, event: OrderSent) -> str | None:
+    """No order leaves after the resignation."""
+    epoch = event.message.controller_epoch
+    if (event.sender, event.incarnation, epoch) in history.ended:
+        return f"broker {event.sender} gave up epoch {epoch}, and sends {type(event.message).__name__} in it"
+    return None
+
+
+def the_resigned_hold_nothing(history: History, event: TermEnded) -> str | None:
+    """At the end of a term there is no channel, and no request that waits."""
+    bench = event.term.bench
+    if len(bench.channels) or bench.channels.waiting:
+        return f"{event.term} ends with {len(bench.channels)} channels, {bench.channels.waiting} requests wait"
+    return None
+
+
+def the_inactive_refuse(history: History, event: EventEnded) -> str | None:
+    """Whoever asks a node that is not controller is told so, and every caller has an answer in the end."""
+    asked = event.event
+    if not isinstance(asked, events.Answered):
+        return None
+    if not asked.reply.done():
+        return f"broker {event.broker} is done with {asked} and gave no answer"
+    if event.term is None and not _says_not_controller(asked):
+        return f"broker {event.broker} is not controller and answers {asked} with {asked.reply.result()}"
+    return None
+
+
+def _says_not_controller(asked: events.Answered[object]) -> bool:
+    answer = asked.reply.result()
+    if isinstance(asked, events.ControlledShutdown):
+        return answer == asked.refusal(ErrorCode.NOT_CONTROLLER)
+    error = getattr(answer, "error_code", getattr(answer, "error", None))
+    return error in (None, ErrorCode.NOT_CONTROLLER)
+
+
+def the_inactive_are_inert(cluster: Cluster) -> str | None:
+    """A node that is not controller has no term, no channel's task, and nothing queued."""
+    tasks = [t.get_name() for t in asyncio.all_tasks() if _CHANNEL_TASK in t.get_name() and not t.done()]
+    for broker in cluster.running:
+        if broker.controller.is_active:
+            continue
+        host = f"node-{broker.number}.{broker.incarnation}/"
+        if left := [name for name in tasks if name.startswith(host)]:
+            return f"broker {broker.number} is not controller, and has {sorted(left)}"
+    return None
 
 
 def memory_equals_zookeeper(cluster: Cluster) -> str | None:
-    """What the controller remembers of partitions and brokers is what the znodes say.
+    """What the controller remembers of topics, partitions and brokers is what the znodes say.
 
     All but the epoch of the controller that decided: what need not change is remembered, and told, under the new one's.
     """
     for broker in cluster.running:
+        if broker.controller.bench is not None and (wrong := _differs(cluster, broker)):
+            return wrong
+    return None
+
+
+def _differs(cluster: Cluster, broker: StubBroker) -> str | None:
+    bench, history = broker.controller.bench, cluster.history
+    assert bench is not None
+    context = bench.context
+    for name, topic in history.topics.items():
+        known = context.topics.get(name)
+        if known is None or known.id != topic.id:
+            return f"{name}: the controller knows {known and known.id}, its id is {topic.id}"
+        remembered = {n: p.assignment for n, p in known.partitions.items()}
+        if remembered != topic.partitions:
+            return f"{name}: the controller remembers {remembered}, ZooKeeper has {topic.partitions}"
+    if extra := [name for name in context.topics if name not in history.topics]:
+        return f"the controller remembers {extra}, which are gone"
+    for p, versions in history.states.items():
+        partition = context.partition(p.topic, p.partition)
+        state = partition.leadership if partition else None
+        if state is None or state._replace(controller_epoch=versions[-1].controller_epoch) != versions[-1]:
+            return f"{p}: the controller remembers {state}, ZooKeeper has {versions[-1]}"
+    epochs = {b.id: b.epoch for b in context.registered.values()}
+    there = {b: epoch for b, (epoch, _) in history.registered.items() if b in {r.number for r in cluster.running}}
+    if epochs != there:
+        return f"the controller believes that {epochs} are registered, it is {there}"
+    return None
+
+
+def watches_are_set(cluster: Cluster) -> str | None:
+    """The acting controller watches all that it must hear of; every other node watches who is controller."""
+    for broker in cluster.running:
+        data, children = cluster.watched_by(broker)
+        wanted_data, wanted_children = {znodes.CONTROLLER}, set[str]()
+        if broker.controller.is_active:
+            wanted_children = {znodes.BROKER_IDS, znodes.TOPICS, znodes.DELETE_TOPICS}
+            wanted_children |= {znodes.ISR_CHANGES, znodes.LOG_DIR_EVENTS}
+            wanted_data |= {znodes.REASSIGN_PARTITIONS, znodes.PREFERRED_ELECTION}
+            wanted_data |= {znodes.broker_path(b) for b in cluster.history.registered}
+            wanted_data |= {znodes.topic_path(t) for t in cluster.history.topics}
+        missing = (wanted_data - data) | (wanted_children - children)
+        if missing:
+            what = "the controller" if broker.controller.is_active else "not controller"
+            return f"broker {broker.number}, {what}, does not watch {sorted(missing)}"
+    return None
+
+
+def notifications_are_taken_away(cluster: Cluster) -> str | None:
+    """No notification of a failed log directory or a changed ISR is left."""
+    for parent in (znodes.LOG_DIR_EVENTS, znodes.ISR_CHANGES):
+        node = cluster.tree.get(parent)
+        if node is not None and node.children:
+            return f"{parent} still has {list(node.children)}"
+    return None
+
+
+def no_event_waits(cluster: Cluster) -> str | None:
+    """Every queue of events is empty, and nobody is busy with one."""
+    for broker in cluster.running:
+        if broker.controller.queue_size or broker.controller.state is not ControllerState.IDLE:
+            return f"broker {broker.number} is at {broker.controller.state.name}, {broker.controller.queue_size} wait"
+    return None
+
+
+def every_request_was_delivered(cluster: Cluster) -> str | None:
+    """No order waits for a broker that is there."""
+    for broker in cluster.running:
         bench = broker.controller.bench
-        if bench is None:
-            continue
-        for p, versions in cluster.history.states.items():
-            known = bench.context.partition(p.topic, p.partition)
-            remembered = known.leadership if known else None
-            if (
-                remembered is None
-                or remembered._replace(controller_epoch=versions[-1].controller_epoch) != versions[-1]
-            ):
-                return f"{p}: the controller remembers {known and known.leadership}, ZooKeeper has {versions[-1]}"
-        if set(bench.context.registered) != {b.number for b in cluster.running}:
-            return f"the controller believes that {sorted(bench.context.registered)} are registered"
+        if bench is not None and bench.channels.waiting:
+            return f"{bench.channels.waiting} orders of broker {broker.number} wait"
     return None

@@ -1,22 +1,92 @@
-"""What controllers tell brokers."""
+"""What controllers tell brokers, and in which order."""
 
 from klamm.model.ids import TopicPartition
-from klamm.sim.history import History
-from klamm.sim.trace import OrderReceived
-from klamm.wire.messages import LeaderAndIsrRequest
+from klamm.sim.history import History, queue_of, queued_of
+from klamm.sim.messages_told import states_told
+from klamm.sim.trace import OrderReceived, OrderSent
+from klamm.wire.messages import LeaderAndIsrRequest, UpdateMetadataRequest
+
+_LEADERS_GONE = -2
+"""Leader of a partition whose topic is being deleted, in UpdateMetadata."""
 
 
-def orders_tell_what_was_written(history: History, event: OrderReceived) -> str | None:
-    """Leader, leader epoch and ISR of an order were in the znode at the version it names, before it was sent."""
-    if not isinstance(event.message, LeaderAndIsrRequest):
+def orders_tell_what_was_written(history: History, event: OrderSent) -> str | None:
+    """Leader, leader epoch and ISR of an order are what the state znode held in the version that it names."""
+    if event.again:
         return None
-    for topic in event.message.topic_states:
-        for s in topic.partition_states:
-            p = TopicPartition(topic.topic_name, s.partition_index)
-            versions = history.states.get(p, [])
-            if s.partition_epoch >= len(versions):
-                return f"{p}: broker {event.broker} is told of version {s.partition_epoch}, which does not exist"
-            was = versions[s.partition_epoch]
-            if (s.leader, s.leader_epoch, tuple(s.isr)) != (was.leader, was.leader_epoch, was.isr):
-                return f"{p}: broker {event.broker} is told {s}, version {s.partition_epoch} was {was}"
+    for p, _, s in states_told(event.message):
+        if s.leader == _LEADERS_GONE:
+            continue
+        version = s.zk_version if isinstance(event.message, UpdateMetadataRequest) else s.partition_epoch
+        told = s.leader, s.leader_epoch, tuple(s.isr)
+        lives = [v[version] for v in history.lives_of(p) if version < len(v)]
+        if lives and not any(told == (was.leader, was.leader_epoch, was.isr) for was in lives):
+            return f"{p}: broker {event.target} is told {s}, version {version} was {lives[0]}"
     return None
+
+
+def orders_follow_writes(history: History, event: OrderSent) -> str | None:
+    """An order goes out after what it announces was written."""
+    if event.again:
+        return None
+    for p, _, s in states_told(event.message):
+        if s.leader == _LEADERS_GONE:
+            continue
+        version = s.zk_version if isinstance(event.message, UpdateMetadataRequest) else s.partition_epoch
+        if not any(version < len(versions) for versions in history.lives_of(p)):
+            return f"{p}: broker {event.target} is told of version {version}, which does not exist"
+    return None
+
+
+def one_order_at_a_time(history: History, event: OrderSent) -> str | None:
+    """A broker gets the next order once it has answered the last, or its connection is gone."""
+    return f"broker {event.target} has {event.in_flight} orders unanswered" if event.in_flight else None
+
+
+def orders_keep_their_turn(history: History, event: OrderSent) -> str | None:
+    """For each partition orders leave in the order in which they were queued; no end of a replica is left out."""
+    if event.again:
+        return None
+    for p, sent in queued_of(event.message):
+        waiting = history.waiting.get(queue_of(event, p), ())
+        for queued in waiting:
+            if queued == sent:
+                break
+            if queued.is_stop:
+                return f"{p}: {sent} goes to broker {event.target} before {queued}"
+        else:
+            return f"{p}: {sent} goes to broker {event.target}; what waits is {list(waiting)}"
+    return None
+
+
+def metadata_does_not_go_back(history: History, event: OrderSent) -> str | None:
+    """Within a term a broker is told of each partition's versions in their order."""
+    if event.again or not isinstance(event.message, UpdateMetadataRequest):
+        return None
+    for p, topic_id, s in states_told(event.message):
+        told = history.metadata_told.get((event.message.controller_epoch, event.target, p, topic_id), -1)
+        if s.leader != _LEADERS_GONE and s.zk_version < told:
+            return f"{p}: broker {event.target} is told of version {s.zk_version} after {told}"
+    return None
+
+
+def first_contact_is_whole(history: History, event: OrderReceived) -> str | None:
+    """The first LeaderAndIsr for a registration names all its partitions, and metadata came before."""
+    if event.refusal or not isinstance(event.message, LeaderAndIsrRequest):
+        return None
+    contact = event.broker, event.message.broker_epoch, event.message.controller_epoch
+    before = history.contacts.get(contact, ())
+    if LeaderAndIsrRequest.__name__ in before:
+        return None
+    if UpdateMetadataRequest.__name__ not in before:
+        return f"broker {event.broker} hears of leaders before it hears of brokers, in epoch {contact[2]}"
+    since = max(event.message.broker_epoch, history.elected_at.get(event.message.controller_epoch, 0))
+    told = {p for p, _, _ in states_told(event.message)}
+    for p, created in history.state_zxids.items():
+        if created < since and event.broker in history.replicas(p) and p not in told and not _is_going(history, p):
+            return f"broker {event.broker} is not told of {p} in its first LeaderAndIsr of epoch {contact[2]}"
+    return None
+
+
+def _is_going(history: History, p: TopicPartition) -> bool:
+    return p.topic in history.marked

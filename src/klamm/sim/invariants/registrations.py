@@ -1,6 +1,8 @@
 """Brokers as ZooKeeper knows them."""
 
+from klamm.sim.history import History
 from klamm.sim.invariants.seen import Cluster
+from klamm.sim.trace import OrderReceived
 from klamm.zk import znodes
 
 
@@ -16,4 +18,12 @@ def registrations_are_true(cluster: Cluster) -> str | None:
                 f"broker {broker.number} believes in epoch {broker.broker_epoch} of session {session:x}, registered is"
                 f" {node.czxid} of {node.owner:x}"
             )
+    return None
+
+
+def one_process_per_id(history: History, event: OrderReceived) -> str | None:
+    """Once a later run of a broker took an order, no earlier run takes one."""
+    newest = history.newest_run.get(event.broker, 0)
+    if not event.refusal and event.incarnation < newest:
+        return f"broker {event.broker}.{event.incarnation} takes an order after {event.broker}.{newest} did"
     return None

@@ -25,6 +25,10 @@ class Cluster(Protocol):
         """The nodes of which something is expected."""
         ...
 
+    def watched_by(self, broker: StubBroker) -> tuple[set[str], set[str]]:
+        """Paths on whose data, and on whose children, ZooKeeper holds a watch for this broker's session."""
+        ...
+
 
 AtRest: TypeAlias = Callable[[Cluster], str | None]
 

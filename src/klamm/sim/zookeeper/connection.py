@@ -115,6 +115,11 @@ class ServerConnection(asyncio.Protocol):
     def may_read(self, acl: Sequence[Acl]) -> bool:
         return allows(acl, Permission.READ, self._who)
 
+    @property
+    def watches(self) -> tuple[list[str], list[str]]:
+        """Paths that are watched over this connection: data, children."""
+        return self._server.watchers.paths_of(self)
+
     def session_ended(self) -> None:
         if self._owed is None:
             self.drop()

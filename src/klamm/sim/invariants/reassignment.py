@@ -1,0 +1,91 @@
+"""Partitions that move to other brokers."""
+
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.ids import TopicPartition
+from klamm.sim.history import History
+from klamm.sim.invariants.seen import Cluster
+from klamm.sim.messages_told import states_told
+from klamm.sim.trace import Mutation, OrderSent, TopicWritten
+from klamm.sim.zookeeper.tree import DeleteChange
+from klamm.wire.messages import LeaderAndIsrRequest
+from klamm.zk import znodes
+from klamm.zk.admin_znodes import decode_reassignment
+
+
+def assignments_are_written_first(history: History, event: OrderSent) -> str | None:
+    """Replicas in an order are those of the topic's znode, of now or before, or the target it leads to."""
+    if event.again or not isinstance(event.message, LeaderAndIsrRequest):
+        return None
+    for p, _, s in states_told(event.message):
+        told = ReplicaAssignment(tuple(s.replicas), tuple(s.adding_replicas), tuple(s.removing_replicas))
+        if told not in history.assigned.get(p, ()):
+            return f"{p}: broker {event.target} is told of replicas {told}, which nobody wrote"
+    return None
+
+
+def reassignment_keeps_the_data(history: History, event: TopicWritten) -> str | None:
+    """Replicas leave an assignment when all of the target are in sync, and what is left is the target, in order."""
+    if event.before is None or event.after is None:
+        return None
+    for number, before in event.before.partitions.items():
+        after = event.after.partitions.get(number)
+        if after is None or after == before:
+            continue
+        p = TopicPartition(event.topic, number)
+        if lost := [b for b in before.origin if b not in after.replicas]:
+            states = history.states.get(p)
+            isr = states[-1].isr if states else ()
+            if not set(before.target) <= set(isr):
+                return f"{p}: {before} became {after}, without {lost}, while the ISR is {isr}"
+            if after != ReplicaAssignment(before.target):
+                return f"{p}: {before} ended as {after}"
+    return None
+
+
+def requests_stay_until_done(history: History, event: Mutation) -> str | None:
+    """`/admin/reassign_partitions` is removed when none of its partitions is on the way there any more."""
+    if event.session not in history.elected_sessions:
+        return None
+    if not any(isinstance(c, DeleteChange) and c.path == znodes.REASSIGN_PARTITIONS for c in event.changes):
+        return None
+    try:
+        asked = decode_reassignment(history.reassignment_request)
+    except znodes.MalformedZnode:
+        return None
+    for p, target in asked.items():
+        topic = history.topics.get(p.topic)
+        found = topic.partitions.get(p.partition) if topic else None
+        if found is not None and found.is_being_reassigned and found.target == target:
+            return f"the request is removed while {p} is {found}"
+    return None
+
+
+def reassignments_finish(cluster: Cluster) -> str | None:
+    """Where all replicas of a target run nothing is on the way any more, and the old tools' request is gone."""
+    live = {b.number for b in cluster.running}
+    for name, topic in cluster.history.topics.items():
+        for number, found in topic.partitions.items():
+            if found.is_being_reassigned and live.issuperset(found.replicas) and name not in cluster.history.marked:
+                return f"{name}-{number} still moves: {found}"
+    waits = cluster.tree.get(znodes.REASSIGN_PARTITIONS)
+    return None if waits is None else f"the request is still there: {waits.data!r}"
+
+
+def preferred_elections_finish(cluster: Cluster) -> str | None:
+    """The old tools' request for preferred leaders is gone."""
+    waits = cluster.tree.get(znodes.PREFERRED_ELECTION)
+    return None if waits is None else f"the request is still there: {waits.data!r}"
+
+
+def no_replica_is_left_behind(cluster: Cluster) -> str | None:
+    """No broker hosts a replica that a reassignment, a cancelled one too, took from it while it was there."""
+    history = cluster.history
+    for broker in cluster.running:
+        for p in broker.replicas.hosted:
+            since = history.dropped.get((p, broker.number))
+            there = history.registered.get(broker.number)
+            if since is None or there is None or there[0] > since or p.topic not in history.topics:
+                continue
+            if broker.number not in history.replicas(p):
+                return f"broker {broker.number} hosts {p}, whose replicas are {history.replicas(p)} since {since}"
+    return None

@@ -1,0 +1,115 @@
+"""Topics: their ids, their deletion, and what a broker may be told to destroy."""
+
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.sim.history import History
+from klamm.sim.invariants.seen import Cluster
+from klamm.sim.messages_told import states_told, stops_told
+from klamm.sim.trace import Mutation, OrderSent, StateWritten, TopicWritten
+from klamm.sim.zookeeper.tree import DeleteChange
+from klamm.zk import znodes
+
+
+def only_the_condemned_is_destroyed(history: History, event: OrderSent) -> str | None:
+    """A replica is deleted only where its topic is going or gone, or where it belongs to its partition no more."""
+    if event.again or event.message.controller_epoch != history.epoch:
+        return None  # brokers refuse an older controller, which cannot know better
+    for stop in stops_told(event.message):
+        if stop.delete and (why := _must_stay(history, stop.partition, event.target)):
+            return f"{stop.partition}: broker {event.target} is told to delete it, although {why}"
+    return None
+
+
+def _must_stay(history: History, p: TopicPartition, broker: BrokerId) -> str | None:
+    topic = history.topics.get(p.topic)
+    found = topic.partitions.get(p.partition) if topic else None
+    if found is None or p.topic in history.marked or broker not in found.replicas:
+        return None
+    states = history.states.get(p)
+    if broker in found.removing and states and set(found.target) <= set(states[-1].isr):
+        return None
+    return f"it is one of {found}, and nobody asked for the topic's deletion"
+
+
+def topics_go_after_their_replicas(history: History, event: TopicWritten) -> str | None:
+    """A topic's znode goes once every replica on a registered broker was deleted, and while no partition moves."""
+    if event.before is None or event.after is not None or event.session not in history.elected_sessions:
+        return None
+    if event.topic not in history.marked:
+        return f"{event.topic} is deleted, which nobody asked for"
+    term = history.actor
+    registered = term.bench.context.registered if term is not None else {}
+    for number, assignment in event.before.partitions.items():
+        p = TopicPartition(event.topic, number)
+        if assignment.is_being_reassigned:
+            return f"{p} is deleted while it moves: {assignment}"
+        left = [b for b in assignment.replicas if b in registered and (p, b) not in history.deleted]
+        if left:
+            return f"{p} is deleted, whose replicas on {left} were not: nobody answered for them"
+    return None
+
+
+def requests_go_after_topics(history: History, event: Mutation) -> str | None:
+    """The request to delete a topic is taken away when the topic is gone."""
+    if event.session not in history.elected_sessions:
+        return None
+    gone = {c.path for c in event.changes if isinstance(c, DeleteChange)}
+    for path in gone:
+        topic = path.removeprefix(znodes.DELETE_TOPICS + "/")
+        if topic == path or topic not in history.topics or znodes.topic_path(topic) in gone:
+            continue
+        if history.actor is None or history.actor.bench.settings.delete_topic_enable:
+            return f"{path} is removed, and the topic is there"
+    return None
+
+
+def topic_ids_are_never_reused(history: History, event: TopicWritten) -> str | None:
+    """A topic that is created has an id that no topic had before."""
+    if event.before is None and event.after is not None and event.after.id in history.topic_ids:
+        return f"{event.topic} is created with the id of {history.topic_ids[event.after.id]}"
+    return None
+
+
+def topic_ids_are_immutable(history: History, event: TopicWritten | OrderSent) -> str | None:
+    """A topic keeps its id for life, in its znode and in every order."""
+    if isinstance(event, TopicWritten):
+        if event.before and event.after and event.before.id not in (None, event.after.id):
+            return f"{event.topic}: id {event.before.id} became {event.after.id}"
+        return None
+    if event.again:
+        return None
+    for p, topic_id, _ in states_told(event.message):
+        if topic_id is not None and history.topic_ids.get(topic_id) != p.topic:
+            return f"{p}: broker {event.target} is told of id {topic_id}, which it never had"
+    return None
+
+
+def the_dying_do_not_grow(history: History, event: StateWritten) -> str | None:
+    """No partition is brought up that was added after its topic's deletion was taken up."""
+    p, term = event.partition, history.actor
+    marked = history.marked.get(p.topic)
+    if event.before is not None or marked is None or term is None:
+        return None
+    known = history.deletions_looked_at.get(term.epoch, 0) > marked
+    if known and p.partition not in history.partitions_when_marked.get(p.topic, ()):
+        return f"{p} comes up, added after the deletion of its topic was asked for"
+    return None
+
+
+def no_topic_is_resurrected(cluster: Cluster) -> str | None:
+    """No broker hosts a replica of a topic that is gone, or of an earlier one of that name."""
+    topics = cluster.history.topics
+    for broker in cluster.running:
+        for p in broker.replicas.hosted:
+            topic = topics.get(p.topic)
+            held = broker.replicas.logs.get(p)
+            if topic is None:
+                return f"broker {broker.number} hosts {p}, whose topic is gone"
+            if topic.id is not None and held not in (None, topic.id):
+                return f"broker {broker.number} hosts {p} with id {held}, the topic's is {topic.id}"
+    return None
+
+
+def deletions_finish(cluster: Cluster) -> str | None:
+    """No request to delete a topic is left."""
+    left = [t for t in cluster.history.marked if t in cluster.history.topics]
+    return f"still to be deleted: {left}" if left else None
