@@ -1,7 +1,7 @@
 """The controller under test, in a node of its own: Apache Kafka's in a process of its own, or ours in this one."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -54,8 +54,8 @@ class NodeUnderTest(Protocol):
     async def stop(self) -> None: ...
 
 
-StartNode = Callable[[str, Path, str, int], Awaitable[NodeUnderTest]]
-"""Starts a node, from the ZooKeeper chroot it shall use, a directory, the controller's protocol version and its id."""
+StartNode = Callable[[str, Path, str, Mapping[str, str], int], Awaitable[NodeUnderTest]]
+"""Starts a node, from ZooKeeper's chroot, a directory, the controller's protocol, other properties, the node's id."""
 
 
 class ApacheNode:
@@ -76,14 +76,14 @@ class ApacheNode:
 
 
 def apache_starter(host: KafkaHost) -> StartNode:
-    async def start(connect: str, directory: Path, protocol: str, number: int) -> ApacheNode:
+    async def start(connect: str, directory: Path, protocol: str, given: Mapping[str, str], number: int) -> ApacheNode:
         port = free_port()
-        given = _properties(connect, directory / f"apache-{number}", number, port) | ONLY_APACHE
-        given["inter.broker.protocol.version"] = protocol
+        properties = _properties(connect, directory / f"apache-{number}", number, port) | ONLY_APACHE | dict(given)
+        properties["inter.broker.protocol.version"] = protocol
         if protocol.startswith("0."):
-            given["log.message.format.version"] = protocol
+            properties["log.message.format.version"] = protocol
         path = directory / f"apache-{number}.properties"
-        path.write_text("".join(f"{key}={value}\n" for key, value in given.items()))
+        path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
         name = f"{connect}-{number}"
         await host.ask("start", name, path)
         return ApacheNode(host, name, port)
@@ -164,12 +164,12 @@ class KlammNode:
 
 
 async def start_klamm(
-    connect: str, directory: Path, protocol: str, number: int, joins_requests: bool = False
+    connect: str, directory: Path, protocol: str, given: Mapping[str, str], number: int, joins_requests: bool = False
 ) -> KlammNode:
     port = free_port()
     (directory / f"klamm-{number}").mkdir(exist_ok=True)
-    given = _properties(connect, directory / f"klamm-{number}", number, port)
-    text = "".join(f"{key}={value}\n" for key, value in given.items())
+    properties = _properties(connect, directory / f"klamm-{number}", number, port) | dict(given)
+    text = "".join(f"{key}={value}\n" for key, value in properties.items())
     config = parse_node_config(text.encode(), "server.properties")
     started = KlammNode(Node(real_world(), config), port)
     DISGUISE.put_on(config, protocol, joins_requests)

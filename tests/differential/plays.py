@@ -17,7 +17,7 @@ Steps = list[dict[str, Any]]
 
 
 async def play(script: Script, start_node: StartNode, server: ZooKeeperServer, chroot: str, directory: Path) -> Steps:
-    stage = Stage(server, chroot, directory, start_node, script.protocol)
+    stage = Stage(server, chroot, directory, start_node, script.protocol, script.given)
     try:
         await script.play(stage)
         await stage.check_tree()

@@ -23,7 +23,7 @@ def random_life(seed: int, step_count: int) -> Script:
             await life.step()
 
     run.__name__ = f"random_life_{seed}"
-    return Script(run, BROKERS, False, "3.9")
+    return Script(run, BROKERS, False, "3.9", {})
 
 
 class _Life:

@@ -8,14 +8,22 @@ request may come in any order; of lists of living brokers only changes are told,
 import json
 import re
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from klamm.wire.messages import (
+    AllocateProducerIdsResponse,
+    AlterPartitionReassignmentsResponse,
     AlterPartitionResponse,
     ControlledShutdownResponse,
+    CreatePartitionsResponse,
+    CreateTopicsResponse,
+    DeleteTopicsResponse,
+    ElectLeadersResponse,
     LeaderAndIsrRequest,
+    ListPartitionReassignmentsResponse,
     StopReplicaRequest,
+    UpdateFeaturesResponse,
     UpdateMetadataRequest,
 )
 
@@ -142,6 +150,68 @@ def shutdown_said(answer: ControlledShutdownResponse) -> Any:
     if answer.error_code:
         return f"error {answer.error_code}"
     return sorted(f"{p.topic_name}-{p.partition_index}" for p in answer.remaining_partitions)
+
+
+Tell = Callable[[Any], Any]
+
+
+def _error(code: int) -> str:
+    return f"error {code}" if code else "ok"
+
+
+def topics_said(answer: CreateTopicsResponse) -> Any:
+    return {
+        t.name: f"ok, {t.num_partitions} partitions of {t.replication_factor}{'' if t.topic_id != NO_ID else ', no id'}"
+        if not t.error_code
+        else f"error {t.error_code}"
+        for t in answer.topics
+    }
+
+
+def partitions_said(answer: CreatePartitionsResponse) -> Any:
+    return {t.name: _error(t.error_code) for t in answer.results}
+
+
+def deletions_said(answer: DeleteTopicsResponse, topic_ids: dict[str, uuid.UUID]) -> Any:
+    names = {topic_id: name for name, topic_id in topic_ids.items()}
+    return {t.name or f"id of {names.get(t.topic_id, 'nothing')}": _error(t.error_code) for t in answer.responses}
+
+
+def reassignment_said(answer: AlterPartitionReassignmentsResponse) -> Any:
+    if answer.error_code:
+        return f"error {answer.error_code}"
+    return {f"{t.name}-{p.partition_index}": _error(p.error_code) for t in answer.responses for p in t.partitions}
+
+
+def reassignments_said(answer: ListPartitionReassignmentsResponse) -> Any:
+    if answer.error_code:
+        return f"error {answer.error_code}"
+    return {
+        f"{t.name}-{p.partition_index}": f"{_list(p.replicas)} adding {_list(p.adding_replicas)}"
+        f" removing {_list(p.removing_replicas)}"
+        for t in answer.topics
+        for p in t.partitions
+    }
+
+
+def elections_said(answer: ElectLeadersResponse) -> Any:
+    told = {
+        f"{t.topic}-{p.partition_id}": _error(p.error_code)
+        for t in answer.replica_election_results
+        for p in t.partition_result
+    }
+    return {"whole": f"error {answer.error_code}", **told} if answer.error_code else told
+
+
+def features_said(answer: UpdateFeaturesResponse) -> Any:
+    told = {result.feature: _error(result.error_code) for result in answer.results}
+    return {"whole": f"error {answer.error_code}", **told} if answer.error_code else told
+
+
+def producer_ids_said(answer: AllocateProducerIdsResponse) -> Any:
+    if answer.error_code:
+        return f"error {answer.error_code}"
+    return f"{answer.producer_id_len} from {answer.producer_id_start} on"
 
 
 # ---- znodes

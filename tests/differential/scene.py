@@ -2,14 +2,16 @@
 
 import asyncio
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tests.differential import said
 from tests.differential.nodes import NodeUnderTest, StartNode
 from tests.differential.recorder import SHORT_SESSION_MS, Recorder
+from tests.differential.session_end import end_session
 from tests.differential.written import TransactionLog, Write
 
 from klamm.cli.cluster import HOST
@@ -64,6 +66,7 @@ class Scene:
         directory: Path,
         start_node: StartNode,
         protocol: str,
+        given: Mapping[str, str],
     ) -> None:
         self.steps: list[Step] = []
         self.brokers: dict[int, Recorder] = {}
@@ -74,9 +77,7 @@ class Scene:
         self._server = server
         self._chroot = chroot
         self._hosts = server.connect_string + chroot
-        self._directory = directory
-        self._start_node = start_node
-        self._protocol = protocol
+        self._start_node = partial(start_node, self._hosts, directory, protocol, given)
         self._heard: dict[Recorder, int] = {}
         self._roles: dict[int, str] = {}
         """By session; one that is not known is the node's."""
@@ -115,7 +116,10 @@ class Scene:
         self._roles[recorder.session] = f"broker {recorder.number}"
 
     async def start_node(self, number: int = NODE_ID) -> None:
-        self.nodes[number] = await self._start_node(self._hosts, self._directory, self._protocol, number)
+        try:
+            self.nodes[number] = await self._start_node(number)
+        except KlammError:  # once in some hundred plays, somebody else has just taken its port
+            self.nodes[number] = await self._start_node(number)
         await self._learn_node(number)
 
     async def _learn_node(self, number: int) -> None:
@@ -124,13 +128,10 @@ class Scene:
         if number != NODE_ID:
             self._roles[session_id] = f"node {number}"
 
-    async def end_session(self, node: int) -> None:
+    async def expire_session(self, node: int) -> None:
         """Somebody else closes its ZooKeeper session, as its expiry would; returns once it has registered anew."""
         session_id, password = await self.nodes[node].session()
-        thief = ZooKeeper(real_world(), self._hosts, 30_000)
-        thief._session.session_id, thief._session._password = session_id, password
-        await thief.connect(10)
-        await thief.close()
+        await end_session(self._server.port, session_id, password)
         path = znodes.broker_path(node)
         await self.wait_until(lambda stat: stat is not None and stat.ephemeral_owner != session_id, path)
         await self._learn_node(node)
@@ -146,6 +147,10 @@ class Scene:
     def broker_epoch(self, broker: int, is_stale: bool) -> int:
         recorder = self.brokers.get(broker)
         return 0 if recorder is None else recorder.epoch - is_stale
+
+    def topic_id(self, name: str) -> uuid.UUID:
+        """One that nobody has, where there was no such topic."""
+        return self.topic_ids.get(name, uuid.uuid5(uuid.NAMESPACE_DNS, name))
 
     async def state(self, topic: str, partition: int) -> LeaderAndIsr | None:
         """As ZooKeeper has it; no step."""

@@ -1,6 +1,6 @@
 """What a script is, and the list of all of them."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.differential.stage import Stage
@@ -16,6 +16,8 @@ class Script:
     """It starts the controller itself."""
     protocol: str
     """The controller's inter.broker.protocol.version."""
+    given: Mapping[str, str]
+    """Other properties of the node under test."""
 
     @property
     def name(self) -> str:
@@ -32,13 +34,13 @@ SCRIPTS: dict[str, Script] = {}
 
 
 def script(
-    *brokers: int, cold: bool = False, protocol: str = "3.9"
+    *brokers: int, cold: bool = False, protocol: str = "3.9", given: Mapping[str, str] | None = None
 ) -> Callable[[Callable[[Stage], Awaitable[None]]], Script]:
     """Keep a coroutine as a script of its name, with brokers 1, 2 and 3 unless others are named."""
 
     def keep(run: Callable[[Stage], Awaitable[None]]) -> Script:
         assert run.__name__ not in SCRIPTS, f"two scripts are called {run.__name__}"
-        made = SCRIPTS[run.__name__] = Script(run, brokers or (1, 2, 3), cold, protocol)
+        made = SCRIPTS[run.__name__] = Script(run, brokers or (1, 2, 3), cold, protocol, given or {})
         return made
 
     return keep

@@ -24,7 +24,7 @@ class OfficeVerbs(Scene):
 
     async def expire(self, node: int = NODE_ID) -> None:
         """Its ZooKeeper session ends without its knowledge; it registers with a new one."""
-        await self.end_session(node)
+        await self.expire_session(node)
         await self.settle(f"the session of node {node} expires")
 
     async def delete_controller(self) -> None:

@@ -41,7 +41,7 @@ class RequestVerbs(Scene):
             leader_recovery_state=recovery,
             partition_epoch=partition_epoch,
         )
-        topic_id = self.topic_ids.get(topic, uuid.uuid5(uuid.NAMESPACE_DNS, topic))
+        topic_id = self.topic_id(topic)
         named = AlterPartitionRequestTopicData(
             topic_name=topic if version < 2 else "", topic_id=topic_id if version >= 2 else uuid.UUID(int=0),
             partitions=[asked],
@@ -55,6 +55,15 @@ class RequestVerbs(Scene):
         )
         await self.settle(what, text)
         return text
+
+    async def leader_asks(self, topic: str, isr: Sequence[int], partition: int = 0) -> Any:
+        """As the leader does, at the epochs that ZooKeeper has; no step where nobody leads."""
+        state = await self.state(topic, partition)
+        if state is None or state.leader not in self.brokers:
+            return None
+        return await self.alter_isr(
+            topic, state.leader, isr, state.leader_epoch, state.partition_epoch, partition=partition
+        )
 
     async def controlled_shutdown(self, broker: int, *, stale_broker: bool = False, version: int = 3) -> Any:
         epoch = self.broker_epoch(broker, stale_broker) if version >= 2 else -1

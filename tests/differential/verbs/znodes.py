@@ -10,7 +10,15 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.zk import znodes
-from klamm.zk.admin_znodes import encode_config_change, encode_isr_change
+from klamm.zk.acl import OPEN_ACL, Acl, Permission
+from klamm.zk.admin_znodes import (
+    encode_config,
+    encode_config_change,
+    encode_isr_change,
+    encode_preferred_election,
+    encode_reassignment,
+)
+from klamm.zk.operations import Create
 from klamm.zk.store import Store
 
 
@@ -42,12 +50,51 @@ class ZnodeVerbs(Scene):
         await self.client.create(path, encode_config_change(f"topics/{topic}"), sequential=True)
         await self.settle(f"notify of the configuration of {topic}")
 
+    async def configure_brokers(self, config: Mapping[str, str]) -> None:
+        """The default of all brokers, with its notification."""
+        path = f"{znodes.CONFIG}/brokers/<default>"
+        if await self.client.exists(path) is None:
+            await self.client.create(path, encode_config(config))
+        else:
+            await self.client.set(path, encode_config(config))
+        change = encode_config_change("brokers/<default>")
+        await self.client.create(f"{znodes.CONFIG_CHANGES}/config_change_", change, sequential=True)
+        await self.settle(f"configure all brokers: {dict(config)}")
+
+    async def delete_topic(self, *names: str) -> None:
+        """As tools do: the request alone, several in one transaction."""
+        await self.client.multi([Create(f"{znodes.DELETE_TOPICS}/{name}", None) for name in names])
+        await self.settle(f"request the deletion of {said.words(names)}")
+
+    async def request_reassignment(self, targets: Mapping[tuple[str, int], Sequence[int]]) -> None:
+        """As older tools do: the znode, which must not be there."""
+        named = {TopicPartition(*p): tuple(map(BrokerId, replicas)) for p, replicas in targets.items()}
+        await self.client.create(znodes.REASSIGN_PARTITIONS, encode_reassignment(named))
+        text = said.words([f"{t}-{n} to {list(r)}" for (t, n), r in targets.items()])
+        await self.settle(f"request the reassignment of {text}")
+
+    async def request_preferred(self, *partitions: tuple[str, int]) -> None:
+        """As older tools do: the znode, which must not be there."""
+        content = encode_preferred_election([TopicPartition(*p) for p in partitions])
+        await self.client.create(znodes.PREFERRED_ELECTION, content)
+        await self.settle(f"request the preferred leader of {said.words([f'{t}-{n}' for t, n in partitions])}")
+
+    async def forbid_writes(self, path: str) -> None:
+        """Everybody may read there, nobody may change it or what is right below."""
+        await self.client.set_acl(path, [Acl(Permission.READ | Permission.ADMIN, "world", "anyone")])
+        await self.settle(f"forbid writes to {path}")
+
+    async def allow_writes(self, path: str) -> None:
+        await self.client.set_acl(path, OPEN_ACL)
+        await self.settle(f"allow writes to {path}")
+
     async def write(self, path: str, content: str | None) -> None:
         """Anything anywhere, whether it is there or not; None removes it with all below."""
         if content is None:
             await self._remove(path)
         elif await self.client.exists(path) is None:
-            await self.client.ensure_path(path.rpartition("/")[0])
+            if parent := path.rpartition("/")[0]:
+                await self.client.ensure_path(parent)
             await self.client.create(path, content.encode())
         else:
             await self.client.set(path, content.encode())

@@ -96,22 +96,20 @@ def need(tree: Tree, path: str) -> Znode:
 
 def permit(node: Znode, permission: Permission, who: Sequence[Identity]) -> None:
     """Raises Refused where none of the znode's entries lets any of these identities."""
-    if not allows(node.acl, permission, who):
-        raise Refused(ZkCode.NO_AUTH)
-
-
-def allows(acl: Sequence[Acl], permission: Permission, who: Sequence[Identity]) -> bool:
-    for entry in acl:
+    for entry in node.acl:
         if entry.permissions & permission:
-            identity = entry.scheme, entry.identity
-            if identity == ("world", "anyone") or identity in who:
-                return True
-    return False
+            if (entry.scheme, entry.identity) == ("world", "anyone"):
+                return
+            if (entry.scheme, entry.identity) in who:
+                return
+    raise Refused(ZkCode.NO_AUTH)
 
 
 def without_digests(node: Znode, who: Sequence[Identity]) -> Sequence[Acl]:
     """Its ACL; whoever may not change it does not see digests."""
-    if not allows(node.acl, Permission.ADMIN, who):
+    try:
+        permit(node, Permission.ADMIN, who)
+    except Refused:
         return [
             a._replace(identity=a.identity.partition(":")[0] + ":x") if a.scheme == "digest" else a for a in node.acl
         ]
