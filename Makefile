@@ -12,6 +12,7 @@ SECONDS ?= 60
 FIRST ?= 1
 SEEDS ?= 1000
 SEQUENCES ?= 10000
+SAMPLE ?= 1
 
 .DEFAULT_GOAL := help
 
@@ -63,6 +64,9 @@ judge: $(READY)  ## every script, then LIVES=10 random ones, before Apache Kafka
 sim: $(READY)  ## simulated clusters under faults for SECONDS=60, from seed FIRST=1; prints what breaks
 	@$(PY) -m klamm.sim --seconds $(SECONDS) --first $(FIRST)
 
+steps: $(READY)  ## break every scripted operation at each of its steps, in each way; SAMPLE=0.1 for a part of it
+	@$(PY) -m klamm.sim.steps --sample $(SAMPLE)
+
 seed: $(READY)  ## replay seed N=... of the simulation, with its story
 	@$(PY) -m klamm.sim --seed $(N)
 
@@ -90,4 +94,4 @@ bench-%: $(READY)
 clean:  ## remove what demo and cluster left, and the caches; not .venv
 	rm -rf demo-data klamm-data spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
-.PHONY: sim seed digests model help setup demo cluster check unit test clients clients-of-kafka judge campaign coverage bench clean
+.PHONY: sim steps seed digests model help setup demo cluster check unit test clients clients-of-kafka judge campaign coverage bench clean

@@ -4,7 +4,7 @@ A schedule warms up, lets faults and work happen at random, heals everything, wa
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -244,11 +244,15 @@ def run_schedule(seed: int, tell: bool = False) -> Outcome:
     return run_script(write_script(Options.of(seed)), tell)
 
 
-def run_script(script: Script, tell: bool = False) -> Outcome:
-    """Run to the end; every violation, error, deadlock and overrun is in `violation`."""
+def run_script(script: Script, tell: bool = False, watch: Callable[[Step], None] | None = None) -> Outcome:
+    """Run to the end; every violation, error, deadlock and overrun is in `violation`.
+
+    `watch` is told of each step of a node, from the moment that the script sets a trap.
+    """
     options = script.options
     loop = SimulatedLoop(options.seed, options.policy)  # type: ignore[abstract]  # what nobody here calls is not there
     cluster = SimulatedCluster(script, loop)
+    cluster.traps.watch = watch or cluster.traps.watch
     violation = None
     try:
         loop.run(cluster.run(), limit_s=1_000, most_steps=_MOST_STEPS)

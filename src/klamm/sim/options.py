@@ -37,3 +37,18 @@ class Options:
             faults=faults or ("kill",),
             verbs=tuple(name for name in VERBS if name == "create topic" or dice.random() < 0.5),
         )
+
+    @classmethod
+    def plain(cls, seed: int = 0, nodes: int = 3) -> "Options":
+        """Small, and in the order of asyncio: for scripts written by hand."""
+        return cls(
+            seed,
+            policy=Policy.FIFO,
+            nodes=nodes,
+            servers=1,
+            session_timeout_ms=3_000,
+            pause_s=1.0,
+            work=1.0,
+            faults=(),
+            verbs=(),
+        )

@@ -74,20 +74,20 @@ def deposed(stage: Stage, step: Step) -> Loss | None:
 
 
 def receiver_crash(stage: Stage, step: Step) -> Loss | None:
-    """The broker that gets the order dies of it; for a write, nothing."""
-    if step.target:
-        stage.loop.kill(stage.nodes[step.target].host)
-        return Loss.AFTER
-    return None
+    """Whoever gets the request carries it out and dies; for a write, nothing."""
+    if not step.target:
+        return None
+    stage.loop.kill(stage.nodes[step.target].host)
+    return Loss.AFTER
 
 
 def receiver_bounce(stage: Stage, step: Step) -> Loss | None:
-    """The broker dies of the order and is back before its session is over; for a write, nothing."""
-    if step.target:
-        stage.loop.kill(stage.nodes[step.target].host)
-        later(stage, _BOUNCE_S, restart, stage, step.target)
-        return Loss.BEFORE
-    return None
+    """Whoever gets the request dies of it, and is back before its session is over; for a write, nothing."""
+    if not step.target:
+        return None
+    stage.loop.kill(stage.nodes[step.target].host)
+    later(stage, _BOUNCE_S, restart, stage, step.target)
+    return Loss.BEFORE
 
 
 STEP_FAULTS: Final[dict[str, StepFault]] = {
@@ -104,3 +104,5 @@ STEP_FAULTS: Final[dict[str, StepFault]] = {
     "receiver crash": receiver_crash,
     "receiver bounce": receiver_bounce,
 }
+
+ONLY_FOR_REQUESTS: Final = frozenset({"receiver crash", "receiver bounce"})

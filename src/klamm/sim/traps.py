@@ -35,6 +35,8 @@ class Traps:
 
     def __init__(self) -> None:
         self._set: list[Trap] = []
+        self.watch: Callable[[Step], None] = lambda step: None
+        """Told of each step of a node, from the moment that a trap is set."""
 
     def set(self, trap: Trap) -> None:
         self._set.append(trap)
@@ -46,6 +48,8 @@ class Traps:
         self._set.clear()
 
     def step(self, step: Step) -> Loss | None:
+        if self._set and step.actor:
+            self.watch(step)
         for trap in list(self._set):
             if (loss := trap(step)) is not None:
                 return loss

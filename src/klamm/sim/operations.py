@@ -1,0 +1,54 @@
+"""Operations to be broken at each of their steps: each a script of its own, written down with every decision.
+
+To add one, put it into `OPERATIONS`: what is there before, and what is done from `BEGINS_AT_S` on.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from klamm.sim.options import Options
+from klamm.sim.script import Happening, Script
+
+BEGINS_AT_S: Final = 15.0
+HEALED_AT_S: Final = 40.0
+
+_TOPICS: Final = (
+    Happening(6.0, "create topic", {"topic": "t1", "replicas": [[1, 2, 3], [2, 3, 1], [3, 1, 2]]}),
+    Happening(6.5, "create topic", {"topic": "t2", "replicas": [[1], [2, 3], [3]]}),
+)
+
+
+def _killed(*numbers: int, back_s: float, at_s: float = BEGINS_AT_S) -> list[Happening]:
+    return [Happening(at_s, "kill", {"node": n, "back_s": back_s}) for n in numbers]
+
+
+def _begun(what: str, facts: dict[str, object]) -> list[Happening]:
+    return [Happening(BEGINS_AT_S, what, facts)]
+
+
+OPERATIONS: Final[dict[str, Sequence[Happening]]] = {
+    "start with election": _killed(1, 2, 3, at_s=10.0, back_s=5.001),
+    "broker joins": _killed(3, at_s=10.0, back_s=5.001),
+    "broker leaves": _killed(3, back_s=60.0),
+    "broker bounces": _killed(3, back_s=0.05),
+    "all bounce": _killed(1, 2, 3, back_s=0.05),
+    "controller dies": _killed(1, back_s=60.0),
+    "controller bounces": _killed(1, back_s=0.05),
+    "controller's session ends": _begun("expire", {"node": 1}),
+    "controller moves": _begun("move", {"node": 1, "frozen_s": 0.0}),
+    "create topic": _begun("create topic", {"topic": "t3", "replicas": [[1, 2, 3], [3, 2], [2]]}),
+    "create odd topic": _begun("create odd topic", {"topic": "t3", "partitions": [[0, [77, 2]], [4, [3, 1]]]}),
+    "broker leaves in order": _begun("leave in order", {"node": 2, "back_s": 1.0}),
+    "controller leaves in order": _begun("leave in order", {"node": 1, "back_s": 1.0}),
+    "ISR shrinks and grows": _begun("flap", {"node": 3, "seen_by": [1, 2], "for_s": 3.0}),
+    "log directory fails": _begun(
+        "fail log dir", {"node": 2, "replicas": [["t1", 0], ["t1", 1], ["t2", 1]], "back_s": 4.0}
+    ),
+}
+
+
+def script_of(name: str, fault: Happening) -> Script:
+    """One operation, with a fault that is set just before it begins."""
+    before = [h for h in OPERATIONS[name] if h.at_s < BEGINS_AT_S]
+    begun = [h for h in OPERATIONS[name] if h.at_s >= BEGINS_AT_S]
+    return Script(Options.plain(), [*_TOPICS, *before, fault, *begun], HEALED_AT_S)
