@@ -204,6 +204,9 @@ class MemoryZooKeeper:
             results.append(GetResult(path, ZkCode.OK, node.data, self.ensemble.stat(node)))
         return results
 
+    async def exists_many(self, paths: Sequence[str], watch: bool = False) -> list[Stat | None]:
+        return [await self.exists(p, watch) for p in paths]
+
     async def children_many(self, paths: Sequence[str], watch: bool = False) -> list[ChildrenResult]:
         await self._turn()
         found = [self.ensemble.nodes.get(p) for p in paths]

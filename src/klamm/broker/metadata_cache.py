@@ -80,10 +80,10 @@ class MetadataCache:
     def state(self, topic_partition: TopicPartition) -> PartitionState | None:
         return self._topics.get(topic_partition.topic, {}).get(topic_partition.partition)
 
-    def has_leaders(self, topic: str) -> bool:
-        """Whether the topic is known and each of its partitions has a leader."""
+    def has_leaders(self, topic: str, count: int) -> bool:
+        """Whether each of the topic's first `count` partitions is known, and has a leader."""
         partitions = self.partitions(topic)
-        return bool(partitions) and all(p.leader != NO_BROKER for p in partitions.values())
+        return all((p := partitions.get(n)) is not None and p.leader != NO_BROKER for n in range(count))
 
     async def wait_until(self, holds: Callable[[], bool], timeout_s: float) -> bool:
         """Whether `holds()` becomes true with an update before the time is over."""

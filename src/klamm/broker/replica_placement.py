@@ -23,6 +23,25 @@ def place_replicas(
 
     Raises PlacementRefused where there are too few brokers, or only some of them name a rack.
     """
+    racks = _racks(brokers, replication_factor)
+    start, shift = dice.randrange(len(brokers)), dice.randrange(len(brokers))
+    return _place(brokers, racks, range(partitions), replication_factor, start, shift)
+
+
+def place_more_replicas(
+    brokers: Mapping[BrokerId, str | None], partitions: range, replication_factor: int, first: BrokerId
+) -> Placement:
+    """Partitions that a topic gains, as if the leaders went on round the brokers; `first` leads its partition 0.
+
+    Raises as `place_replicas`.
+    """
+    racks = _racks(brokers, replication_factor)
+    start = next((index for index, broker in enumerate(sorted(brokers)) if broker >= first), 0)
+    return _place(brokers, racks, partitions, replication_factor, start, start)
+
+
+def _racks(brokers: Mapping[BrokerId, str | None], replication_factor: int) -> dict[BrokerId, str]:
+    """Racks by broker, none where no broker has one. Raises PlacementRefused."""
     if replication_factor > len(brokers):
         raise PlacementRefused(
             f"replication factor {replication_factor} is larger than the number of live brokers, {len(brokers)}"
@@ -30,18 +49,28 @@ def place_replicas(
     racks = {broker: rack for broker, rack in brokers.items() if rack is not None}
     if racks and len(racks) != len(brokers):
         raise PlacementRefused("some brokers have a rack (broker.rack) and some have none; set it on all or on none")
-    start, shift = dice.randrange(len(brokers)), dice.randrange(len(brokers))
+    return racks
+
+
+def _place(
+    brokers: Mapping[BrokerId, str | None],
+    racks: Mapping[BrokerId, str],
+    partitions: range,
+    replication_factor: int,
+    start: int,
+    shift: int,
+) -> Placement:
     if racks:
         return _over_racks(racks, partitions, replication_factor, start, shift)
     return _over_brokers(sorted(brokers), partitions, replication_factor, start, shift)
 
 
 def _over_brokers(
-    brokers: Sequence[BrokerId], partitions: int, replication_factor: int, start: int, shift: int
+    brokers: Sequence[BrokerId], partitions: range, replication_factor: int, start: int, shift: int
 ) -> Placement:
     placement: Placement = {}
     count = len(brokers)
-    for partition in range(partitions):
+    for partition in partitions:
         if partition and partition % count == 0:
             shift += 1
         first = (partition + start) % count
@@ -56,12 +85,12 @@ def _follower(first: int, shift: int, replica: int, count: int) -> int:
 
 
 def _over_racks(
-    racks: Mapping[BrokerId, str], partitions: int, replication_factor: int, start: int, shift: int
+    racks: Mapping[BrokerId, str], partitions: range, replication_factor: int, start: int, shift: int
 ) -> Placement:
     brokers = alternate_racks(racks)
     count, rack_count = len(brokers), len(set(racks.values()))
     placement: Placement = {}
-    for partition in range(partitions):
+    for partition in partitions:
         if partition and partition % count == 0:
             shift += 1
         first = (partition + start) % count

@@ -3,7 +3,9 @@
 from klamm.broker.dispatch import Route
 from klamm.broker.handlers.api_versions import API_VERSIONS, ApiVersions
 from klamm.broker.handlers.control import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, Control
+from klamm.broker.handlers.create_partitions import CREATE_PARTITIONS, CreatePartitions
 from klamm.broker.handlers.create_topics import CREATE_TOPICS, CreateTopics
+from klamm.broker.handlers.delete_topics import DELETE_TOPICS, DeleteTopics
 from klamm.broker.handlers.describe_cluster import DESCRIBE_CLUSTER, DescribeCluster
 from klamm.broker.handlers.describe_configs import DESCRIBE_CONFIGS, DescribeConfigs
 from klamm.broker.handlers.elect_leaders import ELECT_LEADERS, ElectLeaders
@@ -27,6 +29,8 @@ from klamm.broker.handlers.reassignments import (
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.producer_ids import ProducerIds
 from klamm.broker.topic_creation import TopicCreation
+from klamm.broker.topic_growth import TopicGrowth
+from klamm.broker.topic_policy import load_policy
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
 from klamm.config.node_config import NodeConfig
 from klamm.controller.controller import Controller
@@ -46,7 +50,8 @@ def routes(
     producer_ids: ProducerIds,
     sessions: ZooKeeperSessions,
 ) -> list[Route]:
-    creation = TopicCreation(config, cache, lambda: sessions.store, world.randomness)
+    creation = TopicCreation(config, cache, lambda: sessions.store, world.randomness, load_policy(config))
+    growth = TopicGrowth(cache, lambda: sessions.store)
     control = Control(cache, replicas)
     for_controller = ForController(controller)
     reassignments = Reassignments(controller)
@@ -64,6 +69,10 @@ def routes(
         Route(UPDATE_METADATA, control.update_metadata),
         Route(CONTROLLED_SHUTDOWN, for_controller.controlled_shutdown),
         Route(CREATE_TOPICS, CreateTopics(cache, creation, config.given, lambda: controller.is_active).handle),
+        Route(
+            DELETE_TOPICS, DeleteTopics(cache, lambda: sessions.store, controller, config.delete_topic_enable).handle
+        ),
+        Route(CREATE_PARTITIONS, CreatePartitions(cache, growth, controller).handle),
         Route(INIT_PRODUCER_ID, InitProducerId(producer_ids).handle),
         Route(OFFSET_FOR_LEADER_EPOCH, LeaderEpochs(replicas).handle),
         Route(DESCRIBE_CONFIGS, DescribeConfigs(broker_id, config.given, cache, read_topic_config).handle),

@@ -12,25 +12,35 @@ import structlog
 
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.replica_placement import Placement, PlacementRefused, place_replicas
-from klamm.broker.topic_names import CLUSTER_METADATA_TOPIC, INTERNAL_TOPICS, colliding_topic, name_error
+from klamm.broker.topic_names import (
+    CLUSTER_METADATA_TOPIC,
+    INTERNAL_TOPICS,
+    colliding_topic,
+    may_collide,
+    name_error,
+)
+from klamm.broker.topic_policy import CreateTopicPolicy, PolicyViolation, TopicAsked
 from klamm.config.config_types import InvalidConfig
 from klamm.config.node_config import NodeConfig
 from klamm.config.topic_config import TopicConfig
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
-from klamm.model.ids import BrokerId
 from klamm.model.topic_ids import ZERO_ID, new_topic_id
 from klamm.runtime.randomness import Randomness
 from klamm.zk.errors import ZkError
 from klamm.zk.store import TopicExists
 
 USE_DEFAULT: Final = -1
+MOST_PARTITIONS: Final = 100_000
+"""Of one topic: its znode would be beyond what ZooKeeper takes."""
 log = structlog.get_logger("topics")
 
 
 class TopicStore(Protocol):
     """What creation needs of ZooKeeper; raises TopicExists, ZkError."""
 
+    async def check_new_topic(self, topic: str) -> None: ...
+    async def list_topics(self) -> list[str]: ...
     async def create_topic(
         self,
         topic: str,
@@ -44,7 +54,7 @@ class NewTopic(NamedTuple):
     name: str
     partitions: int = USE_DEFAULT
     replication_factor: int = USE_DEFAULT
-    placement: Mapping[int, tuple[BrokerId, ...]] | None = None
+    placement: Placement | None = None
     """Replicas by partition where the client chose them."""
     configs: Sequence[tuple[str, str | None]] = ()
 
@@ -72,21 +82,31 @@ class Created:
 
 class TopicCreation:
     def __init__(
-        self, config: NodeConfig, cache: MetadataCache, store: Callable[[], TopicStore], randomness: Randomness
+        self,
+        config: NodeConfig,
+        cache: MetadataCache,
+        store: Callable[[], TopicStore],
+        randomness: Randomness,
+        policy: CreateTopicPolicy | None = None,
     ) -> None:
         self._config = config
         self._cache = cache
         self._store = store
         self._randomness = randomness
+        self._policy = policy
         self._under_way: set[str] = set()
 
     async def create(self, topic: NewTopic, *, validate_only: bool = False) -> Created:
         """Errors are data: one bad topic of a request does not stop the others."""
         created = Created(topic.name)
         try:
-            created.configs = self._checked_configs(topic)
+            self._check_request(topic)
             created.placement = self._placement(topic)
-            self._check(topic, created.placement)
+            await self._check_name(topic.name)
+            if topic.placement is not None:
+                _check_placement(topic.placement)
+            created.configs = self._checked_configs(topic)
+            self._check_policy(topic, created)
             if not validate_only:
                 assignment = {p: ReplicaAssignment(replicas) for p, replicas in created.placement.items()}
                 created.topic_id = new_topic_id(self._randomness.bytes)
@@ -127,34 +147,31 @@ class TopicCreation:
         configs = (("cleanup.policy", "compact"), ("compression.type", "producer")) if name in INTERNAL_TOPICS else ()
         return NewTopic(name, *shape, configs=configs)
 
-    def _checked_configs(self, topic: NewTopic) -> dict[str, str]:
+    def _check_request(self, topic: NewTopic) -> None:
+        """What can be said without looking anywhere but into our own metadata."""
         if topic.name == CLUSTER_METADATA_TOPIC:
-            raise Refusal(ErrorCode.INVALID_REQUEST, f"creating the internal topic {topic.name} is not allowed")
+            raise Refusal(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {topic.name} is prohibited.")
         if self._cache.has_topic(topic.name):
-            raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, _exists(topic.name))
+            raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' already exists.")
         empty = [name for name, value in topic.configs if value is None]
         if empty:
-            raise Refusal(ErrorCode.INVALID_CONFIG, f"topic configs without a value: {', '.join(empty)}")
-        configs = {name: value for name, value in topic.configs if value is not None}
-        try:
-            TopicConfig.parse(configs, self._config.given)
-        except InvalidConfig as error:
-            raise Refusal(ErrorCode.INVALID_CONFIG, str(error)) from None
-        return configs
+            raise Refusal(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(empty)}")
+        has_counts = topic.partitions != USE_DEFAULT or topic.replication_factor != USE_DEFAULT
+        if topic.placement is not None and has_counts:
+            text = "give either counts or replica assignments, not both for one topic"
+            raise Refusal(ErrorCode.INVALID_REQUEST, text)
 
     def _placement(self, topic: NewTopic) -> Placement:
         if topic.placement is not None:
-            if topic.partitions != USE_DEFAULT or topic.replication_factor != USE_DEFAULT:
-                raise Refusal(
-                    ErrorCode.INVALID_REQUEST, "give either counts or replica assignments, not both for one topic"
-                )
-            return _checked_placement(topic.placement)
+            return dict(topic.placement)
         partitions = self._config.num_partitions if topic.partitions == USE_DEFAULT else topic.partitions
         factor = topic.replication_factor
         if factor == USE_DEFAULT:
             factor = self._config.default_replication_factor
         if partitions <= 0:
             raise Refusal(ErrorCode.INVALID_PARTITIONS, "the number of partitions must be larger than 0")
+        if partitions > MOST_PARTITIONS:
+            raise Refusal(ErrorCode.INVALID_PARTITIONS, too_many(partitions))
         if factor <= 0:
             raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, "the replication factor must be larger than 0")
         brokers = {b.id: b.rack for b in self._cache.brokers.values()}
@@ -163,29 +180,52 @@ class TopicCreation:
         except PlacementRefused as error:
             raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, str(error)) from None
 
-    def _check(self, topic: NewTopic, placement: Placement) -> None:
-        if reason := name_error(topic.name):
+    async def _check_name(self, name: str) -> None:
+        """As ZooKeeper has it: our metadata may lag, and knows nothing of topics that are being deleted."""
+        if reason := name_error(name):
             raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
-        if other := colliding_topic(topic.name, self._cache.topics()):
+        await self._store().check_new_topic(name)
+        if may_collide(name) and (other := colliding_topic(name, await self._store().list_topics())):
             raise Refusal(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"{topic.name} collides with {other}: '.' and '_' are one in the names of metrics",
+                f"Topic '{name}' collides with existing topics: {other}; '.' and '_' are one in the names of metrics",
             )
 
+    def _checked_configs(self, topic: NewTopic) -> dict[str, str]:
+        configs = {name: value for name, value in topic.configs if value is not None}
+        try:
+            TopicConfig.parse(configs, self._config.given)
+        except InvalidConfig as error:
+            raise Refusal(ErrorCode.INVALID_CONFIG, str(error)) from None
+        return configs
 
-def _checked_placement(placement: Mapping[int, tuple[BrokerId, ...]]) -> Placement:
+    def _check_policy(self, topic: NewTopic, created: Created) -> None:
+        if self._policy is None:
+            return
+        if topic.placement is None:
+            asked = TopicAsked(
+                topic.name, len(created.placement), len(created.placement[0]), None, dict(created.configs)
+            )
+        else:
+            asked = TopicAsked(topic.name, None, None, created.placement, dict(created.configs))
+        try:
+            self._policy.validate(asked)
+        except PolicyViolation as violation:
+            raise Refusal(ErrorCode.POLICY_VIOLATION, str(violation)) from None
+
+
+def _check_placement(placement: Placement) -> None:
     def refuse(text: str) -> Refusal:
         return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
 
     if len({len(replicas) for replicas in placement.values()}) > 1:
-        raise refuse("all partitions must have the same number of replicas")
+        raise refuse("All partitions should have the same number of replicas")
     for partition, replicas in placement.items():
         if not replicas or len(set(replicas)) != len(replicas):
             raise refuse(f"partition {partition}: replicas {list(replicas)} are empty or name a broker twice")
     if sorted(placement) != list(range(len(placement))):
-        raise refuse(f"partitions must be numbered from 0 without gaps, not {sorted(placement)}")
-    return dict(placement)
+        raise refuse("partitions should be a consecutive 0-based integer sequence")
 
 
-def _exists(topic: str) -> str:
-    return f"Topic '{topic}' already exists."
+def too_many(partitions: int) -> str:
+    return f"{partitions} partitions are more than a topic's znode can hold: at most {MOST_PARTITIONS}"

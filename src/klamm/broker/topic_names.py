@@ -23,9 +23,13 @@ def name_error(topic: str) -> str | None:
     return None
 
 
+def may_collide(topic: str) -> bool:
+    return "." in topic or "_" in topic
+
+
 def colliding_topic(topic: str, existing: Iterable[str]) -> str | None:
     """A topic whose metrics would have the same name, as '.' and '_' are one there; None where there is none."""
-    if "." not in topic and "_" not in topic:
+    if not may_collide(topic):
         return None
     plain = topic.replace(".", "_")
     return next((e for e in existing if e != topic and e.replace(".", "_") == plain), None)

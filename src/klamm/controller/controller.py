@@ -1,6 +1,7 @@
 """The controller of a node: active on one of the cluster, waiting on the others. Source: KafkaController.scala."""
 
 import asyncio
+import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -188,6 +189,16 @@ class Controller:
         event = events.ReplicaLeaderElection(partitions, unclean)
         self._queue.put(event)
         return await event.reply
+
+    def is_queued_for_deletion(self, topic: str) -> bool:
+        bench = self._office.bench
+        return bench is not None and topic in bench.context.topics_to_be_deleted
+
+    def topic_name(self, topic_id: uuid.UUID) -> str | None:
+        """None where no topic has this id, or we do not act."""
+        bench = self._office.bench
+        found = bench.context.topic_with_id(topic_id) if bench is not None else None
+        return None if found is None else found.name
 
     def unclean_election_enabled(self, topic: str | None = None) -> None:
         """A config now allows leaders from outside the ISR: for one topic, or (None) by the brokers' default."""

@@ -148,15 +148,20 @@ class Store:
         config: Mapping[str, str],
     ) -> None:
         """The config first, so that no controller acts before it is there. Raises TopicExists."""
-        if await self.client.exists(znodes.delete_topic_path(topic)) is not None:
-            raise TopicExists(f"topic {topic} is marked for deletion")
-        if await self.client.exists(znodes.topic_path(topic)) is not None:
-            raise TopicExists(f"topic {topic} already exists")
+        await self.check_new_topic(topic)
         await self.write_config("topics", topic, config)
         try:
             await self.client.create(znodes.topic_path(topic), znodes.encode_topic(topic_id, assignment))
         except NodeExists as error:
-            raise TopicExists(f"topic {topic} already exists") from error
+            raise TopicExists(f"Topic '{topic}' already exists.") from error
+
+    async def check_new_topic(self, topic: str) -> None:
+        """Raises TopicExists where the name is taken, or its last topic is still being deleted (KAFKA-13175)."""
+        marked, there = await self.client.exists_many([znodes.delete_topic_path(topic), znodes.topic_path(topic)])
+        if marked is not None:
+            raise TopicExists(f"Topic '{topic}' is marked for deletion.")
+        if there is not None:
+            raise TopicExists(f"Topic '{topic}' already exists.")
 
     # ---- configs
 

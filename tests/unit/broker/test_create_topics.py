@@ -9,6 +9,7 @@ from tests.unit.broker.cluster_state import broker, cache, partition, request, u
 from klamm.broker.handlers.create_topics import CreateTopics
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.topic_creation import TopicCreation
+from klamm.broker.topic_policy import CreateTopicPolicy, PolicyViolation, TopicAsked
 from klamm.config.node_config import parse_node_config
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
@@ -36,6 +37,15 @@ class ZooKeeperTopics:
         self.controller_acts = True
         self.fails: Exception | None = None
 
+    async def check_new_topic(self, topic: str) -> None:
+        if self.fails is not None:
+            raise self.fails
+        if topic == "elsewhere":
+            raise TopicExists(f"topic {topic} already exists")
+
+    async def list_topics(self) -> list[str]:
+        return ["a.b"]
+
     async def create_topic(
         self,
         topic: str,
@@ -43,22 +53,19 @@ class ZooKeeperTopics:
         topic_id: uuid.UUID | None,
         config: Mapping[str, str],
     ) -> None:
-        if self.fails is not None:
-            raise self.fails
-        if topic == "elsewhere":
-            raise TopicExists(f"topic {topic} already exists")
+        await self.check_new_topic(topic)
         self.written[topic], self.configs[topic], self.ids[topic] = assignment, config, topic_id
         if self.controller_acts:
             self._known.update(update({topic: [partition(n, a.replicas[0]) for n, a in assignment.items()]}))
 
 
 class Cluster:
-    def __init__(self) -> None:
+    def __init__(self, policy: CreateTopicPolicy | None = None) -> None:
         self.known = cache()
         self.store = ZooKeeperTopics(self.known)
         self.is_controller = True
         config = parse_node_config(b"zookeeper.connect=z:1\nnum.partitions=4\ndefault.replication.factor=2", "x")
-        self.creation = TopicCreation(config, self.known, lambda: self.store, RealRandomness())
+        self.creation = TopicCreation(config, self.known, lambda: self.store, RealRandomness(), policy)
         self._handler = CreateTopics(self.known, self.creation, config.given, lambda: self.is_controller)
 
     async def create(
@@ -145,9 +152,46 @@ async def test_refusals_say_why_and_leave_the_others_alone(
     assert list(cluster.store.written) == ["fine"]
 
 
-async def test_names_that_collide(cluster: Cluster) -> None:
-    cluster.known.update(update({"a.b": [partition(0, 1)]}))
+FIRST_OF_TWO = {
+    "the request before the placement": (topic("new", 0, -1, {0: (1, 1)}), ErrorCode.INVALID_REQUEST),
+    "the counts before the name": (topic("a b", 0), ErrorCode.INVALID_PARTITIONS),
+    "the name before the placement": (topic("a b", -1, -1, {0: (1, 1)}), ErrorCode.INVALID_TOPIC_EXCEPTION),
+    "what is there before the placement": (topic("elsewhere", -1, -1, {1: (1,)}), ErrorCode.TOPIC_ALREADY_EXISTS),
+    "the placement before the configs": (
+        topic("new", -1, -1, {1: (1,)}, retention_ms="soon"),
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    ),
+    "too many": (topic("new", 2**31 - 1), ErrorCode.INVALID_PARTITIONS),
+}
 
+
+@pytest.mark.parametrize(("asked", "expected"), FIRST_OF_TWO.values(), ids=FIRST_OF_TWO)
+async def test_checks_come_in_kafkas_order(cluster: Cluster, asked: CreatableTopic, expected: ErrorCode) -> None:
+    (result,) = await cluster.create(asked)
+
+    assert result.error_code == expected
+
+
+async def test_a_policy_decides_after_all_checks_also_where_the_client_only_validates() -> None:
+    seen: list[TopicAsked] = []
+
+    class NoSingles:
+        def validate(self, asked: TopicAsked) -> None:
+            seen.append(asked)
+            if asked.replication_factor == 1:
+                raise PolicyViolation("one replica is none")
+
+    cluster = Cluster(NoSingles())
+
+    single, placed = await cluster.create(topic("a", 1, 1), topic("b", -1, -1, {0: (1,)}), validate_only=True)
+
+    assert (single.error_code, single.error_message) == (ErrorCode.POLICY_VIOLATION, "one replica is none")
+    assert placed.error_code == ErrorCode.NONE
+    assert (seen[0].partitions, seen[0].replicas) == (1, None)
+    assert (seen[1].partitions, seen[1].replicas) == (None, {0: (1,)})
+
+
+async def test_names_that_collide(cluster: Cluster) -> None:
     (result,) = await cluster.create(topic("a_b"))
 
     assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -83,7 +83,7 @@ def test_zookeepers_word_counts_only_before_the_first_update() -> None:
 
 async def test_waiting_for_leaders() -> None:
     known = cache(update({"orders": [partition(0, 1), partition(1, -1)]}))
-    waiting = asyncio.create_task(known.wait_until(lambda: known.has_leaders("orders"), 1000))
+    waiting = asyncio.create_task(known.wait_until(lambda: known.has_leaders("orders", 2), 1000))
     await asyncio.sleep(0)
 
     known.update(update({"orders": [partition(0, 2)]}))
@@ -97,4 +97,4 @@ async def test_waiting_for_leaders() -> None:
 async def test_waiting_in_vain() -> None:
     known = cache(update({}))
 
-    assert not await known.wait_until(lambda: known.has_leaders("orders"), 0.0)
+    assert not await known.wait_until(lambda: known.has_leaders("orders", 1), 0.0)

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.broker.replica_placement import PlacementRefused, _over_brokers, alternate_racks, place_replicas
+from klamm.broker.replica_placement import (
+    PlacementRefused,
+    _over_brokers,
+    alternate_racks,
+    place_more_replicas,
+    place_replicas,
+)
 from klamm.model.ids import BrokerId
 
 
@@ -17,7 +23,7 @@ def brokers(count: int, racks: int = 0) -> dict[BrokerId, str | None]:
 
 def test_kafkas_own_example() -> None:
     # the table in the comment of AdminUtils.assignReplicasToBrokers: 10 partitions, 3 replicas, 5 brokers
-    placed = _over_brokers([BrokerId(n) for n in range(5)], 10, 3, start=0, shift=0)
+    placed = _over_brokers([BrokerId(n) for n in range(5)], range(10), 3, start=0, shift=0)
 
     columns = [placed[p] for p in range(10)]
     assert [c[0] for c in columns] == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]
@@ -70,3 +76,19 @@ def test_too_few_brokers() -> None:
 def test_racks_on_some_brokers_only() -> None:
     with pytest.raises(PlacementRefused, match=r"broker\.rack"):
         place_replicas({BrokerId(1): "a", BrokerId(2): None}, 1, 1, random.Random(1))
+
+
+def test_partitions_that_a_topic_gains_go_on_where_its_first_ones_began() -> None:
+    # Kafka's example again: partitions 5 to 9 begin at broker 1, whose index is the shift, too
+    more = place_more_replicas(brokers(5), range(5, 8), 3, BrokerId(1))
+
+    assert more == {5: (1, 4, 0), 6: (2, 0, 1), 7: (3, 1, 2)}
+
+
+def test_growth_begins_at_the_next_broker_where_the_first_one_is_gone() -> None:
+    alive: dict[BrokerId, str | None] = {BrokerId(n): None for n in (2, 5, 9)}
+
+    assert place_more_replicas(alive, range(1, 2), 1, BrokerId(3)) == {1: (9,)}
+    assert place_more_replicas(alive, range(1, 2), 1, BrokerId(10)) == {1: (5,)}
+    with pytest.raises(PlacementRefused):
+        place_more_replicas(alive, range(1, 2), 4, BrokerId(2))

@@ -55,11 +55,11 @@ class CreateTopics:
         made = [c for c in created if not c.error]
 
         def all_lead() -> bool:
-            return all(self._cache.has_leaders(c.name) for c in made)
+            return all(self._cache.has_leaders(c.name, len(c.placement)) for c in made)
 
         if made and not (timeout_ms > 0 and await self._cache.wait_until(all_lead, timeout_ms / 1000)):
             for topic in made:
-                if timeout_ms <= 0 or not self._cache.has_leaders(topic.name):
+                if timeout_ms <= 0 or not self._cache.has_leaders(topic.name, len(topic.placement)):
                     topic.error = ErrorCode.REQUEST_TIMED_OUT
 
     def _result(self, created: Created) -> CreatableTopicResult:

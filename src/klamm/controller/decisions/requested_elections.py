@@ -21,6 +21,8 @@ class RequestedElections:
             partition = context.partition(key.topic, key.partition)
             if partition is None:
                 self.refused[key] = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+            elif context.is_to_be_deleted(partition):
+                self.refused[key] = Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is being deleted")
             elif (needless := _why_needless(context, partition, unclean)) is not None:
                 self.refused[key] = Refusal(ErrorCode.ELECTION_NOT_NEEDED, needless)
             else:

@@ -97,7 +97,7 @@ async def on_rebalance(bench: Workbench, event: AutoPreferredReplicaLeaderElecti
     """Preferred replicas lead again, for brokers that lead too little of what they should."""
     imbalance = Imbalance()
     for chunk in chunks(bench.context.partitions(), COUNT_CHUNK):
-        imbalance.count(chunk)
+        imbalance.count(p for p in chunk if not bench.context.is_to_be_deleted(p))
         await asyncio.sleep(0)
     plan = plan_rebalance(bench.context, imbalance, bench.settings.leader_imbalance_percentage)
     if plan.ratios:

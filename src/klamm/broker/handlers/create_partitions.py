@@ -1,0 +1,63 @@
+"""CreatePartitions, on the active controller's broker. Source: KafkaApis.handleCreatePartitionsRequest (3.9)."""
+
+from collections import Counter
+from typing import Final, Protocol
+
+from klamm.broker.dispatch import Offered, Request
+from klamm.broker.metadata_cache import MetadataCache
+from klamm.broker.topic_growth import Grown, TopicGrowth
+from klamm.model.errors import ErrorCode
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+CREATE_PARTITIONS: Final = Offered(ApiKey.CREATE_PARTITIONS, 0, 3)
+
+
+class DeletingController(Protocol):
+    @property
+    def is_active(self) -> bool: ...
+    def is_queued_for_deletion(self, topic: str) -> bool: ...
+
+
+class CreatePartitions:
+    def __init__(self, cache: MetadataCache, growth: TopicGrowth, controller: DeletingController) -> None:
+        self._cache = cache
+        self._growth = growth
+        self._controller = controller
+
+    async def handle(self, request: Request, message: CreatePartitionsRequest) -> CreatePartitionsResponse:
+        counts = Counter(t.name for t in message.topics)
+        asked = {t.name: t for t in message.topics}
+        grown = [await self._grow(topic, counts[name], message.validate_only) for name, topic in asked.items()]
+        if not message.validate_only:
+            await self._wait_for_leaders([g for g in grown if not g.error], message.timeout_ms)
+        return CreatePartitionsResponse(
+            results=[CreatePartitionsTopicResult(g.name, g.error, g.message) for g in grown]
+        )
+
+    async def _grow(self, topic: CreatePartitionsTopic, times: int, validate_only: bool) -> Grown:
+        name = topic.name
+        if not self._controller.is_active:
+            return Grown(name, ErrorCode.NOT_CONTROLLER)
+        if times > 1:
+            return Grown(name, ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
+        if self._controller.is_queued_for_deletion(name):
+            return Grown(name, ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
+        lists = None if topic.assignments is None else [a.broker_ids for a in topic.assignments]
+        return await self._growth.grow(name, topic.count, lists, validate_only=validate_only)
+
+    async def _wait_for_leaders(self, grown: list[Grown], timeout_ms: int) -> None:
+        """Till every partition has a leader in our own metadata; what is too late stays, but is answered 7."""
+
+        def missing() -> list[Grown]:
+            return [g for g in grown if not self._cache.has_leaders(g.name, g.partitions)]
+
+        if timeout_ms > 0:
+            await self._cache.wait_until(lambda: not missing(), timeout_ms / 1000)
+        for late in missing() if timeout_ms > 0 else grown:
+            late.error = ErrorCode.REQUEST_TIMED_OUT

@@ -1,0 +1,99 @@
+"""DeleteTopics, on the active controller's broker. Source: KafkaApis.handleDeleteTopicsRequest (3.9)."""
+
+import uuid
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from klamm.broker.dispatch import Offered, Request
+from klamm.broker.metadata_cache import MetadataCache
+from klamm.model.errors import ErrorCode
+from klamm.model.topic_ids import ZERO_ID
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from klamm.zk.errors import ZkError
+from klamm.zk.store import Store
+from klamm.zk.topic_requests import request_deletions
+
+DELETE_TOPICS: Final = Offered(ApiKey.DELETE_TOPICS, 0, 6)
+_FIRST_WITH_IDS: Final = 6
+_FIRST_TO_KNOW_DISABLED: Final = 3
+
+
+class NamingController(Protocol):
+    @property
+    def is_active(self) -> bool: ...
+    def topic_name(self, topic_id: uuid.UUID) -> str | None: ...
+
+
+class DeleteTopics:
+    """A topic counts as deleted once it left our own metadata; its znodes may go a moment later."""
+
+    def __init__(
+        self, cache: MetadataCache, store: Callable[[], Store], controller: NamingController, is_enabled: bool
+    ) -> None:
+        self._cache = cache
+        self._store = store
+        self._controller = controller
+        self._is_enabled = is_enabled
+
+    async def handle(self, request: Request, message: DeleteTopicsRequest) -> DeleteTopicsResponse:
+        asked = _asked(request, message)
+        if (refusal := self._refusal(request, asked)) is not ErrorCode.NONE:
+            return DeleteTopicsResponse(
+                responses=[DeletableTopicResult(name=t.name, topic_id=t.topic_id, error_code=refusal) for t in asked]
+            )
+        results = [self._resolved(topic) for topic in asked]
+        await self._delete([r for r in results if not r.error_code], message.timeout_ms)
+        return DeleteTopicsResponse(responses=results)
+
+    def _refusal(self, request: Request, asked: list[DeleteTopicState]) -> ErrorCode:
+        """What stands against the request as a whole."""
+        if not self._controller.is_active:
+            return ErrorCode.NOT_CONTROLLER
+        if not self._is_enabled:
+            knows = request.version >= _FIRST_TO_KNOW_DISABLED
+            return ErrorCode.TOPIC_DELETION_DISABLED if knows else ErrorCode.INVALID_REQUEST
+        names_both = any(t.name is not None and t.topic_id != ZERO_ID for t in asked)
+        return ErrorCode.INVALID_REQUEST if names_both else ErrorCode.NONE
+
+    def _resolved(self, topic: DeleteTopicState) -> DeletableTopicResult:
+        if topic.topic_id == ZERO_ID:
+            name, unknown = topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        else:
+            name, unknown = self._controller.topic_name(topic.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
+        if name is None:
+            return DeletableTopicResult(name=None, topic_id=topic.topic_id, error_code=unknown)
+        error = ErrorCode.NONE if self._cache.has_topic(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return DeletableTopicResult(name=name, topic_id=topic.topic_id, error_code=error)
+
+    async def _delete(self, wanted: list[DeletableTopicResult], timeout_ms: int) -> None:
+        names = list(dict.fromkeys(r.name for r in wanted if r.name is not None))
+        if not names:
+            return
+        try:
+            missing = set(await request_deletions(self._store(), names))
+        except ZkError as error:
+            for result in wanted:
+                result.error_code = ErrorCode.REQUEST_TIMED_OUT
+                result.error_message = f"ZooKeeper did not take it: {error}"
+            return
+        for result in wanted:
+            if result.name in missing:
+                result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        await self._wait_until_gone([r for r in wanted if not r.error_code], timeout_ms)
+
+    async def _wait_until_gone(self, wanted: list[DeletableTopicResult], timeout_ms: int) -> None:
+        def left() -> list[DeletableTopicResult]:
+            return [r for r in wanted if r.name is not None and self._cache.has_topic(r.name)]
+
+        if timeout_ms > 0:
+            await self._cache.wait_until(lambda: not left(), timeout_ms / 1000)
+        for late in left() if timeout_ms > 0 else wanted:
+            late.error_code = ErrorCode.REQUEST_TIMED_OUT
+
+
+def _asked(request: Request, message: DeleteTopicsRequest) -> list[DeleteTopicState]:
+    """Each once; versions before 6 know names alone."""
+    if request.version < _FIRST_WITH_IDS:
+        return [DeleteTopicState(name, ZERO_ID) for name in dict.fromkeys(message.topic_names)]
+    return list({(t.name, t.topic_id): t for t in message.topics}.values())

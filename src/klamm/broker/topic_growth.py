@@ -1,0 +1,136 @@
+"""More partitions for a topic: checks in Kafka's order, a placement, a znode. Source: ZkAdminManager.createPartitions.
+
+Kafka writes over whatever the topic's znode holds by then; here its version guards the write, and a topic that changed
+meanwhile is looked at again.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from klamm.broker.metadata_cache import MetadataCache
+from klamm.broker.replica_placement import Placement, PlacementRefused, place_more_replicas
+from klamm.broker.topic_creation import MOST_PARTITIONS, Refusal, too_many
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId
+from klamm.zk.errors import ZkError
+from klamm.zk.store import Store
+from klamm.zk.topic_requests import read_topic, write_growth
+from klamm.zk.znodes import MalformedZnode
+
+Lists = Sequence[Sequence[int]]
+log = structlog.get_logger("topics")
+
+
+@dataclass(slots=True)
+class Grown:
+    """What became of one topic: the count of partitions it has now, or why it has not grown."""
+
+    name: str
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+    partitions: int = 0
+
+
+class TopicGrowth:
+    def __init__(self, cache: MetadataCache, store: Callable[[], Store]) -> None:
+        self._cache = cache
+        self._store = store
+
+    async def grow(self, name: str, count: int, lists: Lists | None, *, validate_only: bool = False) -> Grown:
+        """To `count` partitions, the new ones on the given lists of brokers where there are some."""
+        grown = Grown(name)
+        try:
+            while not await self._grow(name, count, lists, validate_only):
+                continue
+            grown.partitions = count
+        except Refusal as refusal:
+            grown.error, grown.message = refusal.code, refusal.text
+        except MalformedZnode as error:
+            grown.error, grown.message = ErrorCode.UNKNOWN_SERVER_ERROR, str(error)
+        except ZkError as error:
+            grown.error, grown.message = ErrorCode.REQUEST_TIMED_OUT, f"ZooKeeper did not take it: {error}"
+        return grown
+
+    async def _grow(self, name: str, count: int, lists: Lists | None, validate_only: bool) -> bool:
+        """False where somebody else changed the topic meanwhile."""
+        read = await read_topic(self._store(), name)
+        if read is None:
+            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        topic, version = read
+        brokers = {b.id: b.rack for b in self._cache.brokers.values()}
+        added = plan_growth(name, topic.partitions, count, lists, brokers)
+        if validate_only:
+            return True
+        written = await write_growth(self._store(), name, topic, added, version)
+        if written:
+            log.info("partitions added", topic=name, partitions=count)
+        return written
+
+
+def plan_growth(
+    topic: str,
+    existing: Mapping[int, ReplicaAssignment],
+    count: int,
+    lists: Lists | None,
+    brokers: Mapping[BrokerId, str | None],
+) -> Placement:
+    """The partitions to be added. Raises Refusal, in Kafka's order of checks."""
+    if any(a.is_being_reassigned for a in existing.values()):
+        text = f"A partition reassignment is in progress for the topic '{topic}'."
+        raise Refusal(ErrorCode.REASSIGNMENT_IN_PROGRESS, text)
+    if not existing:
+        raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")
+    more = count - len(existing)
+    if more < 0:
+        text = f"Topic currently has {len(existing)} partitions, which is higher than the requested {count}."
+        raise Refusal(ErrorCode.INVALID_PARTITIONS, text)
+    if more == 0:
+        raise Refusal(ErrorCode.INVALID_PARTITIONS, f"Topic already has {len(existing)} partitions.")
+    if count > MOST_PARTITIONS:
+        raise Refusal(ErrorCode.INVALID_PARTITIONS, too_many(count))
+    if lists is not None:
+        _check_brokers(lists, more, brokers)
+    first = existing.get(0)
+    if first is None:
+        raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, f"partition 0 of topic {topic} is missing in its znode")
+    if lists is not None:
+        return _checked_lists(lists, len(existing), len(first.replicas))
+    try:
+        numbers = range(len(existing), count)
+        return place_more_replicas(brokers, numbers, len(first.replicas), first.replicas[0])
+    except PlacementRefused as error:
+        raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, str(error)) from None
+
+
+def _check_brokers(lists: Lists, more: int, brokers: Mapping[BrokerId, str | None]) -> None:
+    unknown = sorted({b for replicas in lists for b in replicas if b not in brokers})
+    if unknown:
+        text = f"Unknown broker(s) in replica assignment: {', '.join(map(str, unknown))}."
+        raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+    if len(lists) != more:
+        text = f"Increasing the number of partitions by {more} but {len(lists)} assignments provided."
+        raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+
+
+def _checked_lists(lists: Lists, first_number: int, replication_factor: int) -> Placement:
+    for number, replicas in enumerate(lists, first_number):
+        if not replicas:
+            text = f"Cannot have replication factor of 0 for partition id {number}."
+            raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+        if len(set(replicas)) != len(replicas):
+            listed = ", ".join(map(str, replicas))
+            text = f"Duplicate brokers not allowed in replica assignment: {listed} for partition id {number}."
+            raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+    placed = {n: tuple(map(BrokerId, replicas)) for n, replicas in enumerate(lists, first_number)}
+    wrong = {n: len(replicas) for n, replicas in placed.items() if len(replicas) != replication_factor}
+    if wrong:
+        text = (
+            f"Inconsistent replication factor between partitions, partition 0 has {replication_factor} while partitions"
+            f" [{', '.join(map(str, wrong))}] have replication factors [{', '.join(map(str, wrong.values()))}],"
+            " respectively."
+        )
+        raise Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+    return placed

@@ -1,0 +1,55 @@
+"""Who may create which topics: a class of the operator's own, named by `create.topic.policy.class.name`.
+
+Apache Kafka takes a Java class; a node of ours takes `module:Class` of Python. Source: CreateTopicPolicy.java (3.9).
+"""
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from klamm.broker.start import CannotStart
+from klamm.config.node_config import NodeConfig
+
+KEY = "create.topic.policy.class.name"
+
+
+class PolicyViolation(Exception):
+    """The text is what the client is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAsked:
+    """Counts and replicas as they would be; where the client chose the replicas the counts are None, as in Kafka."""
+
+    topic: str
+    partitions: int | None
+    replication_factor: int | None
+    replicas: Mapping[int, tuple[int, ...]] | None
+    configs: Mapping[str, str]
+
+
+class CreateTopicPolicy(Protocol):
+    """Made once, without arguments; asked for each topic, also where the client only validates."""
+
+    def validate(self, asked: TopicAsked) -> None:
+        """Raises PolicyViolation where the topic may not be."""
+        ...
+
+
+def load_policy(config: NodeConfig) -> CreateTopicPolicy | None:
+    """The policy that the configuration names, if it does. Raises CannotStart where there is none of that name."""
+    named = config.create_topic_policy_class_name
+    if not named:
+        return None
+    module, colon, name = named.partition(":")
+    if not colon:
+        raise CannotStart(f"{KEY}={named} in {config.source} is no Python class: write it as module:Class, or drop it")
+    try:
+        policy = getattr(importlib.import_module(module), name)()
+    except (ImportError, AttributeError, TypeError) as error:
+        raise CannotStart(f"{KEY}={named} in {config.source} cannot be used: {error}") from error
+    if not callable(getattr(policy, "validate", None)):
+        raise CannotStart(f"{KEY}={named} in {config.source} has no method validate(asked)")
+    checked: CreateTopicPolicy = policy
+    return checked

@@ -1,0 +1,62 @@
+"""What the administration of topics reads and writes; any node may, so none of it is fenced by an epoch.
+
+Source: AdminZkClient.deleteTopic, createPartitionsWithAssignment (3.9).
+"""
+
+from collections.abc import Mapping, Sequence
+
+from klamm.model.assignment import ReplicaAssignment
+from klamm.zk import znodes
+from klamm.zk.errors import BadVersion, NodeExists, NoNode, ZkCode, error_of
+from klamm.zk.fenced import chunks
+from klamm.zk.operations import Create
+from klamm.zk.store import Store
+from klamm.zk.znodes import TopicZnode
+
+REQUESTS_AT_ONCE = 500
+
+
+async def request_deletions(store: Store, topics: Sequence[str]) -> list[str]:
+    """Mark topics for deletion, all of them in few steps; those that do not exist. One marked already is no matter."""
+    there = await store.client.exists_many([znodes.topic_path(t) for t in topics])
+    missing = [t for t, stat in zip(topics, there, strict=True) if stat is None]
+    existing = [t for t, stat in zip(topics, there, strict=True) if stat is not None]
+    marked = await store.client.exists_many([znodes.delete_topic_path(t) for t in existing])
+    new = [t for t, stat in zip(existing, marked, strict=True) if stat is None]
+    for chunk in chunks(new, REQUESTS_AT_ONCE):
+        results = await store.client.multi([Create(znodes.delete_topic_path(t)) for t in chunk])
+        if any(r.code is not ZkCode.OK for r in results):
+            await _mark_singly(store, chunk)
+    return missing
+
+
+async def _mark_singly(store: Store, topics: Sequence[str]) -> None:
+    """Somebody else marks some of them in this moment."""
+    for topic in topics:
+        try:
+            await store.client.create(znodes.delete_topic_path(topic), None)
+        except NodeExists:
+            continue
+
+
+async def read_topic(store: Store, topic: str) -> tuple[TopicZnode, int] | None:
+    """The topic and the version of its znode; None where there is none. Raises MalformedZnode."""
+    [read] = await store.client.get_many([znodes.topic_path(topic)])
+    if read.code is ZkCode.NO_NODE:
+        return None
+    if read.code is not ZkCode.OK or read.stat is None:
+        raise error_of(read.code, read.path)
+    return znodes.decode_topic(topic, read.data), read.stat.version
+
+
+async def write_growth(
+    store: Store, topic: str, now: TopicZnode, added: Mapping[int, Sequence[int]], version: int
+) -> bool:
+    """Add partitions to a topic as it was read; False where it changed since, or is gone."""
+    grown = {n: ReplicaAssignment(tuple(r)) for n, r in added.items()}  # type: ignore[arg-type]
+    payload = znodes.encode_topic(now.topic_id, {**now.partitions, **grown})
+    try:
+        await store.client.set(znodes.topic_path(topic), payload, version)
+    except (BadVersion, NoNode):
+        return False
+    return True
