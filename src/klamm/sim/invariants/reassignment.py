@@ -63,12 +63,16 @@ def requests_stay_until_done(history: History, event: Mutation) -> str | None:
 def reassignments_finish(cluster: Cluster) -> str | None:
     """Where all replicas of a target run nothing is on the way any more, and the old tools' request is gone."""
     live = {b.number for b in cluster.running}
+    waits_for_brokers = False
     for name, topic in cluster.history.topics.items():
         for number, found in topic.partitions.items():
-            if found.is_being_reassigned and live.issuperset(found.replicas) and name not in cluster.history.marked:
+            if not found.is_being_reassigned or name in cluster.history.marked:
+                continue
+            if live.issuperset(found.replicas):
                 return f"{name}-{number} still moves: {found}"
+            waits_for_brokers = True
     waits = cluster.tree.get(znodes.REASSIGN_PARTITIONS)
-    return None if waits is None else f"the request is still there: {waits.data!r}"
+    return None if waits is None or waits_for_brokers else f"the request is still there: {waits.data!r}"
 
 
 def preferred_elections_finish(cluster: Cluster) -> str | None:
