@@ -98,6 +98,7 @@ class StubBroker:
         text = (
             f"broker.id={number}\nzookeeper.connect={zookeeper}\nlisteners=PLAINTEXT://:{PORT}\n"
             f"zookeeper.session.timeout.ms={timeout_ms}\nlog.dirs=/data\n"
+            f"leader.imbalance.check.interval.seconds=10\n"
         )
         self.config = parse_node_config(text.encode(), f"broker {number}")
         self.sessions = ZooKeeperSessions(world, self.config, self._expired, self._renewed)

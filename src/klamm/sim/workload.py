@@ -13,6 +13,7 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import new_topic_id
 from klamm.runtime.randomness import Dice
+from klamm.sim import moving
 from klamm.sim.stage import Draw, Stage, later, restart
 from klamm.zk import znodes
 from klamm.zk.errors import NodeExists
@@ -188,4 +189,8 @@ VERBS: Final[dict[str, Verb]] = {
     "flap": flap,
     "fail log dir": fail_log_dir,
     "write nonsense": write_nonsense,
+    "reassign": moving.reassign,
+    "reassign by znode": moving.reassign_by_znode,
+    "elect preferred": moving.elect_preferred,
+    "leave together": moving.leave_together,
 }

@@ -224,6 +224,22 @@ async def test_a_controller_that_dies_after_any_write_leaves_what_the_next_one_f
     assert set(state.isr) == {3, 4}
 
 
+@pytest.mark.parametrize("writes", range(4))
+async def test_a_cancellation_that_is_cut_short_leaves_nobody_in_the_isr_who_is_no_replica(writes: int) -> None:
+    room = await room_with(1, 2, brokers=(1, 2, 3, 4))
+    await ask(room, a_0=[3, 4])
+    await join(room, 1, 2, 3)
+    room.crash_after(writes)
+    with pytest.raises(ConnectionError):
+        await ask(room, a_0=None)
+
+    await room.take_office()
+
+    state, assignment = room.stored("a-0"), room.partition("a-0").assignment
+    assert set(state.isr) <= set(assignment.replicas)
+    assert state.leader == 1
+
+
 # ---- refusals
 
 

@@ -34,7 +34,7 @@ def elect_offline(facts: Facts) -> Choice | None:
     live = tuple(b for b in facts.replicas if b in facts.live)
     in_sync = next((b for b in live if b in facts.isr), None)
     if in_sync is not None:
-        return Choice(in_sync, tuple(b for b in facts.isr if b in facts.live), recipients=live)
+        return Choice(in_sync, tuple(b for b in facts.isr if b in live), recipients=live)
     if live and facts.unclean_allowed and not facts.live.intersection(facts.isr):
         return Choice(live[0], (live[0],), unclean=True, recipients=live)
     return None

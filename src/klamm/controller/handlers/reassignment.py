@@ -13,7 +13,7 @@ from klamm.controller.decisions.elections import elect_for_override, elect_for_r
 from klamm.controller.decisions.reassignment import awaited, plan_epochs, unneeded
 from klamm.controller.handlers.partitions import ELECTION_CHUNK, already_written, bring_online
 from klamm.controller.handlers.reassignment_znode import strike_out
-from klamm.controller.handlers.replicas import replicas_gone, replicas_new, replicas_online
+from klamm.controller.handlers.replicas import leave_isrs, replicas_gone, replicas_new, replicas_online
 from klamm.controller.handlers.topic_deletion import resume_deletions
 from klamm.controller.overlap import overlapped
 from klamm.controller.states import PartitionState, ReplicaState
@@ -34,9 +34,15 @@ async def begin_reassignments(bench: Workbench, wanted: Assignments) -> Reasons:
     Why not, for those that could not begin.
     """
     failed = await _move_leaders_first(bench, wanted)
-    begun = {p: a for p, a in wanted.items() if p not in failed}
-    failed |= await _update_assignments(bench, begun)
-    await proceed(bench, [p for p in begun if p not in failed])
+    dropped = _dropped({p: a for p, a in wanted.items() if p not in failed})
+    left = await leave_isrs(bench, dropped)
+    failed |= _still_in_sync(dropped)
+    failed |= await _update_assignments(bench, {p: a for p, a in wanted.items() if p not in failed})
+    await _stop_dropped(bench, dropped, failed)
+    for p in left:
+        if p in failed:  # its ISR was written, its assignment was not: that has to be told, too
+            bench.batch.add_leader_and_isr(p.replicas, p, is_new=False)
+    await proceed(bench, [p for p in wanted if p not in failed])
     bench.refuse("reassignment", failed)
     return failed
 
@@ -90,21 +96,44 @@ async def _move_leaders_first(bench: Workbench, wanted: Assignments) -> Reasons:
     return {p: why for p, staying in leaving.items() if p.leader not in staying}
 
 
-async def _update_assignments(bench: Workbench, wanted: Assignments) -> Reasons:
-    """U1 to U3: ZooKeeper, memory, and the replicas that an overridden reassignment was adding are stopped."""
-    changed = {p: a for p, a in wanted.items() if p.assignment != a}
-    failed = await _write_assignments(bench, changed)  # U1
+def _dropped(wanted: Assignments) -> dict[BrokerId, list[Partition]]:
+    """Replicas that an overridden reassignment was adding, by broker.
+
+    They leave the ISR before the assignment is written: were it the other way round, a controller that dies in between
+    would leave a member behind that is no replica, and that nobody takes out again.
+    """
     dropped: dict[BrokerId, list[Partition]] = {}
     for p, assignment in wanted.items():
-        if p in failed:
-            continue
         for broker in unneeded(p.assignment, assignment):
             dropped.setdefault(broker, []).append(p)
-        _journal(bench, p, "begun", p.assignment, assignment)
-        bench.context.put_assignment(p, assignment)  # U2
-    if dropped:
-        bench.refuse("dropped replica", await replicas_gone(bench, dropped))  # U3
+    return dropped
+
+
+def _still_in_sync(dropped: Mapping[BrokerId, list[Partition]]) -> Reasons:
+    return {
+        p: f"replica {broker} could not be taken out of the ISR"
+        for broker, partitions in dropped.items()
+        for p in partitions
+        if p.leadership is not None and broker in p.leadership.isr
+    }
+
+
+async def _update_assignments(bench: Workbench, wanted: Assignments) -> Reasons:
+    """U1 and U2: ZooKeeper, then memory."""
+    changed = {p: a for p, a in wanted.items() if p.assignment != a}
+    failed = await _write_assignments(bench, changed)  # U1
+    for p, assignment in wanted.items():
+        if p not in failed:
+            _journal(bench, p, "begun", p.assignment, assignment)
+            bench.context.put_assignment(p, assignment)  # U2
     return failed
+
+
+async def _stop_dropped(bench: Workbench, dropped: Mapping[BrokerId, list[Partition]], failed: Reasons) -> None:
+    """U3: the replicas that nobody wants any more."""
+    going = {b: kept for b, partitions in dropped.items() if (kept := [p for p in partitions if p not in failed])}
+    if going:
+        bench.refuse("dropped replica", await replicas_gone(bench, going))
 
 
 async def _write_assignments(bench: Workbench, wanted: Assignments) -> Reasons:

@@ -55,6 +55,17 @@ async def replicas_offline(bench: Workbench, replicas: Replicas) -> None:
     await bench.send_requests()
 
 
+async def leave_isrs(bench: Workbench, replicas: Replicas) -> list[Partition]:
+    """Take replicas out of the ISRs they are in, and tell nobody yet; the partitions that were written."""
+    changed: dict[Partition, None] = {}
+    for broker in sorted(replicas):
+        members = (p for p in replicas[broker] if p.leadership is not None and broker in p.leadership.isr)
+        steps = (_remove_from_isrs(bench, broker, chunk) for chunk in chunks(members, REMOVAL_CHUNK))
+        for settled in await overlapped(steps):
+            changed.update(dict.fromkeys(settled))
+    return list(changed)
+
+
 async def replicas_gone(bench: Workbench, replicas: Replicas) -> dict[Partition, str]:
     """Stop replicas for good, without waiting for their brokers: offline, deleted, forgotten.
 

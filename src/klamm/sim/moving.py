@@ -1,0 +1,122 @@
+"""Verbs about where partitions and their leaders are: reassignments, elections, several nodes that leave at once."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, Final
+
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.runtime.randomness import Dice
+from klamm.sim.brokers import Node
+from klamm.sim.stage import Draw, Stage, later, restart
+from klamm.zk import znodes
+from klamm.zk.admin_znodes import encode_preferred_election, encode_reassignment
+from klamm.zk.errors import NodeExists
+from klamm.zk.znodes import MalformedZnode
+
+_MOST_REPLICAS: Final = 3
+_LEAVING_S: Final = 8.0
+_AWAY_S: Final = 5.0
+
+
+async def reassign(stage: Stage, draw: Draw) -> None:
+    """An operator asks the controller to move partitions, to override what is moving, or to cancel it."""
+    targets = draw("targets", lambda dice: _targets(stage, dice, may_cancel=True))
+    wanted = {_key(p): None if t is None else tuple(map(BrokerId, t)) for p, t in targets.items()}
+    node = _controller(stage)
+    if node is None or not wanted:
+        return
+    stage.tell(f"node {node.broker.number} is asked to move {targets}")
+    answer = await _on(stage, node, node.broker.controller.alter_reassignments(wanted))
+    if answer is not None:
+        refused = {str(p): refusal.error.name for p, refusal in answer.refused.items()}
+        stage.tell(f"the answer to the move: {answer.error.name} {refused}")
+
+
+async def reassign_by_znode(stage: Stage, draw: Draw) -> None:
+    """The same by the old tools' way, which neither cancels nor looks whether the brokers live."""
+    targets = draw("targets", lambda dice: _targets(stage, dice, may_cancel=False))
+    if not targets:
+        return
+    wanted = {_key(p): tuple(map(BrokerId, t)) for p, t in targets.items() if t is not None}
+    stage.tell(f"somebody writes {znodes.REASSIGN_PARTITIONS}: {targets}")
+    await _leave(stage, znodes.REASSIGN_PARTITIONS, encode_reassignment(wanted))
+
+
+async def elect_preferred(stage: Stage, draw: Draw) -> None:
+    """An operator wants the preferred replicas to lead, by the API or by the old tools' way."""
+    chosen = draw("partitions", lambda dice: [p for p in _partitions(stage) if dice.random() < 0.5])
+    by_znode = draw("by_znode", lambda dice: dice.random() < 0.5)
+    keys = [_key(p) for p in chosen]
+    if by_znode:
+        stage.tell(f"somebody writes {znodes.PREFERRED_ELECTION}: {chosen}")
+        await _leave(stage, znodes.PREFERRED_ELECTION, encode_preferred_election(keys))
+    elif (node := _controller(stage)) is not None:
+        stage.tell(f"node {node.broker.number} is asked for preferred elections of {chosen}")
+        await _on(stage, node, node.broker.controller.elect_leaders(keys, unclean=False))
+
+
+async def leave_together(stage: Stage, draw: Draw) -> None:
+    """Controlled shutdowns of several nodes at the same time, as a careless restart of a cluster does."""
+    numbers = draw("nodes", lambda dice: dice.sample(list(stage.nodes), min(2, len(stage.nodes))))
+    back_s = draw("back_s", lambda dice: _AWAY_S * dice.random())
+    leaving = {n: stage.nodes[n] for n in numbers if stage.nodes[n].host.is_alive and stage.nodes[n].broker.is_ready}
+    if not leaving:
+        return
+    stage.tell(f"nodes {list(leaving)} leave in order together, back {back_s} s later")
+    tasks = [stage.loop.spawn(node.host, node.broker.shut_down(), "shut-down") for node in leaving.values()]
+    await asyncio.wait(tasks, timeout=_LEAVING_S)
+    for number, node in leaving.items():
+        if stage.nodes[number] is node:
+            stage.loop.kill(node.host)
+            later(stage, back_s, restart, stage, number)
+
+
+def _controller(stage: Stage) -> Node | None:
+    return next((n for n in stage.nodes.values() if n.host.is_alive and n.broker.controller.is_active), None)
+
+
+async def _on(stage: Stage, node: Node, asked: Awaitable[Any]) -> Any:
+    """Asked on the node's own host: its death is the end of it, and None is the answer."""
+
+    async def ask() -> Any:
+        return await asked
+
+    task = stage.loop.spawn(node.host, ask(), "admin-request")
+    await asyncio.wait([task], timeout=_LEAVING_S)
+    return task.result() if task.done() and not task.cancelled() else None
+
+
+async def _leave(stage: Stage, path: str, payload: bytes) -> None:
+    try:
+        await stage.store.client.create(path, payload)
+    except NodeExists:
+        stage.tell(f"{path} is there already")
+
+
+def _key(name: str) -> TopicPartition:
+    topic, _, number = name.rpartition("-")
+    return TopicPartition(topic, int(number))
+
+
+def _partitions(stage: Stage) -> list[str]:
+    """All that the tree lists, `t1-0` each."""
+    parent = stage.ensemble.tree.get(znodes.TOPICS)
+    names: list[str] = []
+    for topic in sorted(parent.children) if parent is not None else ():
+        node = stage.ensemble.tree.get(znodes.topic_path(topic))
+        try:
+            names += [f"{topic}-{n}" for n in znodes.decode_topic(topic, node.data if node else None).partitions]
+        except MalformedZnode:
+            continue
+    return names
+
+
+def _targets(stage: Stage, dice: Dice, may_cancel: bool) -> dict[str, list[int] | None]:
+    """New replicas for some partitions; None cancels."""
+    found: dict[str, list[int] | None] = {}
+    for name in _partitions(stage):
+        if dice.random() < 0.6:
+            cancels = may_cancel and dice.random() < 0.25
+            count = dice.randint(1, min(_MOST_REPLICAS, len(stage.nodes)))
+            found[name] = None if cancels else dice.sample(list(stage.nodes), count)
+    return found
