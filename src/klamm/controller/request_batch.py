@@ -98,6 +98,7 @@ class RequestBatch:
     async def _send_leader_and_isr(self, cause: str) -> None:
         """Brokers share the state of a partition; what one of them gets is one request, however much it is."""
         context = self._context
+        recovery, brief = self._settings.writes_recovery_state, self._settings.versions.leader_and_isr >= 2
         shared: tuple[States, States] = ({}, {})
         for broker in self._registered(self._leader_and_isr):
             states: States = {}
@@ -105,17 +106,12 @@ class RequestBatch:
                 for p, is_new in chunk:
                     made = shared[is_new].get(p)
                     if made is None:
-                        made = shared[is_new][p] = self._state(p, is_new)
+                        made = shared[is_new][p] = leader_and_isr_state(p, is_new, recovery, brief)
                     states[p] = made
                 if len(chunk) == STATE_CHUNK:
                     await asyncio.sleep(0)
             leaders = _leaders(context, states)
             self.outbox.send(broker, LeaderAndIsrItem(states, (cause,), context.broker_list_version, leaders))
-
-    def _state(self, partition: Partition, is_new: bool) -> LeaderAndIsrPartitionState:
-        settings = self._settings
-        brief = settings.versions.leader_and_isr >= 2
-        return leader_and_isr_state(partition, is_new, settings.writes_recovery_state, brief)
 
     async def _send_metadata(self, cause: str) -> None:
         asked = self._context.registered if self._metadata_to_all else self._metadata_brokers

@@ -6,6 +6,7 @@ others are sent again without it: whoever calls gets an answer for every single 
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final, Protocol, TypeVar
 
 from klamm.model.errors import KlammError
@@ -96,11 +97,6 @@ def _weight(op: Op) -> int:
 
 def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """Cut into lists of at most `size`."""
-    chunk: list[T] = []
-    for item in items:
-        chunk.append(item)
-        if len(chunk) >= size:
-            yield chunk
-            chunk = []
-    if chunk:
+    rest = iter(items)
+    while chunk := list(islice(rest, size)):
         yield chunk
