@@ -31,7 +31,10 @@ class Subject(Protocol):
     def most_memory_mib(self) -> float: ...
     def begin(self, step: str) -> None: ...
     def held_ms(self) -> float | None:
-        """The longest stretch since `begin` in which its event loop did nothing else; None where nobody can tell."""
+        """Processor time of the longest stretch since `begin` in which its event loop took up nothing new.
+
+        None where nobody can tell.
+        """
         ...
 
 
@@ -117,9 +120,9 @@ class Inside:
 
     async def _look(self) -> None:
         while True:
-            before = time.perf_counter()
+            before = time.thread_time()
             await asyncio.sleep(0.001)
-            self._longest_s = max(self._longest_s, time.perf_counter() - before - 0.001)
+            self._longest_s = max(self._longest_s, time.thread_time() - before)
 
     def cpu_s(self) -> float:
         return time.process_time()

@@ -13,10 +13,13 @@ from tests.differential.said import BROKERS
 MEMORY_WAS_OLD = "BAD_VERSION of a later one"
 WANTED = Path(__file__).parent / "wanted"
 
+_FROM_MEMORY = "states are written on what is remembered; they are read where the write is refused"
 _OLDER = "the node around our controller speaks 3.9 in these plays, only the controller speaks the older protocol"
 REASONS = {
     "unclean_allowed_when_it_is_too_late": "changes of configurations are not followed yet",
-    "a_broker_answers_late": "live leaders are taken when a request leaves, not when it is queued",
+    "an_isr_change_that_zookeeper_refuses": _FROM_MEMORY,
+    "a_state_that_nobody_can_read": _FROM_MEMORY,
+    "a_newer_controller_has_written": _FROM_MEMORY,
     "an_isr_change_to_nobody": "an ISR is never empty: INVALID_REQUEST",
     "isr_changes_beyond_the_assignment": "who holds no replica is ineligible, like a dead broker",
     "isr_changes_by_a_broker_that_does_not_lead": "only the leader changes the ISR: INVALID_REQUEST",

@@ -17,6 +17,7 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.ids import BrokerId, parse_topic_partition
 from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.runtime.turns import Turns
 from klamm.telemetry.journal import Journal
 from klamm.telemetry.journal_reader import Entry, entries_of
 from klamm.wire.messages import (
@@ -158,15 +159,17 @@ class Room:
         epoch = await register_controller(self.client, BrokerId(1), 0)  # type: ignore[arg-type]
         context = ControllerContext(epoch.epoch)
         self.channels.open.clear()
+        turns = Turns()
         self.bench = Workbench(
             self.settings,
             context,
             ControllerStore(self.client, epoch),  # type: ignore[arg-type]
             self.channels,  # type: ignore[arg-type]
-            RequestBatch(context, self.settings, self.channels),
+            RequestBatch(context, self.settings, self.channels, turns),
             self.journal,
             lambda n: b"\x42" * n,
             Timers(self.put.append),
+            turns,
         )
         self.journal.controller_epoch = epoch.epoch
         self.bench.cause = self.journal.event("Startup")

@@ -27,6 +27,7 @@ from klamm.controller.settings import ControllerSettings
 from klamm.model.brokers import Broker, Endpoint
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId
+from klamm.runtime.turns import Turns
 from klamm.telemetry.journal import Journal, by_topic
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import LeaderAndIsrResponse, UpdateMetadataResponse
@@ -62,10 +63,15 @@ class Channels:
     """All channels of one term."""
 
     def __init__(
-        self, context: ControllerContext, settings: ControllerSettings, ports: ChannelPorts, journal: Journal
+        self,
+        context: ControllerContext,
+        settings: ControllerSettings,
+        ports: ChannelPorts,
+        journal: Journal,
+        turns: Turns,
     ) -> None:
         self._settings = settings
-        self._builder = RequestBuilder(context, settings)
+        self._builder = RequestBuilder(context, settings, turns)
         self._ports = ports
         self._journal = journal
         self._channels: dict[BrokerId, Channel] = {}

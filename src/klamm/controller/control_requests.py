@@ -18,6 +18,7 @@ from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import INITIAL_LEADER_EPOCH, INITIAL_PARTITION_EPOCH, LEADER_DURING_DELETE
 from klamm.model.topic_ids import ZERO_ID
+from klamm.runtime.turns import Turns
 from klamm.wire.messages import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
@@ -197,8 +198,9 @@ def metadata_state(context: ControllerContext, partition: Partition, brief: bool
 class RequestBuilder:
     """Makes wire messages of items, for one controller in one term."""
 
-    def __init__(self, context: ControllerContext, settings: ControllerSettings) -> None:
+    def __init__(self, context: ControllerContext, settings: ControllerSettings, turns: Turns) -> None:
         self._context = context
+        self._turns = turns
         self._settings = settings
         self._versions = settings.versions
 
@@ -209,10 +211,16 @@ class RequestBuilder:
 
     async def bodies(self, item: ControlItem, broker: Broker) -> list[Any]:
         """What to send, one after the other; a large LeaderAndIsr is encoded in pieces: the loop is not held."""
-        messages = self.messages(item, broker)
-        if isinstance(item, LeaderAndIsrItem) and len(item.states) > PIECE and self._versions.leader_and_isr >= 2:
-            return [await encode_in_pieces(messages[0], self._versions.leader_and_isr)]
-        return messages
+        if isinstance(item, UpdateMetadataItem) and not self._is_encoded(item):
+            await self._turns.take_for(len(item.states))
+        if not isinstance(item, LeaderAndIsrItem) or len(item.states) <= PIECE or self._versions.leader_and_isr < 2:
+            return self.messages(item, broker)
+        request = self._leader_and_isr(item, broker)
+        topics: dict[str, LeaderAndIsrTopicState] = {}
+        async for chunk in self._turns.over(item.states.items(), PIECE):
+            self._group(chunk, topics)
+        request.topic_states = list(topics.values())
+        return [await encode_in_pieces(request, self._versions.leader_and_isr, self._turns)]
 
     def messages(self, item: ControlItem, broker: Broker) -> list[Any]:
         """One message; two for StopReplica before version 3, which cannot mix stops and deletions."""
@@ -223,30 +231,43 @@ class RequestBuilder:
         return self.stop_replica(item, broker)
 
     def leader_and_isr(self, item: LeaderAndIsrItem, broker: Broker) -> LeaderAndIsrRequest:
-        request = LeaderAndIsrRequest(
+        request = self._leader_and_isr(item, broker)
+        if self._versions.leader_and_isr < 2:
+            request.ungrouped_partition_states = list(item.states.values())
+        else:
+            topics: dict[str, LeaderAndIsrTopicState] = {}
+            self._group(item.states.items(), topics)
+            request.topic_states = list(topics.values())
+        return request
+
+    def _leader_and_isr(self, item: LeaderAndIsrItem, broker: Broker) -> LeaderAndIsrRequest:
+        """All but the states."""
+        return LeaderAndIsrRequest(
             controller_id=self._settings.broker_id,
             controller_epoch=self._context.epoch,
             broker_epoch=broker.epoch,
             live_leaders=self._live_leaders(item),
         )
-        if self._versions.leader_and_isr < 2:
-            request.ungrouped_partition_states = list(item.states.values())
-            return request
-        topics: dict[str, LeaderAndIsrTopicState] = {}
-        for p, state in item.states.items():
+
+    def _group(
+        self, states: Iterable[tuple[Partition, LeaderAndIsrPartitionState]], topics: dict[str, LeaderAndIsrTopicState]
+    ) -> None:
+        """Add states to their topics; a topic may stand in a request once only."""
+        for p, state in states:
             if self._context.partition(p.topic, p.partition) is not p:
                 continue  # gone since this was queued; under its name there may be another one, with another id
             topic = topics.get(p.topic)
             if topic is None:
                 topic = topics[p.topic] = LeaderAndIsrTopicState(p.topic, self._topic_id(p.topic), [])
             topic.partition_states.append(state)
-        request.topic_states = list(topics.values())
-        return request
 
     def update_metadata(self, item: UpdateMetadataItem, broker: Broker) -> BodyForBroker:
-        if item.body is None or item.body.broker_list_version != self._context.broker_list_version:
+        if item.body is None or not self._is_encoded(item):
             item.body = self._metadata_body(item)
         return BodyForBroker(item.body, broker.epoch)
+
+    def _is_encoded(self, item: UpdateMetadataItem) -> bool:
+        return item.body is not None and item.body.broker_list_version == self._context.broker_list_version
 
     def _metadata_body(self, item: UpdateMetadataItem) -> MetadataBody:
         version = self._versions.update_metadata

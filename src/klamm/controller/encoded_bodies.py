@@ -4,9 +4,9 @@ Both know where a few fields lie in the encoding (LeaderAndIsrRequest.json, Upda
 tests compare them with whole encodings in every version.
 """
 
-import asyncio
 from typing import Any, Final
 
+from klamm.runtime.turns import Turns
 from klamm.wire.messages import LeaderAndIsrRequest, LeaderAndIsrTopicState, UpdateMetadataRequest
 
 PIECE: Final = 2_500  # partitions encoded between two awaits
@@ -78,16 +78,16 @@ class EncodedBody:
         return list(self._pieces)
 
 
-async def encode_in_pieces(request: LeaderAndIsrRequest, version: int) -> EncodedBody:
+async def encode_in_pieces(request: LeaderAndIsrRequest, version: int, turns: Turns) -> EncodedBody:
     """The same bytes as `request.encode(version)`, a few thousand partitions at a time."""
     topics, request.topic_states = request.topic_states, []
     empty = request.encode(version)
     at = _TOPIC_STATES_AT[version]
     pieces = [empty[:at], _array_length(len(topics), version)]
     for group in _groups(topics):
+        await turns.take()
         piece = LeaderAndIsrRequest(topic_states=group).encode(version)
         pieces.append(piece[at + len(_array_length(len(group), version)) : -_tail(version)])
-        await asyncio.sleep(0)
     pieces.append(empty[at + len(_array_length(0, version)) :])
     request.topic_states = topics
     return EncodedBody(pieces)

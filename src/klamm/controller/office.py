@@ -18,6 +18,7 @@ from klamm.controller.timers import Timers
 from klamm.controller.witness import Witness
 from klamm.controller.workbench import Workbench
 from klamm.runtime import memory
+from klamm.runtime.turns import Turns
 from klamm.telemetry.journal import Journal
 from klamm.zk.controller_store import ControllerStore
 from klamm.zk.election import ControllerEpoch, register_controller
@@ -87,16 +88,18 @@ class Office:
 
     def _begin(self, store: Store, epoch: ControllerEpoch, cause: str) -> None:
         context = ControllerContext(epoch.epoch)
-        channels = Channels(context, self._settings, self._ports.channels, self._journal)
+        turns = Turns()
+        channels = Channels(context, self._settings, self._ports.channels, self._journal, turns)
         self.bench = Workbench(
             self._settings,
             context,
             ControllerStore(store.client, epoch),
             channels,
-            RequestBatch(context, self._settings, channels),
+            RequestBatch(context, self._settings, channels, turns),
             self._journal,
             self._ports.random_bytes,
             Timers(self._ports.channels.put),
+            turns,
             cause,
         )
         self._journal.controller_epoch = epoch.epoch

@@ -3,7 +3,6 @@
 Source: AbstractControllerBrokerRequestBatch (ControllerChannelManager.scala, 3.9).
 """
 
-import asyncio
 from collections.abc import Iterable
 from typing import Final, Protocol, TypeAlias
 
@@ -20,8 +19,8 @@ from klamm.controller.settings import ControllerSettings
 from klamm.model.brokers import Broker
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import EPOCH_DURING_DELETE
+from klamm.runtime.turns import Turns
 from klamm.wire.messages import LeaderAndIsrPartitionState, StopReplicaPartitionState
-from klamm.zk.fenced import chunks
 
 States: TypeAlias = dict[Partition, LeaderAndIsrPartitionState]
 
@@ -36,9 +35,10 @@ class Outbox(Protocol):
 
 
 class RequestBatch:
-    def __init__(self, context: ControllerContext, settings: ControllerSettings, outbox: Outbox) -> None:
+    def __init__(self, context: ControllerContext, settings: ControllerSettings, outbox: Outbox, turns: Turns) -> None:
         self._context = context
         self._settings = settings
+        self._turns = turns
         self.outbox = outbox
         self._leader_and_isr: dict[BrokerId, dict[Partition, bool]] = {}
         self._metadata_brokers: dict[BrokerId, None] = {}
@@ -102,14 +102,12 @@ class RequestBatch:
         shared: tuple[States, States] = ({}, {})
         for broker in self._registered(self._leader_and_isr):
             states: States = {}
-            for chunk in chunks(self._leader_and_isr[broker].items(), STATE_CHUNK):
+            async for chunk in self._turns.over(self._leader_and_isr[broker].items(), STATE_CHUNK):
                 for p, is_new in chunk:
                     made = shared[is_new].get(p)
                     if made is None:
                         made = shared[is_new][p] = leader_and_isr_state(p, is_new, recovery, brief)
                     states[p] = made
-                if len(chunk) == STATE_CHUNK:
-                    await asyncio.sleep(0)
             leaders = _leaders(context, states)
             self.outbox.send(broker, LeaderAndIsrItem(states, (cause,), context.broker_list_version, leaders))
 
@@ -118,13 +116,18 @@ class RequestBatch:
         brokers = self._registered(asked)
         if not brokers:
             return
-        told = [p for p in self._metadata_partitions if p.leadership is not None]
-        for start in range(0, max(1, len(told)), METADATA_CHUNK):
-            item = self._metadata_item(told[start : start + METADATA_CHUNK], cause)
-            for broker in brokers:
-                self.outbox.send(broker, item)
-            if len(told) > METADATA_CHUNK:
-                await asyncio.sleep(0)
+        sent = 0
+        async for chunk in self._turns.over(self._metadata_partitions, METADATA_CHUNK):
+            told = [p for p in chunk if p.leadership is not None]
+            if told:
+                sent += 1
+                self._send_item(brokers, self._metadata_item(told, cause))
+        if not sent:
+            self._send_item(brokers, self._metadata_item([], cause))
+
+    def _send_item(self, brokers: list[BrokerId], item: UpdateMetadataItem) -> None:
+        for broker in brokers:
+            self.outbox.send(broker, item)
 
     def _metadata_item(self, partitions: list[Partition], cause: str) -> UpdateMetadataItem:
         context = self._context
@@ -135,11 +138,9 @@ class RequestBatch:
 
     async def _send_stops(self, cause: str) -> None:
         for broker in self._registered(self._stops):
-            for chunk in chunks(self._stops[broker].items(), STATE_CHUNK):
+            async for chunk in self._turns.over(self._stops[broker].items(), STATE_CHUNK):
                 item = StopReplicaItem(dict(chunk), (cause,), self._context.broker_list_version)
                 self.outbox.send(broker, item)
-                if len(chunk) == STATE_CHUNK:
-                    await asyncio.sleep(0)
 
 
 def _leaders(context: ControllerContext, states: States) -> dict[BrokerId, Broker]:

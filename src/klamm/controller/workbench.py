@@ -13,6 +13,7 @@ from klamm.controller.states import PartitionState
 from klamm.controller.timers import Timers
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.runtime.turns import Turns
 from klamm.telemetry.journal import Journal, Rejected, by_topic
 from klamm.zk.controller_store import ControllerStore, StatesRead
 
@@ -29,6 +30,8 @@ class Workbench:
     journal: Journal
     random_bytes: Callable[[int], bytes]
     timers: Timers
+    turns: Turns
+    """For work on many partitions: the loop is free between two pieces of it, whoever does them."""
     cause: str = ""
 
     async def send_requests(self) -> None:

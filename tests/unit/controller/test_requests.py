@@ -25,6 +25,7 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
+from klamm.runtime.turns import Turns
 from klamm.wire.api import ApiKey, api
 from klamm.wire.messages import StopReplicaPartitionState
 
@@ -98,8 +99,8 @@ class Scene:
         self.topic = self.context.add_topic("a", uuid.UUID(int=5))
         self.partitions = [self._partition(n) for n in range(partitions)]
         self.outbox = Outbox()
-        self.batch = RequestBatch(self.context, self.settings, self.outbox)
-        self.builder = RequestBuilder(self.context, self.settings)
+        self.batch = RequestBatch(self.context, self.settings, self.outbox, Turns())
+        self.builder = RequestBuilder(self.context, self.settings, Turns())
 
     def _partition(self, number: int) -> Partition:
         partition = self.context.add_partition(self.topic, number, ReplicaAssignment(ids(1, 2), ids(2), ()))
@@ -222,7 +223,7 @@ async def test_a_request_encoded_in_pieces_is_the_same_bytes(
     ibp: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("klamm.controller.encoded_bodies.PIECE", 2)
-    monkeypatch.setattr("klamm.controller.control_requests.PIECE", 0)
+    monkeypatch.setattr("klamm.controller.control_requests.PIECE", 1)
     scene = Scene(ibp)
     topics = [scene.context.add_topic(f"t{n}", uuid.UUID(int=n + 9)) for n in range(count)]
     added = [scene.context.add_partition(t, 0, ReplicaAssignment(ids(1, 2))) for t in topics]

@@ -16,7 +16,6 @@ from klamm.controller.states import PartitionState
 from klamm.controller.workbench import Workbench
 from klamm.model.brokers import Broker
 from klamm.model.ids import BrokerId
-from klamm.zk.fenced import chunks
 from klamm.zk.store import Registrations
 from klamm.zk.znodes import MalformedZnode
 
@@ -60,9 +59,8 @@ async def on_broker_startup(bench: Workbench, brokers: Sequence[BrokerId]) -> No
         bench.timers.cancel(("gone", broker))
     bench.batch.add_metadata((b for b in context.registered if b not in brokers), ())
     await bench.send_requests()
-    for chunk in chunks(context.partitions(), METADATA_CHUNK):
+    async for chunk in bench.turns.over(context.partitions(), METADATA_CHUNK):
         bench.batch.add_metadata(brokers, [p for p in chunk if not context.is_to_be_deleted(p)])
-        await asyncio.sleep(0)
     bench.batch.add_metadata(brokers, ())
     await bench.send_requests()
     await on_brokers_return(bench, brokers)
@@ -86,9 +84,8 @@ async def on_broker_failure(bench: Workbench, brokers: Collection[BrokerId]) -> 
 async def on_replicas_offline(bench: Workbench, replicas: Replicas) -> None:
     """Dead brokers' replicas, or those on a failed log directory; the election comes before the ISR shrinks."""
     context = bench.context
-    for chunk in chunks(context.led_by_nobody_online(), MOVE_CHUNK):
+    async for chunk in bench.turns.over(context.led_by_nobody_online(), MOVE_CHUNK):
         context.move([p for p in chunk if not context.is_to_be_deleted(p)], PartitionState.OFFLINE)
-        await asyncio.sleep(0)
     elected = await trigger_online(bench)
     kept = not_to_be_deleted(bench, replicas)
     await replicas_offline(bench, kept)

@@ -1,7 +1,5 @@
 """Taking office, in Kafka's order. Source: KafkaController.onControllerFailover, initializeControllerContext (3.9)."""
 
-import asyncio
-
 from klamm.controller.context import Partition
 from klamm.controller.handlers.brokers import not_to_be_deleted, open_channels, usable_brokers
 from klamm.controller.handlers.condemned import load_condemned, on_brokers_return
@@ -57,6 +55,7 @@ async def _read_context(bench: Workbench) -> None:
 
 async def _read_states(bench: Workbench, partitions: list[Partition]) -> None:
     read = await bench.store.read_states(partitions)
+    await bench.turns.take_for(len(partitions))
     for p, state in read.found.items():
         bench.context.put_leadership(p, state)
     bench.refuse("state", {p: why for p, why in read.unreadable.items() if why != "no state znode"})
@@ -69,11 +68,11 @@ async def _start_replicas(bench: Workbench) -> None:
     online: dict[BrokerId, list[Partition]] = {}
     offline: dict[BrokerId, list[Partition]] = {}
     for broker, states in context.replica_states.items():
+        await bench.turns.take_for(len(states))
         live = broker in context.live
         (online if live else offline)[broker] = list(states)
         initial = ReplicaState.ONLINE if live else ReplicaState.DELETION_INELIGIBLE
         context.replica_states[broker] = dict.fromkeys(states, initial)
-        await asyncio.sleep(0)
     await replicas_online(bench, not_to_be_deleted(bench, online))
     await replicas_offline(bench, not_to_be_deleted(bench, offline))
 
@@ -81,11 +80,10 @@ async def _start_replicas(bench: Workbench) -> None:
 async def _start_partitions(bench: Workbench) -> None:
     """As they are: without a znode New, with a live leader Online, else Offline."""
     context = bench.context
-    for chunk in chunks(context.partitions(), LOAD_CHUNK):
+    async for chunk in bench.turns.over(context.partitions(), LOAD_CHUNK):
         for p in chunk:
             if p.leadership is None:
                 context.start(p, PartitionState.NEW)
             else:
                 is_led = context.is_online(p.leader, p)
                 context.start(p, PartitionState.ONLINE if is_led else PartitionState.OFFLINE)
-        await asyncio.sleep(0)

@@ -31,6 +31,7 @@ from klamm.model.leader_and_isr import (
 from klamm.zk.fenced import chunks
 
 ELECTION_CHUNK: Final = 500  # partitions decided between two awaits: holds the loop a few ms
+SORT_CHUNK: Final = 5_000  # partitions looked at once
 
 Staying: TypeAlias = Mapping[Partition, tuple[BrokerId, ...]]
 
@@ -41,16 +42,12 @@ async def trigger_online(bench: Workbench, topic: str | None = None) -> int:
     """Try again for every partition that is New or Offline, of one topic or all; how many found a leader."""
     live = bench.context.live
     waiting: list[Partition] = []
-    hopeless: dict[Partition, str] = {}  # without a live replica there is nothing to read or to decide
     for state in (PartitionState.NEW, PartitionState.OFFLINE):
-        for p in bench.context.in_state[state]:
-            if (topic is not None and p.topic != topic) or bench.context.is_to_be_deleted(p):
-                continue
-            if live.isdisjoint(p.replicas):
-                hopeless[p] = "no replica is live"
-            else:
-                waiting.append(p)
-    bench.refuse("election", hopeless)
+        async for chunk in bench.turns.over(list(bench.context.in_state[state]), SORT_CHUNK):
+            asked = [p for p in chunk if (topic is None or p.topic == topic) and not bench.context.is_to_be_deleted(p)]
+            hopeless = [p for p in asked if live.isdisjoint(p.replicas)]
+            bench.refuse("election", dict.fromkeys(hopeless, "no replica is live"))
+            waiting += [p for p in asked if not live.isdisjoint(p.replicas)] if hopeless else asked
     return await bring_online(bench, waiting, elect_offline)
 
 
@@ -65,8 +62,11 @@ async def bring_online(
     Partitions that never had a leader get their first one; these do not count as elected. `staying`: the candidates
     where a reassignment that is not in memory yet leaves fewer of them.
     """
-    new = [p for p in partitions if p.state is PartitionState.NEW]
-    led_before = [p for p in partitions if p.state in (PartitionState.ONLINE, PartitionState.OFFLINE)]
+    new: list[Partition] = []
+    led_before: list[Partition] = []
+    async for chunk in bench.turns.over(partitions, SORT_CHUNK):
+        new += (p for p in chunk if p.state is PartitionState.NEW)
+        led_before += (p for p in chunk if p.state in (PartitionState.ONLINE, PartitionState.OFFLINE))
     await overlapped(_initialise(bench, chunk) for chunk in chunks(new, ELECTION_CHUNK))
     elected = sum(await overlapped(_elect(bench, c, elect, staying) for c in chunks(led_before, ELECTION_CHUNK)))
     await bench.send_requests()
@@ -82,6 +82,7 @@ async def _elect(
     plan = ElectionPlan()
     read, from_memory = await bench.known_states(partitions)
     while True:
+        await bench.turns.take_for(len(read.found))
         taken = already_written(plan.writes, read.found)
         bench.apply_elections(strategy, plan, taken)
         unclean, refused = await _unclean_topics(bench, read.found, elect)
@@ -89,6 +90,7 @@ async def _elect(
         stored = {p: s for p, s in read.found.items() if p not in taken and p not in no_config}
         plan = plan_elections(bench.context, stored, elect, unclean, bench.settings.writes_recovery_state, staying)
         outcome = await bench.store.write_states(plan.writes)
+        await bench.turns.take_for(len(outcome.written))
         bench.apply_elections(strategy, plan, outcome.written)
         doubtful, refused_now = (list(plan.refused), {}) if from_memory else ([], plan.refused)
         why_not = {p: tuple(rejected(facts, None)) for p, facts in plan.facts.items() if p in refused_now}

@@ -3,7 +3,6 @@
 `Replicas` maps a broker to partitions it holds. Each call sends its own requests.
 """
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
@@ -38,13 +37,12 @@ async def replicas_new(bench: Workbench, replicas: Replicas) -> None:
 async def replicas_online(bench: Workbench, replicas: Replicas) -> None:
     """Tell each replica who leads, unless it is new and was told when its partition was initialised."""
     for broker in sorted(replicas):
-        for chunk in chunks(replicas[broker], REPLICA_CHUNK):
+        async for chunk in bench.turns.over(replicas[broker], REPLICA_CHUNK):
             states = bench.context.replicas_on(broker)
             fresh = {p for p in chunk if states.get(p) is ReplicaState.NEW}
             for p in _move(bench, broker, chunk, ReplicaState.ONLINE):
                 if p not in fresh and p.leadership is not None:
                     bench.batch.add_leader_and_isr([broker], p, is_new=False)
-            await asyncio.sleep(0)
     await bench.send_requests()
 
 
@@ -84,10 +82,9 @@ async def replicas_gone(bench: Workbench, replicas: Replicas) -> dict[Partition,
             else:
                 kept[p] = f"replica {broker} could not be taken out of the ISR"
     for broker, partitions in going.items():
-        for chunk in chunks(partitions, REPLICA_CHUNK):
+        async for chunk in bench.turns.over(partitions, REPLICA_CHUNK):
             for p in _move(bench, broker, chunk, ReplicaState.DELETION_STARTED):
                 bench.batch.add_stop_replica([broker], p, delete=True)
-            await asyncio.sleep(0)
     await bench.send_requests()
     for broker, partitions in going.items():
         for target in (ReplicaState.DELETION_SUCCESSFUL, ReplicaState.NON_EXISTENT):
@@ -117,11 +114,13 @@ async def _remove_from_isrs(bench: Workbench, broker: BrokerId, partitions: list
     plan = RemovalPlan()
     read, _ = await bench.known_states(partitions)
     while True:
+        await bench.turns.take_for(len(read.found))
         taken = already_written(plan.writes, read.found)
         bench.apply_removals(broker, taken)
         stored = {p: s for p, s in read.found.items() if p not in taken}
         plan = plan_isr_removal(broker, stored, bench.context.epoch)
         outcome = await bench.store.write_states(plan.writes)
+        await bench.turns.take_for(len(outcome.written))
         bench.apply_removals(broker, outcome.written)
         _refresh(bench, plan.unchanged)
         bench.refuse("ISR removal", read.unreadable | plan.refused | outcome.failed)

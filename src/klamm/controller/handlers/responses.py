@@ -1,6 +1,5 @@
 """What brokers answered. Source: processLeaderAndIsrResponseReceived, processUpdateMetadataResponseReceived (3.9)."""
 
-import asyncio
 from collections.abc import Iterator
 from typing import Final
 
@@ -18,7 +17,6 @@ from klamm.controller.workbench import Workbench
 from klamm.model.errors import ErrorCode
 from klamm.telemetry.journal import by_topic
 from klamm.wire.messages import LeaderAndIsrResponse
-from klamm.zk.fenced import chunks
 from klamm.zk.znodes import LOG_DIR_EVENTS
 
 ANSWER_CHUNK: Final = 5_000
@@ -30,14 +28,12 @@ async def on_leader_and_isr_response(bench: Workbench, event: LeaderAndIsrRespon
     if event.response.error_code != ErrorCode.NONE or registered is None or registered.epoch != event.broker_epoch:
         return  # what a broker said before it went tells nothing of what it is now
     changes = DirChanges([], [])
-    for chunk in chunks(_answers(bench, event.response), ANSWER_CHUNK):
+    async for chunk in bench.turns.over(_answers(bench, event.response), ANSWER_CHUNK):
         found = diff_offline_dirs(bench.context, event.broker, chunk)
         if event.broker in bench.context.condemned:
             await on_leader_and_isr_answers(bench, event.broker, chunk)
         changes.offline.extend(found.offline)
         changes.online.extend(found.online)
-        if len(chunk) == ANSWER_CHUNK:
-            await asyncio.sleep(0)
     if not changes.offline and not changes.online:
         return
     failed = bench.context.offline_dirs.setdefault(event.broker, {})

@@ -1,6 +1,5 @@
 """New topics, more partitions, topics gone. Source: KafkaController.scala (3.9), processTopicChange and its kin."""
 
-import asyncio
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
@@ -109,7 +108,7 @@ async def _remember(bench: Workbench, found: Mapping[str, TopicZnode]) -> list[P
         partitions += [bench.context.add_partition(topic, n, a) for n, a in znode.partitions.items()]
         if len(partitions) - rested >= REMEMBER_CHUNK:
             rested = len(partitions)
-            await asyncio.sleep(0)
+            await bench.turns.take()
     return partitions
 
 
