@@ -13,6 +13,7 @@ from tests.support import apache_kafka
 from klamm.broker.node import Node
 from klamm.cli.cluster import Command, NodeProcess, klamm_node
 from klamm.config.node_config import parse_node_config
+from klamm.runtime.main_loop import settle_memory
 from klamm.runtime.ports import free_port
 from klamm.runtime.world import real_world
 
@@ -111,6 +112,7 @@ class Inside:
 
     async def start(self) -> None:
         await self._node.start()
+        settle_memory()
         self._watch = asyncio.get_running_loop().create_task(self._look())
 
     async def stop(self) -> None:

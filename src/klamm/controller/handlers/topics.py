@@ -21,8 +21,8 @@ from klamm.zk.errors import NoNode
 from klamm.zk.fenced import chunks
 from klamm.zk.znodes import TopicZnode
 
-TOPIC_CHUNK: Final = 50  # topics read at once
-REMEMBER_CHUNK: Final = 1_000  # partitions made between two awaits
+TOPIC_CHUNK: Final = 20  # topics read at once
+REMEMBER_CHUNK: Final = 500  # partitions made between two awaits
 
 
 async def on_topic_change(bench: Workbench, event: TopicChange) -> None:

@@ -1,0 +1,51 @@
+"""Long work goes one piece at a time, and whatever else is ready runs between two pieces."""
+
+import asyncio
+
+from klamm.runtime.turns import LIGHT, Turns
+
+
+async def test_one_turn_in_each_pass_of_the_loop_first_come_first_served() -> None:
+    turns, seen = Turns(), list[str]()
+
+    async def worker(name: str) -> None:
+        for _ in range(2):
+            await turns.take()
+            seen.append(name)
+
+    async def passes() -> None:
+        for _ in range(8):
+            seen.append("|")
+            await asyncio.sleep(0)
+
+    await asyncio.gather(worker("a"), worker("b"), worker("c"), passes())
+
+    assert "".join(seen).strip("|").replace("||", "|") == "a|b|c|a|b|c"
+
+
+async def test_whoever_gave_up_waiting_is_passed_over() -> None:
+    turns, seen = Turns(), list[int]()
+
+    async def worker(number: int) -> None:
+        await turns.take()
+        seen.append(number)
+
+    tasks = [asyncio.create_task(worker(n)) for n in range(3)]
+    await asyncio.sleep(0)
+    tasks[0].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+    assert seen == [1, 2]
+
+
+async def test_little_work_needs_no_turn() -> None:
+    turns = Turns()
+    loop, passed = asyncio.get_running_loop(), list[bool]()
+    loop.call_soon(passed.append, True)
+
+    await turns.take_for(LIGHT)
+    assert [chunk async for chunk in turns.over(range(5), 3)] == [[0, 1, 2], [3, 4]]
+    assert not passed
+
+    await turns.take_for(LIGHT + 1)
+    assert passed
