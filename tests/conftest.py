@@ -11,7 +11,7 @@ from klamm.cli.zookeeper import ZooKeeperServer
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--brokers", choices=("klamm", "apache"), default="klamm", help="whose brokers clients talk to")
-    parser.addoption("--sequences", type=int, default=150, help="sequences for the model ZooKeeper and a real one")
+    parser.addoption("--sequences", type=int, default=100, help="sequences for the model ZooKeeper and a real one")
     parser.addoption("--records", type=int, default=1_000, help="records per client, codec and kind of producer")
 
 

@@ -1,178 +1,393 @@
-"""Sequences of ZooKeeper operations made by hypothesis, and what a client saw of one: to compare two ensembles by."""
+"""Sequences of ZooKeeper operations from a seed, carried out on two servers, and the shortest that tells them apart.
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+Several sessions take turns: each asks some things without waiting, loses its connection, comes back with its watches,
+is taken over, expires. All its answers and watch events are kept in the order in which they came.
+"""
 
-from hypothesis import strategies as st
+import struct
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any, NamedTuple
 
-from klamm.zk.acl import OPEN_ACL, Acl, Permission
-from klamm.zk.client import ZooKeeper
-from klamm.zk.errors import ZkError
-from klamm.zk.jute import Stat
-from klamm.zk.operations import Check, ChildrenResult, Create, Delete, GetResult, Result, Set
-from klamm.zk.watches import WatchEvent
+from tests.support.zookeeper_wire import Connect, Normal, Wire, connect_frame, request_frame
 
-Step = tuple[Any, ...]
+from klamm.runtime.randomness import Dice
+from klamm.zk import jute, multi, requests
+from klamm.zk.acl import OPEN_ACL, Acl
+from klamm.zk.operations import Check, Create, Delete, Op, Set
+from klamm.zk.requests import Opcode
 
-NAMES = ("/a", "/b", "/a/x", "/a/y", "/b/x", "/a/x/z", "/e")
-paths = st.sampled_from(NAMES)
-contents = st.sampled_from([None, b"", b"1", b"two"])
-versions = st.sampled_from([-1, -1, 0, 0, 1, 2])
-flags = st.booleans()
-ACLS = (OPEN_ACL, OPEN_ACL, OPEN_ACL, (Acl(Permission.READ, "world", "anyone"),), (), (Acl(31, "auth", ""),))
-acl = st.sampled_from(ACLS)
-
-operations = st.one_of(
-    st.builds(Create, paths, contents, flags, flags, st.just(OPEN_ACL)),
-    st.builds(Create, paths, contents, st.just(False), st.just(False), st.just(OPEN_ACL)),
-    st.builds(Set, paths, contents, versions),
-    st.builds(Delete, paths, versions),
-    st.builds(Check, paths, versions),
-)
-steps = st.one_of(
-    st.tuples(st.just("create"), paths, contents, flags, flags),
-    st.tuples(st.just("create"), paths, contents, st.just(False), st.just(False)),
-    st.tuples(st.just("create-acl"), paths, acl),
-    st.tuples(st.just("set"), paths, contents, versions),
-    st.tuples(st.just("delete"), paths, versions),
-    st.tuples(st.just("get"), paths, flags),
-    st.tuples(st.just("exists"), paths, flags),
-    st.tuples(st.just("children"), paths, flags),
-    st.tuples(st.just("multi"), st.lists(operations, min_size=1, max_size=5)),
-    st.tuples(st.just("get-many"), st.lists(paths, min_size=1, max_size=4)),
-    st.tuples(st.just("children-many"), st.lists(paths, min_size=1, max_size=4)),
-    st.tuples(st.just("get-acl"), paths),
-    st.tuples(st.just("set-acl"), paths, acl, versions),
-    st.tuples(st.just("sync"), paths),
-)
-turns = st.tuples(st.sampled_from([0, 0, 1]), steps)
-"""Which of two clients, and what it does."""
+SESSIONS = 3
+PACKET_LIMIT = 0xFFFFF
+EVENT_XID = -1
+NAMES = ("", "/a", "/b", "/a/x", "/a/y", "/b/x", "/a/x/z", "/e", "/a/n0000000001", "/a/n0000000002", "/b/n0000000000")
+PARENTS = ("", "", "/a", "/a", "/b", "/a/x", "/e")
+ODD = ("/a/", "/a//x", "/../b", "/a/./x", "/\0", "/a\x01", "/ä", "/a b")
+ODD_WHOLE = ("/", "a", "a/b", "//", "/zookeeper", "/zookeeper/config", "/zookeeper/quota")
+CONTENTS = (None, b"", b"1", b"two", bytes(300))
+VERSIONS = (-1, -1, -1, 0, 0, 1, 2, -2)
+CREDENTIALS = (("digest", b"u1:p"), ("digest", b"u1:p"), ("digest", b"u2:q"), ("digest", b"nobody"), ("ip", b""))
+U1 = "u1:cFq7Jd8SDvIRgl6HZEdaSg1RH8k="
+ACLS: Sequence[Sequence[Acl]] = (
+    OPEN_ACL, OPEN_ACL, OPEN_ACL, (Acl(1, "world", "anyone"),), (Acl(31 - 8, "world", "anyone"),),
+    (Acl(31, "auth", ""),), (Acl(31, "auth", ""), Acl(1, "world", "anyone")), (Acl(31, "digest", U1),),
+    (Acl(1, "world", "anyone"), Acl(30, "digest", U1)), (Acl(31, "ip", "127.0.0.1"),), (Acl(31, "ip", "10.0.0.1"),),
+    (), (Acl(31, "world", "all"),), (Acl(31, "none", "x"),), (Acl(31, "digest", "x"),), (Acl(16, "world", "anyone"),),
+)  # fmt: skip
 
 
-def sequences(shortest: int, longest: int) -> st.SearchStrategy[list[tuple[int, Step]]]:
-    return st.lists(turns, min_size=shortest, max_size=longest)
+class Ask(NamedTuple):
+    opcode: int
+    body: Callable[[str], bytes]
+    """Its body, given the root of the sequence."""
 
 
-async def carry_out(
-    clients: Sequence[ZooKeeper], sequence: Sequence[tuple[int, Step]], end: Callable[[], Awaitable[None]]
-) -> list[Any]:
-    """What each step came to, and the watches heard by the time of each; `end` is awaited before the last look."""
-    seen: list[Any] = []
-    for number, client in enumerate(clients):
-
-        def note(event: WatchEvent, number: int = number) -> None:
-            heard.append((number, event.type.name, event.path))
-
-        client.on_watch = note
-    heard: list[Any] = []
-    for who, step in sequence:
-        seen.append((who, step[0], await _outcome(clients[who], step)))
-        # the other one's watches have come, too, once it is answered
-        await clients[1 - who].exists("/")
-        seen += sorted(heard, key=lambda e: e[0])
-        heard.clear()
-    await end()
-    seen.append(await tree_of(clients[0]))
-    return in_order_of_zxids(seen)
+class Step(NamedTuple):
+    kind: str
+    session: int
+    details: Any = None
 
 
-async def _outcome(client: ZooKeeper, step: Step) -> Any:
-    try:
-        return await _carry_out(client, step)
-    except ZkError as error:
-        return error.code.name
+# ---- making them
 
 
-async def _carry_out(client: ZooKeeper, step: Step) -> Any:
-    kind, *rest = step
-    match kind:
-        case "create":
-            return await client.create(rest[0], rest[1], ephemeral=rest[2], sequential=rest[3])
-        case "create-acl":
-            return await client.create(rest[0], b"", acl=rest[1])
-        case "multi":
-            return await client.multi(rest[0])
-        case "get-many":
-            return await client.get_many(rest[0])
-        case "children-many":
-            return [r._replace(children=sorted(r.children)) for r in await client.children_many(rest[0])]
-        case "children":
-            names, stat = await client.children(rest[0], rest[1])
-            return sorted(names), stat
-        case "set-acl":
-            return await client.set_acl(rest[0], rest[1], rest[2])
-        case "get-acl":
-            return await client.get_acl(rest[0])
-        case _:
-            method: Any = getattr(client, kind)
-            return await method(*rest)
+class Maker:
+    """One sequence from its dice."""
+
+    def __init__(self, dice: Dice) -> None:
+        self._dice = dice
+
+    def sequence(self, shortest: int, longest: int) -> list[Step]:
+        wanted, made = self._dice.randint(shortest, longest), 0
+        steps: list[Step] = []
+        while made < wanted:
+            step = self._step()
+            steps.append(step)
+            made += len(step.details) if step.kind == "ask" else 1
+        return steps
+
+    def _step(self) -> Step:
+        dice = self._dice
+        session = dice.randrange(SESSIONS)
+        kind = dice.choices(
+            ("ask", "drop", "watches", "take over", "expire", "close", "wrong password", "too new", "auth",
+             "refused auth", "large", "unknown"),
+            (80, 3, 5, 1, 2, 1, 0.5, 0.5, 3, 0.3, 0.3, 0.3),
+        )[0]  # fmt: skip
+        details: Any = None
+        if kind == "ask":
+            details = [self._ask() for _ in range(dice.choice((1, 1, 2, 4, 8)))]
+            # what follows a change of an ACL at once is judged by either ACL, as it happens: so nothing does
+            details = [a for a in details if a.opcode == Opcode.SET_ACL][:1] or details
+        elif kind == "auth":
+            details = dice.choice(CREDENTIALS)
+        elif kind == "watches":
+            details = dice.randrange(-5, 40), *([self._name() for _ in range(dice.randrange(3))] for _ in range(3))
+        elif kind == "large":
+            details = dice.choice((PACKET_LIMIT, PACKET_LIMIT + 1))
+        elif kind == "unknown":
+            details = dice.choice((23, 99, 999, -12, Opcode.CHECK))  # a check is for multis only
+        return Step(kind, session, details)
+
+    def _name(self) -> str:
+        return self._dice.choice(NAMES)
+
+    def _path(self) -> Callable[[str], str]:
+        """Below the root; seldom an odd one."""
+        if self._dice.random() < 0.03:
+            whole = self._dice.choice(ODD_WHOLE)
+            return lambda root: whole
+        name = self._dice.choice(ODD) if self._dice.random() < 0.03 else self._name()
+        return lambda root: root + name
+
+    def _ask(self) -> Ask:
+        dice = self._dice
+        opcode = dice.choices(
+            (Opcode.CREATE, Opcode.CREATE2, Opcode.SET_DATA, Opcode.DELETE, Opcode.MULTI, Opcode.GET_DATA,
+             Opcode.EXISTS, Opcode.GET_CHILDREN, Opcode.GET_CHILDREN2, Opcode.MULTI_READ, Opcode.GET_ACL,
+             Opcode.SET_ACL, Opcode.SYNC, Opcode.PING),
+            (10, 20, 15, 10, 12, 12, 10, 3, 10, 4, 3, 3, 1, 0.5),
+        )[0]  # fmt: skip
+        if opcode in (Opcode.CREATE, Opcode.CREATE2, Opcode.SET_DATA, Opcode.DELETE):
+            make = self._operation(opcode)
+            return Ask(opcode, lambda root: body_of(make(root)))
+        if opcode == Opcode.MULTI:
+            kinds = (Opcode.CREATE2, Opcode.CREATE2, Opcode.SET_DATA, Opcode.DELETE, Opcode.CHECK)
+            makes = [self._operation(dice.choice(kinds)) for _ in range(dice.choice((1, 2, 2, 3, 5)))]
+            return Ask(opcode, lambda root: multi.multi([m(root) for m in makes], "", "").payload[4:])
+        if opcode == Opcode.MULTI_READ:
+            paths = [self._path() for _ in range(dice.choice((1, 2, 3)))]
+            read = dice.choice((multi.multi_get, multi.multi_children))
+            return Ask(opcode, lambda root: read([p(root) for p in paths], "").payload[4:])
+        path, watch = self._path(), dice.random() < 0.6
+        if opcode == Opcode.SET_ACL:
+            acl, version = dice.choice(ACLS), dice.choice(VERSIONS)
+            return Ask(opcode, lambda root: jute.text(path(root)) + jute.acls(acl) + jute.pack_int(version))
+        if opcode in (Opcode.GET_ACL, Opcode.SYNC):
+            return Ask(opcode, lambda root: jute.text(path(root)))
+        if opcode == Opcode.PING:
+            return Ask(opcode, lambda root: b"")
+        name = self._name()  # reads of the whole root would differ by what else there is
+        return Ask(opcode, lambda root: jute.text(root + name) + bytes([watch]))
+
+    def _operation(self, opcode: int) -> Callable[[str], Op]:
+        dice = self._dice
+        path, data, version = self._path(), dice.choice(CONTENTS), dice.choice(VERSIONS)
+        if opcode == Opcode.SET_DATA:
+            return lambda root: Set(path(root), data, version)
+        if opcode == Opcode.DELETE:
+            return lambda root: Delete(path(root), version)
+        if opcode == Opcode.CHECK:
+            return lambda root: Check(path(root), version)
+        ephemeral, acl = dice.random() < 0.3, dice.choice(ACLS) if dice.random() < 0.2 else OPEN_ACL
+        if dice.random() < 0.25:
+            parent = dice.choice(PARENTS)
+            return lambda root: Create(f"{root}{parent}/n", data, ephemeral, True, acl)
+        return lambda root: Create(path(root), data, ephemeral, False, acl)
 
 
-async def tree_of(client: ZooKeeper, path: str = "/") -> list[Any]:
-    """Every znode with its data and stat."""
-    try:
-        data, stat = await client.get(path)
-        names, _ = await client.children(path)
-    except ZkError as error:
-        return [(path, error.code.name)]
-    found: list[Any] = [(path, data, stat)]
-    for name in sorted(names):
-        found += await tree_of(client, f"{path.rstrip('/')}/{name}")
-    return found
+def body_of(op: Op) -> bytes:
+    if isinstance(op, Create):
+        return requests.create(op).payload[4:]
+    if isinstance(op, Set):
+        return requests.set_data(op).payload[4:]
+    return jute.text(op.path) + jute.pack_int(op.version)
 
 
-def in_order_of_zxids(seen: Any) -> Any:
-    """Zxids as their rank, sessions as whether there is one, times left out: what two ensembles can have in common."""
-    zxids: set[int] = set()
-    _each_stat(seen, lambda stat: zxids.update((stat.czxid, stat.mzxid, stat.pzxid)))
-    rank = {zxid: number for number, zxid in enumerate(sorted(zxids))}
-    return _each_stat(
-        seen,
-        lambda s: s._replace(
-            czxid=rank[s.czxid],
-            mzxid=rank[s.mzxid],
-            pzxid=rank[s.pzxid],
-            ctime=0,
-            mtime=0,
-            ephemeral_owner=bool(s.ephemeral_owner),
-        ),
-    )
+# ---- carrying them out
 
 
-def _each_stat(value: Any, call: Callable[[Stat], Any]) -> Any:
-    if isinstance(value, Stat):
-        return call(value)
-    if isinstance(value, Result | GetResult | ChildrenResult):
-        return tuple(_each_stat(list(value), call))
-    if isinstance(value, tuple | list):
-        return [_each_stat(v, call) for v in value]
-    return value
+class Client:
+    """A session as a client knows it: it comes back whenever it is used without a connection."""
+
+    def __init__(self, side: "Side", number: int) -> None:
+        self._side = side
+        self._number = number
+        self._lives = count(1)
+        self._xids = count(1)
+        self._wire: Wire | None = None
+        self.id = 0
+        self._password = bytes(16)
+        self.last_zxid = 0
+        self.seen: list[Any] = []
+        """What came, in order."""
+
+    def connect(self, password: bytes | None = None, ahead: int = 0) -> None:
+        self._wire = self._side.connect()
+        last_zxid = self.last_zxid + ahead
+        self._wire.write(connect_frame(self.id, self._password if password is None else password, last_zxid))
+        answer = self._wire.read()
+        if answer is None:
+            self.seen.append("turned away")
+            self._wire = None
+            return
+        _, timeout_ms, session = struct.unpack_from(">iiq", answer)
+        given = answer[16:]
+        self.seen.append(("greeted", timeout_ms, len(given), "same" if session == self.id else bool(session)))
+        if not session:
+            self.drop()
+        elif not self.id:
+            self.id, self._password = session, given[4:20]
+            self._side.sessions[session] = f"s{self._number}.{next(self._lives)}"
+
+    def drop(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+
+    def forget(self) -> None:
+        """The session is over."""
+        self.drop()
+        self.id, self._password, self.last_zxid = 0, bytes(16), 0
+
+    def ask(self, asked: Sequence[tuple[int, bytes]], xid: int | None = None, is_kept: bool = True) -> None:
+        """All at once; then every answer, with the events that come between."""
+        if self._wire is None:
+            self.connect()
+        if self._wire is None:
+            return
+        frames = [request_frame(next(self._xids) if xid is None else xid, o, body) for o, body in asked]
+        self._wire.write(b"".join(frames))
+        for opcode, _ in asked:
+            while (frame := self._wire.read()) is not None:
+                answers, zxid = struct.unpack_from(">iq", frame)
+                if is_kept or answers == EVENT_XID:
+                    self.seen.append(self._side.normal.answer(opcode, frame))
+                if answers != EVENT_XID:
+                    self.last_zxid = max(self.last_zxid, zxid)
+                    break
+            else:
+                self.seen.append("connection closed")
+                self.drop()
+                return
+
+    def hear(self) -> None:
+        """Every event that was sent to it by now."""
+        if self._wire is not None:
+            self.ask([(Opcode.EXISTS, jute.text("/") + b"\0")], is_kept=False)
+
+    def take_over(self, password: bytes | None = None) -> None:
+        """A second connection; the first is closed by the server, even where the second is refused."""
+        self.hear()
+        earlier = self._wire
+        self.connect(password)
+        if earlier is not None:
+            self.seen.append(("earlier connection", earlier.read()))
+            earlier.close()
+
+    def read_to_the_end(self) -> None:
+        """What a connection says before the other side closes it."""
+        while self._wire is not None:
+            frame = self._wire.read()
+            if frame is None:
+                self.drop()
+            else:
+                self.seen.append(self._side.normal.answer(0, frame))
 
 
-def of_the_model(sequence: Sequence[tuple[int, Step]]) -> list[Any]:
-    from tests.support.model_zookeeper import ModelZooKeeper
+class Side:
+    """One of the two servers, and the sessions on it."""
 
-    async def story(model: ModelZooKeeper) -> list[Any]:
-        root = await model.client("root")
-        await root.create("/t", None)
-        clients = [await model.client(name, "zk-1:2181/t") for name in "ab"]
-        return await carry_out(clients, sequence, clients[1].close)
+    def __init__(self, connect: Connect) -> None:
+        self.connect = connect
+        self.sessions: dict[int, str] = {}
+        self.normal = Normal("", 0, self.sessions)
+        self.clients = [Client(self, number) for number in range(SESSIONS)]
 
-    return ModelZooKeeper().run(story)
+    def carry_out(self, root: str, steps: Sequence[Step]) -> list[list[Any]]:
+        """For each session, what it saw."""
+        for client in self.clients:
+            client.hear()
+            client.seen = []
+        first = self.clients[0]
+        self.normal = Normal(root, 0, self.sessions)
+        first.ask([(Opcode.CREATE2, body_of(Create(root, b"")))])
+        self.normal = Normal(root, first.last_zxid, self.sessions)
+        for client in self.clients:
+            client.seen = []
+        for step in steps:
+            self._do(root, self.clients[step.session], step)
+        for client in self.clients:
+            client.hear()
+        return [list(client.seen) for client in self.clients]
+
+    def _do(self, root: str, client: Client, step: Step) -> None:
+        details = step.details
+        match step.kind:
+            case "ask":
+                client.ask([(a.opcode, a.body(root)) for a in details])
+            case "drop":
+                client.hear()
+                client.drop()
+            case "watches":
+                since, *lists = details
+                body = jute.LONG.pack(self.normal.base + since)
+                client.ask(
+                    [(Opcode.SET_WATCHES, body + b"".join(jute.texts([root + n for n in ns]) for ns in lists))], -8
+                )
+            case "take over":
+                client.take_over()
+            case "expire" | "close":
+                self._end(client, by_another=step.kind == "expire")
+            case "wrong password":
+                client.take_over(password=b"x" * 16)
+                client.drop()
+            case "too new":
+                client.hear()
+                client.drop()
+                client.connect(ahead=1_000)
+            case "auth" | "refused auth":
+                scheme, credentials = details or ("none", b"x")
+                client.ask([(Opcode.AUTH, jute.pack_int(0) + jute.text(scheme) + jute.buffer(credentials))], -4)
+                if not details:
+                    client.read_to_the_end()
+            case "large":
+                path = root + "/a"
+                room = details - 8 - len(body_of(Set(path, b"")))
+                client.ask([(Opcode.SET_DATA, body_of(Set(path, bytes(room), 77)))])
+            case "unknown":
+                client.ask([(details, b"")])
+                client.read_to_the_end()
+
+    def _end(self, client: Client, by_another: bool) -> None:
+        """Its ephemeral znodes go in an order that is not ZooKeeper's promise, so who hears of it hears it sorted."""
+        for each in self.clients:
+            each.hear()
+        marks = [len(each.seen) for each in self.clients]
+        if by_another:
+            client.take_over()
+        client.ask([(Opcode.CLOSE_SESSION, b"")])
+        client.read_to_the_end()
+        client.forget()
+        for each, mark in zip(self.clients, marks, strict=True):
+            each.hear()
+            each.seen[mark:] = sorted(each.seen[mark:], key=repr)
 
 
-def of_a_real_one(connect_string: str, chroot: str, sequence: Sequence[tuple[int, Step]]) -> list[Any]:
-    from klamm.runtime.world import real_world
+# ---- comparing
 
-    async def story() -> list[Any]:
-        clients = [ZooKeeper(real_world(), connect_string, 30_000, chroot) for _ in range(2)]
-        for client in clients:
-            await client.connect(10)
-        await clients[0].ensure_chroot()
-        try:
-            return await carry_out(clients, sequence, clients[1].close)
-        finally:
-            await clients[0].close()
 
-    return asyncio.run(story())
+class Difference(NamedTuple):
+    steps: Sequence[Step]
+    session: int
+    first: Any
+    second: Any
+    """From the first answer on that differs."""
+
+
+class Comparison:
+    """Two servers with the same life so far."""
+
+    def __init__(self, first: Connect, second: Connect) -> None:
+        self._connects = first, second
+        self._sides = Side(first), Side(second)
+        self._roots = count(1)
+
+    def differ(self, steps: Sequence[Step]) -> Difference | None:
+        root = f"/s{next(self._roots)}"
+        one, two = (side.carry_out(root, steps) for side in self._sides)
+        for session, (seen, also) in enumerate(zip(one, two, strict=True)):
+            if seen != also:
+                at = next(
+                    (i for i, (a, b) in enumerate(zip(seen, also, strict=False)) if a != b), min(len(seen), len(also))
+                )
+                return Difference(steps, session, seen[at : at + 3], also[at : at + 3])
+        return None
+
+    def shortest(self, found: Difference) -> Difference:
+        """What is asked, one thing at a time, is left out as long as the servers still differ."""
+        single: list[Step] = []
+        for step in found.steps:
+            single += [Step("ask", step.session, [a]) for a in step.details] if step.kind == "ask" else [step]
+        found = self._again(single) or found
+        size = max(1, len(found.steps) // 2)
+        while size:
+            at = 0
+            while at < len(found.steps):
+                smaller = self._again([*found.steps[:at], *found.steps[at + size :]])
+                found, at = (smaller, at) if smaller is not None else (found, at + size)
+            size //= 2
+        return found
+
+    def _again(self, steps: Sequence[Step]) -> Difference | None:
+        """With new sessions, below another root."""
+        for side in self._sides:
+            for client in side.clients:
+                client.drop()
+        self._sides = Side(self._connects[0]), Side(self._connects[1])
+        return self.differ(steps)
+
+
+def words(steps: Sequence[Step]) -> str:
+    """As a person reads it: session, and what it does."""
+    lines = []
+    for kind, session, details in steps:
+        if kind == "ask":
+            details = [f"{Opcode(a.opcode).name} {a.body('')[:80]!r}" for a in details]
+        lines.append(f"s{session} {kind} {details if details is not None else ''}")
+    return "\n".join(lines)
+
+
+def sequence(number: int) -> list[Step]:
+    """That of this number: 50 to 200 operations."""
+    return Maker(Dice(f"sequence {number}")).sequence(50, 200)

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import structlog
 
+from klamm.broker.config_changes import ConfigChanges, read_broker_configs
+from klamm.broker.config_follower import ConfigFollower
 from klamm.broker.controlled_shutdown import ControlledShutdown
 from klamm.broker.controller_channel import ControllerChannel, says_not_controller, says_not_controller_anywhere
 from klamm.broker.dispatch import Dispatcher
@@ -21,6 +23,7 @@ from klamm.broker.routes import routes
 from klamm.broker.settings import controller_settings, log_settings, replication_settings, server_limits
 from klamm.broker.start import CannotStart
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
+from klamm.config.dynamic_config import DynamicConfig
 from klamm.config.node_config import NodeConfig
 from klamm.controller.controller import Controller
 from klamm.log.errors import BadLogDirectory
@@ -37,8 +40,10 @@ from klamm.telemetry.journal import Journal
 from klamm.telemetry.journal_files import JournalFiles
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from klamm.zk.configs import ConfigStore
 from klamm.zk.registrar import BrokerIdTaken, BrokerRegistrar
 from klamm.zk.store import Store
+from klamm.zk.watches import WatchEvent
 
 _REGISTRATION_GRACE_S: Final = 15.0
 log = structlog.get_logger("node")
@@ -50,6 +55,7 @@ class Node:
     def __init__(self, world: World, config: NodeConfig) -> None:
         self._world = world
         self._config = config
+        self._dynamic = DynamicConfig(config)
         self._sessions = ZooKeeperSessions(world, config, self._session_expired, self._session_renewed)
         self._notices = FailureNotices(lambda: self._sessions.store)
         self._server = Server(world.network, server_limits(config), config.inter_broker_listener)
@@ -63,6 +69,9 @@ class Node:
         self._registrar: BrokerRegistrar | None = None
         self._failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._hurry = asyncio.Event()
+        self._ports: dict[str, int] = {}
+        self._config_changes: ConfigChanges | None = None
+        self._registration_update: asyncio.Task[None] | None = None
 
     # ---- life
 
@@ -74,6 +83,8 @@ class Node:
         cluster_id = await store.read_or_create_cluster_id(new_topic_id(self._world.randomness.bytes))
         check_log_directories(self._world.disk, config)
         self.broker_id = await choose_broker_id(self._world.disk, config, cluster_id, store)
+        self._dynamic.take(*await read_broker_configs(ConfigStore(store.client), self.broker_id))
+        config = self._config = self._dynamic.current
         broker = await self._bind()
         self._logs = LogManager(
             self._world,
@@ -103,6 +114,7 @@ class Node:
         """Close what was opened so far; each step even where one before it failed."""
         for close in (
             self._notices.close,
+            self._close_config_changes,
             self._server.close,
             self._close_replicas,
             self._close_logs,
@@ -137,16 +149,22 @@ class Node:
                     f"{endpoint} cannot be listened on ({error.strerror or error}); stop who uses it, or change"
                     f" listeners in {self._config.source}"
                 ) from error
+        self._ports = ports
+        return self._broker_to_register(self._config)
+
+    def _broker_to_register(self, config: NodeConfig) -> Broker:
+        """A listener that was added while the node runs is opened at its next start, and advertised from then on."""
         advertised = tuple(
             Endpoint(
                 e.listener,
                 e.security_protocol,
                 e.host or self._world.network.host_name(),
-                e.port or ports[e.listener],
+                e.port or self._ports[e.listener],
             )
-            for e in self._config.advertised_endpoints
+            for e in config.advertised_endpoints
+            if e.listener in self._ports
         )
-        return Broker(self.broker_id, advertised, self._config.broker_rack)
+        return Broker(self.broker_id, advertised, config.broker_rack)
 
     async def _load_logs(self, store: Store) -> None:
         """Open every log, with the overrides of its topic; a log without partition of ours waits for StopReplica."""
@@ -182,11 +200,12 @@ class Node:
         cache.on_update = channel.controller_may_have_changed
         self._channel = channel
         self._registrar = BrokerRegistrar(broker)
+        replica_logs = ReplicaLogs(self._logs, lambda: self._sessions.store)
         replicas = ReplicaManager(
             world,
             self.broker_id,
             lambda: self.broker_epoch,
-            ReplicaLogs(self._logs, lambda: self._sessions.store, config.given),
+            replica_logs,
             cache,
             self._send_alter_partition,
             self._connect_fetcher,
@@ -211,6 +230,19 @@ class Node:
             controller,
             self._producer_ids,
             self._sessions,
+            self._dynamic,
+        )
+        follower = ConfigFollower(
+            self._dynamic,
+            self._logs,
+            self._server,
+            controller,
+            lambda: self._sessions.store,
+            self._advertise,
+            replica_logs.topics_changed,
+        )
+        self._config_changes = ConfigChanges(
+            lambda: self._sessions.store, self.broker_id, follower, self._world.clock.now_ms
         )
         self._dispatcher = Dispatcher(table)
 
@@ -256,8 +288,10 @@ class Node:
         assert self._logs is not None
         self._logs.start()
         self._replicas.start()
-        store.client.on_watch = self._controller.on_watch
+        assert self._config_changes is not None
+        store.client.on_watch = self._on_watch
         self._controller.start(store)
+        self._config_changes.start()
         await self._server.start(self._dispatcher)
 
     # ---- the session
@@ -268,13 +302,29 @@ class Node:
 
     def _session_renewed(self, store: Store) -> None:
         if self._controller is not None:
-            store.client.on_watch = self._controller.on_watch
+            store.client.on_watch = self._on_watch
             self._controller.session_established(store)
+        if self._config_changes is not None:
+            self._config_changes.renewed()
+
+    def _on_watch(self, event: WatchEvent) -> None:
+        for part in (self._controller, self._config_changes):
+            if part is not None:
+                part.on_watch(event)
 
     async def _register_again(self, store: Store) -> None:
         assert self._registrar is not None
         self.broker_epoch = await self._registrar.register(store.client, self._world.clock.now_ms())
         log.info("registered again", broker=self.broker_id, epoch=self.broker_epoch)
+
+    def _advertise(self, config: NodeConfig) -> None:
+        """Other listeners from here on: our registration says so, and the controller tells everyone."""
+        assert self._registrar is not None
+        self._registrar.change(self._broker_to_register(config))
+        if self._registration_update is not None:
+            self._registration_update.cancel()  # the newer one says all
+        update = self._registrar.update(lambda: self._sessions.store.client, self._world.clock.now_ms)
+        self._registration_update = asyncio.get_running_loop().create_task(update, name="registration-update")
 
     # ---- to other nodes
 
@@ -313,6 +363,13 @@ class Node:
         for task in (handing, hurried):
             task.cancel()
         await asyncio.gather(handing, hurried, return_exceptions=True)
+
+    async def _close_config_changes(self) -> None:
+        if self._config_changes is not None:
+            await self._config_changes.close()
+        if self._registration_update is not None:
+            self._registration_update.cancel()
+            await asyncio.gather(self._registration_update, return_exceptions=True)
 
     async def _close_replicas(self) -> None:
         if self._producer_ids is not None:

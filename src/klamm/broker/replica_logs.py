@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import structlog
 
@@ -19,10 +19,11 @@ log = structlog.get_logger("logs")
 
 
 class ReplicaLogs:
-    def __init__(self, logs: LogManager, store: Callable[[], Store], broker_defaults: Mapping[str, str]) -> None:
+    def __init__(self, logs: LogManager, store: Callable[[], Store]) -> None:
         self._logs = logs
         self._store = store
-        self._broker_defaults = broker_defaults
+        self._changed_meanwhile: list[set[str]] = []
+        """One set for each call that is making logs: topics whose configs changed since it read them."""
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
         return self._logs.get(topic_partition)
@@ -31,6 +32,28 @@ class ReplicaLogs:
         self, wanted: Sequence[tuple[TopicPartition, uuid.UUID, bool]]
     ) -> Sequence[Log | OSError | KlammError]:
         """A log for each (partition, topic id, is new); why not, in the place of one that could not be had."""
+        changed: set[str] = set()
+        self._changed_meanwhile.append(changed)
+        try:
+            found = await self._find_or_make(wanted)
+            while stale := sorted(changed & {tp.topic for tp, _, _ in wanted}):
+                changed.clear()
+                self._renew(await self._configs(stale))
+        finally:
+            self._changed_meanwhile = [s for s in self._changed_meanwhile if s is not changed]
+        return [found[tp] for tp, _, _ in wanted]
+
+    def topics_changed(self, topics: Iterable[str]) -> None:
+        """Their configs are other ones now: logs that are just being made are told, too (KAFKA-8813)."""
+        for changed in self._changed_meanwhile:
+            changed.update(topics)
+
+    def _renew(self, configs: Mapping[str, TopicConfig | KlammError]) -> None:
+        self._logs.update_topic_configs({t: c for t, c in configs.items() if isinstance(c, TopicConfig)})
+
+    async def _find_or_make(
+        self, wanted: Sequence[tuple[TopicPartition, uuid.UUID, bool]]
+    ) -> dict[TopicPartition, Log | OSError | KlammError]:
         configs = await self._configs(dict.fromkeys(tp.topic for tp, _, _ in wanted))
         found: dict[TopicPartition, Log | OSError | KlammError] = {}
         possible: list[Wanted] = []
@@ -42,7 +65,7 @@ class ReplicaLogs:
                 found[tp] = config
         made = await self._logs.get_or_create_many(possible)
         found.update((asked.partition, log) for asked, log in zip(possible, made, strict=True))
-        return [found[tp] for tp, _, _ in wanted]
+        return found
 
     async def delete(self, topic_partition: TopicPartition) -> None:
         self._logs.delete(topic_partition)
@@ -60,8 +83,8 @@ class ReplicaLogs:
         found: dict[str, TopicConfig | KlammError] = {t: KlammError(why) for t, why in unreadable.items()}
         for topic, given in overrides.items():
             try:
-                found[topic] = TopicConfig.parse(given, self._broker_defaults)
+                found[topic] = self._logs.default_config(given)
             except InvalidConfig as error:
                 log.error("topic config ignored, the broker's defaults hold", topic=topic, reason=str(error))
-                found[topic] = TopicConfig.parse({}, self._broker_defaults)
+                found[topic] = self._logs.default_config()
         return found

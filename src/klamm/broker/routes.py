@@ -1,6 +1,8 @@
 """Every API this node serves, with the versions that work. ApiVersions answers from this list alone."""
 
+from klamm.broker.config_admin import ConfigAdmin
 from klamm.broker.dispatch import Route
+from klamm.broker.handlers.alter_configs import ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, AlterConfigs
 from klamm.broker.handlers.api_versions import API_VERSIONS, ApiVersions
 from klamm.broker.handlers.control import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, Control
 from klamm.broker.handlers.create_partitions import CREATE_PARTITIONS, CreatePartitions
@@ -32,11 +34,13 @@ from klamm.broker.topic_creation import TopicCreation
 from klamm.broker.topic_growth import TopicGrowth
 from klamm.broker.topic_policy import load_policy
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
+from klamm.config.dynamic_config import DynamicConfig
 from klamm.config.node_config import NodeConfig
 from klamm.controller.controller import Controller
 from klamm.model.ids import BrokerId
 from klamm.replication.replica_manager import ReplicaManager
 from klamm.runtime.world import World
+from klamm.zk.configs import ConfigStore
 
 
 def routes(
@@ -49,12 +53,14 @@ def routes(
     controller: Controller,
     producer_ids: ProducerIds,
     sessions: ZooKeeperSessions,
+    dynamic: DynamicConfig,
 ) -> list[Route]:
     creation = TopicCreation(config, cache, lambda: sessions.store, world.randomness, load_policy(config))
     growth = TopicGrowth(cache, lambda: sessions.store)
     control = Control(cache, replicas)
     for_controller = ForController(controller)
     reassignments = Reassignments(controller)
+    alter_configs = AlterConfigs(ConfigAdmin(broker_id, dynamic, cache, lambda: ConfigStore(sessions.store.client)))
 
     async def read_topic_config(topic: str) -> dict[str, str]:
         return await sessions.store.read_config("topics", topic)
@@ -75,10 +81,12 @@ def routes(
         Route(CREATE_PARTITIONS, CreatePartitions(cache, growth, controller).handle),
         Route(INIT_PRODUCER_ID, InitProducerId(producer_ids).handle),
         Route(OFFSET_FOR_LEADER_EPOCH, LeaderEpochs(replicas).handle),
-        Route(DESCRIBE_CONFIGS, DescribeConfigs(broker_id, config.given, cache, read_topic_config).handle),
         Route(ELECT_LEADERS, ElectLeaders(cache, controller).handle),
         Route(ALTER_PARTITION_REASSIGNMENTS, reassignments.alter),
         Route(LIST_PARTITION_REASSIGNMENTS, reassignments.list),
+        Route(DESCRIBE_CONFIGS, DescribeConfigs(broker_id, dynamic, cache, read_topic_config).handle),
+        Route(ALTER_CONFIGS, alter_configs.replace),
+        Route(INCREMENTAL_ALTER_CONFIGS, alter_configs.increment),
         Route(ALTER_PARTITION, for_controller.alter_partition),
         Route(DESCRIBE_CLUSTER, DescribeCluster(cache, cluster_id).handle),
         Route(ALLOCATE_PRODUCER_IDS, for_controller.allocate_producer_ids),

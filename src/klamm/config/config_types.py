@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, Self
 
 from klamm.model.errors import KlammError
 
@@ -37,6 +37,13 @@ class InvalidConfig(KlammError):
         self.key = key
         self.value = value
         self.allowed = allowed
+
+    @classmethod
+    def with_text(cls, text: str) -> Self:
+        """Where several keys are wrong together: the text says all."""
+        error = cls("", None, "")
+        error.args = (text,)
+        return error
 
 
 @dataclass(frozen=True, slots=True)

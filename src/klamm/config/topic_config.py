@@ -2,11 +2,12 @@
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final, NamedTuple, Self
 
+from klamm.config.broker_keys import BROKER_KEYS
 from klamm.config.config_types import (
     ANY_VALUE,
     MAX_LONG,
@@ -154,6 +155,8 @@ class ConfigSource(IntEnum):
     """Where a value comes from; numbers as DescribeConfigs answers them."""
 
     TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT = 3
     BROKER = 4
     DEFAULT = 5
 
@@ -166,13 +169,25 @@ class Origin(NamedTuple):
     source: ConfigSource
 
 
-def origins(name: str, overrides: Mapping[str, str], broker_defaults: Mapping[str, str]) -> list[Origin]:
+Layers = Sequence[tuple[ConfigSource, Mapping[str, str]]]
+"""The broker's configs by where they come from, the strongest first."""
+
+
+def origins(name: str, overrides: Mapping[str, str], broker: Layers) -> list[Origin]:
     """Every place that gives `name` a value, the one that counts first. Values as they stand there."""
     key = topic_key(name)
     found = [Origin(name, overrides[name], ConfigSource.TOPIC)] if name in overrides else []
-    found += [Origin(s.name, broker_defaults[s.name], ConfigSource.BROKER) for s in _given(key, broker_defaults)]
-    found.append(Origin(key.synonyms[0].name if key.synonyms else name, key.default, ConfigSource.DEFAULT))
+    for source, given in broker:
+        found += [Origin(s.name, given[s.name], source) for s in _given(key, given)]
+    strongest = key.synonyms[0].name if key.synonyms else None
+    if strongest is not None and BROKER_KEYS[strongest].default is not None:
+        found.append(Origin(strongest, key.default, ConfigSource.DEFAULT))
     return found
+
+
+def source_of(found: Sequence[Origin]) -> ConfigSource:
+    """Where the value that counts comes from; nobody gives one that Kafka itself gives."""
+    return found[0].source if found else ConfigSource.DEFAULT
 
 
 def _given(key: TopicKey, broker_defaults: Mapping[str, str]) -> list[Synonym]:

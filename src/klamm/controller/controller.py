@@ -207,6 +207,12 @@ class Controller:
         elif self.is_active:
             self._queue.put(events.TopicUncleanLeaderElectionEnable(topic))
 
+    def allow_unclean_election(self, allowed: bool) -> None:
+        """The brokers' default changed; where it now allows it, partitions without a leader are tried again."""
+        self._office.allow_unclean_election(allowed)
+        if allowed:
+            self.unclean_election_enabled()
+
     # ---- one event at a time
 
     async def _work(self) -> None:

@@ -6,7 +6,7 @@ not make us controller, and one of this very session under which nobody acts is 
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from klamm.controller.channels import ChannelPorts, Channels
@@ -55,6 +55,12 @@ class Office:
         """The ZooKeeper session from here on; only while nobody holds the office."""
         assert self.bench is None, "a new session cannot carry an old term"
         self._store = store
+
+    def allow_unclean_election(self, allowed: bool) -> None:
+        """The brokers' default for this term and those to come."""
+        self._settings = replace(self._settings, unclean_leader_election=allowed)
+        if self.bench is not None:
+            self.bench.settings = self._settings
 
     async def elect(self, cause: str) -> None:
         """Become controller if nobody is. A loser only watches; a failed start gives the office up at once."""

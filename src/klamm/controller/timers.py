@@ -13,6 +13,9 @@ class Timers:
         self._put = put
         self._waiting: dict[Hashable, asyncio.TimerHandle] = {}
 
+    def __contains__(self, name: Hashable) -> bool:
+        return name in self._waiting
+
     def put(self, event: Event) -> None:
         """At once, behind what waits already."""
         self._put(event)

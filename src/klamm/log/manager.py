@@ -163,6 +163,11 @@ class LogManager:
         return self._logs
 
     @property
+    def topics(self) -> set[str]:
+        """Topics that have a log here."""
+        return {partition.topic for partition in self._logs}
+
+    @property
     def live_directories(self) -> list[str]:
         return [path for path, directory in self._directories.items() if directory.is_online]
 
@@ -307,11 +312,22 @@ class LogManager:
         self._housekeeping.on_logs_changed(home)
         return True
 
-    def update_topic_config(self, topic: str, config: TopicConfig) -> None:
-        """Counts at once for every log of the topic."""
+    def update_topic_configs(self, configs: Mapping[str, TopicConfig]) -> None:
+        """Count at once for every log of these topics."""
+        if not configs:
+            return
         for partition, log in self._logs.items():
-            if partition.topic == topic:
+            if (config := configs.get(partition.topic)) is not None:
                 log.update_config(config)
+
+    def change_defaults(self, defaults: Mapping[str, str]) -> bool:
+        """What new logs get from the broker's configs from here on; whether that is anything new.
+
+        Logs that are there keep what they have until `update_topic_configs`.
+        """
+        before = TopicConfig.parse({}, self._defaults)
+        self._defaults = dict(defaults)
+        return before != TopicConfig.parse({}, self._defaults)
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 

@@ -38,6 +38,10 @@ class ConnectionTable:
         self._open: dict[Connection, None] = {}
         self._per_address: Counter[str] = Counter()
 
+    def limit(self, limits: ConnectionLimits) -> None:
+        """New limits, for connections to come; those that are open stay."""
+        self._limits = limits
+
     def __len__(self) -> int:
         return len(self._open)
 

@@ -64,6 +64,10 @@ class Server:
         self._listeners: list[Listener] = []
         self._idle_check: asyncio.TimerHandle | None = None
 
+    def limit_connections(self, limits: ConnectionLimits) -> None:
+        """For connections to come; those that are open stay."""
+        self._table.limit(limits)
+
     async def bind(self, name: str, host: str, port: int, backlog: int = 50) -> int:
         """Take an address for one more listener; the port. Raises OSError where it cannot be had."""
 

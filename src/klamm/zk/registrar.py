@@ -6,6 +6,7 @@ every payload of this process counts, since a session may have been granted with
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 from klamm.model.brokers import Broker
 from klamm.model.errors import KlammError
@@ -50,6 +51,30 @@ class BrokerRegistrar:
             if (epoch := await self._settle(client, path)) is not None:
                 self._sessions.add(client.session_id)
                 return epoch
+
+    def change(self, broker: Broker) -> None:
+        """What every later registration says."""
+        self._broker = broker
+
+    async def update(self, client: Callable[[], ZooKeeper], now_ms: Callable[[], int]) -> None:
+        """Say it in the registration that is there, whose czxid stays; again until ZooKeeper takes it.
+
+        Where there is none, the next registration says it.
+        """
+        path = broker_path(self._broker.id)
+        while True:
+            try:
+                session = client()
+                _, stat = await session.get(path)
+                if stat.ephemeral_owner == session.session_id:
+                    payload = encode_registration(self._broker, now_ms(), self._jmx_port, self._version)
+                    self._payloads.add(payload)
+                    await session.set(path, payload)
+                return
+            except NoNode:
+                return
+            except KlammError:
+                await asyncio.sleep(RETRY_S)
 
     async def register_when_free(self, client: ZooKeeper, now_ms: int, timeout_s: float) -> int:
         """The same, but wait for a dead session's registration to go. Raises BrokerIdTaken after the time-out."""

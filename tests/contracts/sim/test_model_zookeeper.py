@@ -1,31 +1,49 @@
-"""The model ZooKeeper against a real one: generated sequences of operations, two clients, every answer compared."""
+"""The model ZooKeeper against a real one: generated sequences of operations, three sessions, every answer compared."""
 
-from itertools import count
-from typing import Any
+import asyncio
+import os
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from tests.support.zookeeper_sequences import of_a_real_one, of_the_model, sequences
+from tests.support import zookeeper
+from tests.support.zookeeper_sequences import Comparison, sequence, words
+from tests.support.zookeeper_wire import to_a_real_one, to_the_model
 
-from klamm.cli.zookeeper import ZooKeeperServer
+from klamm.sim.zookeeper.ensemble import EnsembleSettings
 
-_CHROOTS = count()
+SETTINGS = EnsembleSettings(zookeeper.TICK_MS, zookeeper.QUICK.min_session_ms, zookeeper.QUICK.max_session_ms)
 
 
-def test_both_say_the_same(shared_zookeeper: ZooKeeperServer, request: pytest.FixtureRequest) -> None:
+def compare(directory: Path, numbers: Sequence[int]) -> str:
+    """The first difference in words, made as small as can be; empty where there is none."""
+
+    async def look(port: int) -> str:
+        comparison = Comparison(to_a_real_one(port), to_the_model(SETTINGS))
+        for number in numbers:
+            found = comparison.differ(sequence(number))
+            if found is not None:
+                found = comparison.shortest(found)
+                seen = f"session s{found.session} of the real one: {found.first}\nof the model: {found.second}"
+                return f"sequence {number}, made shorter:\n{words(found.steps)}\n{seen}"
+        return ""
+
+    server = zookeeper.server(directory)
+    server.start()
+    try:
+        return asyncio.run(look(server.port))
+    finally:
+        server.kill()
+
+
+def test_both_say_the_same(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     many = int(request.config.getoption("--sequences"))
-
-    @settings(
-        max_examples=many,
-        deadline=None,
-        derandomize=many <= 1_000,
-        database=None,
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(sequence=sequences(1, 25 if many <= 1_000 else 100))
-    def same(sequence: list[Any]) -> None:
-        chroot = f"/model-{next(_CHROOTS)}"
-        real = of_a_real_one(shared_zookeeper.connect_string, chroot, sequence)
-        assert of_the_model(sequence) == real
-
-    same()
+    jobs = min(os.cpu_count() or 1, 1 + many // 1_000)
+    if jobs == 1:
+        assert not compare(tmp_path, range(many))
+        return
+    shares = [(tmp_path / str(job), range(job, many, jobs)) for job in range(jobs)]
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        assert not any(differences := list(pool.map(compare, *zip(*shares, strict=True)))), "\n".join(differences)

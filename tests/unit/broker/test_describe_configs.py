@@ -6,6 +6,8 @@ import pytest
 from tests.unit.broker.cluster_state import cache, request
 
 from klamm.broker.handlers.describe_configs import DescribeConfigs
+from klamm.config.dynamic_config import DynamicConfig
+from klamm.config.node_config import NodeConfig, parse_node_config
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.wire.api import ApiKey
@@ -18,6 +20,12 @@ from klamm.wire.messages import (
 from klamm.zk.errors import ConnectionLoss
 
 TOPIC, BROKER = 2, 4
+
+
+def node_config(given: Mapping[str, str]) -> NodeConfig:
+    return parse_node_config(b"zookeeper.connect=z:2181", "server.properties", given)
+
+
 GIVEN = {"log.retention.hours": "2", "broker.id": "1", "sasl.jaas.config": "secret"}
 
 
@@ -27,13 +35,17 @@ async def describe(
     keys: Sequence[str] | None = None,
     overrides: Mapping[str, str] | None = None,
     version: int = 4,
+    cluster: Mapping[str, str] | None = None,
+    broker: Mapping[str, str] | None = None,
 ) -> DescribeConfigsResult:
     async def read_topic_config(topic: str) -> Mapping[str, str]:
         if overrides is None:
             raise ConnectionLoss("/config/topics/orders")
         return overrides
 
-    handler = DescribeConfigs(BrokerId(1), GIVEN, cache(), read_topic_config)
+    dynamic = DynamicConfig(node_config(GIVEN))
+    dynamic.take(cluster or {}, broker or {})
+    handler = DescribeConfigs(BrokerId(1), dynamic, cache(), read_topic_config)
     message = DescribeConfigsRequest(
         [DescribeConfigsResource(kind, name, None if keys is None else list(keys))], True, True
     )
@@ -107,3 +119,44 @@ async def test_version_0_says_only_whether_it_is_the_default() -> None:
     result = await describe(TOPIC, "orders", ["retention.ms", "segment.ms"], {}, version=0)
 
     assert {c.name: c.is_default for c in result.configs} == {"retention.ms": False, "segment.ms": True}
+
+
+async def test_what_was_changed_at_run_time_stands_above_the_file() -> None:
+    result = await describe(
+        BROKER,
+        "1",
+        cluster={"log.retention.ms": "7", "message.max.bytes": "2000"},
+        broker={"message.max.bytes": "3000"},
+    )
+
+    size, retention = entry(result, "message.max.bytes"), entry(result, "log.retention.ms")
+    assert (size.value, size.config_source, size.read_only) == ("3000", 2, False)
+    assert [(s.value, s.source) for s in size.synonyms] == [("3000", 2), ("2000", 3), ("1048588", 5)]
+    assert (retention.value, retention.config_source) == ("7", 3)
+    assert [(s.name, s.source) for s in retention.synonyms] == [
+        ("log.retention.ms", 3),
+        ("log.retention.hours", 4),
+        ("log.retention.hours", 5),
+    ]
+
+
+async def test_topics_inherit_what_was_changed_at_run_time() -> None:
+    result = await describe(TOPIC, "orders", overrides={}, cluster={"log.retention.ms": "7"})
+
+    retention = entry(result, "retention.ms")
+    assert (retention.value, retention.config_source) == ("7", 3)
+
+
+async def test_the_clusters_defaults_are_those_changed_at_run_time() -> None:
+    assert (await describe(BROKER, "")).configs == []
+
+    (size,) = (await describe(BROKER, "", cluster={"message.max.bytes": "9"}, broker={"num.io.threads": "9"})).configs
+
+    assert (size.name, size.value, size.config_source) == ("message.max.bytes", "9", 3)
+    assert [s.source for s in size.synonyms] == [3]
+
+
+async def test_a_key_that_nobody_knows_is_not_told() -> None:
+    plugin = entry(await describe(BROKER, "1", broker={"my.plugin": "secret"}), "my.plugin")
+
+    assert (plugin.value, plugin.is_sensitive, plugin.config_type, plugin.config_source) == (None, True, 0, 2)

@@ -10,6 +10,7 @@ from klamm.config.topic_config import (
     TopicConfig,
     effective_text,
     origins,
+    source_of,
 )
 
 
@@ -32,13 +33,13 @@ def test_the_topic_wins_over_the_broker_and_the_finer_unit_over_the_coarser() ->
 
 
 def test_where_a_value_comes_from() -> None:
-    assert origins("segment.ms", {"segment.ms": "5"}, {"log.roll.hours": "2"}) == [
+    assert origins("segment.ms", {"segment.ms": "5"}, [(ConfigSource.BROKER, {"log.roll.hours": "2"})]) == [
         Origin("segment.ms", "5", ConfigSource.TOPIC),
         Origin("log.roll.hours", "2", ConfigSource.BROKER),
-        Origin("log.roll.ms", "604800000", ConfigSource.DEFAULT),
     ]
+    assert origins("segment.bytes", {}, []) == [Origin("log.segment.bytes", "1073741824", ConfigSource.DEFAULT)]
     assert effective_text("segment.ms", {}, {"log.roll.hours": "2"}) == "7200000"
-    assert origins("leader.replication.throttled.replicas", {}, {})[-1].source is ConfigSource.DEFAULT
+    assert source_of(origins("leader.replication.throttled.replicas", {}, [])) is ConfigSource.DEFAULT
 
 
 REFUSED = {

@@ -248,3 +248,34 @@ async def test_the_ratio_is_counted_for_each_broker() -> None:
     assert (imbalance.ratio(BrokerId(1)), imbalance.ratio(BrokerId(2))) == (0.25, 0.0)
     assert plan_rebalance(room.bench.context, imbalance, percentage=25).elect == []
     assert plan_rebalance(room.bench.context, imbalance, percentage=24).elect == [room.partition("a-0")]
+
+
+async def test_the_next_look_is_counted_from_the_end_of_the_last_even_where_that_failed() -> None:
+    room = await Room.open(topics={"a": [(1, 2)]})
+    assert "rebalance" in room.bench.timers
+    room.bench.timers.cancel("rebalance")
+    room.bench.context.partition("a", 0).assignment = None  # type: ignore[union-attr, assignment]
+
+    with pytest.raises(AttributeError):
+        await room.handle(on_rebalance, AutoPreferredReplicaLeaderElection())
+
+    assert "rebalance" in room.bench.timers
+
+
+async def test_where_it_is_not_wanted_nobody_looks() -> None:
+    room = await Room.open(settings=ControllerSettings(BrokerId(1), auto_leader_rebalance=False))
+
+    assert "rebalance" not in room.bench.timers
+
+
+async def test_a_topic_that_is_being_deleted_is_not_elected() -> None:
+    room = await Room.open(topics={"a": [(1, 2)]})
+    await bounce(room, 1)
+    await join(room, "a-0", 2, 1)
+    room.bench.context.queue_deletion(["a"])
+
+    answer, _ = await ask(room, "a-0")
+    await room.handle(on_rebalance, AutoPreferredReplicaLeaderElection())
+
+    assert errors(answer) == {"a-0": ErrorCode.INVALID_TOPIC_EXCEPTION}
+    assert room.stored("a-0").leader == 2

@@ -339,7 +339,7 @@ def test_work_that_fails_takes_the_directory_offline(node: Node, prefix: str) ->
 def test_a_config_counts_for_all_logs_of_its_topic(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log, other = created(logs), created(logs, "other")
-        logs.update_topic_config("orders", TopicConfig.parse({"retention.ms": "5"}))
+        logs.update_topic_configs({"orders": TopicConfig.parse({"retention.ms": "5"})})
         assert (log.config.retention_ms, other.config.retention_ms) == (5, 604_800_000)
 
     node.run(main)

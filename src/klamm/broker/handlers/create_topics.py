@@ -7,7 +7,7 @@ from typing import Final
 from klamm.broker.dispatch import Offered, Request
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.topic_creation import Created, NewTopic, TopicCreation
-from klamm.config.topic_config import TOPIC_KEYS, effective_text, origins
+from klamm.config.topic_config import TOPIC_KEYS, ConfigSource, effective_text, origins, source_of
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.wire.api import ApiKey
@@ -77,7 +77,7 @@ class CreateTopics:
         return CreatableTopicConfigs(
             name=name,
             value=effective_text(name, overrides, self._broker_defaults),
-            config_source=origins(name, overrides, self._broker_defaults)[0].source,
+            config_source=source_of(origins(name, overrides, [(ConfigSource.BROKER, self._broker_defaults)])),
         )
 
 

@@ -1,19 +1,23 @@
 """DescribeConfigs: what holds, and why. Source: ConfigHelper.scala (3.9)."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import dropwhile
 from typing import Final
 
 from klamm.broker.dispatch import Offered, Request
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.topic_names import name_error
-from klamm.config.broker_keys import BROKER_KEYS, BrokerKey
+from klamm.config.broker_keys import BROKER_KEYS
 from klamm.config.config_types import ConfigType
+from klamm.config.dynamic_config import DynamicConfig
+from klamm.config.dynamic_keys import DYNAMIC_KEYS, dynamic_key, is_for_one_listener, synonyms
 from klamm.config.topic_config import (
     TOPIC_KEYS,
     ConfigSource,
     Origin,
     effective_text,
     origins,
+    source_of,
 )
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId
@@ -30,6 +34,7 @@ from klamm.wire.messages import (
 DESCRIBE_CONFIGS: Final = Offered(ApiKey.DESCRIBE_CONFIGS, 0, 4)
 _TOPIC: Final = 2
 _BROKER: Final = 4
+_UNKNOWN_TYPE: Final = 0
 
 ReadTopicConfig = Callable[[str], Awaitable[Mapping[str, str]]]
 """The overrides of one topic; raises KlammError where ZooKeeper cannot say."""
@@ -37,10 +42,10 @@ ReadTopicConfig = Callable[[str], Awaitable[Mapping[str, str]]]
 
 class DescribeConfigs:
     def __init__(
-        self, broker_id: BrokerId, given: Mapping[str, str], cache: MetadataCache, read_topic_config: ReadTopicConfig
+        self, broker_id: BrokerId, dynamic: DynamicConfig, cache: MetadataCache, read_topic_config: ReadTopicConfig
     ) -> None:
         self._broker_id = broker_id
-        self._given = given
+        self._dynamic = dynamic
         self._cache = cache
         self._read_topic_config = read_topic_config
 
@@ -69,13 +74,14 @@ class DescribeConfigs:
             overrides = await self._read_topic_config(topic)
         except KlammError as error:
             return _refusal(asked, ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+        given, layers = self._dynamic.current.given, self._dynamic.layers
         configs = [
             _entry(
                 message,
                 name,
-                effective_text(name, overrides, self._given),
+                effective_text(name, overrides, given),
                 TOPIC_KEYS[name].type,
-                origins(name, overrides, self._given),
+                origins(name, overrides, layers),
                 TOPIC_KEYS[name].doc,
             )
             for name in _wanted(asked, TOPIC_KEYS)
@@ -83,49 +89,67 @@ class DescribeConfigs:
         return _answer(asked, configs)
 
     def _broker(self, message: DescribeConfigsRequest, asked: DescribeConfigsResource) -> DescribeConfigsResult:
-        """With no name: the cluster's dynamic defaults, of which there are none."""
+        """With no name: the cluster's dynamic defaults."""
         if not asked.resource_name:
-            return _answer(asked, [])
+            cluster = self._dynamic.cluster
+            defaults = [self._cluster_entry(message, name) for name in _wanted(asked, cluster)]
+            return _answer(asked, defaults)
         if asked.resource_name != str(self._broker_id):
             return _refusal(
                 asked,
                 ErrorCode.INVALID_REQUEST,
                 f"Unexpected broker id, expected {self._broker_id} or empty string, but received {asked.resource_name}",
             )
-        configs = [self._broker_entry(message, BROKER_KEYS[name]) for name in _wanted(asked, BROKER_KEYS)]
-        return _answer(asked, configs)
+        known = dict.fromkeys((*BROKER_KEYS, *self._dynamic.current.given))
+        return _answer(asked, [self._broker_entry(message, name) for name in _wanted(asked, known)])
 
-    def _broker_entry(self, message: DescribeConfigsRequest, key: BrokerKey) -> DescribeConfigsResourceResult:
-        found: list[Origin] = []
-        if key.name in self._given:
-            found.append(Origin(key.name, self._given[key.name], ConfigSource.BROKER))
-        if key.default is not None:
-            found.append(Origin(key.name, key.default, ConfigSource.DEFAULT))
-        kind = ConfigType[key.type.upper()]
-        value = None if not found or kind is ConfigType.PASSWORD else found[0].value
-        return _entry(message, key.name, value, kind, found, None, read_only=True)
+    def _broker_entry(self, message: DescribeConfigsRequest, name: str) -> DescribeConfigsResourceResult:
+        found = self._broker_origins(name)
+        value = next((o.value for o in found if o.name == name), None)
+        return self._shown(message, name, value, found)
+
+    def _cluster_entry(self, message: DescribeConfigsRequest, name: str) -> DescribeConfigsResourceResult:
+        found = [o for o in self._broker_origins(name) if o.source is ConfigSource.DYNAMIC_DEFAULT]
+        return self._shown(message, name, self._dynamic.cluster[name], found)
+
+    def _broker_origins(self, name: str) -> list[Origin]:
+        """Every place that gives the key or a synonym a value, the one that counts first."""
+        names = synonyms(name)
+        found = [Origin(n, given[n], source) for source, given in self._dynamic.layers for n in names if n in given]
+        for n in names:
+            key = dynamic_key(n)
+            if key is not None and key.default is not None and not is_for_one_listener(n):
+                found.append(Origin(n, key.default, ConfigSource.DEFAULT))
+        return list(dropwhile(lambda origin: origin.name != name, found))
+
+    def _shown(
+        self, message: DescribeConfigsRequest, name: str, value: str | None, found: Sequence[Origin]
+    ) -> DescribeConfigsResourceResult:
+        """Passwords, and keys of which nobody knows what they hold, are not told."""
+        key = dynamic_key(name)
+        kind = None if key is None else ConfigType[key.type.upper()]
+        return _entry(message, name, value, kind, found, None, read_only=name not in DYNAMIC_KEYS)
 
 
 def _entry(
     message: DescribeConfigsRequest,
     name: str,
     value: str | None,
-    kind: ConfigType,
+    kind: ConfigType | None,
     found: Sequence[Origin],
     doc: str | None,
     *,
     read_only: bool = False,
 ) -> DescribeConfigsResourceResult:
-    is_sensitive = kind is ConfigType.PASSWORD
-    source = found[0].source if found else ConfigSource.DEFAULT
+    is_sensitive = kind in (ConfigType.PASSWORD, None)
     return DescribeConfigsResourceResult(
         name=name,
-        value=value,
+        value=None if is_sensitive else value,
         read_only=read_only,
-        config_source=source,
+        config_source=source_of(found),
         is_sensitive=is_sensitive,
         synonyms=list(_synonyms(found, is_sensitive)) if message.include_synonyms else [],
-        config_type=kind,
+        config_type=_UNKNOWN_TYPE if kind is None else kind,
         documentation=doc if message.include_documentation else None,
     )
 

@@ -30,6 +30,7 @@ from klamm.zk.tool_requests import read_tool_request, remove_tool_request
 from klamm.zk.znodes import PREFERRED_ELECTION, MalformedZnode
 
 COUNT_CHUNK: Final = 5_000
+FIRST_REBALANCE_S: Final = 5
 
 
 async def on_unclean_enabled(bench: Workbench, event: UncleanLeaderElectionEnable) -> None:
@@ -93,7 +94,20 @@ def _journal_refusals(bench: Workbench, refused: dict[TopicPartition, Refusal]) 
 # ---- brought back by ourselves
 
 
+def begin_rebalancing(bench: Workbench) -> None:
+    """A first look soon after taking office; each next one is counted from the end of the one before."""
+    if bench.settings.auto_leader_rebalance:
+        bench.timers.after("rebalance", FIRST_REBALANCE_S, AutoPreferredReplicaLeaderElection())
+
+
 async def on_rebalance(bench: Workbench, event: AutoPreferredReplicaLeaderElection) -> None:
+    try:
+        await _rebalance(bench)
+    finally:
+        bench.timers.after("rebalance", bench.settings.leader_imbalance_check_s, AutoPreferredReplicaLeaderElection())
+
+
+async def _rebalance(bench: Workbench) -> None:
     """Preferred replicas lead again, for brokers that lead too little of what they should."""
     imbalance = Imbalance()
     for chunk in chunks(bench.context.partitions(), COUNT_CHUNK):

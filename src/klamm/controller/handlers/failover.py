@@ -3,7 +3,7 @@
 from klamm.controller.context import Partition
 from klamm.controller.handlers.brokers import not_to_be_deleted, open_channels, usable_brokers
 from klamm.controller.handlers.condemned import load_condemned, on_brokers_return
-from klamm.controller.handlers.elections import on_listed_election
+from klamm.controller.handlers.elections import begin_rebalancing, on_listed_election
 from klamm.controller.handlers.partitions import trigger_online
 from klamm.controller.handlers.reassignment_requests import resume_reassignments
 from klamm.controller.handlers.replicas import replicas_offline, replicas_online
@@ -42,6 +42,7 @@ async def on_controller_failover(bench: Workbench) -> None:
     await resume_reassignments(bench)
     await resume_deletions(bench, to_be_deleted)
     await on_listed_election(bench)
+    begin_rebalancing(bench)
 
 
 async def _read_context(bench: Workbench) -> None:

@@ -6,22 +6,25 @@ is none in reach, and everything behind it.
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from typing import Final, Protocol, cast
 
 from klamm.sim.zookeeper import packets
 from klamm.sim.zookeeper.ensemble import Ensemble, Loss, SessionRecord
 from klamm.sim.zookeeper.reads import answer
-from klamm.sim.zookeeper.rules import Identity, Refused, identity_of
+from klamm.sim.zookeeper.rules import Identity, Refused, allows, identity_of
 from klamm.sim.zookeeper.tree import Tree
 from klamm.sim.zookeeper.watchers import Watchers
+from klamm.zk.acl import Acl, Permission
 from klamm.zk.errors import ZkCode
 from klamm.zk.frames import PacketReader
 from klamm.zk.jute import INT, MalformedPacket, Reader, text
 from klamm.zk.requests import Opcode
 from klamm.zk.watches import WatchEvent
 
+_PING_XID: Final = -2
 _AUTH_XID: Final = -4
-_WRITES: Final = frozenset({Opcode.CREATE, Opcode.CREATE2, Opcode.SET_DATA, Opcode.DELETE, Opcode.CHECK})
+_WRITES: Final = frozenset({Opcode.CREATE, Opcode.CREATE2, Opcode.SET_DATA, Opcode.DELETE})
 _FOR_THE_LEADER: Final = _WRITES | {Opcode.MULTI, Opcode.SET_ACL, Opcode.SYNC, Opcode.CLOSE_SESSION}
 _WORDS: Final = (b"ruok", b"srvr")
 
@@ -39,6 +42,8 @@ class Place(Protocol):
     def connections(self) -> "dict[ServerConnection, None]": ...
     @property
     def reaches_leader(self) -> bool: ...
+    @property
+    def leads(self) -> bool: ...
     @property
     def mode(self) -> str: ...
 
@@ -104,8 +109,11 @@ class ServerConnection(asyncio.Protocol):
             except MalformedPacket:
                 self.drop()
 
-    def notify(self, event: WatchEvent) -> None:
-        self._write(packets.notification(event))
+    def notify(self, event: WatchEvent, zxid: int) -> None:
+        self._write(packets.notification(event, zxid))
+
+    def may_read(self, acl: Sequence[Acl]) -> bool:
+        return allows(acl, Permission.READ, self._who)
 
     @property
     def watches(self) -> tuple[list[str], list[str]]:
@@ -177,7 +185,8 @@ class ServerConnection(asyncio.Protocol):
     def _serve(self, packet: bytes, session: SessionRecord) -> None:
         reader = Reader(packet)
         xid, opcode = reader.int32(), reader.int32()
-        if session.id not in self._ensemble.sessions:
+        is_known = session.id in self._ensemble.sessions
+        if not is_known or (session.holder is not self and self._is_refused_after_a_move(opcode)):
             self.drop()
             return
         if self._server.reaches_leader:
@@ -187,12 +196,13 @@ class ServerConnection(asyncio.Protocol):
         elif opcode == Opcode.AUTH:
             self._authenticate(reader)
         elif opcode in _FOR_THE_LEADER:
-            if session.holder is self:
-                self._change(xid, opcode, reader, session)
-            else:
-                self.drop()  # the session has moved to another server
+            self._change(xid, opcode, reader, session)
         else:
             self._read(xid, opcode, reader)
+
+    def _is_refused_after_a_move(self, opcode: int) -> bool:
+        """A follower goes on answering what it knows itself, and anybody may end the session."""
+        return opcode != Opcode.CLOSE_SESSION and (opcode in _FOR_THE_LEADER or self._server.leads)
 
     def _end(self, xid: int, session: SessionRecord) -> None:
         """The answer to closing, then the end; nothing else is served."""
@@ -250,8 +260,10 @@ class ServerConnection(asyncio.Protocol):
         try:
             body = answer(server.tree, server.watchers, opcode, reader, self, self._who)
         except Refused as refused:
-            self._write(packets.reply(xid, zxid, refused.code))
             if refused.code is ZkCode.UNIMPLEMENTED:
+                self._write(packets.reply(xid, -1, refused.code))
                 self.drop()
+            else:
+                self._write(packets.reply(xid, zxid, refused.code))
         else:
-            self._write(packets.reply(xid, zxid, 0, body))
+            self._write(packets.reply(_PING_XID if opcode == Opcode.PING else xid, zxid, 0, body))

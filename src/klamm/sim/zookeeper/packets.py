@@ -45,8 +45,9 @@ def reply(xid: int, zxid: int, code: int = 0, body: bytes = b"") -> bytes:
     return framed(_REPLY.pack(xid, zxid, code) + body)
 
 
-def notification(event: WatchEvent) -> bytes:
-    return reply(NOTIFICATION_XID, -1, 0, struct.pack(">ii", event.type, _CONNECTED) + text(event.path))
+def notification(event: WatchEvent, zxid: int) -> bytes:
+    """`zxid` of the change; -1 where it was found when a watch was set again."""
+    return reply(NOTIFICATION_XID, zxid, 0, struct.pack(">ii", event.type, _CONNECTED) + text(event.path))
 
 
 def read_operation(opcode: int, reader: Reader) -> Op:

@@ -17,7 +17,7 @@ _CONTENT: Final = frozenset({Opcode.GET_DATA, Opcode.GET_CHILDREN, Opcode.GET_CH
 
 
 class Watcher(Protocol):
-    def notify(self, event: WatchEvent) -> None: ...
+    def notify(self, event: WatchEvent, zxid: int) -> None: ...
 
 
 W = TypeVar("W", bound=Watcher)
@@ -32,7 +32,7 @@ def answer(
     if opcode == Opcode.SET_WATCHES:
         since, data, exist, child = reader.int64(), reader.texts(), reader.texts(), reader.texts()
         for event in watchers.set_again(tree, since, data, exist, child, watcher):
-            watcher.notify(event)
+            watcher.notify(event, -1)
         return b""
     if opcode == Opcode.MULTI_READ:
         items = packets.read_multi_read(reader)
@@ -43,6 +43,9 @@ def answer(
         return acls(without_digests(node, who)) + packets.stat(node.stat())
     if opcode == Opcode.EXISTS:
         path = reader.text()
+        there = tree.get(path)
+        if there is not None:
+            permit(there, Permission.READ, who)
         if reader.boolean():
             watchers.watch_data(path, watcher)
         return packets.stat(need(tree, path).stat())

@@ -96,20 +96,22 @@ def need(tree: Tree, path: str) -> Znode:
 
 def permit(node: Znode, permission: Permission, who: Sequence[Identity]) -> None:
     """Raises Refused where none of the znode's entries lets any of these identities."""
-    for entry in node.acl:
+    if not allows(node.acl, permission, who):
+        raise Refused(ZkCode.NO_AUTH)
+
+
+def allows(acl: Sequence[Acl], permission: Permission, who: Sequence[Identity]) -> bool:
+    for entry in acl:
         if entry.permissions & permission:
-            if (entry.scheme, entry.identity) == ("world", "anyone"):
-                return
-            if (entry.scheme, entry.identity) in who:
-                return
-    raise Refused(ZkCode.NO_AUTH)
+            identity = entry.scheme, entry.identity
+            if identity == ("world", "anyone") or identity in who:
+                return True
+    return False
 
 
 def without_digests(node: Znode, who: Sequence[Identity]) -> Sequence[Acl]:
     """Its ACL; whoever may not change it does not see digests."""
-    try:
-        permit(node, Permission.ADMIN, who)
-    except Refused:
+    if not allows(node.acl, Permission.ADMIN, who):
         return [
             a._replace(identity=a.identity.partition(":")[0] + ":x") if a.scheme == "digest" else a for a in node.acl
         ]

@@ -9,7 +9,7 @@ from klamm.sim.zookeeper.connection import ServerConnection
 from klamm.sim.zookeeper.ensemble import Ensemble
 from klamm.sim.zookeeper.tree import Transaction, Tree
 from klamm.sim.zookeeper.watchers import Watchers
-from klamm.zk.watches import WatchEvent
+from klamm.zk.acl import OPEN_ACL
 
 
 class Server:
@@ -40,11 +40,15 @@ class Server:
         return self.ensemble.has_quorum and not self.is_cut_off
 
     @property
+    def leads(self) -> bool:
+        return self.ensemble.leader is self
+
+    @property
     def mode(self) -> str:
         """As the four-letter word `srvr` tells it."""
         if len(self.ensemble.servers) == 1:
             return "standalone"
-        return "leader" if self.ensemble.leader is self else "follower"
+        return "leader" if self.leads else "follower"
 
     # ---- what befalls it
 
@@ -110,10 +114,8 @@ class Server:
     def _apply(self, transaction: Transaction) -> None:
         self.tree.zxid = transaction.zxid
         for change in transaction.changes:
-            _, events = self.tree.apply(change, transaction.zxid, transaction.time_ms)
-            told: set[tuple[ServerConnection, WatchEvent]] = set()
-            for event in events:
+            _, fired = self.tree.apply(change, transaction.zxid, transaction.time_ms)
+            for event, acl in fired:
                 for connection in self.watchers.fire(event):
-                    if (connection, event) not in told:
-                        told.add((connection, event))
-                        connection.notify(event)
+                    if acl is OPEN_ACL or connection.may_read(acl):
+                        connection.notify(event, transaction.zxid)

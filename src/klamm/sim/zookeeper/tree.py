@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from klamm.zk.acl import OPEN_ACL, Acl
+from klamm.zk.acl import OPEN_ACL, Acl, Permission
 from klamm.zk.jute import Stat
 from klamm.zk.watches import EventType, WatchEvent
 
@@ -29,8 +29,16 @@ class AclChange(NamedTuple):
     acl: Sequence[Acl]
 
 
+class Fired(NamedTuple):
+    """What watchers hear, if they may read the znode of that ACL."""
+
+    event: WatchEvent
+    acl: Sequence[Acl]
+
+
 SPECIAL: Final = ("/zookeeper", "/zookeeper/quota", "/zookeeper/config")
 """ZooKeeper's own, there from the first."""
+READ_ACL: Final = (Acl(Permission.READ, "world", "anyone"),)
 
 Change: TypeAlias = CreateChange | SetChange | DeleteChange | AclChange
 
@@ -78,12 +86,13 @@ class Tree:
         self.nodes: dict[str, Znode] = {path: Znode(b"", OPEN_ACL, 0, 0, 0) for path in ("/", *SPECIAL)}
         for path in SPECIAL:
             self.nodes[parent_of(path)].children[name_of(path)] = None
+        self.nodes["/zookeeper/config"].acl, self.nodes["/zookeeper/config"].aversion = READ_ACL, -1
         self.ephemerals: dict[int, dict[str, None]] = {}
 
     def get(self, path: str) -> Znode | None:
         return self.nodes.get(path)
 
-    def apply(self, change: Change, zxid: int, time_ms: int) -> tuple[Stat | None, list[WatchEvent]]:
+    def apply(self, change: Change, zxid: int, time_ms: int) -> tuple[Stat | None, list[Fired]]:
         """The changed znode's stat (None once deleted), and what fires, in ZooKeeper's order."""
         path = change.path
         if isinstance(change, CreateChange):
@@ -95,13 +104,13 @@ class Tree:
             if change.owner:
                 self.ephemerals.setdefault(change.owner, {})[path] = None
             return node.stat(), [
-                WatchEvent(EventType.CREATED, path),
-                WatchEvent(EventType.CHILDREN_CHANGED, parent_of(path)),
+                Fired(WatchEvent(EventType.CREATED, path), node.acl),
+                Fired(WatchEvent(EventType.CHILDREN_CHANGED, parent_of(path)), parent.acl),
             ]
         node = self.nodes[path]
         if isinstance(change, SetChange):
             node.data, node.version, node.mzxid, node.mtime = change.data, node.version + 1, zxid, time_ms
-            return node.stat(), [WatchEvent(EventType.DATA_CHANGED, path)]
+            return node.stat(), [Fired(WatchEvent(EventType.DATA_CHANGED, path), node.acl)]
         if isinstance(change, AclChange):
             node.acl, node.aversion = change.acl, node.aversion + 1
             return node.stat(), []
@@ -111,7 +120,10 @@ class Tree:
         parent.pzxid = zxid
         if node.owner:
             self.ephemerals[node.owner].pop(path)
-        return None, [WatchEvent(EventType.DELETED, path), WatchEvent(EventType.CHILDREN_CHANGED, parent_of(path))]
+        return None, [
+            Fired(WatchEvent(EventType.DELETED, path), node.acl),
+            Fired(WatchEvent(EventType.CHILDREN_CHANGED, parent_of(path)), parent.acl),
+        ]
 
     def undo_of(self, change: Change) -> Callable[[], None]:
         """Takes back this change, if it is the last one made after this call."""

@@ -1,0 +1,227 @@
+"""Altering configs: what may be written, and the writing. Source: ConfigAdminManager, ZkAdminManager (3.9)."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+import structlog
+
+from klamm.broker.metadata_cache import MetadataCache
+from klamm.broker.topic_names import name_error
+from klamm.config.broker_keys import BrokerKey
+from klamm.config.config_types import ConfigType, InvalidConfig
+from klamm.config.dynamic_config import DynamicConfig
+from klamm.config.dynamic_keys import dynamic_key
+from klamm.config.topic_config import TOPIC_KEYS, TopicConfig
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.zk.configs import DEFAULT_ENTITY, ConfigChanged, ConfigStore, NoZooKeeperController
+from klamm.zk.errors import ZkError
+from klamm.zk.znodes import MalformedZnode
+
+_ATTEMPTS: Final = 5
+log = structlog.get_logger("config")
+
+
+class ResourceType(IntEnum):
+    """Numbers as requests name them."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+
+
+class Operation(IntEnum):
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Change(NamedTuple):
+    """One entry of a request; `operation` is the number that was sent, whatever it means."""
+
+    name: str
+    value: str | None
+    operation: int = Operation.SET
+
+
+class Outcome(NamedTuple):
+    error: ErrorCode = ErrorCode.NONE
+    message: str | None = None
+
+
+class Refusal(Exception):
+    """One resource cannot be altered; the client is told this."""
+
+    def __init__(self, error: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.outcome = Outcome(error, message)
+
+
+class ConfigAdmin:
+    def __init__(
+        self, broker_id: int, dynamic: DynamicConfig, cache: MetadataCache, configs: Callable[[], ConfigStore]
+    ) -> None:
+        """`configs()` is that of the newest ZooKeeper session; raises KlammError where there is none."""
+        self._broker_id = broker_id
+        self._dynamic = dynamic
+        self._cache = cache
+        self._configs = configs
+
+    async def replace(self, kind: int, name: str, changes: Sequence[Change], *, validate_only: bool) -> Outcome:
+        """AlterConfigs: what stands there now is all that there is."""
+
+        def build(_stored: Mapping[str, str]) -> dict[str, str]:
+            return {c.name: c.value for c in changes if c.value is not None}
+
+        return await self._guarded(lambda: self._alter(kind, name, changes, build, validate_only))
+
+    async def increment(self, kind: int, name: str, changes: Sequence[Change], *, validate_only: bool) -> Outcome:
+        """IncrementalAlterConfigs: what is not named stays."""
+
+        def build(stored: Mapping[str, str]) -> dict[str, str]:
+            return apply_changes(stored, changes, kind)
+
+        return await self._guarded(lambda: self._alter(kind, name, changes, build, validate_only))
+
+    async def _guarded(self, alter: Callable[[], Awaitable[None]]) -> Outcome:
+        try:
+            await alter()
+        except Refusal as refusal:
+            return refusal.outcome
+        except NoZooKeeperController as error:
+            return Outcome(ErrorCode.STALE_CONTROLLER_EPOCH, str(error))
+        except ConfigChanged as error:
+            return Outcome(ErrorCode.REQUEST_TIMED_OUT, str(error))
+        except ZkError as error:
+            return Outcome(ErrorCode.REQUEST_TIMED_OUT, f"ZooKeeper did not take it: {error}")
+        except MalformedZnode as error:
+            return Outcome(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
+        return Outcome()
+
+    async def _alter(
+        self,
+        kind: int,
+        name: str,
+        changes: Sequence[Change],
+        build: Callable[[Mapping[str, str]], dict[str, str]],
+        validate_only: bool,
+    ) -> None:
+        """Read, check, write; again where somebody else wrote meanwhile."""
+        check_request(changes)
+        entity_type, entity = self._entity(kind, name)
+        for attempt in range(_ATTEMPTS):
+            configs = self._configs()
+            stored = await configs.read(entity_type, entity)
+            usable = stored.config
+            if kind == ResourceType.BROKER:
+                usable = self._dynamic.usable(stored.config, per_broker=entity != DEFAULT_ENTITY)
+            wanted = build(usable)
+            self._check(kind, name, entity, wanted)
+            if validate_only:
+                return
+            try:
+                await configs.write(entity_type, entity, wanted, stored.version)
+            except ConfigChanged:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                continue
+            log.info("configs altered", entity=f"{entity_type}/{entity}", keys=",".join(c.name for c in changes))
+            return
+
+    def _entity(self, kind: int, name: str) -> tuple[str, str]:
+        if kind == ResourceType.TOPIC:
+            return self._topic(name)
+        if kind == ResourceType.BROKER:
+            return "brokers", self._broker(name)
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
+
+    def _topic(self, name: str) -> tuple[str, str]:
+        if not name:
+            raise Refusal(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        if not self._cache.has_topic(name):
+            raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+        if reason := name_error(name):
+            raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+        return "topics", name
+
+    def _broker(self, name: str) -> str:
+        if not name:
+            return DEFAULT_ENTITY
+        try:
+            number = int(name)
+        except ValueError:
+            text = f"Node id must be an integer, but it is: {name}"
+            raise Refusal(ErrorCode.INVALID_REQUEST, text) from None
+        if number != self._broker_id:
+            text = f"Unexpected broker id, expected {self._broker_id}, but received {name}"
+            raise Refusal(ErrorCode.INVALID_REQUEST, text)
+        return str(number)
+
+    def _check(self, kind: int, name: str, entity: str, wanted: Mapping[str, str]) -> None:
+        if kind == ResourceType.BROKER:
+            try:
+                self._dynamic.check(wanted, per_broker=entity != DEFAULT_ENTITY)
+            except KlammError as error:  # a wrong value, an unfit key, or keys that contradict each other
+                raise Refusal(ErrorCode.INVALID_REQUEST, str(error)) from error
+            return
+        unknown = [key for key in wanted if key not in TOPIC_KEYS]
+        if unknown:
+            raise Refusal(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {unknown[0]}")
+        try:
+            TopicConfig.parse(wanted, self._dynamic.current.given)
+        except InvalidConfig as error:
+            text = f"Invalid config value for resource ConfigResource(type=TOPIC, name='{name}'): {error}"
+            raise Refusal(ErrorCode.INVALID_CONFIG, text) from error
+
+
+def check_request(changes: Sequence[Change]) -> None:
+    """What is wrong whatever the resource. Raises Refusal."""
+    names = [c.name for c in changes]
+    if len(set(names)) < len(names):
+        raise Refusal(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    nulls = [c.name for c in changes if c.value is None and c.operation != Operation.DELETE]
+    if nulls:
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(nulls)}")
+    strange = [c.operation for c in changes if c.operation not in set(Operation)]
+    if strange:
+        raise Refusal(ErrorCode.INVALID_REQUEST, f"Unknown operations type {strange[0]}")
+
+
+def apply_changes(stored: Mapping[str, str], changes: Sequence[Change], kind: int) -> dict[str, str]:
+    """The config after these changes. Raises Refusal where a list is changed that is none."""
+    found = dict(stored)
+    for change in changes:
+        if change.operation == Operation.DELETE:
+            found.pop(change.name, None)
+            continue
+        assert change.value is not None, "check_request lets no null value in"
+        if change.operation == Operation.SET:
+            found[change.name] = change.value
+            continue
+        verb = "append" if change.operation == Operation.APPEND else "subtract"
+        default = _list_default(change.name, kind, verb)
+        text = found.get(change.name, default)
+        found[change.name] = _changed_list(text, change.value, verb)
+    return found
+
+
+def _changed_list(text: str, value: str, verb: str) -> str:
+    items = [item for item in text.split(",") if item]
+    named = value.split(",")
+    if verb == "append":
+        return ",".join(items + [item for item in named if item not in items])
+    return ",".join(item for item in items if item not in named)
+
+
+def _list_default(name: str, kind: int, verb: str) -> str:
+    if kind == ResourceType.TOPIC:
+        topic_key = TOPIC_KEYS.get(name)
+        is_list, default = topic_key is not None and topic_key.type is ConfigType.LIST, topic_key and topic_key.default
+    else:
+        key: BrokerKey | None = dynamic_key(name)
+        is_list, default = key is not None and key.type == "list", key and key.default
+    if not is_list:
+        raise Refusal(ErrorCode.INVALID_CONFIG, f"Config value {verb} is not allowed for config key: {name}")
+    return default or ""

@@ -1,0 +1,120 @@
+"""Following what others change in the configs: one list of notices, one reader, the newest state of each entity.
+
+A notice only says whose config changed; what it is now is read from the entity. So several notices of one entity are
+one reading, and a broker that was away misses nothing. Source: ZkConfigManager, ZkNodeChangeNotificationListener (3.9).
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+import structlog
+
+from klamm.model.errors import KlammError
+from klamm.zk.configs import DEFAULT_ENTITY, ConfigStore
+from klamm.zk.store import Store
+from klamm.zk.watches import EventType, WatchEvent
+from klamm.zk.znodes import CONFIG_CHANGES, MalformedZnode
+
+KEPT_MS: Final = 15 * 60_000
+"""How long a notice stays in ZooKeeper; who was away for longer reads everything at its start anyway."""
+_RETRY_S: Final = 1.0
+_READ_AT_ONCE: Final = 1_000
+log = structlog.get_logger("config")
+
+
+class Follower(Protocol):
+    """Whom changes matter to. The calls must not raise."""
+
+    async def topics_changed(self, overrides: Mapping[str, Mapping[str, str]]) -> None:
+        """The overrides of these topics are now so; a topic without any has an empty mapping."""
+        ...
+
+    async def brokers_changed(self, cluster: Mapping[str, str], broker: Mapping[str, str]) -> None:
+        """What ZooKeeper now holds for all brokers, and for this one."""
+        ...
+
+
+class ConfigChanges:
+    """`start` once ZooKeeper may be asked; `renewed` with each later session; `close` at the end."""
+
+    def __init__(
+        self, store: Callable[[], Store], broker_id: int, follower: Follower, now_ms: Callable[[], int]
+    ) -> None:
+        """`store()` is that of the newest ZooKeeper session; raises KlammError where there is none."""
+        self._store = store
+        self._broker_id = broker_id
+        self._follower = follower
+        self._now_ms = now_ms
+        self._last = -1
+        self._wanted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.followed = 0
+        """Notices that were acted upon so far."""
+
+    def start(self) -> None:
+        self._wanted.set()
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="config-changes")
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def on_watch(self, event: WatchEvent) -> None:
+        if event.path == CONFIG_CHANGES and event.type is EventType.CHILDREN_CHANGED:
+            self._wanted.set()
+
+    def renewed(self) -> None:
+        """A new session knows no watches of the old one."""
+        self._wanted.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            try:
+                await self.catch_up()
+            except KlammError as error:
+                log.warning("config changes cannot be read, trying again", reason=str(error))
+                await asyncio.sleep(_RETRY_S)
+                self._wanted.set()
+
+    async def catch_up(self) -> None:
+        """Act on every notice not seen yet, and clear away the old ones. Raises KlammError."""
+        store = self._store()
+        configs = ConfigStore(store.client)
+        children = await configs.list_changes()
+        changes, unreadable = await configs.read_changes(children)
+        for child, reason in unreadable.items():
+            log.error("notice of a config change ignored", notice=child, reason=reason)
+        new = [change for change in changes if change.number > self._last]
+        entities = dict.fromkeys(change.entity for change in new if change.entity)
+        await self._follow(store, configs, entities)
+        self._last = max((change.number for change in new), default=self._last)
+        self.followed += len(new)
+        oldest = self._now_ms() - KEPT_MS
+        await configs.delete_changes([c.child for c in changes if c.created_ms < oldest])
+
+    async def _follow(self, store: Store, configs: ConfigStore, entities: Mapping[str, None]) -> None:
+        topics = [e.removeprefix("topics/") for e in entities if e.startswith("topics/")]
+        for start in range(0, len(topics), _READ_AT_ONCE):
+            overrides, why_not = await store.read_topic_configs(topics[start : start + _READ_AT_ONCE])
+            for topic, reason in why_not.items():
+                log.error("topic config ignored, what counted before goes on", topic=topic, reason=reason)
+            await self._follower.topics_changed(overrides)
+        if not entities.keys().isdisjoint((f"brokers/{DEFAULT_ENTITY}", f"brokers/{self._broker_id}")):
+            await self._follower.brokers_changed(*await read_broker_configs(configs, self._broker_id))
+
+
+async def read_broker_configs(configs: ConfigStore, broker_id: int) -> tuple[dict[str, str], dict[str, str]]:
+    """The cluster's defaults, and this broker's own; one that cannot be read counts as empty, aloud."""
+    return await _read(configs, DEFAULT_ENTITY), await _read(configs, str(broker_id))
+
+
+async def _read(configs: ConfigStore, entity: str) -> dict[str, str]:
+    try:
+        return (await configs.read("brokers", entity)).config
+    except MalformedZnode as error:
+        log.error("dynamic configs ignored", entity=entity, reason=str(error))
+        return {}

@@ -1,0 +1,107 @@
+"""What a change of configs means for this node: its logs, its connections, its controller, its registration.
+
+Source: TopicConfigHandler, BrokerConfigHandler, DynamicLogConfig, SocketServer.reconfigure (3.9).
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+import structlog
+
+from klamm.broker.settings import server_limits
+from klamm.config.config_types import InvalidConfig
+from klamm.config.dynamic_config import DynamicConfig
+from klamm.config.node_config import NodeConfig
+from klamm.config.topic_config import TopicConfig
+from klamm.controller.controller import Controller
+from klamm.log.manager import LogManager
+from klamm.net.server import Server
+from klamm.zk.store import Store
+
+_PARSED_AT_ONCE: Final = 200
+_UNCLEAN: Final = "unclean.leader.election.enable"
+log = structlog.get_logger("config")
+
+
+class ConfigFollower:
+    """Hears of changes from `ConfigChanges`, and applies what has a meaning while the node runs."""
+
+    def __init__(
+        self,
+        dynamic: DynamicConfig,
+        logs: LogManager,
+        server: Server,
+        controller: Controller,
+        store: Callable[[], Store],
+        advertise: Callable[[NodeConfig], None],
+        on_topics: Callable[[Sequence[str]], None] = lambda _topics: None,
+    ) -> None:
+        """`advertise` has the broker registered with other listeners; `on_topics` hears whose overrides changed."""
+        self._dynamic = dynamic
+        self._logs = logs
+        self._server = server
+        self._controller = controller
+        self._store = store
+        self._advertise = advertise
+        self._on_topics = on_topics
+        self._topics_are_behind = False
+
+    # ---- topics
+
+    async def topics_changed(self, overrides: Mapping[str, Mapping[str, str]]) -> None:
+        self._on_topics(list(overrides))
+        await self._apply(overrides)
+        for topic, own in overrides.items():
+            if own.get(_UNCLEAN, "").strip().lower() == "true":
+                self._controller.unclean_election_enabled(topic)
+
+    async def _apply(self, overrides: Mapping[str, Mapping[str, str]]) -> None:
+        """An override that cannot be leaves the topic as it was, aloud."""
+        hosted = self._logs.topics
+        parsed: dict[str, TopicConfig] = {}
+        for number, (topic, own) in enumerate((t, own) for t, own in overrides.items() if t in hosted):
+            try:
+                parsed[topic] = self._logs.default_config(own)
+            except InvalidConfig as error:
+                log.error("topic config ignored, what counted before goes on", topic=topic, reason=str(error))
+            if number % _PARSED_AT_ONCE == _PARSED_AT_ONCE - 1:
+                await asyncio.sleep(0)
+        self._logs.update_topic_configs(parsed)
+
+    # ---- brokers
+
+    async def brokers_changed(self, cluster: Mapping[str, str], broker: Mapping[str, str]) -> None:
+        """Raises KlammError where ZooKeeper cannot say what the topics' overrides are; call it again then."""
+        before = self._dynamic.current
+        self._dynamic.take(cluster, broker)
+        now = self._dynamic.current
+        if now is not before:
+            self._apply_to_node(before, now)
+        if self._logs.change_defaults(now.given):
+            self._topics_are_behind = True
+        if self._topics_are_behind:
+            await self._new_topic_defaults()
+            self._topics_are_behind = False
+
+    def _apply_to_node(self, before: NodeConfig, now: NodeConfig) -> None:
+        changed = sorted(k for k in now.given.keys() | before.given.keys() if now.given.get(k) != before.given.get(k))
+        log.info("dynamic configs changed", keys=",".join(changed))
+        if server_limits(now) != server_limits(before):
+            self._server.limit_connections(server_limits(now).connections)
+        if now.producer_id_expiration_ms != before.producer_id_expiration_ms:
+            self._logs.settings = replace(self._logs.settings, producer_expiration_ms=now.producer_id_expiration_ms)
+        if now.advertised_endpoints != before.advertised_endpoints:
+            self._advertise(now)
+        if now.unclean_leader_election_enable != before.unclean_leader_election_enable:
+            self._controller.allow_unclean_election(now.unclean_leader_election_enable)
+
+    async def _new_topic_defaults(self) -> None:
+        """Each log keeps its topic's overrides, which ZooKeeper knows, above the new defaults."""
+        topics = sorted(self._logs.topics)
+        self._on_topics(topics)
+        overrides, unreadable = await self._store().read_topic_configs(topics)
+        for topic, reason in unreadable.items():
+            log.error("topic config ignored, what counted before goes on", topic=topic, reason=reason)
+        await self._apply(overrides)

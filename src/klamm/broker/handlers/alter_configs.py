@@ -1,0 +1,66 @@
+"""AlterConfigs and IncrementalAlterConfigs: any broker writes topics' configs, each one its own and the defaults.
+
+Source: KafkaApis.handleAlterConfigsRequest, ConfigAdminManager.preprocess (3.9).
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+from klamm.broker.config_admin import Change, ConfigAdmin, Outcome
+from klamm.broker.dispatch import Offered, Request
+from klamm.model.errors import ErrorCode
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    AlterConfigsResponseAlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    IncrementalAlterConfigsResponseAlterConfigsResourceResponse,
+)
+
+ALTER_CONFIGS: Final = Offered(ApiKey.ALTER_CONFIGS, 0, 2)
+INCREMENTAL_ALTER_CONFIGS: Final = Offered(ApiKey.INCREMENTAL_ALTER_CONFIGS, 0, 1)
+_TWICE: Final = Outcome(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+
+
+class AlterConfigs:
+    def __init__(self, admin: ConfigAdmin) -> None:
+        self._admin = admin
+
+    async def replace(self, request: Request, message: AlterConfigsRequest) -> AlterConfigsResponse:
+        responses = []
+        for resource, is_repeated in _resources(message.resources):
+            outcome = _TWICE
+            if not is_repeated:
+                changes = [Change(c.name, c.value) for c in resource.configs]
+                outcome = await self._admin.replace(
+                    resource.resource_type, resource.resource_name, changes, validate_only=message.validate_only
+                )
+            responses.append(AlterConfigsResponseAlterConfigsResourceResponse(*_answer(outcome, resource)))
+        return AlterConfigsResponse(responses=responses)
+
+    async def increment(
+        self, request: Request, message: IncrementalAlterConfigsRequest
+    ) -> IncrementalAlterConfigsResponse:
+        responses = []
+        for resource, is_repeated in _resources(message.resources):
+            outcome = _TWICE
+            if not is_repeated:
+                changes = [Change(c.name, c.value, c.config_operation) for c in resource.configs]
+                outcome = await self._admin.increment(
+                    resource.resource_type, resource.resource_name, changes, validate_only=message.validate_only
+                )
+            responses.append(IncrementalAlterConfigsResponseAlterConfigsResourceResponse(*_answer(outcome, resource)))
+        return IncrementalAlterConfigsResponse(responses=responses)
+
+
+def _resources(resources: Sequence[Any]) -> list[tuple[Any, bool]]:
+    """Each with whether it stands there more than once."""
+    counts = Counter((r.resource_type, r.resource_name) for r in resources)
+    return [(r, counts[r.resource_type, r.resource_name] > 1) for r in resources]
+
+
+def _answer(outcome: Outcome, resource: Any) -> tuple[ErrorCode, str | None, int, str]:
+    return outcome.error, outcome.message, resource.resource_type, resource.resource_name

@@ -1,0 +1,168 @@
+"""A node's configuration while it runs: the file, above it the cluster's defaults, above them its own.
+
+Source: DynamicBrokerConfig.scala (3.9).
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import structlog
+
+from klamm.config.broker_keys import parse_value
+from klamm.config.config_types import InvalidConfig
+from klamm.config.dynamic_keys import (
+    THREAD_COUNTS,
+    dynamic_key,
+    is_dynamic,
+    is_password,
+    is_per_broker,
+    needs_listener,
+    override,
+)
+from klamm.config.node_config import NodeConfig, WrongConfig, parse_node_config
+from klamm.config.topic_config import ConfigSource, Layers, TopicConfig
+
+log = structlog.get_logger("config")
+
+_NO_PASSWORDS: Final = "passwords cannot be changed at run time here: klamm offers no encryption of them yet"
+
+
+class DynamicConfig:
+    """What ZooKeeper holds for brokers, and what follows from it; `current` is what counts.
+
+    `on_change(before, now)` is called with each change of what counts; it must not raise.
+    """
+
+    def __init__(self, static: NodeConfig) -> None:
+        self.static = static
+        self.cluster: Mapping[str, str] = {}
+        self.broker: Mapping[str, str] = {}
+        self.current = static
+        self.on_change: Callable[[NodeConfig, NodeConfig], None] = lambda _before, _now: None
+
+    def take(self, cluster: Mapping[str, str], broker: Mapping[str, str]) -> None:
+        """What ZooKeeper holds now. Entries that cannot be are left out, aloud; the others count."""
+        self.cluster = self._usable(cluster, per_broker=False)
+        self.broker = self._usable(broker, per_broker=True)
+        before, given = self.current, self._merged(self.cluster, self.broker)
+        if given == dict(before.given):
+            return
+        try:
+            self.current = _parsed(self.static.source, given)
+        except (WrongConfig, InvalidConfig) as error:
+            log.error("dynamic configs cannot be used together, what counted before goes on", reason=str(error))
+            return
+        self.on_change(before, self.current)
+
+    @property
+    def layers(self) -> Layers:
+        """Where values come from, the strongest first; the defaults of Kafka itself stand below all of them."""
+        return (
+            (ConfigSource.DYNAMIC_BROKER, self.broker),
+            (ConfigSource.DYNAMIC_DEFAULT, self.cluster),
+            (ConfigSource.BROKER, self.static.given),
+        )
+
+    def check(self, configs: Mapping[str, str], *, per_broker: bool) -> None:
+        """Whether ZooKeeper may hold these. Raises InvalidConfig, or WrongConfig where they contradict others."""
+        _refuse([n for n in configs if not is_dynamic(n)], "Cannot update these configs dynamically")
+        _refuse(
+            [n for n in configs if needs_listener(n)],
+            "These security configs can be dynamically updated only per-listener using the listener prefix",
+        )
+        for name, value in configs.items():
+            _check_value(name, value)
+        if not per_broker:
+            _refuse(
+                [n for n in configs if is_per_broker(n)],
+                "Cannot update these configs at default cluster level, broker id must be specified",
+            )
+        _refuse([n for n in configs if is_password(n)], _NO_PASSWORDS)
+        cluster, broker = (self.cluster, configs) if per_broker else (configs, self.broker)
+        candidate = _parsed("the new configuration", self._merged(cluster, broker))
+        self._check_thread_counts(candidate)
+
+    def usable(self, configs: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
+        """Those of a stored configuration that may be there; an alteration starts from them."""
+        return self._usable(configs, per_broker=per_broker)
+
+    def _check_thread_counts(self, candidate: NodeConfig) -> None:
+        for name in sorted(THREAD_COUNTS):
+            before, now = (_number(config, name) for config in (self.current, candidate))
+            if now == before:
+                continue
+            allowed = _thread_count_refusal(before, now)
+            if allowed is not None:
+                raise InvalidConfig(name, str(now), allowed)
+
+    def _merged(self, cluster: Mapping[str, str], broker: Mapping[str, str]) -> dict[str, str]:
+        given = dict(self.static.given)
+        override(given, cluster)
+        override(given, broker)
+        return given
+
+    def _usable(self, configs: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
+        kept: dict[str, str] = {}
+        for name, value in configs.items():
+            reason = _why_unusable(name, value, per_broker=per_broker)
+            if reason is None:
+                kept[name] = value
+            else:
+                log.error("dynamic config ignored", key=name, reason=reason)
+        return kept
+
+
+def _parsed(source: str, given: Mapping[str, str]) -> NodeConfig:
+    """The rules between keys, those of topics' defaults too. Raises WrongConfig, InvalidConfig."""
+    config = parse_node_config(b"", source, given)
+    TopicConfig.parse({}, given)
+    return config
+
+
+def _why_unusable(name: str, value: str, *, per_broker: bool) -> str | None:
+    if not is_dynamic(name) or needs_listener(name):
+        return "it cannot be changed at run time"
+    if not per_broker and is_per_broker(name):
+        return "it belongs to one broker, not to the cluster's defaults"
+    if is_password(name):
+        return _NO_PASSWORDS
+    try:
+        _check_value(name, value)
+    except InvalidConfig as error:
+        return str(error)
+    return None
+
+
+def _check_value(name: str, value: str) -> None:
+    key = dynamic_key(name)
+    if key is None:
+        return
+    try:
+        parse_value(key, value)
+    except ValueError as error:
+        raise InvalidConfig(name, value, str(error)) from None
+
+
+def _refuse(names: Iterable[str], sentence: str) -> None:
+    listed = ", ".join(sorted(names))
+    if listed:
+        raise InvalidConfig.with_text(f"{sentence}: {listed}")
+
+
+def _number(config: NodeConfig, name: str) -> int:
+    key = dynamic_key(name)
+    assert key is not None, f"{name} is a key of Kafka's"
+    assert key.default is not None, f"{name} has a default"
+    value = parse_value(key, config.given.get(name, key.default))
+    assert isinstance(value, int)
+    return value
+
+
+def _thread_count_refusal(before: int, now: int) -> str | None:
+    if now <= 0:
+        return "value should be at least 1"
+    if now < before // 2:
+        return f"value should be at least half the current value {before}"
+    if now > before * 2:
+        return f"value should not be greater than double the current value {before}"
+    return None

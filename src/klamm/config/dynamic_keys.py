@@ -1,0 +1,134 @@
+"""Broker configs that may change while a node runs, and which places give one its value.
+
+Facts of DynamicBrokerConfig.AllDynamicConfigs and DynamicConfig.Broker (3.9).
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from klamm.config.broker_keys import BROKER_KEYS, BrokerKey
+from klamm.config.topic_config import TOPIC_KEYS
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_SECURITY: Final = _names(
+    """
+    ssl.keystore.type ssl.keystore.location ssl.keystore.password ssl.key.password ssl.truststore.type
+    ssl.truststore.location ssl.truststore.password ssl.keystore.certificate.chain ssl.keystore.key
+    ssl.truststore.certificates
+    """
+)
+_LISTENER: Final = _names(
+    """
+    advertised.listeners listeners listener.security.protocol.map principal.builder.class ssl.protocol ssl.provider
+    ssl.cipher.suites ssl.enabled.protocols ssl.keymanager.algorithm ssl.trustmanager.algorithm
+    ssl.endpoint.identification.algorithm ssl.secure.random.implementation ssl.client.auth ssl.engine.factory.class
+    sasl.mechanism.inter.broker.protocol sasl.jaas.config sasl.enabled.mechanisms sasl.kerberos.service.name
+    sasl.kerberos.kinit.cmd sasl.kerberos.ticket.renew.window.factor sasl.kerberos.ticket.renew.jitter
+    sasl.kerberos.min.time.before.relogin sasl.kerberos.principal.to.local.rules sasl.login.refresh.window.factor
+    sasl.login.refresh.window.jitter sasl.login.refresh.min.period.seconds sasl.login.refresh.buffer.seconds
+    max.connections max.connection.creation.rate num.network.threads
+    """
+)
+_OTHERS: Final = _names(
+    """
+    log.cleaner.threads log.cleaner.dedupe.buffer.size log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size
+    message.max.bytes log.cleaner.io.max.bytes.per.second log.cleaner.backoff.ms num.io.threads num.replica.fetchers
+    num.recovery.threads.per.data.dir background.threads metric.reporters max.connections.per.ip
+    max.connections.per.ip.overrides producer.id.expiration.ms transaction.partition.verification.enable
+    remote.log.index.file.cache.total.size.bytes remote.fetch.max.wait.ms
+    remote.log.manager.copy.max.bytes.per.second remote.log.manager.fetch.max.bytes.per.second
+    """
+)
+_OF_TOPICS: Final = frozenset(
+    key.synonyms[0].name for key in TOPIC_KEYS.values() if key.synonyms and key.name != "message.format.version"
+)
+DYNAMIC_KEYS: Final = _SECURITY | _LISTENER | _OTHERS | _OF_TOPICS
+
+_CLUSTER_LEVEL_LISTENER: Final = frozenset(("max.connections", "max.connection.creation.rate", "num.network.threads"))
+PER_BROKER_KEYS: Final = (_SECURITY | _LISTENER) - _CLUSTER_LEVEL_LISTENER
+"""Not as the cluster's default: they differ from broker to broker."""
+
+THREAD_COUNTS: Final = frozenset(
+    ("num.io.threads", "num.replica.fetchers", "num.recovery.threads.per.data.dir", "background.threads")
+)
+"""At least half and at most double of what it was, in one step."""
+
+QUOTA_KEYS: Final[Mapping[str, BrokerKey]] = {
+    name: BrokerKey(name, "long", str(2**63 - 1), "0..")
+    for name in (
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    )
+}
+"""Configs that can only be set dynamically: no file holds them."""
+
+_OF_LISTENER: Final = re.compile(r"listener\.name\.[^.]*\.(.*)")
+_SYNONYMS: Final = (
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+)
+
+
+def base_name(name: str) -> str:
+    """The key without the listener that it is meant for."""
+    match = _OF_LISTENER.fullmatch(name)
+    return match[1] if match else name
+
+
+def is_for_one_listener(name: str) -> bool:
+    return _OF_LISTENER.fullmatch(name) is not None
+
+
+def dynamic_key(name: str) -> BrokerKey | None:
+    """How its value is read; None for a key that nobody knows: such are kept as they are, for plugins."""
+    base = base_name(name)
+    return QUOTA_KEYS.get(base) or BROKER_KEYS.get(base)
+
+
+def is_dynamic(name: str) -> bool:
+    """Of known keys; one that nobody knows is taken as it is."""
+    return name in DYNAMIC_KEYS or name not in BROKER_KEYS
+
+
+def is_per_broker(name: str) -> bool:
+    if is_for_one_listener(name):
+        return base_name(name) not in _CLUSTER_LEVEL_LISTENER
+    return name in PER_BROKER_KEYS
+
+
+def is_password(name: str) -> bool:
+    key = BROKER_KEYS.get(base_name(name))
+    return key is not None and key.type == "password"
+
+
+def needs_listener(name: str) -> bool:
+    """Stores of keys differ from listener to listener; without its name one does not say for which."""
+    return name in _SECURITY
+
+
+def synonyms(name: str) -> tuple[str, ...]:
+    """The keys that speak of the same thing, the strongest first; the key itself is among them."""
+    if name == "log.flush.interval.ms":  # the scheduler's interval is its default, not the other way round
+        return (name, "log.flush.scheduler.interval.ms")
+    if is_for_one_listener(name):
+        return (name, base_name(name))
+    return next((family for family in _SYNONYMS if name in family), (name,))
+
+
+def override(values: dict[str, str], changes: Mapping[str, str]) -> None:
+    """Put `changes` above `values`: a synonym set below no longer counts."""
+    for name, value in changes.items():
+        for synonym in _overridden(name):
+            values.pop(synonym, None)
+        values[name] = value
+
+
+def _overridden(name: str) -> Iterable[str]:
+    return (name,) if is_for_one_listener(name) else synonyms(name)

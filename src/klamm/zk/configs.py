@@ -1,0 +1,137 @@
+"""Configs and the notices of their changes, as every broker and tool keeps them in ZooKeeper.
+
+Source: KafkaZkClient.setOrCreateEntityConfigs, AdminZkClient, ZkNodeChangeNotificationListener (3.9).
+"""
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from klamm.model.errors import KlammError
+from klamm.zk import znodes
+from klamm.zk.admin_znodes import decode_config, decode_config_change, encode_config, encode_config_change
+from klamm.zk.client import ZooKeeper
+from klamm.zk.errors import NoNode, ZkCode, error_of
+from klamm.zk.operations import Check, Create, Op, Set
+from klamm.zk.znodes import CONFIG_CHANGES, MalformedZnode
+
+CHANGE_PREFIX: Final = "config_change_"
+DEFAULT_ENTITY: Final = "<default>"
+ABSENT: Final = -1
+"""The version of an entity that has no znode yet."""
+
+
+class NoZooKeeperController(KlammError):
+    """Configs may be written only while a controller of this mode is there."""
+
+
+class ConfigChanged(KlammError):
+    """Somebody else wrote this entity since it was read."""
+
+
+class StoredConfig(NamedTuple):
+    config: dict[str, str]
+    version: int
+
+
+class Change(NamedTuple):
+    """One notice: whose config changed, and when that was said."""
+
+    child: str
+    number: int
+    entity: str
+    """Below `/config`: `topics/orders`. Empty where the notice cannot be read."""
+    created_ms: int
+
+
+class ConfigStore:
+    """Reads and writes of one ZooKeeper session."""
+
+    def __init__(self, client: ZooKeeper) -> None:
+        self._client = client
+
+    async def read(self, entity_type: str, entity: str) -> StoredConfig:
+        """Empty, of version ABSENT, where there is none. Raises MalformedZnode."""
+        try:
+            data, stat = await self._client.get(znodes.config_path(entity_type, entity))
+        except NoNode:
+            return StoredConfig({}, ABSENT)
+        return StoredConfig(decode_config(entity_type, entity, data), stat.version)
+
+    async def list_entities(self, entity_type: str) -> list[str]:
+        """Names of those that have a config of their own."""
+        return sorted((await self._client.children(f"{znodes.CONFIG}/{entity_type}"))[0])
+
+    async def write(self, entity_type: str, entity: str, config: Mapping[str, str], version: int) -> None:
+        """Put it where the entity still has `version`, then tell every broker.
+
+        Raises ConfigChanged where it has another, NoZooKeeperController where none is there, or KRaft's is.
+        """
+        controller = await self._controller_version()
+        path = znodes.config_path(entity_type, entity)
+        write: Op
+        if version == ABSENT:
+            await self._client.ensure_path(path.rpartition("/")[0])
+            write = Create(path, encode_config(config))
+        else:
+            write = Set(path, encode_config(config), version)
+        results = await self._client.multi([Check(znodes.CONTROLLER, controller), write])
+        refusal = next((r.code for r in results if r.code is not ZkCode.OK), None)
+        if results[0].code is not ZkCode.OK and refusal is not None:
+            raise NoZooKeeperController(f"the controller changed while {path} was written; try again")
+        if refusal in (ZkCode.BAD_VERSION, ZkCode.NODE_EXISTS, ZkCode.NO_NODE):
+            raise ConfigChanged(f"{path} changed while it was altered; try again")
+        if refusal is not None:
+            raise error_of(refusal, path)
+        await self.announce(f"{entity_type}/{entity}")
+
+    async def announce(self, entity: str) -> None:
+        """Every broker reads the entity anew; a notice written twice does no harm."""
+        path = f"{CONFIG_CHANGES}/{CHANGE_PREFIX}"
+        await self._client.create(path, encode_config_change(entity), sequential=True)
+
+    # ---- following changes
+
+    async def list_changes(self) -> list[str]:
+        """Notices, oldest first; the list is watched from here on."""
+        return sorted((await self._client.children(CONFIG_CHANGES, watch=True))[0])
+
+    async def read_changes(self, children: Sequence[str]) -> tuple[list[Change], dict[str, str]]:
+        """Those that are still there, in order; and why some cannot be read."""
+        results = await self._client.get_many([f"{CONFIG_CHANGES}/{child}" for child in children])
+        found: list[Change] = []
+        unreadable: dict[str, str] = {}
+        for child, result in zip(children, results, strict=True):
+            if result.code is not ZkCode.OK or result.stat is None:
+                if result.code is not ZkCode.NO_NODE:
+                    unreadable[child] = f"ZooKeeper: {result.code.name}"
+                continue
+            entity = ""
+            try:
+                entity = decode_config_change(child, result.data)
+            except MalformedZnode as error:
+                unreadable[child] = str(error)
+            found.append(Change(child, change_number(child), entity, result.stat.ctime))
+        return found, unreadable
+
+    async def delete_changes(self, children: Sequence[str]) -> None:
+        """Another broker may have been faster."""
+        for child in children:
+            with contextlib.suppress(NoNode):
+                await self._client.delete(f"{CONFIG_CHANGES}/{child}")
+
+    async def _controller_version(self) -> int:
+        try:
+            data, stat = await self._client.get(znodes.CONTROLLER)
+        except NoNode:
+            raise NoZooKeeperController("configs cannot be written while there is no controller; try again") from None
+        holder = znodes.decode_controller(data)
+        if holder is not None and holder.is_kraft:
+            raise NoZooKeeperController("a KRaft controller has taken over: configs are written through it")
+        return stat.version
+
+
+def change_number(child: str) -> int:
+    """Its place in the order of changes; -1 for a child that is no notice."""
+    digits = child.removeprefix(CHANGE_PREFIX)
+    return int(digits) if child.startswith(CHANGE_PREFIX) and digits.isdigit() else -1

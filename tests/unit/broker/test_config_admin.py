@@ -1,0 +1,198 @@
+"""Altering configs: Kafka's answers, and what ends up in ZooKeeper."""
+
+from collections.abc import Mapping
+
+import pytest
+from tests.unit.broker.cluster_state import cache, request
+
+from klamm.broker.config_admin import Change, ConfigAdmin, Operation
+from klamm.broker.handlers.alter_configs import AlterConfigs
+from klamm.config.dynamic_config import DynamicConfig
+from klamm.config.node_config import parse_node_config
+from klamm.model.errors import ErrorCode
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    AlterConfigsRequest,
+    AlterConfigsRequestAlterableConfig,
+    AlterConfigsRequestAlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestAlterableConfig,
+    IncrementalAlterConfigsRequestAlterConfigsResource,
+)
+from klamm.zk.configs import ABSENT, ConfigChanged, ConfigStore, NoZooKeeperController, StoredConfig
+from klamm.zk.errors import ConnectionLoss
+
+TOPIC, BROKER = 2, 4
+SET, DELETE, APPEND, SUBTRACT = Operation
+
+
+class Entities(ConfigStore):
+    """Configs in memory, with versions; `interrupt` happens before the next write."""
+
+    def __init__(self, held: Mapping[str, dict[str, str]] | None = None) -> None:
+        self.held = {entity: StoredConfig(config, 0) for entity, config in (held or {}).items()}
+        self.written: list[str] = []
+        self.interruptions: list[Exception | dict[str, str]] = []
+
+    async def read(self, entity_type: str, entity: str) -> StoredConfig:
+        return self.held.get(f"{entity_type}/{entity}", StoredConfig({}, ABSENT))
+
+    async def write(self, entity_type: str, entity: str, config: Mapping[str, str], version: int) -> None:
+        path = f"{entity_type}/{entity}"
+        if self.interruptions:
+            interruption = self.interruptions.pop(0)
+            if isinstance(interruption, Exception):
+                raise interruption
+            self.held[path] = StoredConfig(interruption, version + 1)
+        now = self.held.get(path, StoredConfig({}, ABSENT))
+        if now.version != version:
+            raise ConfigChanged(path)
+        self.held[path] = StoredConfig(dict(config), version + 1)
+        self.written.append(path)
+
+
+def admin(entities: Entities) -> ConfigAdmin:
+    dynamic = DynamicConfig(parse_node_config(b"zookeeper.connect=z:2181", "x", {"broker.id": "1"}))
+    return ConfigAdmin(1, dynamic, cache(), lambda: entities)
+
+
+async def increment(
+    entities: Entities, kind: int, name: str, *changes: Change, validate_only: bool = False
+) -> tuple[ErrorCode, str | None]:
+    return await admin(entities).increment(kind, name, changes, validate_only=validate_only)
+
+
+async def test_an_increment_keeps_what_it_does_not_name() -> None:
+    entities = Entities({"topics/orders": {"retention.ms": "5", "cleanup.policy": "delete", "segment.ms": "9"}})
+
+    outcome = await increment(
+        entities,
+        TOPIC,
+        "orders",
+        Change("min.insync.replicas", "2"),
+        Change("segment.ms", None, DELETE),
+        Change("cleanup.policy", "compact,delete", APPEND),
+    )
+
+    assert outcome == (ErrorCode.NONE, None)
+    assert entities.held["topics/orders"].config == {
+        "retention.ms": "5",
+        "cleanup.policy": "delete,compact",
+        "min.insync.replicas": "2",
+    }
+    assert entities.written == ["topics/orders"]
+
+
+async def test_subtracting_from_what_was_never_set_starts_at_the_default() -> None:
+    entities = Entities()
+
+    await increment(entities, TOPIC, "orders", Change("cleanup.policy", "compact", APPEND))
+    assert entities.held["topics/orders"].config == {"cleanup.policy": "delete,compact"}
+
+    await increment(entities, TOPIC, "orders", Change("cleanup.policy", "delete", SUBTRACT))
+    assert entities.held["topics/orders"].config == {"cleanup.policy": "compact"}
+
+
+async def test_a_replacement_keeps_nothing() -> None:
+    entities = Entities({"topics/orders": {"retention.ms": "5"}})
+
+    await admin(entities).replace(TOPIC, "orders", [Change("segment.ms", "9")], validate_only=False)
+
+    assert entities.held["topics/orders"].config == {"segment.ms": "9"}
+
+
+async def test_to_validate_writes_nothing() -> None:
+    entities = Entities()
+
+    assert await increment(entities, TOPIC, "orders", Change("retention.ms", "1"), validate_only=True) == (0, None)
+    assert entities.written == []
+
+
+async def test_brokers_and_the_clusters_defaults() -> None:
+    entities = Entities({"brokers/<default>": {"broker.id": "7", "message.max.bytes": "5"}})
+
+    assert await increment(entities, BROKER, "", Change("num.io.threads", "9")) == (0, None)
+    assert await increment(entities, BROKER, "1", Change("num.io.threads", "9")) == (0, None)
+
+    assert entities.held["brokers/<default>"].config == {"message.max.bytes": "5", "num.io.threads": "9"}
+    assert entities.held["brokers/1"].config == {"num.io.threads": "9"}
+
+
+async def test_somebody_else_who_writes_meanwhile_is_not_overwritten() -> None:
+    entities = Entities({"topics/orders": {}})
+    entities.interruptions = [{"retention.ms": "5"}]
+
+    assert await increment(entities, TOPIC, "orders", Change("segment.ms", "9")) == (0, None)
+    assert entities.held["topics/orders"].config == {"retention.ms": "5", "segment.ms": "9"}
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (NoZooKeeperController("none"), ErrorCode.STALE_CONTROLLER_EPOCH),
+        (ConnectionLoss("/config"), ErrorCode.REQUEST_TIMED_OUT),
+    ],
+)
+async def test_what_zookeeper_refuses(error: Exception, code: ErrorCode) -> None:
+    entities = Entities()
+    entities.interruptions = [error]
+
+    assert (await increment(entities, TOPIC, "orders", Change("segment.ms", "9")))[0] is code
+
+
+REFUSALS = {
+    "no such topic": (TOPIC, "gone", Change("segment.ms", "9"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "'gone'"),
+    "no topic at all": (TOPIC, "", Change("segment.ms", "9"), ErrorCode.INVALID_REQUEST, "Default topic"),
+    "no such topic config": (TOPIC, "orders", Change("no.such", "9"), ErrorCode.INVALID_CONFIG, "no.such"),
+    "a wrong value": (TOPIC, "orders", Change("segment.ms", "0"), ErrorCode.INVALID_CONFIG, "name='orders'"),
+    "append to what is no list": (
+        TOPIC, "orders", Change("segment.ms", "1", APPEND), ErrorCode.INVALID_CONFIG, "append is not allowed"),
+    "no value": (TOPIC, "orders", Change("segment.ms", None), ErrorCode.INVALID_REQUEST, "Null value"),
+    "no such operation": (TOPIC, "orders", Change("segment.ms", "1", 9), ErrorCode.INVALID_REQUEST, "type 9"),
+    "another broker": (BROKER, "2", Change("num.io.threads", "9"), ErrorCode.INVALID_REQUEST, "expected 1"),
+    "no broker id": (BROKER, "one", Change("num.io.threads", "9"), ErrorCode.INVALID_REQUEST, "must be an integer"),
+    "a static config": (BROKER, "1", Change("broker.rack", "r"), ErrorCode.INVALID_REQUEST, "dynamically: broker.rack"),
+    "another kind": (32, "x", Change("a", "b"), ErrorCode.INVALID_REQUEST, "Unknown resource type 32"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "name", "change", "code", "words"), REFUSALS.values(), ids=REFUSALS)
+async def test_what_is_refused(kind: int, name: str, change: Change, code: ErrorCode, words: str) -> None:
+    entities = Entities()
+
+    error, message = await increment(entities, kind, name, change)
+
+    assert error is code
+    assert message is not None
+    assert words in message
+    assert entities.written == []
+
+
+async def test_one_bad_resource_does_not_stop_the_others() -> None:
+    entities = Entities()
+    resources = [
+        IncrementalAlterConfigsRequestAlterConfigsResource(
+            TOPIC, name, [IncrementalAlterConfigsRequestAlterableConfig("segment.ms", SET, "9")]
+        )
+        for name in ("gone", "orders")
+    ]
+    message = IncrementalAlterConfigsRequest(resources, False)
+
+    response = await AlterConfigs(admin(entities)).increment(request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1), message)
+
+    response.encode(1)
+    assert [(r.resource_name, r.error_code) for r in response.responses] == [("gone", 3), ("orders", 0)]
+
+
+async def test_a_resource_named_twice_is_refused_both_times() -> None:
+    resources = [
+        AlterConfigsRequestAlterConfigsResource(TOPIC, "orders", [AlterConfigsRequestAlterableConfig("segment.ms", v)])
+        for v in "12"
+    ]
+
+    response = await AlterConfigs(admin(Entities())).replace(
+        request(ApiKey.ALTER_CONFIGS, 2), AlterConfigsRequest(resources, False)
+    )
+
+    response.encode(2)
+    assert [r.error_code for r in response.responses] == [ErrorCode.INVALID_REQUEST] * 2

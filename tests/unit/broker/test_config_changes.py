@@ -1,0 +1,183 @@
+"""Every broker follows what others change, however often it was away."""
+
+import asyncio
+from collections.abc import Mapping
+
+from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
+
+from klamm.broker.config_changes import KEPT_MS, ConfigChanges
+from klamm.sim.loop import SimulatedLoop
+from klamm.zk.admin_znodes import decode_config_change
+from klamm.zk.configs import ConfigStore, NoZooKeeperController
+from klamm.zk.errors import SessionExpired
+from klamm.zk.operations import Create, Delete
+from klamm.zk.store import Store
+from klamm.zk.znodes import encode_controller
+
+CHANGES = "/config/changes"
+
+
+class Heard:
+    """A follower that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.topics: list[dict[str, dict[str, str]]] = []
+        self.brokers: list[tuple[Mapping[str, str], Mapping[str, str]]] = []
+
+    async def topics_changed(self, overrides: Mapping[str, Mapping[str, str]]) -> None:
+        self.topics.append({topic: dict(own) for topic, own in overrides.items()})
+
+    async def brokers_changed(self, cluster: Mapping[str, str], broker: Mapping[str, str]) -> None:
+        self.brokers.append((cluster, broker))
+
+
+class Room:
+    """One broker that follows, and the ensemble in which others write."""
+
+    def __init__(self) -> None:
+        self.ensemble = MemoryEnsemble()
+        self.heard = Heard()
+        self.now_ms = 0
+        self.session: MemoryZooKeeper | None = None
+        self.changes = ConfigChanges(self._store, 1, self.heard, lambda: self.now_ms)
+
+    def _store(self) -> Store:
+        if self.session is None:
+            raise SessionExpired("", "there is no session")
+        return Store(self.session)  # type: ignore[arg-type]
+
+    def connect(self) -> None:
+        self.session = self.ensemble.client()
+        self.session.on_watch = self.changes.on_watch
+
+    async def begin(self) -> "Room":
+        self.connect()
+        await self._store().create_top_level_paths()
+        self.ensemble.apply([Create("/controller", encode_controller(1, 0))])  # type: ignore[arg-type]
+        self.others = ConfigStore(self.ensemble.client())  # type: ignore[arg-type]
+        return self
+
+    async def alter(self, kind: str, entity: str, config: Mapping[str, str]) -> None:
+        stored = await self.others.read(kind, entity)
+        await self.others.write(kind, entity, config, stored.version)
+
+    @property
+    def notices(self) -> list[str]:
+        children = self.ensemble.nodes[CHANGES].children
+        return [decode_config_change(c, self.ensemble.nodes[f"{CHANGES}/{c}"].data) for c in sorted(children)]
+
+
+def test_a_change_is_announced_and_followed_once() -> None:
+    async def main() -> None:
+        room = await Room().begin()
+        room.changes.start()
+        await asyncio.sleep(1)
+        await room.alter("topics", "orders", {"retention.ms": "1"})
+        await asyncio.sleep(1)
+        await room.alter("topics", "orders", {"retention.ms": "2"})
+        await asyncio.sleep(1)
+
+        assert room.notices == ["topics/orders", "topics/orders"]
+        assert room.heard.topics == [{"orders": {"retention.ms": "1"}}, {"orders": {"retention.ms": "2"}}]
+        assert room.heard.brokers == []
+        await room.changes.close()
+
+    SimulatedLoop().run(main())
+
+
+def test_many_notices_of_one_entity_are_one_reading_of_the_newest() -> None:
+    async def main() -> None:
+        room = await Room().begin()
+        for value in ("1", "2", "3"):
+            await room.alter("topics", "orders", {"retention.ms": value})
+        await room.alter("brokers", "<default>", {"message.max.bytes": "5"})
+        await room.alter("brokers", "2", {"num.io.threads": "5"})
+        await room.alter("brokers", "1", {"num.io.threads": "6"})
+        room.changes.start()
+        await asyncio.sleep(1)
+
+        assert room.heard.topics == [{"orders": {"retention.ms": "3"}}]
+        assert room.heard.brokers == [({"message.max.bytes": "5"}, {"num.io.threads": "6"})]
+        await room.changes.close()
+
+    SimulatedLoop().run(main())
+
+
+def test_another_brokers_configs_are_not_ours() -> None:
+    async def main() -> None:
+        room = await Room().begin()
+        await room.alter("brokers", "2", {"num.io.threads": "5"})
+        await room.changes.catch_up()
+
+        assert room.heard.brokers == []
+
+    SimulatedLoop().run(main())
+
+
+def test_what_happened_between_two_sessions_is_followed() -> None:
+    async def main() -> None:
+        room = await Room().begin()
+        room.changes.start()
+        await asyncio.sleep(1)
+        assert room.session is not None
+        room.ensemble.expire(room.session)
+        room.session = None
+        await room.alter("topics", "orders", {"retention.ms": "1"})
+        await asyncio.sleep(10)
+        assert room.heard.topics == []
+
+        room.connect()
+        room.changes.renewed()
+        await asyncio.sleep(2)
+
+        assert room.heard.topics == [{"orders": {"retention.ms": "1"}}]
+        await room.changes.close()
+
+    SimulatedLoop().run(main())
+
+
+def test_notices_that_nobody_can_read_are_passed_over() -> None:
+    async def main() -> None:
+        room = await Room().begin()
+        for name, payload in (("config_change_", b"{"), ("config_change_", None), ("config_change_", b"[1]")):
+            room.ensemble.apply([Create(f"{CHANGES}/{name}", payload, sequential=True)])
+        room.ensemble.apply([Create(f"{CHANGES}/strange", b"x")])
+        await room.alter("topics", "orders", {})
+        await room.changes.catch_up()
+
+        assert room.heard.topics == [{"orders": {}}]
+
+    SimulatedLoop().run(main())
+
+
+def test_old_notices_are_cleared_away() -> None:
+    async def main() -> None:
+        room = await Room().begin()
+        await room.alter("topics", "orders", {})
+        room.now_ms = KEPT_MS
+        await room.changes.catch_up()
+        assert room.notices
+
+        room.now_ms = KEPT_MS + 1
+        await room.changes.catch_up()
+
+        assert room.notices == []
+        assert len(room.heard.topics) == 1
+
+    SimulatedLoop().run(main())
+
+
+def test_without_a_controller_nothing_is_written() -> None:
+    async def main() -> None:
+        room = await Room().begin()
+        room.ensemble.apply([Delete("/controller")])
+        try:
+            await room.alter("topics", "orders", {"retention.ms": "1"})
+        except NoZooKeeperController:
+            pass
+        else:
+            raise AssertionError("written without a controller")
+
+        assert room.notices == []
+
+    SimulatedLoop().run(main())

@@ -1,0 +1,111 @@
+"""Which configs may change while a node runs, and what counts then."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from klamm.config.dynamic_config import DynamicConfig
+from klamm.config.dynamic_keys import DYNAMIC_KEYS, is_dynamic, is_per_broker, synonyms
+from klamm.config.node_config import NodeConfig, parse_node_config
+from klamm.model.errors import KlammError
+
+
+def dynamic(**given: str) -> DynamicConfig:
+    properties = {name.replace("_", "."): value for name, value in given.items()}
+    return DynamicConfig(parse_node_config(b"zookeeper.connect=z:2181", "server.properties", properties))
+
+
+def refusal(configs: Mapping[str, str], *, per_broker: bool = True) -> str:
+    with pytest.raises(KlammError) as refused:
+        dynamic().check(configs, per_broker=per_broker)
+    return str(refused.value)
+
+
+def test_as_many_keys_are_dynamic_as_in_kafka() -> None:
+    assert len(DYNAMIC_KEYS) == 89
+    assert is_dynamic("log.retention.ms")
+    assert is_dynamic("a.plugins.own.key")
+    assert not any(map(is_dynamic, ("log.retention.hours", "broker.id", "log.message.format.version")))
+
+
+def test_synonyms() -> None:
+    assert synonyms("log.retention.hours") == ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
+    assert synonyms("listener.name.a.max.connections") == ("listener.name.a.max.connections", "max.connections")
+
+
+def test_listeners_differ_from_broker_to_broker() -> None:
+    assert is_per_broker("advertised.listeners")
+    assert is_per_broker("listener.name.a.ssl.keystore.type")
+    assert not is_per_broker("listener.name.a.max.connections")
+
+
+def test_its_own_stands_above_the_clusters_and_that_above_the_file() -> None:
+    config = dynamic(message_max_bytes="1")
+    config.take({"message.max.bytes": "2", "min.insync.replicas": "2"}, {"message.max.bytes": "3"})
+
+    assert (config.current.message_max_bytes, config.current.min_insync_replicas) == (3, 2)
+
+    config.take({"message.max.bytes": "2"}, {})
+
+    assert (config.current.message_max_bytes, config.current.min_insync_replicas) == (2, 1)
+
+
+def test_a_synonym_in_the_file_gives_way() -> None:
+    config = dynamic(log_retention_hours="5")
+    config.take({}, {"log.retention.ms": "7"})
+
+    assert "log.retention.hours" not in config.current.given
+
+
+def test_who_listens_hears_of_a_change_once() -> None:
+    heard: list[tuple[NodeConfig, NodeConfig]] = []
+    config = dynamic()
+    config.on_change = lambda before, now: heard.append((before, now))
+    for _ in range(2):
+        config.take({"message.max.bytes": "2"}, {})
+
+    assert [(before.message_max_bytes, now.message_max_bytes) for before, now in heard] == [(1_048_588, 2)]
+
+
+def test_stored_entries_that_cannot_be_are_left_out() -> None:
+    config = dynamic()
+    config.take({"message.max.bytes": "many", "listeners": "A://:1"}, {"broker.id": "9", "num.io.threads": "9"})
+
+    assert (dict(config.cluster), dict(config.broker)) == ({}, {"num.io.threads": "9"})
+
+
+def test_stored_entries_that_contradict_each_other_change_nothing() -> None:
+    config = dynamic()
+    config.take({}, {"log.cleaner.min.compaction.lag.ms": "5", "log.cleaner.max.compaction.lag.ms": "4"})
+
+    assert "log.cleaner.min.compaction.lag.ms" not in config.current.given
+
+
+@pytest.mark.parametrize(
+    ("configs", "words"),
+    [
+        ({"broker.rack": "a", "broker.id": "1"}, "Cannot update these configs dynamically: broker.id, broker.rack"),
+        ({"ssl.keystore.type": "JKS"}, "only per-listener"),
+        ({"message.max.bytes": "many"}, "message.max.bytes=many"),
+        ({"message.max.bytes": "-1"}, "at least 0"),
+        ({"leader.replication.throttled.rate": "-1"}, "at least 0"),
+        ({"num.io.threads": "0"}, "at least 1"),
+        ({"num.io.threads": "3"}, "at least half the current value 8"),
+        ({"num.io.threads": "17"}, "double the current value 8"),
+        ({"listener.name.a.ssl.key.password": "x"}, "passwords cannot be changed"),
+        ({"advertised.listeners": "OTHER://h:1"}, "advertised.listeners"),
+        ({"log.cleaner.min.compaction.lag.ms": "5", "log.cleaner.max.compaction.lag.ms": "4"}, "must not exceed"),
+    ],
+)
+def test_what_zookeeper_may_not_hold(configs: Mapping[str, str], words: str) -> None:
+    assert words in refusal(configs)
+
+
+def test_what_only_one_broker_may_have() -> None:
+    assert "broker id must be specified" in refusal({"advertised.listeners": "PLAINTEXT://h:1"}, per_broker=False)
+
+
+def test_what_it_may_hold() -> None:
+    config = dynamic()
+    config.check({"num.io.threads": "16", "log.retention.ms": "-1", "my.plugin": "x"}, per_broker=False)
+    config.check({"advertised.listeners": "PLAINTEXT://h:1"}, per_broker=True)
