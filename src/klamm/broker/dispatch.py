@@ -59,7 +59,7 @@ class Dispatcher:
         route = self._routes.get(header.api_key)
         if route is None:
             raise CloseConnection(f"api key {header.api_key} v{header.api_version} is not offered")
-        api_key = ApiKey(header.api_key)
+        api_key = route.offered.api_key
         request = Request(api_key, header.api_version, header.correlation_id, header.client_id, peer)
         message: Any = None
         if route.offered.min_version <= request.version <= route.offered.max_version:

@@ -212,6 +212,8 @@ class Channel:
             connection.close()
 
     def _journal_request(self, item: ControlItem, api: ApiKey, version: int) -> None:
+        if not self._journal.is_kept:
+            return
         partitions = list(item.partitions)
         listed = by_topic(partitions) if len(partitions) <= _LISTED_IN_JOURNAL else {}
         facts: dict[str, Any] = {"version": version, "count": len(partitions)}

@@ -7,6 +7,7 @@ followers that fetch no more out of the ISR and those that fetch in: whoever fet
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from klamm.broker.controlled_shutdown import ControlledShutdown
@@ -18,7 +19,7 @@ from klamm.broker.handlers.api_versions import API_VERSIONS, ApiVersions
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.settings import controller_settings, server_limits
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
-from klamm.config.node_config import parse_node_config
+from klamm.config.node_config import NodeConfig, parse_node_config
 from klamm.controller.channels import BrokerConnection
 from klamm.controller.controller import Controller
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
@@ -61,13 +62,14 @@ _ANSWER_S: Final = 5.0
 _ALTER_PARTITION_VERSION: Final = 3
 
 
-class NoSink:
-    """A journal that nobody reads."""
-
-    incarnation = 1
-
-    def write(self, lines: bytes) -> None:
-        """Forgotten at once."""
+@lru_cache(maxsize=256)
+def _config(number: int, zookeeper: str, timeout_ms: int) -> NodeConfig:
+    text = (
+        f"broker.id={number}\nzookeeper.connect={zookeeper}\nlisteners=PLAINTEXT://:{PORT}\n"
+        f"zookeeper.session.timeout.ms={timeout_ms}\nlog.dirs=/data\n"
+        f"leader.imbalance.check.interval.seconds=10\n"
+    )
+    return parse_node_config(text.encode(), f"broker {number}")
 
 
 class Surroundings(NamedTuple):
@@ -95,12 +97,7 @@ class StubBroker:
         self._tell = surroundings.tell
         self._fetches = surroundings.fetches
         self._step = surroundings.step
-        text = (
-            f"broker.id={number}\nzookeeper.connect={zookeeper}\nlisteners=PLAINTEXT://:{PORT}\n"
-            f"zookeeper.session.timeout.ms={timeout_ms}\nlog.dirs=/data\n"
-            f"leader.imbalance.check.interval.seconds=10\n"
-        )
-        self.config = parse_node_config(text.encode(), f"broker {number}")
+        self.config = _config(number, zookeeper, timeout_ms)
         self.sessions = ZooKeeperSessions(world, self.config, self._expired, self._renewed)
         self.cache = MetadataCache(self.config.inter_broker_listener)
         self.replicas = Replicas(self.number, surroundings.logs)
@@ -110,6 +107,8 @@ class StubBroker:
         self.is_ready = False
         """It is registered and serves."""
         self._is_leaving = False
+        self._proposed: Mapping[TopicPartition, Replica] = {}
+        self._has_proposals = asyncio.Event()
         self._notices = FailureNotices(lambda: self.sessions.store)
         host = world.network.host_name()
         self._broker = Broker(self.number, (Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, host, PORT),))
@@ -121,7 +120,7 @@ class StubBroker:
             world,
             controller_settings(self.config, self.number),
             self._connect,
-            Journal(NoSink(), number, world.clock),
+            Journal(None, number, world.clock),
             self._register,
             self._witness,
         )
@@ -143,9 +142,12 @@ class StubBroker:
         self.controller.start(store)
         await self._server.start(Dispatcher(self._routes()))
         self.is_ready = True
+        loop = asyncio.get_running_loop()
         while True:
-            await asyncio.sleep(_ISR_CHECK_S)
-            await self._look_after_isrs()
+            loop.call_later(_ISR_CHECK_S, self._look_after_isrs)
+            await self._has_proposals.wait()
+            self._has_proposals.clear()
+            await self._propose(self._proposed)
 
     async def _first_store(self) -> Store:
         while True:
@@ -254,12 +256,18 @@ class StubBroker:
 
     # ---- as leader
 
-    async def _look_after_isrs(self) -> None:
-        """All proposals in one request; the same again until it is answered: only so does a lost answer do no harm."""
-        now_s = asyncio.get_running_loop().time()
-        proposed = dict(self.replicas.propose(now_s, self._fetches, self.cache.is_alive, self.lagging))
-        if not proposed or self._is_leaving:
-            return
+    def _look_after_isrs(self) -> None:
+        """Each second, until an ISR is to change. A timer and no task: most often there is nothing to do."""
+        loop = asyncio.get_running_loop()
+        if self.replicas.hosted and not self._is_leaving:
+            self._proposed = dict(self.replicas.propose(loop.time(), self._fetches, self.cache.is_alive, self.lagging))
+            if self._proposed:
+                self._has_proposals.set()
+                return
+        loop.call_later(_ISR_CHECK_S, self._look_after_isrs)
+
+    async def _propose(self, proposed: Mapping[TopicPartition, Replica]) -> None:
+        """All in one request; the same again until it is answered: only so does a lost answer do no harm."""
         answer = await self._channel.ask(
             ApiKey.ALTER_PARTITION,
             _ALTER_PARTITION_VERSION,

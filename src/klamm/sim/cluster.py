@@ -196,7 +196,7 @@ class SimulatedCluster:
     # ---- what happens, as it happens
 
     def tell(self, what: str) -> None:
-        self.story.append((self.loop.time(), what))
+        self.story.append((self.loop.now, what))
 
     def _committed(self, transaction: Transaction, ops: Sequence[Op]) -> None:
         for event in self.history.events_of(transaction, ops):
@@ -209,7 +209,7 @@ class SimulatedCluster:
     def _observe(self, event: Event) -> None:
         if self.is_over:
             return  # what the loop tears down at the end has no meaning
-        self.story.append((self.loop.time(), event))
+        self.story.append((self.loop.now, event))
         for name, holds in _ASKED.get(type(event), ()):
             self.checks += 1
             if wrong := holds(self.history, event):

@@ -1,28 +1,59 @@
 """A host owns the tasks and timers that were started on it; it can be killed, paused and slowed."""
 
 import contextvars
-from asyncio import Handle, Task
+from asyncio import Task, TimerHandle
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, ContextVar
 from typing import Any, Final
 
 
+class Entry(TimerHandle):
+    """A callback that is ready, or will be; made often, so nothing is asked of the loop.
+
+    The fields are asyncio's own: its timers and futures look at them.
+    """
+
+    __slots__ = ("host",)
+    _args: Any
+    _callback: Any
+    _context: Context
+    _cancelled: bool
+
+    def __init__(self, host: "Host", callback: Callable[..., object], args: Any, context: Context, when: float) -> None:
+        self.host = host
+        self._callback = callback
+        self._args = args
+        self._context = context
+        self._when = when
+        self._cancelled = False
+
+    def cancel(self) -> None:
+        """It stays where it waits, and is passed over."""
+        self._cancelled = True
+
+
 class Host:
     """One run of one process. A restarted process is another Host of the same name."""
 
     __slots__ = (
-        "context", "graveyard", "incarnation", "is_alive", "is_paused", "name", "on_kill", "parked", "step_s", "tasks",
+        "context", "graveyard", "incarnation", "is_alive", "is_paused", "name", "number", "on_kill", "parked",
+        "priority", "ready", "step_s", "tasks",
     )  # fmt: skip
 
-    def __init__(self, name: str, incarnation: int = 1) -> None:
+    def __init__(self, name: str, incarnation: int = 1, number: int = 0) -> None:
         self.name = name
+        self.number = number
+        """Of all hosts of a loop, in the order of their starts."""
         self.incarnation = incarnation
         self.is_alive = True
         self.is_paused = False
         self.step_s = 0.0
         """Virtual seconds that each callback takes here; 0 for none."""
-        self.parked: deque[Handle] = deque()
+        self.ready: deque[Entry] = deque()
+        """What may run, for schedules that choose among hosts."""
+        self.priority: float | None = None
+        self.parked: deque[Entry] = deque()
         """What became ready while the host was paused."""
         self.tasks = 0
         """How many tasks it ever started."""
@@ -37,5 +68,5 @@ class Host:
         return f"{self.name}.{self.incarnation}"
 
 
-CURRENT: Final[ContextVar[Host | None]] = ContextVar("host", default=None)
-"""The host on which the running callback is; tasks and timers inherit it with their context."""
+CURRENT: Final[ContextVar[Host]] = ContextVar("host")
+"""The host of a context: tasks and timers inherit it with their context."""

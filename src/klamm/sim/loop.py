@@ -9,20 +9,22 @@ import asyncio
 import contextlib
 import contextvars
 import heapq
-import struct
-from asyncio import AbstractEventLoop, Handle, Task, TimerHandle, events
+from array import array
+from asyncio import AbstractEventLoop, Task, events
 from collections.abc import Callable, Coroutine
 from hashlib import blake2b
 from itertools import count
 from typing import Any, Final, TypeVar
 
 from klamm.runtime.randomness import Dice
-from klamm.sim.hosts import CURRENT, Host
+from klamm.sim.hosts import CURRENT, Entry, Host
 from klamm.sim.schedules import Policy, schedule
+from klamm.sim.waiting import age, bury, where
 
 T = TypeVar("T")
 
-_EVENT: Final = struct.Struct(">dI")
+_STEPS_HASHED_AT_ONCE: Final = 1024
+_LABELS: Final = float(1 << 32)
 _ENDING_S: Final = 60.0
 _ENDING_STEPS: Final = 1_000_000
 
@@ -38,13 +40,16 @@ class OutOfTime(Exception):
 class SimulatedLoop(AbstractEventLoop):
     def __init__(self, seed: int = 0, policy: Policy = Policy.FIFO) -> None:
         self.seed = seed
-        self._now = 0.0
+        self.now = 0.0
+        """Virtual seconds since the beginning."""
         self._ready = schedule(policy, Dice(f"{seed}/schedule"))
-        self._timers: list[tuple[float, int, Host, TimerHandle]] = []
+        self._timers: list[tuple[float, int, Entry]] = []
         self._sequence = count()
         self._is_running = False
         self._closed = False
         self._digest = blake2b(digest_size=16)
+        self._trace: list[float] = []
+        """What is still to go into the digest."""
         self._labels: dict[str, int] = {}
         self.errors: list[dict[str, Any]] = []
         """What callbacks and unawaited tasks raised."""
@@ -52,6 +57,8 @@ class SimulatedLoop(AbstractEventLoop):
         """Callbacks run so far."""
         self.main_host = Host("main")
         self.hosts: list[Host] = [self.main_host]
+        self._current = self.main_host
+        """The host on which the running callback is."""
 
     # ---- running
 
@@ -82,55 +89,94 @@ class SimulatedLoop(AbstractEventLoop):
         return task.result()
 
     def _run_until(self, future: "asyncio.Future[Any]", limit_s: float, most_steps: int) -> None:
-        ready = self._ready
-        while not future.done():
-            if not len(ready):
-                self._jump(limit_s)
-            host, handle = ready.take()
-            if not host.is_alive or handle._cancelled:
+        """One callback after the other; where none is ready, time jumps to the next timer."""
+        take, is_done = self._ready.take, future.done
+        while not is_done():
+            entry = take() or self._jump(limit_s)
+            host = entry.host
+            if not host.is_alive or entry._cancelled:
                 continue
             if host.is_paused:
-                host.parked.append(handle)
+                host.parked.append(entry)
                 continue
-            self._account(host, handle)
-            handle._run()
+            self._account(host, entry._callback)
+            self._current = host
+            try:
+                entry._context.run(entry._callback, *entry._args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                self.errors.append({"message": f"in {entry._callback}", "exception": error})
+            self._current = self.main_host
             if host.step_s:
                 self._let_rest(host)
             if self.steps > most_steps:
-                raise OutOfTime(f"{most_steps} callbacks at {self._now:.3f} s")
+                raise OutOfTime(f"{most_steps} callbacks at {self.now:.3f} s")
 
-    def _jump(self, limit_s: float) -> None:
-        timers, ready = self._timers, self._ready
+    def _jump(self, limit_s: float) -> Entry:
+        """The callback that is due next; of several due at once, the one that the schedule takes."""
+        timers, pop = self._timers, heapq.heappop
         while timers:
-            due, _, host, timer = heapq.heappop(timers)
-            if timer._cancelled or not host.is_alive:
+            due, _, entry = pop(timers)
+            if entry._cancelled or not entry.host.is_alive:
                 continue
             if due > limit_s:
-                heapq.heappush(timers, (due, -1, host, timer))
+                heapq.heappush(timers, (due, -1, entry))
                 raise OutOfTime(f"{limit_s} virtual seconds; waiting:\n{self.who_waits()}")
-            self._now = max(self._now, due)
-            ready.add(host, timer)
-            while timers and timers[0][0] <= self._now:
-                _, _, host, timer = heapq.heappop(timers)
-                if not timer._cancelled and host.is_alive:
-                    ready.add(host, timer)
-            return
-        raise Deadlock(f"at {self._now:.3f} s, nothing will happen any more; waiting:\n{self.who_waits()}")
+            if due > self.now:
+                self.now = due
+            if not timers or timers[0][0] > self.now:
+                return entry
+            self._ready.add(entry)
+            while timers and timers[0][0] <= self.now:
+                _, _, entry = pop(timers)
+                if not entry._cancelled and entry.host.is_alive:
+                    self._ready.add(entry)
+            taken = self._ready.take()
+            assert taken is not None
+            return taken
+        raise Deadlock(f"at {self.now:.3f} s, nothing will happen any more; waiting:\n{self.who_waits()}")
 
-    def _account(self, host: Host, handle: Handle) -> None:
-        self.steps += 1
-        self.note(f"{host!r} {_label(handle)}")
+    # ---- the digest
+
+    def _account(self, host: Host, callback: Any) -> None:
+        """A callback is about to run: which, where, and when."""
+        self.steps = steps = self.steps + 1
+        owner = getattr(callback, "__self__", None)
+        if type(owner) is Task:
+            label = owner.get_name()
+        else:
+            label = getattr(callback, "__qualname__", None) or type(callback).__name__
+        number = self._labels.get(label)
+        if number is None:
+            number = self._number_of(label)
+        self._trace += (self.now, host.number * _LABELS + number)
+        if not steps % _STEPS_HASHED_AT_ONCE:
+            self._hash()
 
     def note(self, what: str) -> None:
         """Have something that happened go into the digest."""
-        number = self._labels.get(what)
+        self._trace += (self.now, self._number_of(what))
+
+    def note_bytes(self, host: Host, port: int, size: int) -> None:
+        """Have go into the digest that a connection of a host got so many bytes."""
+        self._trace += (self.now, -(host.number * _LABELS + port), size)
+
+    def _number_of(self, label: str) -> int:
+        number = self._labels.get(label)
         if number is None:
-            number = self._labels[what] = len(self._labels)
-            self._digest.update(what.encode())
-        self._digest.update(_EVENT.pack(self._now, number))
+            self._hash()
+            number = self._labels[label] = len(self._labels)
+            self._digest.update(label.encode())
+        return number
+
+    def _hash(self) -> None:
+        self._digest.update(array("d", self._trace))
+        self._trace.clear()
 
     @property
     def digest(self) -> str:
+        self._hash()
         return self._digest.hexdigest()
 
     def _cancel_the_rest(self) -> None:
@@ -138,16 +184,16 @@ class SimulatedLoop(AbstractEventLoop):
         for host in self.hosts:
             host.step_s = 0.0
             self._wake(host)
-        left = sorted((t for t in asyncio.all_tasks(self) if self._host_of(t).is_alive), key=_age)
+        left = sorted((t for t in asyncio.all_tasks(self) if self._host_of(t).is_alive), key=age)
         for task in left:
             task.cancel()
         if left:
             with contextlib.suppress(Deadlock, OutOfTime):
                 self._run_until(
-                    asyncio.gather(*left, return_exceptions=True), self._now + _ENDING_S, self.steps + _ENDING_STEPS
+                    asyncio.gather(*left, return_exceptions=True), self.now + _ENDING_S, self.steps + _ENDING_STEPS
                 )
-        for task in sorted(asyncio.all_tasks(self), key=_age):
-            _bury(task)
+        for task in sorted(asyncio.all_tasks(self), key=age):
+            bury(task)
 
     def _host_of(self, task: "Task[Any]") -> Host:
         name = task.get_name().partition("/")[0]
@@ -155,8 +201,8 @@ class SimulatedLoop(AbstractEventLoop):
 
     def who_waits(self) -> str:
         """Each task that has not ended, and the line at which it waits."""
-        tasks = sorted(asyncio.all_tasks(self), key=_age)
-        return "\n".join(f"  {t.get_name()} at {_where(t)}" for t in tasks if self._host_of(t).is_alive)
+        tasks = sorted(asyncio.all_tasks(self), key=age)
+        return "\n".join(f"  {t.get_name()} at {where(t)}" for t in tasks if self._host_of(t).is_alive)
 
     # ---- hosts
 
@@ -164,7 +210,7 @@ class SimulatedLoop(AbstractEventLoop):
         """A process that starts now; an earlier one of that name must be dead."""
         earlier = [h for h in self.hosts if h.name == name]
         assert not any(h.is_alive for h in earlier), f"{name} runs already"
-        host = Host(name, len(earlier) + 1)
+        host = Host(name, len(earlier) + 1, len(self.hosts))
         self.hosts.append(host)
         return host
 
@@ -179,7 +225,7 @@ class SimulatedLoop(AbstractEventLoop):
         host.is_alive = False
         host.parked.clear()
         mine = [t for t in asyncio.all_tasks(self) if t.get_name().startswith(f"{host!r}/")]
-        host.graveyard += sorted(mine, key=_age)
+        host.graveyard += sorted(mine, key=age)
         for drop in host.on_kill:
             drop()
         self.note(f"kill {host!r}")
@@ -200,53 +246,57 @@ class SimulatedLoop(AbstractEventLoop):
     def _let_rest(self, host: Host) -> None:
         if not host.is_paused:
             host.is_paused = True
-            self._push(self._now + host.step_s, self.main_host, self._wake, (host,))
+            self.call_on(self.main_host, self.now + host.step_s, self._wake, host)
 
     def _wake(self, host: Host) -> None:
         if host.is_paused and host.is_alive:
             host.is_paused = False
             while host.parked:
-                self._ready.add(host, host.parked.popleft())
+                self._ready.add(host.parked.popleft())
 
     # ---- what asyncio asks of a loop
 
     def time(self) -> float:
-        return self._now
+        return self.now
 
     def call_soon(
         self, callback: Callable[..., object], *args: object, context: contextvars.Context | None = None
-    ) -> Handle:
-        handle = Handle(callback, args, self, context)
-        self._ready.add(handle._context.get(CURRENT) or self.main_host, handle)  # type: ignore[attr-defined]
-        return handle
+    ) -> Entry:
+        entry = self._entry(callback, args, context)
+        self._ready.add(entry)
+        return entry
 
-    def call_on(self, host: Host, when: float, callback: Callable[..., object], *args: object) -> TimerHandle:
+    def call_on(self, host: Host, when: float, callback: Callable[..., object], *args: object) -> Entry:
         """`call_at` on another host: for what reaches it from outside."""
-        return self._push(when, host, callback, args)
+        entry = Entry(host, callback, args, host.context, when)
+        heapq.heappush(self._timers, (when, next(self._sequence), entry))
+        return entry
 
     def call_at(
         self, when: float, callback: Callable[..., object], *args: object, context: contextvars.Context | None = None
-    ) -> TimerHandle:
-        timer = TimerHandle(when, callback, args, self, context)
-        host = timer._context.get(CURRENT) or self.main_host  # type: ignore[attr-defined]
-        heapq.heappush(self._timers, (when, next(self._sequence), host, timer))
-        return timer
+    ) -> Entry:
+        entry = self._entry(callback, args, context, when)
+        heapq.heappush(self._timers, (when, next(self._sequence), entry))
+        return entry
 
     def call_later(
         self, delay: float, callback: Callable[..., object], *args: object, context: contextvars.Context | None = None
-    ) -> TimerHandle:
-        return self.call_at(self._now + delay, callback, *args, context=context)
+    ) -> Entry:
+        return self.call_at(self.now + delay, callback, *args, context=context)
 
-    def _push(self, when: float, host: Host, callback: Callable[..., object], args: Any) -> TimerHandle:
-        timer = TimerHandle(when, callback, args, self, host.context)
-        heapq.heappush(self._timers, (when, next(self._sequence), host, timer))
-        return timer
+    def _entry(
+        self, callback: Callable[..., object], args: Any, context: contextvars.Context | None, when: float = 0.0
+    ) -> Entry:
+        """A callback belongs to the host of its context; without one, to the host that is running."""
+        if context is None:
+            return Entry(self._current, callback, args, self._current.context, when)
+        return Entry(context.get(CURRENT) or self.main_host, callback, args, context, when)
 
     def create_future(self) -> "asyncio.Future[Any]":
         return asyncio.Future(loop=self)
 
     def create_task(self, coro: Any, *, name: str | None = None, context: Any = None) -> "Task[Any]":
-        current = CURRENT.get() if context is None else context.get(CURRENT)
+        current = self._current if context is None else context.get(CURRENT)
         label = name or str(getattr(coro, "__qualname__", "task"))
         return self._task(current or self.main_host, coro, label, context)
 
@@ -268,41 +318,3 @@ class SimulatedLoop(AbstractEventLoop):
 
     def is_closed(self) -> bool:
         return self._closed
-
-    def _timer_handle_cancelled(self, handle: TimerHandle) -> None:
-        """Cancelled timers stay in the heap and are passed over."""
-
-
-def _label(handle: Handle) -> str:
-    callback = handle._callback  # type: ignore[attr-defined]
-    owner = getattr(callback, "__self__", None)
-    if isinstance(owner, Task):
-        return owner.get_name()
-    return getattr(callback, "__qualname__", None) or type(callback).__name__
-
-
-def _age(task: "Task[Any]") -> tuple[str, int]:
-    name, _, number = task.get_name().rpartition("#")
-    return name.partition("/")[0], int(number)
-
-
-def _where(task: "Task[Any]") -> str:
-    """The innermost line of ours at which a task waits."""
-    awaited: Any = task.get_coro()
-    line = "its first step"
-    while awaited is not None:
-        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
-        if frame is not None:
-            line = f"{frame.f_code.co_filename.rpartition('/klamm/')[2]}:{frame.f_lineno} {frame.f_code.co_name}"
-        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
-    return line
-
-
-def _bury(task: "Task[Any]") -> None:
-    """End a task that nobody runs any more, so that it is not finalised later, at a moment that nobody chose."""
-    task._log_destroy_pending = False  # type: ignore[attr-defined]
-    coroutine: Any = task.get_coro()
-    try:
-        coroutine.close()
-    except (RuntimeError, ValueError):  # it awaits in a `finally`, or is running
-        return

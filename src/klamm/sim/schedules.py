@@ -5,13 +5,12 @@ of their own, though: between them any order is possible, so the seeded schedule
 breaks the promise, for code that must not need it.
 """
 
-from asyncio import Handle
 from collections import deque
 from enum import StrEnum
 from typing import Final, Protocol
 
 from klamm.runtime.randomness import Dice
-from klamm.sim.hosts import Host
+from klamm.sim.hosts import Entry, Host
 
 
 class Policy(StrEnum):
@@ -22,41 +21,32 @@ class Policy(StrEnum):
 
 
 class Schedule(Protocol):
-    def __len__(self) -> int: ...
-    def add(self, host: Host, handle: Handle) -> None: ...
-    def take(self) -> tuple[Host, Handle]:
-        """The next one; there must be one."""
+    def add(self, entry: Entry) -> None: ...
+    def take(self) -> Entry | None:
+        """The next one; None where none is ready."""
         ...
 
 
 class Fifo:
     def __init__(self) -> None:
-        self._ready: deque[tuple[Host, Handle]] = deque()
+        self._ready: deque[Entry] = deque()
+        self.add = self._ready.append
 
-    def __len__(self) -> int:
-        return len(self._ready)
-
-    def add(self, host: Host, handle: Handle) -> None:
-        self._ready.append((host, handle))
-
-    def take(self) -> tuple[Host, Handle]:
-        return self._ready.popleft()
+    def take(self) -> Entry | None:
+        return self._ready.popleft() if self._ready else None
 
 
 class Shuffled:
     def __init__(self, dice: Dice) -> None:
-        self._ready: list[tuple[Host, Handle]] = []
-        self._dice = dice
+        self._ready: list[Entry] = []
+        self._random = dice.random
+        self.add = self._ready.append
 
-    def __len__(self) -> int:
-        return len(self._ready)
-
-    def add(self, host: Host, handle: Handle) -> None:
-        self._ready.append((host, handle))
-
-    def take(self) -> tuple[Host, Handle]:
+    def take(self) -> Entry | None:
         ready = self._ready
-        index = int(self._dice.random() * len(ready))
+        if not ready:
+            return None
+        index = int(self._random() * len(ready))
         ready[index], ready[-1] = ready[-1], ready[index]
         return ready.pop()
 
@@ -65,37 +55,33 @@ class ByHost:
     """One queue for each host that has something ready."""
 
     def __init__(self, dice: Dice) -> None:
-        self._queues: dict[Host, deque[Handle]] = {}
         self._busy: list[Host] = []
-        self._dice = dice
+        self._random = dice.random
 
-    def __len__(self) -> int:
-        return len(self._busy)
-
-    def add(self, host: Host, handle: Handle) -> None:
-        queue = self._queues.get(host)
-        if queue is None:
-            queue = self._queues[host] = deque()
+    def add(self, entry: Entry) -> None:
+        queue = entry.host.ready
         if not queue:
-            self._busy.append(host)
-        queue.append(handle)
+            self._busy.append(entry.host)
+        queue.append(entry)
 
-    def take(self) -> tuple[Host, Handle]:
-        index = self._choose()
-        host = self._busy[index]
-        queue = self._queues[host]
-        handle = queue.popleft()
+    def take(self) -> Entry | None:
+        busy = self._busy
+        if not busy:
+            return None
+        index = self._choose() if len(busy) > 1 else 0
+        queue = busy[index].ready
+        entry = queue.popleft()
         if not queue:
-            self._busy[index] = self._busy[-1]
-            self._busy.pop()
-        return host, handle
+            busy[index] = busy[-1]
+            busy.pop()
+        return entry
 
     def _choose(self) -> int:
-        return int(self._dice.random() * len(self._busy)) if len(self._busy) > 1 else 0
+        return int(self._random() * len(self._busy))
 
 
-CHANGE_EVERY: Final = 400
-"""Callbacks between two changes of priority, on average."""
+CHANGE_EVERY: Final = 100
+"""Choices between two changes of priority, on average."""
 
 
 class Priorities(ByHost):
@@ -103,20 +89,20 @@ class Priorities(ByHost):
 
     def __init__(self, dice: Dice) -> None:
         super().__init__(dice)
-        self._priority: dict[Host, float] = {}
         self._lowest = 0.0
 
-    def add(self, host: Host, handle: Handle) -> None:
-        if host not in self._priority:
-            self._priority[host] = self._dice.random()
-        super().add(host, handle)
-
     def _choose(self) -> int:
-        first = max(range(len(self._busy)), key=lambda i: self._priority[self._busy[i]])
-        if self._dice.random() * CHANGE_EVERY < 1:
+        busy = self._busy
+        first = max(range(len(busy)), key=lambda i: self._priority_of(busy[i]))
+        if self._random() * CHANGE_EVERY < 1:
             self._lowest -= 1
-            self._priority[self._busy[first]] = self._lowest
+            busy[first].priority = self._lowest
         return first
+
+    def _priority_of(self, host: Host) -> float:
+        if host.priority is None:
+            host.priority = self._random()
+        return host.priority
 
 
 def schedule(policy: Policy, dice: Dice) -> Schedule:

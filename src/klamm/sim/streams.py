@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any, Final, cast
 
 from klamm.sim.hosts import Host
@@ -57,10 +58,15 @@ class End(asyncio.Transport):
         self.address = address
         self._link = link
         self._protocol: BaseProtocol | None = None
+        self._feed: Callable[[bytes], object]
+        """How the protocol takes bytes."""
         self.is_open = True
         self._under_way: deque[bytes | Mark] = deque()
         """Sent by us, not yet taken by the peer's protocol; in order."""
         self._bytes_under_way = 0
+        self._flight: list[int] | None = None
+        """The pieces last sent, which arrive together: how many."""
+        self._sent_at = 0.0
         self._arrived = 0
         """Of those, how many the peer's host has."""
         self._stalled = 0
@@ -76,7 +82,7 @@ class End(asyncio.Transport):
 
     def attach(self, protocol: BaseProtocol) -> None:
         """The connection stands; what came meanwhile is handed over after this."""
-        self._protocol = protocol
+        self.set_protocol(protocol)
         protocol.connection_made(self)
         self._wires.loop.call_on(self.host, self._wires.loop.time(), self._take)
 
@@ -118,18 +124,30 @@ class End(asyncio.Transport):
             self._protocol.pause_writing()
 
     def _schedule(self, size: int) -> None:
-        loop = self._wires.loop
-        self._free_at = max(self._free_at, loop.time()) + size / self._link.bytes_per_s
-        self._last_arrival = max(self._last_arrival, self._free_at + self._wires.delay_s(self._link))
-        loop.call_on(self.peer.host, self._last_arrival, self._arrive)
+        """What is written within one moment arrives as one, as far as the bandwidth lets it."""
+        loop, link = self._wires.loop, self._link
+        now = loop.now
+        if self._free_at < now:
+            self._free_at = now
+        self._free_at += size / link.bytes_per_s
+        if self._flight is not None and self._sent_at == now and self._free_at + link.latency_s <= self._last_arrival:
+            self._flight[0] += 1
+            return
+        self._flight, self._sent_at = [1], now
+        arrival = self._free_at + self._wires.delay_s(link)
+        if arrival > self._last_arrival:
+            self._last_arrival = arrival
+        loop.call_on(self.peer.host, self._last_arrival, self._arrive, self._flight)
 
-    def _arrive(self) -> None:
-        """One more piece is at the peer's host, which runs this."""
+    def _arrive(self, flight: list[int]) -> None:
+        """Some more pieces are at the peer's host, which runs this."""
+        if flight is self._flight:
+            self._flight = None
         if self._link.is_cut:
-            self._stalled += 1
+            self._stalled += flight[0]
             self._wires.stall(self)
             return
-        self._arrived += 1
+        self._arrived += flight[0]
         self.peer._take()
 
     def _take(self) -> None:
@@ -139,7 +157,9 @@ class End(asyncio.Transport):
             source._arrived -= 1
             piece = source._under_way.popleft()
             size = len(piece) if isinstance(piece, bytes) else 0
-            source._consumed(size)
+            source._bytes_under_way -= size
+            if not source._writes:
+                source._write_again()
             if not self.is_open:
                 if size and source.is_open:
                     self._send(Mark.RESET)
@@ -148,12 +168,11 @@ class End(asyncio.Transport):
                 self._wires.forget(self)
                 self._lost(_reset() if piece is Mark.RESET else None)
             else:
-                self._wires.loop.note(f"{self.host!r}:{self.address[1]} gets {size}")
-                _feed(cast(BaseProtocol, self._protocol), piece)
+                self._wires.loop.note_bytes(self.host, self.address[1], size)
+                self._feed(piece)
 
-    def _consumed(self, size: int) -> None:
-        self._bytes_under_way -= size
-        if not self._writes and self._bytes_under_way <= self._low:
+    def _write_again(self) -> None:
+        if self._bytes_under_way <= self._low:
             self._writes = True
             self._wires.loop.call_on(self.host, self._wires.loop.time(), self._resume_protocol)
 
@@ -210,6 +229,10 @@ class End(asyncio.Transport):
 
     def set_protocol(self, protocol: BaseProtocol) -> None:
         self._protocol = protocol
+        if isinstance(protocol, asyncio.BufferedProtocol):
+            self._feed = partial(_fill, protocol)
+        else:
+            self._feed = cast(asyncio.Protocol, protocol).data_received
 
     def get_protocol(self) -> BaseProtocol:
         assert self._protocol is not None
@@ -227,14 +250,11 @@ def _reset() -> ConnectionResetError:
     return ConnectionResetError("connection reset by peer")
 
 
-def _feed(protocol: BaseProtocol, data: bytes) -> None:
-    if isinstance(protocol, asyncio.BufferedProtocol):
-        position = 0
-        while position < len(data):
-            room: Any = protocol.get_buffer(len(data) - position)
-            size = min(len(room), len(data) - position)
-            room[:size] = data[position : position + size]
-            position += size
-            protocol.buffer_updated(size)
-    else:
-        cast(asyncio.Protocol, protocol).data_received(data)
+def _fill(protocol: asyncio.BufferedProtocol, data: bytes) -> None:
+    position, end = 0, len(data)
+    while position < end:
+        room: Any = protocol.get_buffer(end - position)
+        size = min(len(room), end - position)
+        room[:size] = data[position : position + size]
+        position += size
+        protocol.buffer_updated(size)

@@ -1,6 +1,5 @@
 """A `World` for each simulated host: virtual time, the simulated network, a disk of its own, dice of the seed."""
 
-import asyncio
 from dataclasses import dataclass, field
 
 from klamm.runtime.randomness import Dice
@@ -18,10 +17,11 @@ START_MS = 1_700_000_000_000
 class SimulatedClock:
     """Wall-clock time that goes with the loop's; `offset_ms` may jump."""
 
+    loop: SimulatedLoop
     offset_ms: int = 0
 
     def now_ms(self) -> int:
-        return START_MS + int(asyncio.get_running_loop().time() * 1000) + self.offset_ms
+        return START_MS + int(self.loop.now * 1000) + self.offset_ms
 
 
 class SeededRandomness:
@@ -61,7 +61,7 @@ class Universe:
         if disk is None:
             disk = self.disks[name] = SimulatedDisk(Dice(f"{self.loop.seed}/disk/{name}"))
         host.on_kill.append(disk.process_died)
-        clock = self.clocks.setdefault(name, SimulatedClock())
+        clock = self.clocks.setdefault(name, SimulatedClock(self.loop))
         randomness = SeededRandomness(f"{self.loop.seed}/{host!r}")
         return host, World(clock, self.network.of(host), disk, randomness)
 

@@ -77,10 +77,14 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class Journal:
-    """Writes one node's journal. A full disk raises nothing: lost lines are counted, and told when there is room."""
+    """Writes one node's journal. A full disk raises nothing: lost lines are counted, and told when there is room.
 
-    def __init__(self, sink: Sink, node_id: int, clock: Clock) -> None:
+    Without a sink nobody reads it, and no line is made; causes are numbered all the same.
+    """
+
+    def __init__(self, sink: Sink | None, node_id: int, clock: Clock) -> None:
         self._sink = sink
+        self._causes_of = f"{node_id}.{sink.incarnation if sink else 0}."
         self._node_id = node_id
         self._clock = clock
         self._buffer = bytearray()
@@ -91,10 +95,15 @@ class Journal:
         self.controller_epoch = 0
         """The epoch this node's controller acts in; 0 while it does not."""
 
+    @property
+    def is_kept(self) -> bool:
+        """Somebody may read it; where not, facts that cost time need not be gathered."""
+        return self._sink is not None
+
     def event(self, kind: str, **facts: Any) -> str:
         """Open a cause: the id that all lines of this event carry."""
         self._causes += 1
-        cause = f"{self._node_id}.{self._sink.incarnation}.{self._causes}"
+        cause = f"{self._causes_of}{self._causes}"
         self.line(cause, "event", event=kind, **facts)
         return cause
 
@@ -128,6 +137,8 @@ class Journal:
         unclean: bool = False,
     ) -> None:
         """A decision about a leader or an ISR that ZooKeeper took; thousands may come in one event."""
+        if self._sink is None:
+            return
         self._seq += 1
         self._buffer += _encode(
             _LeaderDecision(
@@ -168,6 +179,8 @@ class Journal:
         self.line(cause, "refused", what=what, why=why, **facts)
 
     def line(self, cause: str, kind: str, **facts: Any) -> None:
+        if self._sink is None:
+            return
         self._seq += 1
         self._buffer += _encode(
             {
@@ -190,7 +203,7 @@ class Journal:
 
     def flush(self) -> None:
         """Hand everything to the sink; called at the end of each event."""
-        if not self._buffer:
+        if self._sink is None or not self._buffer:
             return
         lines, count = bytes(self._buffer), self._buffered_lines
         self._buffer.clear()

@@ -95,6 +95,8 @@ class WireMessage(WireStruct, gc=False):
 
 def join_small(pieces: Parts) -> Parts:
     """Join neighbours below `_LARGE_BYTES`; larger pieces stay as they are."""
+    if pieces and max(map(len, pieces)) < _LARGE_BYTES:
+        return [b"".join(pieces)]
     parts: Parts = []
     small: Parts = []
     for piece in pieces:

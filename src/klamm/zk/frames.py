@@ -1,6 +1,6 @@
 """Packets out of a stream of bytes: each is counted by four bytes in front. Memory stays within the limit."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from klamm.zk.jute import INT, MalformedPacket
@@ -26,8 +26,14 @@ class PacketReader:
         self._buffer = bytearray()
         self._skip = 0
 
-    def feed(self, data: bytes) -> Iterator[Packet]:
-        """The packets that are complete now. Raises MalformedPacket on a length that cannot be."""
+    def feed(self, data: bytes) -> Iterable[Packet]:
+        """The packets that are complete now; take them all. Raises MalformedPacket on a length that cannot be."""
+        size = len(data) - 4
+        if not self._buffer and not self._skip and 0 <= size <= self.limit and INT.unpack_from(data)[0] == size:
+            return (Packet(data[4:], True),)  # as nearly always: one packet, and all of it
+        return self._cut(data)
+
+    def _cut(self, data: bytes) -> Iterator[Packet]:
         if self._skip:
             dropped = min(self._skip, len(data))
             self._skip -= dropped

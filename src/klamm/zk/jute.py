@@ -67,7 +67,11 @@ class Reader:
         return len(self.packet) - self.position
 
     def int32(self) -> int:
-        value: int = INT.unpack_from(self.packet, self._advance(4))[0]
+        start = self.position
+        if start + 4 > len(self.packet):
+            self._advance(4)
+        self.position = start + 4
+        value: int = INT.unpack_from(self.packet, start)[0]
         return value
 
     def int64(self) -> int:
@@ -81,8 +85,12 @@ class Reader:
         size = self.int32()
         if size == -1:
             return None
-        start = self._advance(size)
-        return self.packet[start : self.position]
+        start = self.position
+        end = start + size
+        if not start <= end <= len(self.packet):
+            self._advance(size)
+        self.position = end
+        return self.packet[start:end]
 
     def text(self) -> str:
         """Raises MalformedPacket also where it is not UTF-8; a null text reads as empty."""
@@ -111,6 +119,7 @@ class Reader:
         return count
 
     def _advance(self, size: int) -> int:
+        """Where the next `size` bytes begin. The readers used most look for themselves first."""
         start = self.position
         if not 0 <= size <= len(self.packet) - start:
             raise MalformedPacket(f"{size} bytes wanted at offset {start}, {len(self.packet) - start} are left")

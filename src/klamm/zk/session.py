@@ -86,6 +86,7 @@ class Session:
         self._password = bytes(16)
         self._requested_timeout_ms = timeout_ms
         self.timeout_ms = timeout_ms
+        self._timeout_s = timeout_ms / 1000
         self._auth = [requests.auth(scheme, credentials) for scheme, credentials in auth]
         self._auth_unanswered: deque[Request[None]] = deque()
         self._packets = PacketReader(_HANDSHAKE_LIMIT)
@@ -125,6 +126,11 @@ class Session:
         if self.phase is CONNECTED:
             return min(self._sent_at + self._timeout_s / 3, self._heard_at + self._timeout_s * 2 / 3)
         return None if self.has_ended else self._due
+
+    @property
+    def has_news(self) -> bool:
+        """There may be outcomes to take, or something to send; always so without a connection."""
+        return bool(self._outcomes or self._queue or self._urgent) or self.phase is not CONNECTED
 
     def take_outcomes(self) -> list[Outcome]:
         taken, self._outcomes = self._outcomes, []
@@ -232,10 +238,6 @@ class Session:
 
     # ---- connections
 
-    @property
-    def _timeout_s(self) -> float:
-        return self.timeout_ms / 1000
-
     def _try_next(self, now: float) -> None:
         self._move(CONNECTING)
         self._tour.go_on()
@@ -298,6 +300,7 @@ class Session:
             self._end(EXPIRED)
             return
         self.timeout_ms = timeout_ms
+        self._timeout_s = timeout_ms / 1000
         self.session_id = session_id
         self._password = password or b""
         self._connected_at = now
@@ -347,7 +350,7 @@ class Session:
         elif packet is None:
             self._complete(request, ZkCode.REPLY_TOO_LARGE)
         else:
-            self._read_reply(request, packet, ZkCode(error))
+            self._read_reply(request, packet, ZkCode(error) if error else ZkCode.OK)
 
     def _read_reply(self, request: Request[Any], packet: bytes, code: ZkCode) -> None:
         if code is ZkCode.OK:

@@ -71,6 +71,8 @@ class Driver:
         on_state: Callable[[SessionState], None],
     ) -> None:
         self._network = world.network
+        self._loop: asyncio.AbstractEventLoop
+        """The one it was last woken in; nothing happens before that."""
         self.session = session
         self._on_watch = on_watch
         self._on_state = on_state
@@ -139,7 +141,8 @@ class Driver:
         """Have the session looked after in this turn of the loop; many calls cost one."""
         if not self._is_woken and (self._is_running or self.session.has_ended):
             self._is_woken = True
-            asyncio.get_running_loop().call_soon(self._look_after)
+            self._loop = asyncio.get_running_loop()
+            self._loop.call_soon(self._on_wake)
 
     # ---- for the connection
 
@@ -148,22 +151,27 @@ class Driver:
             link.detach()
             return
         self._link = link
-        self.session.connection_made(attempt, asyncio.get_running_loop().time())
+        self.session.connection_made(attempt, self._loop.time())
         self.wake()
 
     def link_received(self, attempt: int, data: bytes) -> None:
-        self.session.receive(attempt, data, asyncio.get_running_loop().time())
-        self.wake()
+        """What came is handed out in this same turn: the answers, and what they make the session send."""
+        self.session.receive(attempt, data, self._loop.time())
+        if self.session.has_news:
+            self._look_after()
 
     def link_lost(self, attempt: int, reason: str) -> None:
-        self.session.connection_lost(attempt, reason, asyncio.get_running_loop().time())
+        self.session.connection_lost(attempt, reason, self._loop.time())
         self.wake()
 
     # ---- the work of a turn
 
-    def _look_after(self) -> None:
+    def _on_wake(self) -> None:
         self._is_woken = False
-        session, now = self.session, asyncio.get_running_loop().time()
+        self._look_after()
+
+    def _look_after(self) -> None:
+        session, now = self.session, self._loop.time()
         session.tick(now)
         self._follow_attempts()
         link = self._link
@@ -194,7 +202,7 @@ class Driver:
             owner(what)
         except Exception as error:
             context = {"message": f"ZooKeeper session: the owner failed on {what}", "exception": error}
-            asyncio.get_running_loop().call_exception_handler(context)
+            self._loop.call_exception_handler(context)
 
     def _follow_attempts(self) -> None:
         session = self.session
@@ -208,7 +216,7 @@ class Driver:
             self._link = None
         if session.wants_connection:
             self._attempt = session.attempt
-            self._opening = asyncio.get_running_loop().create_task(self._open(session.attempt))
+            self._opening = self._loop.create_task(self._open(session.attempt))
 
     async def _open(self, attempt: int) -> None:
         server = self.session.server
@@ -229,7 +237,7 @@ class Driver:
             timer.cancel()
             timer = self._timer = None
         if timer is None and due is not None:
-            self._timer = asyncio.get_running_loop().call_at(due, self._on_time)
+            self._timer = self._loop.call_at(due, self._on_time)
 
     def _on_time(self) -> None:
         self._timer = None

@@ -183,8 +183,7 @@ class ServerConnection(asyncio.Protocol):
     # ---- requests
 
     def _serve(self, packet: bytes, session: SessionRecord) -> None:
-        reader = Reader(packet)
-        xid, opcode = reader.int32(), reader.int32()
+        xid, opcode, reader = packets.read_header(packet)
         is_known = session.id in self._ensemble.sessions
         if not is_known or (session.holder is not self and self._is_refused_after_a_move(opcode)):
             self.drop()

@@ -101,8 +101,16 @@ class Ensemble:
         """How long ephemeral znodes outlive a session that ends now (ZOOKEEPER-2985)."""
 
     def start(self) -> None:
+        """From now on sessions expire."""
+        self._set_ticker()
+
+    def _set_ticker(self) -> None:
+        """The next tick at which a session would expire if it stayed silent; a new session never expires sooner."""
         loop = asyncio.get_running_loop()
-        self._ticker = loop.call_later(self.settings.tick_ms / 1000, self._tick)
+        now = loop.time()
+        silent = min((s.expires_at for s in self.sessions.values()), default=float("inf"))
+        due = min(silent, now + self.settings.min_session_ms / 1000)
+        self._ticker = loop.call_at(due if due > now else now + self.settings.tick_ms / 1000, self._tick)
 
     def stop(self) -> None:
         for timer in (self._ticker, self._election):
@@ -200,7 +208,7 @@ class Ensemble:
             now = asyncio.get_running_loop().time()
             for session in [s for s in self.sessions.values() if s.expires_at <= now]:
                 self.end_session(session.id)
-        self.start()
+        self._set_ticker()
 
     # ---- writes
 

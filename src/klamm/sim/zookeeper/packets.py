@@ -12,6 +12,8 @@ from klamm.zk.watches import WatchEvent
 
 _HEADER: Final = struct.Struct(">ibi")
 _REPLY: Final = struct.Struct(">iqi")
+_FRAMED_REPLY: Final = struct.Struct(">iiqi")
+_REQUEST: Final = struct.Struct(">ii")
 _END: Final = _HEADER.pack(-1, 1, -1)
 NOTIFICATION_XID: Final = -1
 _CONNECTED: Final = 3
@@ -32,6 +34,14 @@ def read_connect(packet: bytes) -> ConnectRequest:
     return ConnectRequest(zxid, timeout_ms, session, password or b"", bool(reader.left))
 
 
+def read_header(packet: bytes) -> tuple[int, int, Reader]:
+    """xid, opcode, and what follows."""
+    if len(packet) < _REQUEST.size:
+        raise MalformedPacket(f"a request of {len(packet)} bytes")
+    xid, opcode = _REQUEST.unpack_from(packet)
+    return xid, opcode, Reader(packet, _REQUEST.size)
+
+
 def connect_answer(timeout_ms: int, session: int, password: bytes, knows_read_only: bool) -> bytes:
     answer = struct.pack(">iiq", 0, timeout_ms, session) + buffer(password)
     return framed(answer + b"\0" if knows_read_only else answer)
@@ -42,7 +52,7 @@ def framed(packet: bytes) -> bytes:
 
 
 def reply(xid: int, zxid: int, code: int = 0, body: bytes = b"") -> bytes:
-    return framed(_REPLY.pack(xid, zxid, code) + body)
+    return _FRAMED_REPLY.pack(_REPLY.size + len(body), xid, zxid, code) + body
 
 
 def notification(event: WatchEvent, zxid: int) -> bytes:

@@ -15,7 +15,7 @@ from klamm.sim.zookeeper.tree import (
     Znode,
     parent_of,
 )
-from klamm.zk.acl import Acl, Permission
+from klamm.zk.acl import OPEN_ACL, Acl, Permission
 from klamm.zk.errors import ZkCode
 from klamm.zk.hosts import WrongPath, check_path
 from klamm.zk.operations import Check, Create, Delete, Op, Set
@@ -96,7 +96,7 @@ def need(tree: Tree, path: str) -> Znode:
 
 def permit(node: Znode, permission: Permission, who: Sequence[Identity]) -> None:
     """Raises Refused where none of the znode's entries lets any of these identities."""
-    if not allows(node.acl, permission, who):
+    if node.acl is not OPEN_ACL and not allows(node.acl, permission, who):
         raise Refused(ZkCode.NO_AUTH)
 
 
@@ -131,6 +131,8 @@ def identity_of(scheme: str, credentials: bytes, address: Identity) -> Identity 
 
 def _fixed(acl: Sequence[Acl], who: Iterable[Identity]) -> tuple[Acl, ...]:
     """As it is stored: `auth` stands for the identities of the connection. Raises Refused."""
+    if tuple(acl) == OPEN_ACL:
+        return OPEN_ACL
     fixed: list[Acl] = []
     for entry in dict.fromkeys(acl):
         if entry.scheme == "auth":
