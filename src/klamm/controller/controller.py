@@ -242,6 +242,8 @@ class Controller:
         except KlammError as error:
             self._journal.line(cause, "failed", what=type(event).__name__, why=str(error))
         except Exception as error:  # a mistake of ours: what memory holds cannot be trusted any more
+            if self._witness is not None:
+                self._witness.mistake(error)
             self._journal.line(cause, "failed", what=type(event).__name__, why=repr(error))
             await self._guard(self._office.move(cause, f"mistake in {type(event).__name__}"), cause)
         finally:
@@ -259,6 +261,8 @@ class Controller:
         try:
             await step
         except Exception as error:
+            if self._witness is not None and not isinstance(error, KlammError):
+                self._witness.mistake(error)
             why = str(error) if isinstance(error, KlammError) else repr(error)
             self._journal.line(cause, "failed", what="looking who is controller", why=why)
 

@@ -17,6 +17,7 @@ from klamm.controller.settings import ControllerSettings
 from klamm.controller.timers import Timers
 from klamm.controller.witness import Witness
 from klamm.controller.workbench import Workbench
+from klamm.model.errors import KlammError
 from klamm.runtime import memory
 from klamm.runtime.turns import Turns
 from klamm.telemetry.journal import Journal
@@ -80,6 +81,8 @@ class Office:
             self._journal.line(cause, "not-elected", why=str(error))
             await self.maybe_resign(cause)
         except Exception as error:
+            if self._witness is not None and not isinstance(error, KlammError):
+                self._witness.mistake(error)
             self._journal.line(cause, "failed", what="taking office", why=repr(error))
             await self.move(cause, "could not take office")
             await asyncio.sleep(PAUSE_AFTER_FAILURE_S)

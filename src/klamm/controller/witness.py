@@ -21,3 +21,6 @@ class Witness(Protocol):
 
     def event_ends(self, event: Event) -> None:
         """Whoever waited has an answer."""
+
+    def mistake(self, error: Exception) -> None:
+        """An error that nobody foresaw; the controller goes on, having given up its office."""

@@ -123,6 +123,15 @@ class EventEnded(NamedTuple):
     """What the controller knew when it began; see `witness.py`."""
 
 
+class Mistaken(NamedTuple):
+    """A controller ran into an error that nobody foresaw, and gave up its office."""
+
+    broker: BrokerId
+    error: Exception
+    where: str
+    """The innermost lines."""
+
+
 class PartitionMoved(NamedTuple):
     term: Term
     partition: Partition
@@ -188,6 +197,7 @@ Event: TypeAlias = (
     | TermEnded
     | EventBegan
     | EventEnded
+    | Mistaken
     | PartitionMoved
     | ReplicaMoved
     | OrderQueued

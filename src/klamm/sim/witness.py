@@ -1,5 +1,6 @@
 """Looks on while a controller works, and tells of it: terms, events, moves, what is queued, sent and answered."""
 
+import traceback
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +17,7 @@ from klamm.sim.trace import (
     Event,
     EventBegan,
     EventEnded,
+    Mistaken,
     OrderAnswered,
     OrderQueued,
     OrderSent,
@@ -30,6 +32,7 @@ from klamm.wire.api import ApiKey
 Tell = Callable[[Event], None]
 
 _HOST_PREFIX: Final = "node-"
+_LINES_TOLD: Final = 3
 
 
 class KnownPartition(NamedTuple):
@@ -86,6 +89,11 @@ class ControllerWitness:
     def event_ends(self, event: events.Event) -> None:
         self._tell(EventEnded(self._broker, self._incarnation, self._began_in, event, self._known))
         self._known = None
+
+    def mistake(self, error: Exception) -> None:
+        lines = traceback.extract_tb(error.__traceback__)[-_LINES_TOLD:]
+        where = ", ".join(f"{line.filename.rpartition('/')[2]}:{line.lineno} {line.name}" for line in lines)
+        self._tell(Mistaken(self._broker, error, where))
 
     # ---- controller.context.Moves
 

@@ -6,7 +6,8 @@ import pytest
 from tests.support.controller_nodes import Nodes
 
 from klamm.controller.context import Partition
-from klamm.controller.events import Event
+from klamm.controller.controller import HANDLERS
+from klamm.controller.events import Event, TopicChange
 from klamm.controller.states import PartitionState, ReplicaState
 from klamm.controller.workbench import Workbench
 from klamm.model.ids import BrokerId
@@ -32,6 +33,9 @@ class Notes:
 
     def event_ends(self, event: Event) -> None:
         self.lines.append(f"{type(event).__name__} ends")
+
+    def mistake(self, error: Exception) -> None:
+        self.lines.append(f"mistake: {error!r}")
 
     def partition_moves(self, partition: Partition, before: PartitionState, after: PartitionState) -> None:
         self.lines.append(f"{partition}: {before} to {after}")
@@ -68,3 +72,17 @@ async def test_a_witness_hears_of_terms_events_and_moves(nodes: Nodes) -> None:
     nodes.ensemble.apply([Delete(CONTROLLER)])
     await nodes.settle()
     assert notes.lines[:3] == ["Reelect begins, 0 wait", "term 1 ends, 0 channels open", "term 2 begins"]
+
+
+async def test_a_witness_hears_of_mistakes(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes = Notes()
+    await nodes.start(1, witness=notes)
+    await nodes.settle()
+
+    async def errs(bench: Workbench, event: Event) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setitem(HANDLERS, TopicChange, errs)
+    await nodes.topic("a", [(1,)])
+
+    assert "mistake: ZeroDivisionError('oops')" in notes.lines

@@ -26,6 +26,7 @@ from klamm.sim.trace import (
     Elected,
     Event,
     EventEnded,
+    Mistaken,
     Mutation,
     OrderReceived,
     OrderSent,
@@ -61,6 +62,7 @@ _DONE: Final = (EventEnded,)
 _TOPIC: Final = (TopicWritten,)
 
 ALWAYS: Final = (
+    Row(0, office.no_mistakes_are_made, (Mistaken,)),
     Row(1, epochs.one_actor_per_epoch, _SENT, "KAFKA-532, KAFKA-1096"),
     Row(1, epochs.orders_come_from_who_was_elected, _RECEIVED, "KAFKA-532"),
     Row(2, epochs.epoch_counts_elections, (Elected,)),
