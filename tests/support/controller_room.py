@@ -9,8 +9,10 @@ from klamm.controller.context import ControllerContext, Partition
 from klamm.controller.control_requests import ControlItem, LeaderAndIsrItem, UpdateMetadataItem
 from klamm.controller.events import AlterPartitionReceived, Event
 from klamm.controller.handlers.failover import on_controller_failover
+from klamm.controller.metrics import ControllerMetrics
 from klamm.controller.request_batch import RequestBatch
 from klamm.controller.settings import ControllerSettings
+from klamm.controller.states import PartitionState
 from klamm.controller.timers import Timers
 from klamm.controller.workbench import Workbench
 from klamm.model.assignment import ReplicaAssignment
@@ -170,6 +172,7 @@ class Room:
             lambda n: b"\x42" * n,
             Timers(self.put.append),
             turns,
+            ControllerMetrics(),
         )
         self.journal.controller_epoch = epoch.epoch
         self.bench.cause = self.journal.event("Startup")
@@ -234,7 +237,17 @@ class Room:
         """Handle an event; the requests it led to."""
         self.bench.cause = self.journal.event(type(event).__name__)
         await handler(self.bench, event)
+        assert_counted(self.bench.context)
         return self.channels.take()
+
+
+def assert_counted(context: ControllerContext) -> None:
+    """What is counted as it changes is what counting anew gives."""
+    kept = [p for p in context.partitions() if p.topic not in context.topics_to_be_deleted]
+    assert context.partition_count == len(list(context.partitions()))
+    assert context.offline_count == sum(p.state is PartitionState.OFFLINE for p in kept)
+    led = [p for p in kept if p.leadership is not None and p.replicas]
+    assert set(context.imbalanced) == {p for p in led if p.leader != p.replicas[0]}
 
 
 def alter_partition(

@@ -3,12 +3,14 @@
 What cannot be parsed, or is not offered in that version, ends the connection: the peer has no way to read an answer.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from types import CoroutineType
 from typing import Any, NamedTuple
 
 from klamm.net.server import Answer, CloseConnection, Peer
 from klamm.runtime.eager import Rest, first_step
+from klamm.telemetry.meters import Timer
 from klamm.wire.api import ApiKey, api
 from klamm.wire.errors import WireError
 from klamm.wire.frames import decode_request_header, encode_response
@@ -48,6 +50,8 @@ class Dispatcher:
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self._routes = {int(route.offered.api_key): route for route in routes}
+        self.times = {key: Timer() for key in self._routes}
+        """From a request's arrival to its answer, by api key."""
         self._decoders = {key: api(ApiKey(key)).request.decode for key in self._routes}
 
     def __call__(self, frame: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
@@ -69,18 +73,24 @@ class Dispatcher:
                 raise CloseConnection(f"{len(frame)} bytes, {api_key.name} v{request.version}: {error}") from None
         elif api_key is not ApiKey.API_VERSIONS:
             raise CloseConnection(f"{api_key.name} v{request.version} is not offered")
+        timer = self.times[header.api_key]
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         response = route.handle(request, message)
         if isinstance(response, CoroutineType):
             if not route.is_hot:
-                return _answer_later(request, response)
+                return _answer_later(request, response, timer, began)
             response = first_step(response)
             if isinstance(response, Rest):
-                return _answer_later(request, response)
+                return _answer_later(request, response, timer, began)
+        timer.observe((loop.time() - began) * 1000)
         return _answer(request, response)
 
 
-async def _answer_later(request: Request, response: Awaitable[Any]) -> Answer:
-    return _answer(request, await response)
+async def _answer_later(request: Request, response: Awaitable[Any], timer: Timer, began: float) -> Answer:
+    answer = _answer(request, await response)
+    timer.observe((asyncio.get_running_loop().time() - began) * 1000)
+    return answer
 
 
 def _answer(request: Request, response: Any) -> Answer:

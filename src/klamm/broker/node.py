@@ -15,8 +15,11 @@ from klamm.broker.controlled_shutdown import ControlledShutdown
 from klamm.broker.controller_channel import ControllerChannel, says_not_controller, says_not_controller_anywhere
 from klamm.broker.dispatch import Dispatcher
 from klamm.broker.failure_notices import FailureNotices
+from klamm.broker.handlers.fetch import Fetch
 from klamm.broker.identity import check_log_directories, choose_broker_id
 from klamm.broker.metadata_cache import MetadataCache
+from klamm.broker.metrics import NodeMetrics
+from klamm.broker.metrics_endpoint import MetricsEndpoint
 from klamm.broker.producer_ids import ProducerIdBlock, ProducerIds
 from klamm.broker.replica_logs import ReplicaLogs
 from klamm.broker.routes import routes
@@ -71,6 +74,7 @@ class Node:
         self._hurry = asyncio.Event()
         self._ports: dict[str, int] = {}
         self._config_changes: ConfigChanges | None = None
+        self._metrics_endpoint: MetricsEndpoint | None = None
         self._registration_update: asyncio.Task[None] | None = None
 
     # ---- life
@@ -115,6 +119,7 @@ class Node:
         for close in (
             self._notices.close,
             self._close_config_changes,
+            self._close_metrics,
             self._server.close,
             self._close_replicas,
             self._close_logs,
@@ -220,6 +225,7 @@ class Node:
         )
         self._controller = controller
         self._producer_ids = ProducerIds(self._allocate_producer_ids)
+        fetch = Fetch(cache, replicas, config.fetch_max_bytes)
         table = routes(
             world,
             config,
@@ -231,6 +237,7 @@ class Node:
             self._producer_ids,
             self._sessions,
             self._dynamic,
+            fetch,
         )
         follower = ConfigFollower(
             self._dynamic,
@@ -245,6 +252,8 @@ class Node:
             lambda: self._sessions.store, self.broker_id, follower, self._world.clock.now_ms
         )
         self._dispatcher = Dispatcher(table)
+        metrics = NodeMetrics(controller, replicas, self._dispatcher, fetch, self._sessions, self._config_changes)
+        self._metrics_endpoint = MetricsEndpoint(world.network, metrics.page)
 
     async def _register(self, store: Store, broker: Broker) -> None:
         """An earlier process of this id may still hold the place, until its session is over."""
@@ -292,7 +301,21 @@ class Node:
         store.client.on_watch = self._on_watch
         self._controller.start(store)
         self._config_changes.start()
+        await self._open_metrics()
         await self._server.start(self._dispatcher)
+
+    async def _open_metrics(self) -> None:
+        host, port = self._config.klamm_metrics_host, self._config.klamm_metrics_port
+        if not port:
+            return
+        assert self._metrics_endpoint is not None
+        try:
+            await self._metrics_endpoint.open(host, port)
+        except OSError as error:
+            raise CannotStart(
+                f"{host}:{port} cannot be listened on ({error.strerror or error}); stop who uses it, or change"
+                f" klamm.metrics.port in {self._config.source}"
+            ) from error
 
     # ---- the session
 
@@ -363,6 +386,10 @@ class Node:
         for task in (handing, hurried):
             task.cancel()
         await asyncio.gather(handing, hurried, return_exceptions=True)
+
+    async def _close_metrics(self) -> None:
+        if self._metrics_endpoint is not None:
+            await self._metrics_endpoint.close()
 
     async def _close_config_changes(self) -> None:
         if self._config_changes is not None:

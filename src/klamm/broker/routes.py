@@ -54,6 +54,7 @@ def routes(
     producer_ids: ProducerIds,
     sessions: ZooKeeperSessions,
     dynamic: DynamicConfig,
+    fetch: Fetch,
 ) -> list[Route]:
     creation = TopicCreation(config, cache, lambda: sessions.store, world.randomness, load_policy(config))
     growth = TopicGrowth(cache, lambda: sessions.store)
@@ -67,7 +68,7 @@ def routes(
 
     found = [
         Route(PRODUCE, Produce(cache, replicas).handle, is_hot=True),
-        Route(FETCH, Fetch(cache, replicas, config.fetch_max_bytes).handle, is_hot=True),
+        Route(FETCH, fetch.handle, is_hot=True),
         Route(LIST_OFFSETS, ListOffsets(cache, replicas).handle),
         Route(METADATA, Metadata(cache, cluster_id, creation, config.auto_create_topics_enable).handle),
         Route(LEADER_AND_ISR, control.leader_and_isr),

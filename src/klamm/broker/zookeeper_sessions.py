@@ -5,6 +5,7 @@ there is one, and then they are told again.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -38,6 +39,13 @@ class ZooKeeperSessions:
         self._client: ZooKeeper | None = None
         self._renewal: asyncio.Task[None] | None = None
         self._closed = False
+        self._state = SessionState.DISCONNECTED
+        self.counts: Counter[SessionState] = Counter()
+        """How often a session came into each state."""
+
+    @property
+    def is_connected(self) -> bool:
+        return self._state is SessionState.CONNECTED
 
     @property
     def store(self) -> Store:
@@ -49,6 +57,7 @@ class ZooKeeperSessions:
     async def open(self) -> Store:
         """The first session. Raises ConnectionLoss where no server gives one in time."""
         self._client = await self._connect(self._config.zookeeper_connection_timeout_ms / 1000)
+        self._came_into(SessionState.CONNECTED)
         return self.store
 
     async def renewed(self) -> Store:
@@ -78,9 +87,14 @@ class ZooKeeperSessions:
         await client.connect(timeout_s)
         return client
 
+    def _came_into(self, state: SessionState) -> None:
+        self._state = state
+        self.counts[state] += 1
+
     def _state_changed(self, client: ZooKeeper, state: SessionState) -> None:
         if client is not self._client or self._closed:
             return
+        self._came_into(state)
         log.info("session state", state=state.name, session=f"0x{client.session_id:x}", server=client.server)
         if state is SessionState.EXPIRED:
             self._renewal = asyncio.get_running_loop().create_task(self._renew(), name="zookeeper-renewal")
@@ -94,5 +108,6 @@ class ZooKeeperSessions:
                 log.warning("no new session yet, trying on", reason=str(error))
                 await asyncio.sleep(_RETRY_S)
             else:
+                self._came_into(SessionState.CONNECTED)
                 self._on_renewed(self.store)
                 return

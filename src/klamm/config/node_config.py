@@ -92,6 +92,8 @@ class NodeConfig:
     log_initial_task_delay_ms: int
     producer_id_expiration_ms: int
     producer_id_expiration_check_interval_ms: int
+    klamm_metrics_host: str
+    klamm_metrics_port: int
     offsets_topic_num_partitions: int
     offsets_topic_replication_factor: int
     transaction_state_log_num_partitions: int

@@ -4,7 +4,7 @@ Source: ControllerChannelManager.scala, RequestSendThread (3.9).
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -29,6 +29,7 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId
 from klamm.runtime.turns import Turns
 from klamm.telemetry.journal import Journal, by_topic
+from klamm.telemetry.meters import Timer
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import LeaderAndIsrResponse, UpdateMetadataResponse
 
@@ -85,6 +86,11 @@ class Channels:
         """Requests not yet answered, over all brokers."""
         return sum(channel.waiting for channel in self._channels.values())
 
+    def queues(self) -> Iterator[tuple[BrokerId, int, Timer]]:
+        """For each broker: requests not yet answered, and how long the oldest change in each request waited."""
+        for broker, channel in self._channels.items():
+            yield broker, channel.waiting, channel.queue_time
+
     def add(self, broker: Broker) -> str | None:
         """The reason where the broker cannot be reached: it lacks the listener that control requests go to."""
         endpoint = broker.endpoint(self._settings.control_listener)
@@ -130,6 +136,8 @@ class Channel:
         self._ports = ports
         self._journal = journal
         self._pending = PendingRequests()
+        self._oldest_put = 0.0
+        self.queue_time = Timer()
         self._under_way = False
         self._arrived = asyncio.Event()
         self._connection: BrokerConnection | None = None
@@ -140,6 +148,8 @@ class Channel:
         return len(self._pending) + self._under_way
 
     def put(self, item: ControlItem) -> None:
+        if not len(self._pending):
+            self._oldest_put = asyncio.get_running_loop().time()
         self._pending.put(item)
         self._arrived.set()
 
@@ -156,6 +166,9 @@ class Channel:
                 self._arrived.clear()
                 await self._arrived.wait()
             item = self._pending.take()
+            now = asyncio.get_running_loop().time()
+            self.queue_time.observe((now - self._oldest_put) * 1000)
+            self._oldest_put = now
             self._under_way = True
             for message in await self._builder.bodies(item, self._broker):
                 response = await self._deliver(item, message)

@@ -123,6 +123,11 @@ class ControllerContext:
     """By broker; lists every replica assigned to it, NonExistent ones too, and those being stopped for good."""
     reassigning: Partitions = field(default_factory=dict)
     """Partitions with replicas to add or to remove."""
+    imbalanced: Partitions = field(default_factory=dict)
+    """Partitions that another than their first replica leads, or nobody; without those of topics to be deleted."""
+    partition_count: int = 0
+    _offline_in_deletion: int = 0
+    """How many of the offline partitions belong to topics to be deleted."""
     moves: Moves | None = None
     """Whom a simulation lets watch; nobody in production."""
     _shared: dict[tuple[BrokerId, ...], tuple[BrokerId, ...]] = field(default_factory=dict)
@@ -171,8 +176,25 @@ class ControllerContext:
     # ---- topics and partitions
 
     @property
-    def partition_count(self) -> int:
-        return sum(len(t.partitions) for t in self.topics.values())
+    def offline_count(self) -> int:
+        """Partitions that had a leader and have none; without those of topics to be deleted."""
+        return len(self.in_state[PartitionState.OFFLINE]) - self._offline_in_deletion
+
+    @property
+    def replicas_to_delete(self) -> int:
+        """Of topics to be deleted, as the next one: counted anew, but from these topics alone."""
+        return sum(state is not ReplicaState.DELETION_SUCCESSFUL for state in self._states_in_deletion())
+
+    @property
+    def replicas_ineligible(self) -> int:
+        return sum(state is ReplicaState.DELETION_INELIGIBLE for state in self._states_in_deletion())
+
+    def _states_in_deletion(self) -> Iterator[ReplicaState | None]:
+        for name in self.topics_to_be_deleted:
+            if (topic := self.topics.get(name)) is not None:
+                for p in topic.partitions.values():
+                    for broker in p.replicas:
+                        yield self.replica_states.get(broker, {}).get(p)
 
     def partitions(self) -> Iterator[Partition]:
         for topic in self.topics.values():
@@ -190,6 +212,10 @@ class ControllerContext:
         """Those that were not queued yet."""
         new = [t for t in topics if t in self.topics and t not in self.topics_to_be_deleted]
         self.topics_to_be_deleted.update(dict.fromkeys(new))
+        for topic in new:
+            for p in self.topics[topic].partitions.values():
+                self.imbalanced.pop(p, None)
+                self._offline_in_deletion += p.state is PartitionState.OFFLINE
         return new
 
     def topic_with_id(self, topic_id: uuid.UUID) -> Topic | None:
@@ -208,11 +234,13 @@ class ControllerContext:
             self.replica_states.setdefault(broker, {})[partition] = ReplicaState.NON_EXISTENT
         if assignment.is_being_reassigned:
             self.reassigning[partition] = None
+        self.partition_count += 1
         return partition
 
     def put_assignment(self, partition: Partition, assignment: ReplicaAssignment) -> None:
         """Replicas that are new to it are NonExistent; those it loses keep their states until `forget_replica`."""
         partition.assignment = self._share_assignment(assignment)
+        self._weigh(partition)
         for broker in assignment.replicas:
             self.replica_states.setdefault(broker, {}).setdefault(partition, ReplicaState.NON_EXISTENT)
         if assignment.is_being_reassigned:
@@ -242,6 +270,10 @@ class ControllerContext:
         """The same for some of a topic's partitions, before the topic goes."""
         for partition in partitions:
             self.topics[partition.topic].partitions.pop(partition.partition)
+            self.partition_count -= 1
+            self.imbalanced.pop(partition, None)
+            if partition.state is PartitionState.OFFLINE and self.is_to_be_deleted(partition):
+                self._offline_in_deletion -= 1
             for broker in partition.replicas:
                 self.replica_states[broker].pop(partition, None)
                 self.offline_dirs.get(broker, {}).pop(partition, None)
@@ -261,6 +293,17 @@ class ControllerContext:
             if before is not None:
                 self.led_by[before.leader].pop(partition, None)
             self.led_by.setdefault(leadership.leader, {})[partition] = None
+            self._weigh(partition)
+
+    def _weigh(self, partition: Partition) -> None:
+        """Whether its preferred replica leads, as far as anybody leads it or did."""
+        replicas = partition.assignment.replicas
+        leadership = partition.leadership
+        if leadership is None or not replicas or leadership.leader == replicas[0]:
+            if self.imbalanced:
+                self.imbalanced.pop(partition, None)
+        elif not self.topics_to_be_deleted or not self.is_to_be_deleted(partition):
+            self.imbalanced[partition] = None
 
     def _share_assignment(self, assignment: ReplicaAssignment) -> ReplicaAssignment:
         share = self._shared.setdefault
@@ -280,6 +323,10 @@ class ControllerContext:
                     listed.pop(p, None)
                 if (listed := self.in_state.get(target)) is not None:
                     listed[p] = None
+                if self.topics_to_be_deleted and self.is_to_be_deleted(p):
+                    self._offline_in_deletion += (target is PartitionState.OFFLINE) - (
+                        p.state is PartitionState.OFFLINE
+                    )
                 if self.moves is not None:
                     self.moves.partition_moves(p, p.state, target)
                 p.state = target
@@ -290,6 +337,8 @@ class ControllerContext:
         partition.state = state
         if (listed := self.in_state.get(state)) is not None:
             listed[partition] = None
+        if state is PartitionState.OFFLINE and self.is_to_be_deleted(partition):
+            self._offline_in_deletion += 1
 
     def move_replicas(self, broker: BrokerId, partitions: Iterable[Partition], target: ReplicaState) -> list[Partition]:
         """The same for a broker's replicas."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from klamm.controller import events
@@ -20,6 +20,7 @@ from klamm.controller.handlers import (
     topic_deletion,
     topics,
 )
+from klamm.controller.metrics import ControllerMetrics
 from klamm.controller.office import Office, OfficePorts
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import ControllerState
@@ -29,6 +30,7 @@ from klamm.controller.workbench import Workbench
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.runtime.world import World
+from klamm.telemetry.exposition import Reading
 from klamm.telemetry.journal import Journal
 from klamm.wire.messages import AlterPartitionRequest, AlterPartitionResponse
 from klamm.zk.fenced import ControllerMoved
@@ -39,6 +41,7 @@ Handler = Callable[[Workbench, Any], Awaitable[None]]
 
 REGISTER_RETRY_S: Final = 1.0
 STOP_PATIENCE_S: Final = 5.0
+QUEUE_TIMES_KEPT_S: Final = 300.0
 
 HANDLERS: Final[dict[type[Event], Handler]] = {
     events.BrokerChange: brokers.on_broker_change,
@@ -97,10 +100,12 @@ class Controller:
         self._register = register
         self._queue = EventQueue()
         ports = OfficePorts(ChannelPorts(connect, self._queue.put), world.clock.now_ms, world.randomness.bytes)
-        self._office = Office(settings, ports, journal, witness)
+        self._metrics = ControllerMetrics()
+        self._office = Office(settings, ports, journal, self._metrics, witness)
         self._store: Store | None = None
         self._worker: asyncio.Task[None] | None = None
         self._retry: asyncio.TimerHandle | None = None
+        self._last_event_at = 0.0
         self.state = ControllerState.IDLE
         """What it is doing this moment."""
 
@@ -122,6 +127,14 @@ class Controller:
     @property
     def queue_size(self) -> int:
         return len(self._queue)
+
+    def readings(self) -> Iterator[Reading]:
+        """Its metrics now; nothing is counted for them that is not counted anyway."""
+        if asyncio.get_running_loop().time() - self._last_event_at > QUEUE_TIMES_KEPT_S:
+            self._metrics.queue_time.forget()  # quantiles of an hour ago mislead (KAFKA-10189)
+        bench = self._office.bench
+        context, channels = (bench.context, bench.channels) if bench is not None else (None, None)
+        return self._metrics.readings(self.state, len(self._queue), context, channels)
 
     # ---- the node's life
 
@@ -231,6 +244,8 @@ class Controller:
         waited_ms = round((began - queued.enqueued_at) * 1000, 1)
         cause = self._journal.event(type(event).__name__, waited_ms=waited_ms, **_facts(event))
         self.state = event.state
+        self._last_event_at = began
+        self._metrics.event_taken(waited_ms)
         if self._witness is not None:
             self._witness.event_begins(event, self._queue)
         try:
@@ -253,6 +268,7 @@ class Controller:
             if self._office.bench is not None:
                 self._office.bench.batch.clear()
             self.state = ControllerState.IDLE
+            self._metrics.event_done(event.state, (loop.time() - began) * 1000)
             self._journal.line(cause, "done", event=type(event).__name__, ms=round((loop.time() - began) * 1000, 1))
             self._journal.flush()
 

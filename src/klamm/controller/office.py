@@ -12,6 +12,7 @@ from typing import Final
 from klamm.controller.channels import ChannelPorts, Channels
 from klamm.controller.context import ControllerContext
 from klamm.controller.handlers.failover import on_controller_failover
+from klamm.controller.metrics import ControllerMetrics
 from klamm.controller.request_batch import RequestBatch
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.timers import Timers
@@ -43,9 +44,15 @@ class Office:
     """At most one term at a time: `bench` is there from the election to the resignation, and None otherwise."""
 
     def __init__(
-        self, settings: ControllerSettings, ports: OfficePorts, journal: Journal, witness: Witness | None = None
+        self,
+        settings: ControllerSettings,
+        ports: OfficePorts,
+        journal: Journal,
+        metrics: ControllerMetrics,
+        witness: Witness | None = None,
     ) -> None:
         self._settings = settings
+        self._metrics = metrics
         self._ports = ports
         self._journal = journal
         self._witness = witness
@@ -109,6 +116,7 @@ class Office:
             self._ports.random_bytes,
             Timers(self._ports.channels.put),
             turns,
+            self._metrics,
             cause,
         )
         self._journal.controller_epoch = epoch.epoch

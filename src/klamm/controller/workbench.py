@@ -7,6 +7,7 @@ from typing import Any
 from klamm.controller.channels import Channels
 from klamm.controller.context import ControllerContext, Partition
 from klamm.controller.decisions.elections import ElectionPlan, Facts, rejected
+from klamm.controller.metrics import ControllerMetrics
 from klamm.controller.request_batch import RequestBatch
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState
@@ -32,6 +33,7 @@ class Workbench:
     timers: Timers
     turns: Turns
     """For work on many partitions: the loop is free between two pieces of it, whoever does them."""
+    metrics: ControllerMetrics
     cause: str = ""
 
     async def send_requests(self) -> None:
@@ -63,6 +65,7 @@ class Workbench:
                 self.cause, strategy, p, p.leadership, state, passed_over[facts], choice.unclean
             )
             self.context.put_leadership(p, state)
+            self.metrics.unclean_elections += choice.unclean
             self.batch.add_leader_and_isr(choice.recipients, p, is_new=False)
         self.context.move(written, PartitionState.ONLINE)
 

@@ -13,6 +13,7 @@ from klamm.model.ids import TopicPartition
 from klamm.replication.hosting import Hosting
 from klamm.replication.ports import PartitionRefused
 from klamm.replication.purgatory import Purgatory
+from klamm.replication.surroundings import Counts
 from klamm.runtime.disk import Buffer
 
 ACKS_ALL: Final = -1
@@ -33,9 +34,10 @@ class AppendResult(NamedTuple):
 class Appends:
     """Serves Produce. Waiting requests are bounded by the purgatory."""
 
-    def __init__(self, hosting: Hosting, produces: Purgatory[TopicPartition]) -> None:
+    def __init__(self, hosting: Hosting, produces: Purgatory[TopicPartition], counts: Counts) -> None:
         self._hosting = hosting
         self._produces = produces
+        self._counts = counts
 
     async def append(
         self, acks: int, timeout_ms: int, records: Mapping[TopicPartition, Buffer], origin: Origin
@@ -65,6 +67,9 @@ class Appends:
             return AppendResult(refusal.code, record_errors=refusal.record_errors, message=str(refusal)), -1
         except StorageFailed as error:
             return AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, message=str(error)), -1
+        counts = self._counts
+        counts.bytes_in += len(batch)
+        counts.messages_in += info.last_offset - info.first_offset + 1
         result = AppendResult(ErrorCode.NONE, info.first_offset, info.log_append_time_ms, info.log_start_offset)
         return result, info.last_offset + 1
 

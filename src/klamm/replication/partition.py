@@ -384,6 +384,11 @@ class Partition:
         elif answer.error:
             self._propose(pending)
         elif answer.leader_epoch == self.leader_epoch and answer.partition_epoch >= self.partition_epoch:
+            counts = self._around.counts
+            if isinstance(pending, PendingShrink):
+                counts.isr_shrinks += 1
+            else:
+                counts.isr_expands += 1
             self._commit_isr(answer)
 
     def _commit_isr(self, answer: IsrAnswer) -> None:

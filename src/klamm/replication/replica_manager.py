@@ -17,6 +17,7 @@ from klamm.replication.fetch_session_client import FetchSettings
 from klamm.replication.fetch_sessions import FetchAnswer, FetchRequested, FetchSessions
 from klamm.replication.fetcher_manager import FetcherManager
 from klamm.replication.fetching import Fetches
+from klamm.replication.health import PartitionHealth
 from klamm.replication.hosting import Hosting
 from klamm.replication.leader_end_point import Connect
 from klamm.replication.leadership import Leadership, LeadershipChange
@@ -81,6 +82,7 @@ class ReplicaManager:
             _now_ms,
             settings.replica_lag_time_max_ms,
         )
+        self.counts = around.counts
         self._hosting = Hosting(around)
         self._fetchers = FetcherManager(
             broker_id,
@@ -101,7 +103,7 @@ class ReplicaManager:
         self._leadership = Leadership(
             broker_id, broker_epoch, self._hosting, logs, self._fetchers, on_leadership_change
         )
-        self._appends = Appends(self._hosting, self._produces)
+        self._appends = Appends(self._hosting, self._produces, self.counts)
         dice = world.randomness.stream("fetch sessions")
         self._sessions = FetchSessions(dice, _now_ms, settings.max_incremental_fetch_session_cache_slots)
         self._fetches = Fetches(self._hosting, self._sessions, _now_ms)
@@ -209,6 +211,15 @@ class ReplicaManager:
     @property
     def offline_partitions(self) -> frozenset[TopicPartition]:
         return self._hosting.offline
+
+    async def partition_health(self) -> PartitionHealth:
+        """Counted anew, without holding the loop."""
+        health = PartitionHealth()
+        for count, partition in enumerate(list(self._hosting), 1):
+            health.add(partition)
+            if count % 1_000 == 0:
+                await asyncio.sleep(0)
+        return health
 
     @property
     def fetchers(self) -> FetcherManager:

@@ -1,11 +1,21 @@
 """What all partitions of a broker share."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.replication.ports import AlterPartitionPort, MetadataPort
 from klamm.replication.purgatory import Purgatory
+
+
+@dataclass(slots=True)
+class Counts:
+    """What the broker's partitions did since it started."""
+
+    isr_shrinks: int = 0
+    isr_expands: int = 0
+    bytes_in: int = 0
+    messages_in: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +28,4 @@ class Surroundings:
     produces: Purgatory[TopicPartition]
     now_ms: Callable[[], float]
     lag_time_max_ms: int = 30_000
+    counts: Counts = field(default_factory=Counts)

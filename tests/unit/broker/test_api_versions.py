@@ -37,14 +37,14 @@ NAMED = ApiVersionsRequest(client_software_name="apache-kafka-java", client_soft
 
 
 @pytest.mark.parametrize("version", range(5))
-def test_every_version_lists_what_is_offered(dispatcher: Dispatcher, version: int) -> None:
+async def test_every_version_lists_what_is_offered(dispatcher: Dispatcher, version: int) -> None:
     response = ask(dispatcher, frame(version, NAMED if version >= 3 else ApiVersionsRequest()), version)
 
     assert response.error_code == ErrorCode.NONE
     assert [(a.api_key, a.min_version, a.max_version) for a in response.api_keys] == [(1, 4, 17), (18, 0, 4)]
 
 
-def test_a_version_of_the_future_is_told_ours_in_the_oldest_layout(dispatcher: Dispatcher) -> None:
+async def test_a_version_of_the_future_is_told_ours_in_the_oldest_layout(dispatcher: Dispatcher) -> None:
     request = bytearray(frame(4, NAMED))
     request[2:4] = (9).to_bytes(2, "big")
     request += b"whatever a later version may bring"
@@ -56,7 +56,7 @@ def test_a_version_of_the_future_is_told_ours_in_the_oldest_layout(dispatcher: D
 
 
 @pytest.mark.parametrize("name", ["", "-x", "x-", "a b", "ä"])
-def test_software_names_are_checked(dispatcher: Dispatcher, name: str) -> None:
+async def test_software_names_are_checked(dispatcher: Dispatcher, name: str) -> None:
     wrong = ApiVersionsRequest(client_software_name=name, client_software_version="1")
 
     assert ask(dispatcher, frame(3, wrong), 3).error_code == ErrorCode.INVALID_REQUEST
@@ -74,12 +74,12 @@ CLOSED = {
 
 
 @pytest.mark.parametrize("request_", CLOSED.values(), ids=CLOSED)
-def test_what_cannot_be_served_closes_the_connection(dispatcher: Dispatcher, request_: bytes) -> None:
+async def test_what_cannot_be_served_closes_the_connection(dispatcher: Dispatcher, request_: bytes) -> None:
     with pytest.raises(CloseConnection):
         dispatcher(request_, PEER)
 
 
-def test_any_flipped_bit_is_answered_or_closes_the_connection(dispatcher: Dispatcher) -> None:
+async def test_any_flipped_bit_is_answered_or_closes_the_connection(dispatcher: Dispatcher) -> None:
     whole = frame(3, NAMED)
     for bit in range(len(whole) * 8):
         flipped = bytearray(whole)

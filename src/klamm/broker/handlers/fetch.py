@@ -45,10 +45,17 @@ class Fetch:
         self._cache = cache
         self._replicas = replicas
         self._fetch_max_bytes = fetch_max_bytes
+        self.bytes_out = 0
+        self.replication_bytes_out = 0
 
     async def handle(self, request: Request, message: FetchRequest) -> FetchResponse:
         params, requested = self._asked(request, message)
         answer = await self._replicas.fetch(params, requested)
+        size = sum(len(data.records) for _, data in answer.partitions)
+        if params.replica_id >= 0:
+            self.replication_bytes_out += size
+        else:
+            self.bytes_out += size
         return self._response(request, answer)
 
     def _asked(self, request: Request, message: FetchRequest) -> tuple[FetchParams, FetchRequested]:

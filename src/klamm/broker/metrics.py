@@ -1,0 +1,69 @@
+"""All metrics of a node, gathered when somebody asks."""
+
+from collections.abc import Iterator
+
+from klamm.broker.config_changes import ConfigChanges
+from klamm.broker.dispatch import Dispatcher
+from klamm.broker.handlers.fetch import Fetch
+from klamm.broker.zookeeper_sessions import ZooKeeperSessions
+from klamm.controller.controller import Controller
+from klamm.replication.replica_manager import ReplicaManager
+from klamm.telemetry.exposition import Reading, render
+from klamm.wire.api import ApiKey, api
+from klamm.zk.states import SessionState
+
+
+class NodeMetrics:
+    def __init__(
+        self,
+        controller: Controller,
+        replicas: ReplicaManager,
+        dispatcher: Dispatcher,
+        fetch: Fetch,
+        sessions: ZooKeeperSessions,
+        changes: ConfigChanges,
+    ) -> None:
+        self._controller = controller
+        self._replicas = replicas
+        self._dispatcher = dispatcher
+        self._fetch = fetch
+        self._sessions = sessions
+        self._changes = changes
+
+    async def page(self, accept: str) -> tuple[bytes, str]:
+        """The readings as text, and its content type."""
+        hosted = await self._hosted()
+        return render([*self._controller.readings(), *self._others(), *hosted], accept)
+
+    async def _hosted(self) -> list[Reading]:
+        health = await self._replicas.partition_health()
+        values = {
+            "partitioncount": health.hosted,
+            "leadercount": health.led,
+            "underreplicatedpartitions": health.under_replicated,
+            "underminisrpartitioncount": health.under_min_isr,
+            "atminisrpartitioncount": health.at_min_isr,
+            "offlinereplicacount": len(self._replicas.offline_partitions),
+            "isrshrinks": self._replicas.counts.isr_shrinks,
+            "isrexpands": self._replicas.counts.isr_expands,
+        }
+        return [Reading(f"kafka_server_replicamanager_{name}", value) for name, value in values.items()]
+
+    def _others(self) -> Iterator[Reading]:
+        topics = "kafka_server_brokertopicmetrics_"
+        yield Reading(f"{topics}bytesin", self._replicas.counts.bytes_in)
+        yield Reading(f"{topics}messagesin", self._replicas.counts.messages_in)
+        yield Reading(f"{topics}bytesout", self._fetch.bytes_out)
+        yield Reading(f"{topics}replicationbytesout", self._fetch.replication_bytes_out)
+        session = "kafka_server_sessionexpirelistener_zookeeper"
+        counts = self._sessions.counts
+        yield Reading(f"{session}connected", int(self._sessions.is_connected))
+        yield Reading(f"{session}expires", counts[SessionState.EXPIRED])
+        yield Reading(f"{session}disconnects", counts[SessionState.DISCONNECTED])
+        yield Reading(f"{session}syncconnects", counts[SessionState.CONNECTED])
+        yield Reading("klamm_config_changes", self._changes.followed)
+        for key, timer in self._dispatcher.times.items():
+            if timer.count:
+                labels = (api(ApiKey(key)).name,)
+                yield Reading("kafka_network_requestmetrics_requests", timer.count, labels)
+                yield Reading("kafka_network_requestmetrics_totaltimems", timer, labels)

@@ -1,0 +1,118 @@
+"""`GET /metrics` over HTTP/1.1, on a port of its own: a page of readings, one request per connection.
+
+Served on the node's loop. Bounded: few connections at once, short requests, little time; whoever asks for anything else
+is told so in one line.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, cast
+
+import structlog
+
+from klamm.runtime.network import Listener, Network
+
+MOST_CONNECTIONS: Final = 16
+MOST_REQUEST_BYTES: Final = 8 * 1024
+PATIENCE_S: Final = 10.0
+log = structlog.get_logger("metrics")
+
+Page = Callable[[str], Awaitable[tuple[bytes, str]]]
+"""From the Accept header to a body and its content type."""
+
+
+class MetricsEndpoint:
+    """`open` it, `close` it."""
+
+    def __init__(self, network: Network, page: Page) -> None:
+        self._network = network
+        self._page = page
+        self._listener: Listener | None = None
+        self._open: set[_Exchange] = set()
+
+    async def open(self, host: str, port: int) -> int:
+        """The port. Raises OSError where it cannot be had."""
+        self._listener = await self._network.listen(self._exchange, host, port)
+        await self._listener.start()
+        log.info("metrics are served", host=host, port=self._listener.port)
+        return self._listener.port
+
+    async def close(self) -> None:
+        if self._listener is not None:
+            await self._listener.close()
+        for exchange in list(self._open):
+            exchange.end()
+
+    def _exchange(self) -> "_Exchange":
+        return _Exchange(self._page, self._open)
+
+
+class _Exchange(asyncio.Protocol):
+    """One connection: a request, its answer, and the end."""
+
+    def __init__(self, page: Page, others: set["_Exchange"]) -> None:
+        self._page = page
+        self._others = others
+        self._received = bytearray()
+        self._transport: asyncio.Transport | None = None
+        self._answering: asyncio.Task[None] | None = None
+        self._too_late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = stream = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        if len(self._others) >= MOST_CONNECTIONS:
+            stream.abort()
+            return
+        self._others.add(self)
+        self._too_late = asyncio.get_running_loop().call_later(PATIENCE_S, stream.abort)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._others.discard(self)
+        if self._too_late is not None:
+            self._too_late.cancel()
+        if self._answering is not None:
+            self._answering.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        if self._answering is not None:
+            return  # one request is all that is served
+        self._received += data
+        if len(self._received) > MOST_REQUEST_BYTES:
+            self._say("431 Request Header Fields Too Large", b"too long\n")
+        elif b"\r\n\r\n" in self._received:
+            self._answering = asyncio.get_running_loop().create_task(self._answer(bytes(self._received)))
+
+    def end(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def _answer(self, request: bytes) -> None:
+        head = request.partition(b"\r\n\r\n")[0].decode("latin-1").split("\r\n")
+        method, _, rest = head[0].partition(" ")
+        path = rest.partition(" ")[0].partition("?")[0]
+        if method not in ("GET", "HEAD"):
+            self._say("405 Method Not Allowed", b"GET /metrics\n", "Allow: GET, HEAD\r\n")
+        elif path not in ("/metrics", "/"):
+            self._say("404 Not Found", b"GET /metrics\n")
+        else:
+            try:
+                body, content_type = await self._page(_header(head[1:], "accept"))
+            except Exception as error:  # a mistake in a metric must not keep whoever asks waiting
+                log.error("metrics could not be gathered", reason=repr(error))
+                self._say("500 Internal Server Error", b"see the node's log\n")
+                return
+            self._say("200 OK", body, f"Content-Type: {content_type}\r\n", with_body=method == "GET")
+
+    def _say(self, status: str, body: bytes, headers: str = "", *, with_body: bool = True) -> None:
+        assert self._transport is not None, "said to whoever connected"
+        head = f"HTTP/1.1 {status}\r\n{headers}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        self._transport.write(head.encode("latin-1") + (body if with_body else b""))
+        self._transport.close()
+
+
+def _header(lines: list[str], wanted: str) -> str:
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name.strip().lower() == wanted:
+            return value.strip()
+    return ""

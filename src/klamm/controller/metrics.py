@@ -1,0 +1,92 @@
+"""What a controller counts and times, term after term. Source: ControllerStats, KafkaController's gauges (3.9).
+
+Every number is kept up to date where it changes: to read them costs nothing, however many partitions there are.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from klamm.controller.channels import Channels
+from klamm.controller.context import ControllerContext
+from klamm.controller.states import ControllerState
+from klamm.telemetry.exposition import Reading
+from klamm.telemetry.meters import Timer
+
+_STATS: Final = "kafka_controller_controllerstats_"
+_GAUGE: Final = "kafka_controller_kafkacontroller_"
+_CHANNELS: Final = "kafka_controller_controllerchannelmanager_"
+_QUEUE: Final = "kafka_controller_controllereventmanager_"
+
+TIMER_OF: Final = {
+    ControllerState.CONTROLLER_CHANGE: "controllerchange",
+    ControllerState.BROKER_CHANGE: "leaderelection",
+    ControllerState.TOPIC_CHANGE: "topicchange",
+    ControllerState.TOPIC_DELETION: "topicdeletion",
+    ControllerState.ALTER_PARTITION_REASSIGNMENT: "partitionreassignment",
+    ControllerState.AUTO_LEADER_BALANCE: "autoleaderbalance",
+    ControllerState.MANUAL_LEADER_BALANCE: "manualleaderbalance",
+    ControllerState.CONTROLLED_SHUTDOWN: "controlledshutdown",
+    ControllerState.ISR_CHANGE: "isrchange",
+    ControllerState.LEADER_AND_ISR_RESPONSE_RECEIVED: "leaderandisrresponsereceived",
+    ControllerState.LOG_DIR_CHANGE: "logdirchange",
+    ControllerState.CONTROLLER_SHUTDOWN: "controllershutdown",
+    ControllerState.UNCLEAN_LEADER_ELECTION_ENABLE: "uncleanleaderelectionenable",
+    ControllerState.TOPIC_UNCLEAN_LEADER_ELECTION_ENABLE: "topicuncleanleaderelectionenable",
+    ControllerState.LIST_PARTITION_REASSIGNMENT: "listpartitionreassignment",
+    ControllerState.UPDATE_FEATURES: "updatefeatures",
+}
+"""As Kafka names them: handling brokers is its LeaderElection. Idle and UpdateMetadataResponseReceived have none."""
+
+
+class ControllerMetrics:
+    """Lives as long as the node; what belongs to a term is read from the term."""
+
+    def __init__(self) -> None:
+        self.queue_time = Timer()
+        self.state_times = {state: Timer() for state in TIMER_OF}
+        self.unclean_elections = 0
+
+    def event_taken(self, waited_ms: float) -> None:
+        self.queue_time.observe(waited_ms)
+
+    def event_done(self, state: ControllerState, took_ms: float) -> None:
+        timer = self.state_times.get(state)
+        if timer is not None:
+            timer.observe(took_ms)
+
+    def readings(
+        self, state: ControllerState, queue_size: int, context: ControllerContext | None, channels: Channels | None
+    ) -> Iterator[Reading]:
+        """`context` and `channels` of the term; None while this node is not controller."""
+        yield Reading(f"{_GAUGE}controllerstate", int(state))
+        yield Reading(f"{_QUEUE}eventqueuesize", queue_size)
+        yield Reading(f"{_QUEUE}eventqueuetimems", self.queue_time)
+        yield Reading(f"{_STATS}uncleanleaderelections", self.unclean_elections)
+        for timed, timer in self.state_times.items():
+            yield Reading(f"{_STATS}{TIMER_OF[timed]}rateandtimems", timer)
+        for name, value in _gauges(context).items():
+            yield Reading(f"{_GAUGE}{name}", value)
+        yield Reading(f"{_CHANNELS}totalqueuesize", channels.waiting if channels else 0)
+        for broker, waiting, queue_time in channels.queues() if channels else ():
+            yield Reading(f"{_CHANNELS}queuesize", waiting, (str(broker),))
+            yield Reading(f"{_CHANNELS}requestrateandqueuetimems", queue_time, (str(broker),))
+
+
+def _gauges(context: ControllerContext | None) -> dict[str, int]:
+    c = context or _NO_TERM
+    return {
+        "activecontrollercount": int(context is not None),
+        "offlinepartitionscount": c.offline_count,
+        "preferredreplicaimbalancecount": len(c.imbalanced),
+        "globaltopiccount": len(c.topics),
+        "globalpartitioncount": c.partition_count,
+        "topicstodeletecount": len(c.topics_to_be_deleted),
+        "replicastodeletecount": c.replicas_to_delete,
+        "topicsineligibletodeletecount": len(c.topics_ineligible_for_deletion),
+        "replicasineligibletodeletecount": c.replicas_ineligible,
+        "activebrokercount": len(c.registered),
+        "fencedbrokercount": 0,
+    }
+
+
+_NO_TERM: Final = ControllerContext(0)

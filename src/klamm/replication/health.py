@@ -1,0 +1,26 @@
+"""How the partitions of a broker stand. Source: ReplicaManager's gauges (3.9)."""
+
+from dataclasses import dataclass
+
+from klamm.replication.partition import Partition
+
+
+@dataclass(slots=True)
+class PartitionHealth:
+    """Of the partitions that have a replica here; the last three of those led here."""
+
+    hosted: int = 0
+    led: int = 0
+    under_replicated: int = 0
+    under_min_isr: int = 0
+    at_min_isr: int = 0
+
+    def add(self, partition: Partition) -> None:
+        self.hosted += 1
+        if not partition.is_leader or partition.log is None:
+            return
+        in_sync = len(partition.isr_state.isr)
+        self.led += 1
+        self.under_replicated += in_sync < len(partition.assignment.replicas)
+        self.under_min_isr += in_sync < partition.effective_min_isr
+        self.at_min_isr += in_sync == partition.effective_min_isr

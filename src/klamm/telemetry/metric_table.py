@@ -1,0 +1,146 @@
+"""Every metric of a node, one row each. `docs/metrics.md` is drawn from here: `python -m klamm.telemetry.metric_table`.
+
+Names are those under which the Prometheus JMX exporter shows Kafka's beans with its own example configuration for Kafka
+(`kafka-2_0_0.yml`): lower case, `PerSec` counters end in `_total`, timers are summaries in milliseconds.
+"""
+
+from typing import Final, NamedTuple
+
+GAUGE: Final = "gauge"
+COUNTER: Final = "counter"
+SUMMARY: Final = "summary"
+
+
+class MetricRow(NamedTuple):
+    name: str  # a counter's without `_total`
+    kind: str
+    unit: str
+    labels: tuple[str, ...]
+    source: str  # the bean in Kafka; "" where the metric is klamm's own
+    sentence: str
+
+
+def _controller(name: str, sentence: str, unit: str = "") -> MetricRow:
+    bean = f"kafka.controller:type=KafkaController,name={name}"
+    return MetricRow(f"kafka_controller_kafkacontroller_{name.lower()}", GAUGE, unit, (), bean, sentence)
+
+
+def _state_timer(name: str, sentence: str) -> MetricRow:
+    bean = f"kafka.controller:type=ControllerStats,name={name}"
+    return MetricRow(f"kafka_controller_controllerstats_{name.lower()}", SUMMARY, "ms", (), bean, sentence)
+
+
+def _replicas(name: str, sentence: str) -> MetricRow:
+    bean = f"kafka.server:type=ReplicaManager,name={name}"
+    return MetricRow(f"kafka_server_replicamanager_{name.lower()}", GAUGE, "", (), bean, sentence)
+
+
+def _per_second(room: str, kind: str, name: str, sentence: str, unit: str = "") -> MetricRow:
+    bean = f"kafka.{room}:type={kind},name={name}PerSec"
+    return MetricRow(f"kafka_{room}_{kind.lower()}_{name.lower()}", COUNTER, unit, (), bean, sentence)
+
+
+_MANAGER: Final = "kafka.controller:type=ControllerChannelManager,name="
+_EVENTS: Final = "kafka.controller:type=ControllerEventManager,name="
+
+TABLE: Final[dict[str, MetricRow]] = {
+    row.name: row
+    for row in (
+        _controller("ActiveControllerCount", "1 on the node that is controller, else 0: the cluster's sum must be 1."),
+        _controller("OfflinePartitionsCount", "Partitions without a leader that lives, of topics not being deleted."),
+        _controller("PreferredReplicaImbalanceCount", "Partitions that another than their first replica leads."),
+        _controller("ControllerState", "What the controller does this moment, by Kafka's numbers; 0 is nothing."),
+        _controller("GlobalTopicCount", "Topics of the cluster."),
+        _controller("GlobalPartitionCount", "Partitions of the cluster."),
+        _controller("TopicsToDeleteCount", "Topics queued for deletion."),
+        _controller("ReplicasToDeleteCount", "Replicas of those topics that are not deleted yet."),
+        _controller("TopicsIneligibleToDeleteCount", "Topics whose deletion waits for something."),
+        _controller("ReplicasIneligibleToDeleteCount", "Replicas that cannot be deleted for now."),
+        _controller("ActiveBrokerCount", "Registered brokers."),
+        _controller("FencedBrokerCount", "Always 0: in ZooKeeper mode nobody is fenced."),
+        _state_timer("ControllerChangeRateAndTimeMs", "Elections, failovers and resignations."),
+        _state_timer("LeaderElectionRateAndTimeMs", "Handling brokers that come, go and bounce."),
+        _state_timer("TopicChangeRateAndTimeMs", "Handling new topics and partitions."),
+        _state_timer("TopicDeletionRateAndTimeMs", "Handling deletions."),
+        _state_timer("PartitionReassignmentRateAndTimeMs", "Handling reassignments."),
+        _state_timer("AutoLeaderBalanceRateAndTimeMs", "Giving leadership back to preferred replicas."),
+        _state_timer("ManualLeaderBalanceRateAndTimeMs", "Elections somebody asked for."),
+        _state_timer("ControlledShutdownRateAndTimeMs", "Handling brokers that leave in order."),
+        _state_timer("IsrChangeRateAndTimeMs", "Handling ISR changes."),
+        _state_timer("LeaderAndIsrResponseReceivedRateAndTimeMs", "Handling answers to LeaderAndIsr."),
+        _state_timer("LogDirChangeRateAndTimeMs", "Handling failed log directories."),
+        _state_timer("ControllerShutdownRateAndTimeMs", "The last event of a controller."),
+        _state_timer("UncleanLeaderElectionEnableRateAndTimeMs", "Trying again once unclean leaders are allowed."),
+        _state_timer("TopicUncleanLeaderElectionEnableRateAndTimeMs", "The same for one topic."),
+        _state_timer("ListPartitionReassignmentRateAndTimeMs", "Listing reassignments."),
+        _state_timer("UpdateFeaturesRateAndTimeMs", "Handling feature updates."),
+        _per_second("controller", "ControllerStats", "UncleanLeaderElections",
+                    "Leaders elected from outside the ISR: records may be lost."),
+        MetricRow("kafka_controller_controllereventmanager_eventqueuesize", GAUGE, "", (), f"{_EVENTS}EventQueueSize",
+                  "Events that wait for the controller."),
+        MetricRow("kafka_controller_controllereventmanager_eventqueuetimems", SUMMARY, "ms", (),
+                  f"{_EVENTS}EventQueueTimeMs", "How long events waited before they were handled."),
+        MetricRow("kafka_controller_controllerchannelmanager_totalqueuesize", GAUGE, "", (),
+                  f"{_MANAGER}TotalQueueSize", "Control requests not yet answered, over all brokers."),
+        MetricRow("kafka_controller_controllerchannelmanager_queuesize", GAUGE, "", ("broker_id",),
+                  f"{_MANAGER}QueueSize,broker-id=([0-9]+)", "Control requests that one broker has not yet answered."),
+        MetricRow("kafka_controller_controllerchannelmanager_requestrateandqueuetimems", SUMMARY, "ms", ("broker_id",),
+                  f"{_MANAGER}RequestRateAndQueueTimeMs,broker-id=([0-9]+)",
+                  "Control requests sent, and how long the oldest change in each had waited."),
+        MetricRow("kafka_server_sessionexpirelistener_zookeeperconnected", GAUGE, "", (),
+                  "kafka.server:type=SessionExpireListener,name=SessionState",
+                  "1 while the session with ZooKeeper is connected; Kafka's is a word."),
+        _per_second("server", "SessionExpireListener", "ZooKeeperExpires", "Sessions that expired."),
+        _per_second("server", "SessionExpireListener", "ZooKeeperDisconnects", "Connections to ZooKeeper that broke."),
+        _per_second("server", "SessionExpireListener", "ZooKeeperSyncConnects", "Connections to ZooKeeper made."),
+        _replicas("LeaderCount", "Partitions that this node leads."),
+        _replicas("PartitionCount", "Partitions that have a replica here."),
+        _replicas("OfflineReplicaCount", "Replicas here whose log directory failed."),
+        _replicas("UnderReplicatedPartitions", "Partitions led here that lack replicas in their ISR."),
+        _replicas("UnderMinIsrPartitionCount", "Partitions led here whose ISR is below min.insync.replicas."),
+        _replicas("AtMinIsrPartitionCount", "Partitions led here whose ISR is just min.insync.replicas."),
+        _per_second("server", "ReplicaManager", "IsrShrinks", "ISRs led here that lost a member."),
+        _per_second("server", "ReplicaManager", "IsrExpands", "ISRs led here that gained a member."),
+        _per_second("server", "BrokerTopicMetrics", "BytesIn", "Bytes of records that producers sent.", "bytes"),
+        _per_second("server", "BrokerTopicMetrics", "MessagesIn", "Records that producers sent."),
+        _per_second("server", "BrokerTopicMetrics", "BytesOut", "Bytes of records that consumers fetched.", "bytes"),
+        _per_second("server", "BrokerTopicMetrics", "ReplicationBytesOut", "The same of followers.", "bytes"),
+        MetricRow("kafka_network_requestmetrics_requests", COUNTER, "", ("request",),
+                  "kafka.network:type=RequestMetrics,name=RequestsPerSec,request=([A-Za-z]+)", "Requests served."),
+        MetricRow("kafka_network_requestmetrics_totaltimems", SUMMARY, "ms", ("request",),
+                  "kafka.network:type=RequestMetrics,name=TotalTimeMs,request=([A-Za-z]+)",
+                  "From a request's arrival to its answer, waiting included."),
+        MetricRow("klamm_config_changes", COUNTER, "", (), "", "Notices of changed configs that this node followed."),
+    )
+}  # fmt: skip
+
+
+INTRODUCTION: Final = """\
+# Metrics
+
+Drawn from `telemetry/metric_table.py`: `python -m klamm.telemetry.metric_table > docs/metrics.md`.
+
+With `klamm.metrics.port=9404` in its configuration a node answers `GET /metrics` on that port, in the text format of
+Prometheus or OpenMetrics, as the client asks. Without the key, or with 0, nobody listens. `klamm.metrics.host` says on
+which address, 127.0.0.1 where it is not set. There is no login: keep the port inside.
+
+Names are those under which the example configuration for Kafka of the JMX exporter shows Kafka's beans, so dashboards
+made for Kafka work. Counters end in `_total` in the output; summaries have `_count`, `_sum` and quantiles over the
+last 1,024 values. What only the active controller knows is 0 elsewhere.
+
+| name | kind | unit | labels | in Kafka | |
+|---|---|---|---|---|---|
+"""
+
+
+def as_markdown() -> str:
+    """The page of `docs/`."""
+    lines = []
+    for row in TABLE.values():
+        cells = (f"`{row.name}`", row.kind, row.unit, ", ".join(row.labels), f"`{row.source}`" if row.source else "")
+        lines.append(f"| {' | '.join(cells)} | {row.sentence} |\n")
+    return INTRODUCTION + "".join(lines)
+
+
+if __name__ == "__main__":
+    print(as_markdown(), end="")

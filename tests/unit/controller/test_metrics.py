@@ -1,0 +1,117 @@
+"""What dashboards show of a controller, and that nothing is left of it when it resigned."""
+
+from tests.support.controller_nodes import Nodes
+
+from klamm.controller.controller import Controller
+from klamm.controller.metrics import TIMER_OF, ControllerMetrics
+from klamm.controller.states import ControllerState
+from klamm.telemetry.meters import Timer
+from klamm.telemetry.metric_table import SUMMARY, TABLE
+
+GAUGE = "kafka_controller_kafkacontroller_"
+
+
+def gauges(controller: Controller) -> dict[str, float]:
+    return {
+        r.name.removeprefix(GAUGE): r.value
+        for r in controller.readings()
+        if r.name.startswith(GAUGE) and not isinstance(r.value, Timer)
+    }
+
+
+def timed(controller: Controller, name: str) -> int:
+    found = {r.name: r.value for r in controller.readings()}[f"kafka_controller_controllerstats_{name}rateandtimems"]
+    assert isinstance(found, Timer)
+    return found.count
+
+
+def brokers_with_queues(controller: Controller) -> set[str]:
+    return {r.labels[0] for r in controller.readings() if r.name.endswith("channelmanager_queuesize")}
+
+
+async def test_the_numbers_of_a_failover() -> None:
+    nodes = Nodes()
+    first, second = await nodes.start(1), await nodes.start(2)
+    await nodes.settle()
+    await nodes.topic("orders", [(1, 2), (2, 1), (1,)])
+
+    shown = gauges(first)
+    assert {name: shown[name] for name in ("activecontrollercount", "globaltopiccount", "globalpartitioncount")} == {
+        "activecontrollercount": 1,
+        "globaltopiccount": 1,
+        "globalpartitioncount": 3,
+    }
+    assert (shown["activebrokercount"], shown["offlinepartitionscount"]) == (2, 0)
+    assert brokers_with_queues(first) == {"1", "2"}
+    assert set(gauges(second).values()) == {0}
+
+    await nodes.stop(1)
+    await nodes.settle()
+
+    shown = gauges(second)
+    assert (shown["activecontrollercount"], shown["globalpartitioncount"], shown["activebrokercount"]) == (1, 3, 1)
+    assert (shown["offlinepartitionscount"], shown["preferredreplicaimbalancecount"]) == (1, 2)
+    assert timed(second, "controllerchange") >= 2
+    await nodes.close()
+
+
+async def test_a_controller_that_resigned_shows_nothing_of_its_term() -> None:
+    nodes = Nodes()
+    controller = await nodes.start(1)
+    await nodes.settle()
+    await nodes.topic("orders", [(1,)])
+    events_before = timed(controller, "topicchange")
+    assert events_before >= 1
+
+    nodes.ensemble.expire(nodes.clients[1])
+    await controller.session_expired()
+    await nodes.settle()
+
+    assert set(gauges(controller).values()) == {0}
+    assert brokers_with_queues(controller) == set()
+    assert timed(controller, "topicchange") == events_before  # counters go on: they are the process's
+    await controller.stop()
+
+
+async def test_unclean_elections_are_counted_over_terms() -> None:
+    nodes = Nodes()
+    controller = await nodes.start(1)
+    await nodes.settle()
+    await nodes.start(2)
+    await nodes.topic("orders", [(2, 1)], {"unclean.leader.election.enable": "true"})
+    client = nodes.ensemble.client()
+    state = "/brokers/topics/orders/partitions/0/state"
+    await client.set(state, b'{"controller_epoch":1,"leader":2,"version":1,"leader_epoch":0,"isr":[2]}')
+    await nodes.stop(2)
+    await nodes.settle()
+
+    shown = {r.name: r.value for r in controller.readings()}
+
+    assert shown["kafka_controller_controllerstats_uncleanleaderelections"] == 1
+    await nodes.close()
+
+
+async def test_a_queue_that_was_idle_for_long_forgets_how_long_events_waited() -> None:
+    metrics = ControllerMetrics()
+    metrics.event_taken(7.0)
+    metrics.queue_time.forget()
+
+    assert dict(metrics.queue_time.quantiles())[0.5] == 0.0
+    assert metrics.queue_time.count == 1
+
+
+def test_every_state_with_a_timer_in_kafka_has_it() -> None:
+    without = set(ControllerState) - set(TIMER_OF)
+    names = {f"kafka_controller_controllerstats_{name}rateandtimems" for name in TIMER_OF.values()}
+
+    assert without == {ControllerState.IDLE, ControllerState.UPDATE_METADATA_RESPONSE_RECEIVED}
+    assert names == {n for n, row in TABLE.items() if row.kind == SUMMARY and "controllerstats" in n}
+
+
+async def test_every_reading_has_a_row() -> None:
+    nodes = Nodes()
+    controller = await nodes.start(1)
+    await nodes.settle()
+
+    assert all(len(TABLE[r.name].labels) == len(r.labels) for r in controller.readings())
+    await nodes.close()
