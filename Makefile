@@ -70,6 +70,9 @@ steps: $(READY)  ## break every scripted operation at each of its steps, in each
 seed: $(READY)  ## replay seed N=... of the simulation, with its story
 	@$(PY) -m klamm.sim --seed $(N)
 
+shrink: $(READY)  ## make seed N=..., which breaks an invariant, as small as possible; prints a test
+	@$(PY) -m klamm.sim --shrink $(N) --seconds $(SECONDS)
+
 digests: $(READY)  ## SEEDS=1000 simulated twice, in two processes with different hash seeds: nothing may differ
 	@PYTHONHASHSEED=1 $(PY) -m klamm.sim --digests $(SEEDS) > .digests-1
 	@PYTHONHASHSEED=77 $(PY) -m klamm.sim --digests $(SEEDS) > .digests-77
@@ -94,4 +97,4 @@ bench-%: $(READY)
 clean:  ## remove what demo and cluster left, and the caches; not .venv
 	rm -rf demo-data klamm-data spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
-.PHONY: sim steps seed digests model help setup demo cluster check unit test clients clients-of-kafka judge campaign coverage bench clean
+.PHONY: sim steps shrink seed digests model help setup demo cluster check unit test clients clients-of-kafka judge campaign coverage bench clean

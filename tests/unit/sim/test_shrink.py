@@ -1,0 +1,108 @@
+"""What is left of a script, and how it is printed; `run_script` is stood in for by rules that are quick to see."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from klamm.sim import shrink
+from klamm.sim.cluster import Outcome
+from klamm.sim.options import Options
+from klamm.sim.schedules import Policy
+from klamm.sim.script import Happening, Script
+from klamm.sim.shrink import Shrinker, as_regression, as_test, broken_rule
+
+WIDE = replace(Options.plain(7, nodes=5), servers=3, policy=Policy.PRIORITIES)
+
+
+def outcome(script: Script, violation: str | None) -> Outcome:
+    return Outcome(script, violation, "d1", 0, 0, 0, [])
+
+
+def shrunk(monkeypatch: pytest.MonkeyPatch, script: Script, rule: Callable[[Script], str | None]) -> Outcome:
+    monkeypatch.setattr(shrink, "run_script", lambda s: outcome(s, rule(s)))
+    return Shrinker(outcome(script, rule(script))).shrink()
+
+
+def kill(at_s: float, node: int, back_s: float = 3.25) -> Happening:
+    return Happening(at_s, "kill", {"node": node, "back_s": back_s})
+
+
+LONG = Script(WIDE, [kill(20.0 + n, n % 5 + 1) for n in range(40)], heal_at_s=95.0)
+
+
+def test_only_what_matters_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rule(script: Script) -> str | None:
+        killed = [h.facts["node"] for h in script.happenings]
+        return "bad: 3 after 2" if 2 in killed and 3 in killed[killed.index(2) :] else None
+
+    best = shrunk(monkeypatch, LONG, rule).script
+
+    assert [h.facts for h in best.happenings] == [{"node": 2, "back_s": 0.0}, {"node": 3, "back_s": 0.0}]
+    assert best.happenings[-1].at_s < 6
+    assert best.heal_at_s < 7
+    assert best.options == Options.plain(7, nodes=1)
+
+
+def test_what_matters_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Order, servers, a late moment and a long time, all needed."""
+
+    def rule(script: Script) -> str | None:
+        needed = script.options.policy is Policy.PRIORITIES and script.options.servers == 3
+        return "bad" if needed and any(h.at_s > 30 and h.facts["back_s"] >= 2 for h in script.happenings) else None
+
+    best = shrunk(monkeypatch, LONG, rule).script
+
+    assert len(best.happenings) == 1
+    assert (best.options.policy, best.options.servers) == (Policy.PRIORITIES, 3)
+
+
+def test_another_violation_is_not_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    best = shrunk(monkeypatch, LONG, lambda s: "bad: all" if len(s.happenings) == 40 else "worse: some")
+
+    assert best.violation == "bad: all"
+    assert len(best.script.happenings) == 40
+
+
+def test_it_ends_when_it_has_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shrink, "run_script", lambda s: outcome(s, "bad"))
+    left = iter([True] * 12)
+
+    shrinker = Shrinker(outcome(LONG, "bad"), lambda: next(left, False))
+
+    assert shrinker.shrink().violation == "bad"
+    assert shrinker.runs <= 12
+
+
+def test_rules_of_violations() -> None:
+    assert broken_rule("fenced_writes: t1-0 written by") == "fenced_writes"
+    assert broken_rule("AssertionError([{'message': 'x: y'}])") == "AssertionError"
+    assert broken_rule(None) == ""
+
+
+def test_the_printed_test_runs_the_same_script() -> None:
+    script = Script(
+        replace(Options.plain(7, nodes=4), policy=Policy.HOSTS, servers=3),
+        [
+            Happening(5.0, "create topic", {"topic": 't"1', "replicas": [[1, 2]]}),
+            kill(6.5, 1, 0.0),
+            Happening(7.0, "x"),
+        ],
+        heal_at_s=9.0,
+    )
+    ran: list[Script] = []
+    source = as_test(outcome(script, "one_leader: two"), 7).replace("run_script(", "note(")
+    code: dict[str, object] = {"note": lambda s: ran.append(s) or outcome(s, None)}
+
+    exec(source, code)
+    code["test_one_leader_of_seed_7"]()  # type: ignore[operator]
+
+    assert [(s.options, [tuple(h) for h in s.happenings], s.heal_at_s) for s in ran] == [
+        (script.options, [tuple(h) for h in script.happenings], 9.0)
+    ]
+
+
+def test_the_entry_for_the_regressions() -> None:
+    assert as_regression(outcome(LONG, 'rule: said "no"'), 7) == (
+        '[[regression]]\nseed = 7\ndigest = "d1"\ninvariant = "rule"\nwhy = "rule: said \\"no\\""'
+    )
