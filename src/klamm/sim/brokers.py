@@ -5,6 +5,7 @@ followers that fetch no more out of the ISR and those that fetch in: whoever fet
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -58,6 +59,7 @@ from klamm.zk.store import Store
 PORT: Final = 9092
 _ISR_CHECK_S: Final = 1.0
 _START_AGAIN_S: Final = 0.5
+_RECEIVED: Final = 8
 _ANSWER_S: Final = 5.0
 _ALTER_PARTITION_VERSION: Final = 3
 
@@ -70,6 +72,13 @@ def _config(number: int, zookeeper: str, timeout_ms: int) -> NodeConfig:
         f"leader.imbalance.check.interval.seconds=10\n"
     )
     return parse_node_config(text.encode(), f"broker {number}")
+
+
+class Received(NamedTuple):
+    """An order that reached a broker."""
+
+    request: Request
+    message: Any
 
 
 class Surroundings(NamedTuple):
@@ -103,6 +112,10 @@ class StubBroker:
         self.replicas = Replicas(self.number, surroundings.logs)
         self.lagging: dict[BrokerId, None] = {}
         """Followers that fall behind, as far as this leader sees."""
+        self.received: deque[Received] = deque(maxlen=_RECEIVED)
+        """The last orders that reached it, or an earlier run of its process."""
+        self.order_takes_s = 0.0
+        """How long it takes for each order."""
         self.broker_epoch = -1
         self.is_ready = False
         """It is registered and serves."""
@@ -200,10 +213,29 @@ class StubBroker:
             Route(for_controller.CONTROLLED_SHUTDOWN, self._asked(asked.controlled_shutdown)),
         ]
 
+    def take_again(self, order: Received) -> None:
+        """An order that came before comes once more, as over another connection; nobody waits for the answer."""
+        request, message = order
+        match request.api_key:
+            case ApiKey.LEADER_AND_ISR:
+                self._leader_and_isr(request, message)
+            case ApiKey.UPDATE_METADATA:
+                self._update_metadata(request, message)
+            case ApiKey.STOP_REPLICA:
+                self._stop_replica(request, message)
+
     def _ordered(self, carry_out: Handle) -> Handle:
         """The connection may break before an order is carried out, or before it is answered."""
 
         def handle(request: Request, message: Any) -> Any:
+            self.received.append(Received(request, message))
+            return handle_late(request, message) if self.order_takes_s else handle_now(request, message)
+
+        async def handle_late(request: Request, message: Any) -> Any:
+            await asyncio.sleep(self.order_takes_s)
+            return handle_now(request, message)
+
+        def handle_now(request: Request, message: Any) -> Any:
             loss = self._step(Step(StepKind.ORDER, message.controller_id, self.number, request.api_key.name))
             _break_off(loss, Loss.BEFORE)
             answer = carry_out(request, message)

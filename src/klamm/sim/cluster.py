@@ -4,16 +4,16 @@ A schedule warms up, lets faults and work happen at random, heals everything, wa
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.runtime.randomness import Dice
 from klamm.sim.brokers import Node, StubBroker, Surroundings
-from klamm.sim.faults import FAULTS, heal
+from klamm.sim.faults.table import FAULTS, heal
 from klamm.sim.history import History
 from klamm.sim.invariants.table import at_rest, by_event
 from klamm.sim.loop import SimulatedLoop
@@ -25,7 +25,7 @@ from klamm.sim.story import told
 from klamm.sim.trace import Event
 from klamm.sim.traps import Step, StepKind, Traps
 from klamm.sim.workload import PATIENCE_S, VERBS
-from klamm.sim.world import Universe
+from klamm.sim.world import SimulatedClock, Universe
 from klamm.sim.zookeeper.connection import ServerConnection
 from klamm.sim.zookeeper.ensemble import Ensemble, EnsembleSettings, Loss
 from klamm.sim.zookeeper.server import Server
@@ -60,6 +60,7 @@ class SimulatedCluster:
     """What was carried out, with all that was decided for it: the same as a script is the same run."""
     traps: Traps = field(default_factory=Traps)
     checks: int = 0
+    is_healed: bool = False
     is_over: bool = False
 
     def __post_init__(self) -> None:
@@ -73,6 +74,10 @@ class SimulatedCluster:
     @property
     def tree(self) -> Tree:
         return self.ensemble.tree
+
+    @property
+    def clocks(self) -> dict[str, SimulatedClock]:
+        return self.universe.clocks
 
     @property
     def running(self) -> list[StubBroker]:
@@ -104,6 +109,7 @@ class SimulatedCluster:
         await self._sleep_until(self.script.heal_at_s)
         self._raise_violation()
         self.tell("everything is healed")
+        self.is_healed = True
         heal(self)
         await asyncio.sleep(REST_S)
         self._raise_violation()
@@ -153,6 +159,8 @@ class SimulatedCluster:
             self.options.session_timeout_ms,
             Surroundings(self._observe, fetches, self.logs.setdefault(number, {}), self.traps.step),
         )
+        if number in self.nodes:
+            broker.received.extend(self.nodes[number].broker.received)
         self.nodes[number] = Node(broker, host)
         ended = partial(self._ended, number)
         self.loop.spawn(host, broker.run(), "node").add_done_callback(ended, context=self.loop.main_host.context)
@@ -182,7 +190,11 @@ class SimulatedCluster:
         if what in FAULTS:
             FAULTS[what](self, draw)
         else:
-            self.loop.spawn(self._admin_host, self._work(what, draw), what)
+            self.work(self._work(what, draw), what)
+
+    def work(self, doing: Coroutine[Any, Any, None], what: str) -> None:
+        """Something that goes on for a while, on the operator's machine."""
+        self.loop.spawn(self._admin_host, doing, what)
 
     async def _work(self, what: str, draw: Draw) -> None:
         try:

@@ -37,6 +37,8 @@ class SimulatedNetwork:
         self._ends: dict[End, None] = {}
         self._next_port = _FIRST_PORT
         self._stalled: dict[End, None] = {}
+        self.exhausted: set[str] = set()
+        """Hosts without file descriptors: they connect to nobody, and nobody to them."""
         self._wires = Wires(
             loop,
             self.delay_s,
@@ -78,6 +80,24 @@ class SimulatedNetwork:
         for source, target in [ends for ends, link in self._links.items() if link.is_cut]:
             self.mend(source, target)
 
+    def restore(self, source: str, target: str) -> None:
+        """As good as new, but cut where it is cut."""
+        link, plain = self.link(source, target), self._default
+        link.latency_s, link.jitter_s, link.bytes_per_s = plain.latency_s, plain.jitter_s, plain.bytes_per_s
+        link.torn_after = None
+
+    def heal(self) -> None:
+        """Every link is whole and quick, every host has room."""
+        self.exhausted.clear()
+        for ends in self._links:
+            self.restore(*ends)
+        self.mend_all()
+
+    def half_open(self, one: str, other: str) -> None:
+        """Connections between two hosts break under the first; the second learns of it when it next sends something."""
+        for end in [e for e in self._ends if (e.host.name, e.peer.host.name) == (one, other)]:
+            end.break_off()
+
     def reset(self, one: str, other: str) -> int:
         """Break every connection between two hosts, seen by both; how many ends that were."""
         broken = [e for e in self._ends if (e.host.name, e.peer.host.name) in ((one, other), (other, one))]
@@ -109,12 +129,14 @@ class SimulatedNetwork:
     async def connect(self, host: Host, make: Callable[[], ProtocolT], name: str, port: int) -> ProtocolT:
         if name not in self._hosts and name not in self._down:
             raise OSError(errno.ENOENT, f"unknown host {name}")
+        if host.name in self.exhausted:
+            raise OSError(errno.EMFILE, "too many open files")
         there, back = self.link(host.name, name), self.link(name, host.name)
         while there.is_cut or back.is_cut or name in self._down:  # noqa: ASYNC110
             await asyncio.sleep(_SYN_AGAIN_S)
         await asyncio.sleep(self.delay_s(there))
         listener = self._listeners.get((name, port))
-        if listener is None or not listener.is_open:
+        if listener is None or not listener.is_open or name in self.exhausted:
             await asyncio.sleep(self.delay_s(back))
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"connection to {name}:{port} refused")
         near, far = connected(

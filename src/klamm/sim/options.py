@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from klamm.runtime.randomness import Dice
-from klamm.sim.faults import FAULTS
+from klamm.sim.faults.table import FAULTS
 from klamm.sim.schedules import Policy
 from klamm.sim.workload import VERBS
 

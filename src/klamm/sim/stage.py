@@ -1,6 +1,6 @@
 """What faults and verbs get into their hands: the cluster as a stage, and dice whose results are written down."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol, TypeVar
 
 from klamm.runtime.randomness import Dice
@@ -10,8 +10,10 @@ from klamm.sim.history import History
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.network import SimulatedNetwork
 from klamm.sim.traps import Traps
+from klamm.sim.world import SimulatedClock
 from klamm.sim.zookeeper.ensemble import Ensemble
 from klamm.sim.zookeeper.server import Server
+from klamm.sim.zookeeper.tree import Tree
 from klamm.zk.store import Store
 
 T = TypeVar("T")
@@ -46,6 +48,8 @@ class Stage(Protocol):
     nodes: dict[int, Node]
     history: History
     traps: Traps
+    is_healed: bool
+    """Nothing bad is to begin any more."""
 
     @property
     def admin(self) -> World:
@@ -57,7 +61,20 @@ class Stage(Protocol):
         """The operator's session with ZooKeeper."""
         ...
 
+    @property
+    def tree(self) -> Tree:
+        """What ZooKeeper holds."""
+        ...
+
+    @property
+    def clocks(self) -> dict[str, SimulatedClock]:
+        """Of each machine, by its name."""
+        ...
+
     def start(self, number: int) -> None: ...
+    def work(self, doing: Coroutine[Any, Any, None], what: str) -> None:
+        """Something that goes on for a while, on the operator's machine."""
+
     def tell(self, what: str) -> None: ...
 
 

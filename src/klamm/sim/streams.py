@@ -32,6 +32,8 @@ class Link:
     """Up to so much is added, anew for each piece."""
     bytes_per_s: float = 125e6
     is_cut: bool = False
+    torn_after: float | None = None
+    """The next piece arrives up to this part of it, then the connection breaks; None for whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +117,23 @@ class End(asyncio.Transport):
             if not self._wires.is_down(peer.host.name) and not self._link.is_cut and not peer._link.is_cut:
                 self.break_off()
             return
-        self._under_way.append(piece)
         size = len(piece) if isinstance(piece, bytes) else 0
+        if self._link.torn_after is not None and size > 1:
+            self._tear(cast(bytes, piece), self._link.torn_after)
+            return
+        self._under_way.append(piece)
         self._bytes_under_way += size
         self._schedule(size)
         if self._bytes_under_way > self._high and self._writes and self._protocol is not None:
             self._writes = False
             self._protocol.pause_writing()
+
+    def _tear(self, piece: bytes, part: float) -> None:
+        self._link.torn_after = None
+        kept = piece[: max(1, int(len(piece) * part))]
+        for each in (kept, Mark.RESET):
+            self._send(each)
+        self.break_off()
 
     def _schedule(self, size: int) -> None:
         """What is written within one moment arrives as one, as far as the bandwidth lets it."""

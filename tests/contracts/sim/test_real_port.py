@@ -1,6 +1,7 @@
 """The model on a real port: independent clients, ours and ZooKeeper's own, use it as they would the real one."""
 
 import asyncio
+import queue
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -31,13 +32,13 @@ def test_kazoo(model: str) -> None:
     one, other = KazooClient(model), KazooClient(model)
     one.start()
     other.start()
-    heard: list[str] = []
+    heard: queue.Queue[str] = queue.Queue()
     other.ensure_path("/app")
-    other.get_children("/app", watch=lambda event: heard.append(f"{event.type} {event.path}"))
+    other.get_children("/app", watch=lambda event: heard.put(f"{event.type} {event.path}"))
     assert one.create("/app/job-", b"1", ephemeral=True, sequence=True) == "/app/job-0000000000"
     other.sync("/app")
     assert other.get("/app/job-0000000000")[0] == b"1"
-    assert heard == ["CHILD /app"]
+    assert heard.get(timeout=10) == "CHILD /app"
     transaction = one.transaction()
     transaction.create("/app/x", b"")
     transaction.check("/app", 7)

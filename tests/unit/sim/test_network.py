@@ -180,3 +180,51 @@ def test_bandwidth_takes_time() -> None:
         assert len(pair.server.got) == 5_000
 
     Pair().run(story)
+
+
+def test_a_half_open_connection_is_found_broken_by_the_first_bytes_sent() -> None:
+    async def story(pair: Pair) -> None:
+        pair.network.half_open("b", "a")
+        await asyncio.sleep(100)
+        assert (pair.server.lost, pair.client.lost) == (["ConnectionResetError"], [])
+        pair.client.transport.write(b"anyone?")
+        await asyncio.sleep(1)
+        assert (pair.server.got, pair.client.lost) == (b"", ["ConnectionResetError"])
+
+    Pair().run(story)
+
+
+def test_a_torn_message_arrives_in_part_before_the_connection_breaks() -> None:
+    async def story(pair: Pair) -> None:
+        pair.network.link("a", "b").torn_after = 0.5
+        pair.client.transport.write(b"0123456789")
+        await asyncio.sleep(1)
+        assert pair.server.got == b"01234"
+        assert pair.server.lost == pair.client.lost == ["ConnectionResetError"]
+
+    Pair().run(story)
+
+
+def test_a_host_without_descriptors_connects_to_nobody_and_is_connected_to_by_nobody() -> None:
+    async def story(pair: Pair) -> None:
+        pair.network.exhausted.add("b")
+        with pytest.raises(ConnectionRefusedError):
+            await pair.loop.spawn(pair.a, pair.network.of(pair.a).connect(Peer, "b", 9092))
+        with pytest.raises(OSError, match="too many open files"):
+            await pair.loop.spawn(pair.b, pair.network.of(pair.b).connect(Peer, "a", 9092))
+        pair.network.heal()
+        await pair.loop.spawn(pair.a, pair.network.of(pair.a).connect(Peer, "b", 9092))
+
+    Pair().run(story)
+
+
+def test_a_poor_link_is_good_again_once_restored() -> None:
+    async def story(pair: Pair) -> None:
+        link = pair.network.link("a", "b")
+        link.latency_s = link.jitter_s = 50.0
+        pair.network.restore("a", "b")
+        pair.client.transport.write(b"1")
+        await asyncio.sleep(1)
+        assert pair.server.got == b"1"
+
+    Pair().run(story)

@@ -124,6 +124,9 @@ class ServerConnection(asyncio.Protocol):
         if self._owed is None:
             self.drop()
 
+    def babble(self, frame: bytes) -> None:
+        self._write(frame)
+
     def drop(self) -> None:
         transport = self._transport
         self._forget()

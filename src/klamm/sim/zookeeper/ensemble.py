@@ -33,6 +33,8 @@ class Holder(Protocol):
     """The connection that speaks for a session now."""
 
     def session_ended(self) -> None: ...
+    def babble(self, frame: bytes) -> None:
+        """Say what no server says."""
 
 
 class Member(Protocol):

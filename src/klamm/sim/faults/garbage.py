@@ -1,0 +1,67 @@
+"""What nobody should send, sent to a node's port, and said by a ZooKeeper server."""
+
+import asyncio
+import contextlib
+import struct
+from typing import Final
+
+from klamm.runtime.randomness import Dice
+from klamm.sim.brokers import PORT
+from klamm.sim.faults.aim import victim
+from klamm.sim.stage import Draw, Stage
+
+_SILENCE_S: Final = 5.0
+_UPDATE_METADATA_V8: Final = struct.pack(">hhih", 6, 8, 7, -1)
+
+FRAMES: Final = {
+    "too long": struct.pack(">i", 0x7FFFFFFF) + b"x" * 20,
+    "negative length": struct.pack(">i", -5) + b"x" * 20,
+    "empty": struct.pack(">i", 0),
+    "cut short": struct.pack(">i", 500) + b"x" * 20,
+    "unknown api": struct.pack(">ihhih", 10, 9_999, 3, 1, -1),
+    "unknown version": struct.pack(">ihhih", 10, 4, 999, 1, -1),
+    "no body": struct.pack(">i", len(_UPDATE_METADATA_V8)) + _UPDATE_METADATA_V8,
+    "noise": struct.pack(">i", 64) + Dice(7).randbytes(64),
+}
+ANSWERS: Final = {
+    "negative length": struct.pack(">i", -1),
+    "too long": struct.pack(">i", 0x7FFFFFFF),
+    "to nobody": struct.pack(">iiqi", 16, 0x7ABCDEF, 1, 0),
+    "unknown event": struct.pack(">iiqiii", 28, -1, -1, 0, 99, 3) + struct.pack(">i", 0),
+    "too short": struct.pack(">i", 3) + b"abc",
+}
+
+
+def malformed_frames(stage: Stage, draw: Draw) -> None:
+    """Somebody who does not speak the protocol connects to a node, and stays a while."""
+    number, _ = victim(stage, draw)
+    kind = draw("kind", lambda dice: dice.choice(tuple(FRAMES)))
+
+    async def send() -> None:
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(_SILENCE_S):
+                sender = await stage.admin.network.connect(_Sender, f"node-{number}", PORT)
+                stage.tell(f"node {number} gets a frame that is wrong: {kind}")
+                sender.transport.write(FRAMES[kind])
+                await asyncio.sleep(_SILENCE_S)
+                sender.transport.close()
+
+    stage.work(send(), "malformed frames")
+
+
+class _Sender(asyncio.Protocol):
+    transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+
+def malformed_answers(stage: Stage, draw: Draw) -> None:
+    """A ZooKeeper server says what no server says."""
+    number, node = victim(stage, draw)
+    kind = draw("kind", lambda dice: dice.choice(tuple(ANSWERS)))
+    session = stage.ensemble.sessions.get(node.session)
+    if session is not None and session.holder is not None:
+        stage.tell(f"node {number} gets an answer from ZooKeeper that is wrong: {kind}")
+        session.holder.babble(ANSWERS[kind])

@@ -1,0 +1,92 @@
+"""What lies between a controller and its brokers: held back, answered late, delivered again, carried out slowly."""
+
+from typing import Final
+
+from klamm.sim.brokers import Received, StubBroker
+from klamm.sim.faults.aim import anyone, controllers, node_names, victim
+from klamm.sim.faults.links import cut_for
+from klamm.sim.stage import Draw, Stage, later
+from klamm.zk.operations import Delete
+from klamm.zk.znodes import CONTROLLER
+
+_LONGEST_S: Final = 20.0
+
+
+def move(stage: Stage, draw: Draw) -> None:
+    """An operator deletes `/controller`, often while its holder is frozen: the session lives, the office is over."""
+    acting = next(iter(controllers(stage)), None)
+    number = draw("node", lambda dice: acting)
+    for_s = draw("frozen_s", lambda dice: 2 * dice.random() if dice.random() < 0.7 else 0.0)
+    if number is not None and for_s and not (host := stage.nodes[number].host).is_paused:
+        stage.tell(f"{host!r} is paused for {for_s} s")
+        stage.loop.pause(host)
+        later(stage, for_s, stage.loop.resume, host)
+    _depose(stage)
+
+
+def _depose(stage: Stage) -> None:
+    if stage.ensemble.has_quorum and not stage.is_healed:
+        stage.tell("/controller is deleted")
+        stage.ensemble.write(0, [Delete(CONTROLLER)], ())
+
+
+def hold_orders(stage: Stage, draw: Draw) -> None:
+    """A controller's orders are on the way, and arrive after one to three others have taken its office."""
+    acting = next(iter(controllers(stage)), None)
+    number = draw("node", lambda dice: acting)
+    if number is None:
+        return
+    terms = draw("terms", lambda dice: dice.randint(1, 3))
+    name = f"node-{number}"
+    others = [n for n in stage.nodes if n != number]
+    cause = draw("cause", lambda dice: dice.choice(others))
+    stage.tell(f"orders of {name} are held; it has some, since node {cause} has to register again")
+    cut_for(stage, [(name, f"node-{n}") for n in others], 1.0 + 1.5 * terms)
+    if stage.ensemble.has_quorum and (session := stage.nodes[cause].session):
+        stage.ensemble.end_session(session)
+    for term in range(terms):
+        later(stage, 0.5 + 1.5 * term, _depose, stage)
+
+
+def late_answers(stage: Stage, draw: Draw) -> None:
+    """What brokers answer the controller, and ask it, is held back for longer than it waits."""
+    acting = next(iter(controllers(stage)), None)
+    number = draw("node", lambda dice: acting)
+    if number is not None:
+        name = f"node-{number}"
+        for_s = draw("for_s", lambda dice: 2 * _LONGEST_S * dice.random())
+        cut_for(stage, [(other, name) for other in node_names(stage) if other != name], for_s)
+
+
+def backlog(stage: Stage, draw: Draw) -> None:
+    """A broker takes seconds for each order; more come meanwhile."""
+    number, node = victim(stage, draw)
+    takes_s = draw("takes_s", lambda dice: dice.choice((0.5, 2.0, 6.0)))
+    for_s = draw("for_s", lambda dice: _LONGEST_S * dice.random())
+    broker = node.broker
+    stage.tell(f"node {number} takes {takes_s} s for each order, for {for_s} s")
+    broker.order_takes_s = takes_s
+    later(stage, for_s, _quick_again, broker)
+
+
+def _quick_again(broker: StubBroker) -> None:
+    broker.order_takes_s = 0.0
+
+
+def replay_orders(stage: Stage, draw: Draw) -> None:
+    """Orders that a broker, or an earlier run of it, has had already, arrive once more."""
+    number = draw("node", lambda dice: dice.choice(list(anyone(stage))))
+    node = stage.nodes[number]
+    after_s = draw("after_s", lambda dice: dice.choice((0.0, 1.0, 5.0)) * dice.random())
+    which = draw("which", lambda dice: sorted(dice.sample(range(8), 3)))
+    orders = [node.broker.received[n] for n in which if n < len(node.broker.received)]
+    if orders:
+        stage.tell(f"{len(orders)} orders reach node {number} once more, after {after_s} s")
+        later(stage, after_s, _deliver_again, stage, number, orders)
+
+
+def _deliver_again(stage: Stage, number: int, orders: list[Received]) -> None:
+    node = stage.nodes[number]
+    if node.host.is_alive and not stage.is_healed:
+        for order in orders:
+            stage.loop.call_on(node.host, stage.loop.time(), node.broker.take_again, order)

@@ -1,0 +1,106 @@
+"""ZooKeeper sessions that end at a bad moment, are not learned of, or leave their znodes behind."""
+
+from typing import Final
+
+from klamm.sim.faults.aim import victim
+from klamm.sim.stage import Draw, Stage, later
+from klamm.sim.traps import Step, StepKind
+from klamm.sim.zookeeper.ensemble import Loss
+from klamm.zk.znodes import BROKER_IDS, CONTROLLER_EPOCH
+
+_LOOK_S: Final = 0.05
+_LOOKS: Final = 200
+_OUTLIVED_S: Final = 8.0
+
+
+def expire(stage: Stage, draw: Draw) -> None:
+    """ZooKeeper ends a session that is alive."""
+    number, node = victim(stage, draw)
+    if node.session and stage.ensemble.has_quorum:
+        stage.tell(f"the session of node {number} is ended")
+        stage.ensemble.end_session(node.session)
+
+
+def expire_twice(stage: Stage, draw: Draw) -> None:
+    """As soon as there is a new session, that is ended too."""
+    number, node = victim(stage, draw)
+    first = node.session
+    after_s = draw("after_s", lambda dice: dice.choice((0.0, 0.05, 0.5)) * dice.random())
+
+    def again(looks: int) -> None:
+        session = stage.nodes[number].session
+        if stage.is_healed or not looks:
+            return
+        if session and session != first and stage.ensemble.has_quorum:
+            stage.tell(f"the new session of node {number} is ended, too")
+            stage.ensemble.end_session(session)
+        else:
+            later(stage, _LOOK_S, again, looks - 1)
+
+    if first and stage.ensemble.has_quorum:
+        stage.tell(f"the session of node {number} is ended")
+        stage.ensemble.end_session(first)
+        later(stage, after_s, again, _LOOKS)
+
+
+def expire_registering(stage: Stage, draw: Draw) -> None:
+    """The next session that registers a broker ends before that, or after it without the answer."""
+    _expire_writing(stage, draw, BROKER_IDS, "registering")
+
+
+def expire_taking_office(stage: Stage, draw: Draw) -> None:
+    """The next session that wins an election ends before that, or after it without the answer."""
+    _expire_writing(stage, draw, CONTROLLER_EPOCH, "taking office")
+
+
+def _expire_writing(stage: Stage, draw: Draw, prefix: str, what: str) -> None:
+    loss = Loss(draw("loss", lambda dice: dice.choice([loss.value for loss in Loss])))
+
+    def trap(step: Step) -> Loss | None:
+        written = step.what.split()
+        if step.kind is not StepKind.WRITE or not step.actor or not written[-1].startswith(prefix):
+            return None
+        stage.traps.remove(trap)
+        stage.tell(f"the session of node {step.actor} is ended {loss.value} {what}")
+        session = stage.nodes[step.actor].session
+        if loss is Loss.BEFORE:
+            stage.ensemble.end_session(session)
+        else:
+            later(stage, 0.0, stage.ensemble.end_session, session)
+        return loss
+
+    stage.traps.set(trap)
+
+
+def unlearned_session(stage: Stage, draw: Draw) -> None:
+    """The next answers to connect requests are lost: sessions are granted, or resumed, of which nobody learns."""
+    left = draw("left", lambda dice: dice.randint(1, 4))
+
+    def greets(session: int) -> bool:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            stage.ensemble.on_greeting = lambda session: True
+            return True
+        stage.tell(f"nobody learns of session {session:#x}")
+        return False
+
+    stage.ensemble.on_greeting = greets
+    number, node = victim(stage, draw)
+    if node.session and stage.ensemble.has_quorum and draw("expires", lambda dice: dice.random() < 0.5):
+        stage.tell(f"the session of node {number} is ended")
+        stage.ensemble.end_session(node.session)
+    else:
+        for server in stage.servers:
+            server.drop_all()
+
+
+def outlived_session(stage: Stage, draw: Draw) -> None:
+    """A session ends, and its ephemeral znodes stay for a while."""
+    number, node = victim(stage, draw)
+    for_s = draw("for_s", lambda dice: _OUTLIVED_S * dice.random())
+    if node.session and stage.ensemble.has_quorum:
+        stage.tell(f"the session of node {number} is ended, its znodes stay for {for_s} s")
+        stage.ensemble.outlived_s = lambda: for_s
+        stage.ensemble.end_session(node.session)
+        stage.ensemble.outlived_s = lambda: 0.0

@@ -1,0 +1,92 @@
+"""Every fault there is, with its number in the catalogue of faults; a seed chooses among them by name."""
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from klamm.sim.faults import clocks, ensemble, garbage, links, orders, processes, sessions, writes
+from klamm.sim.stage import Draw, Stage, restart
+
+Fault = Callable[[Stage, Draw], None]
+
+
+class Row(NamedTuple):
+    number: int
+    """In the catalogue: docs/simulation.md says which rows there are."""
+    name: str
+    happen: Fault
+    sign: str
+    """What the story says where it took effect."""
+
+
+ROWS: Final[Sequence[Row]] = (
+    Row(1, "kill", processes.kill, "is killed, back"),
+    Row(1, "kill next controllers", processes.kill_next_controllers, "s after it became controller"),
+    Row(2, "power loss", processes.power_loss, "loses power"),
+    Row(3, "pause", processes.pause, "is paused for"),
+    Row(4, "expire", sessions.expire, "is ended"),
+    Row(5, "expire twice", sessions.expire_twice, "is ended, too"),
+    Row(5, "expire registering", sessions.expire_registering, " registering"),
+    Row(5, "expire taking office", sessions.expire_taking_office, " taking office"),
+    Row(6, "lose answer", writes.lose_answer, "loses its connection"),
+    Row(6, "at step", writes.at_step, " is due: "),
+    Row(7, "lag", ensemble.lag, " lags by"),
+    Row(7, "switch server", ensemble.switch_server, "drops its clients"),
+    Row(8, "outlived session", sessions.outlived_session, "its znodes stay"),
+    Row(8, "unlearned session", sessions.unlearned_session, "nobody learns of"),
+    Row(9, "restart server", ensemble.restart_server, " ends, back"),
+    Row(9, "lose quorum", ensemble.lose_quorum, " ends, back"),
+    Row(9, "restart ensemble", ensemble.restart_ensemble, " ends, back"),
+    Row(9, "cut server off", ensemble.cut_server_off, "is cut off from the others"),
+    Row(10, "halves", links.halves, " is cut for"),
+    Row(11, "cut", links.cut, " is cut for"),
+    Row(11, "only ZooKeeper", links.only_zookeeper, " is cut for"),
+    Row(11, "only brokers", links.only_brokers, " is cut for"),
+    Row(12, "swizzle", links.swizzle, "are cut in the order"),
+    Row(13, "reset", links.reset, "are reset"),
+    Row(13, "half-open", links.half_open, "does not know"),
+    Row(13, "tear", links.tear, " is torn"),
+    Row(13, "poor link", links.poor_link, "have a latency"),
+    Row(14, "slow", processes.slow, "s for each step"),
+    Row(14, "backlog", orders.backlog, "s for each order"),
+    Row(15, "move", orders.move, "/controller is deleted"),
+    Row(15, "hold orders", orders.hold_orders, "are held"),
+    Row(16, "late answers", orders.late_answers, " is cut for"),
+    Row(16, "replay orders", orders.replay_orders, "once more"),
+    Row(22, "clock jump", clocks.clock_jump, " jumps by"),
+    Row(22, "clock drift", clocks.clock_drift, "is wrong by"),
+    Row(23, "stall", processes.stall, " is held "),
+    Row(23, "no descriptors", processes.no_descriptors, "no file descriptors"),
+    Row(24, "malformed frames", garbage.malformed_frames, "a frame that is wrong"),
+    Row(24, "malformed answers", garbage.malformed_answers, "an answer from ZooKeeper that is wrong"),
+)
+FAULTS: Final[dict[str, Fault]] = {row.name: row.happen for row in ROWS}
+
+
+def heal(stage: Stage) -> None:
+    """Everything runs, reaches everything, is quick, and tells the truth."""
+    stage.network.heal()
+    stage.traps.clear()
+    _heal_zookeeper(stage)
+    for clock in stage.clocks.values():
+        clock.offset_ms = 0
+    for number, node in list(stage.nodes.items()):
+        stage.loop.slow(node.host, 0.0)
+        node.broker.lagging.clear()
+        node.broker.order_takes_s = 0.0
+        if node.broker.replicas.failed:
+            stage.loop.kill(node.host)
+        if node.host.is_alive:
+            stage.loop.resume(node.host)
+        else:
+            restart(stage, number)
+
+
+def _heal_zookeeper(stage: Stage) -> None:
+    stage.ensemble.on_greeting = lambda session: True
+    stage.ensemble.outlived_s = lambda: 0.0
+    for server in stage.servers:
+        server.lag_s = lambda: 0.0
+        if server.is_cut_off:
+            server.join_again()
+        if not server.is_up:
+            server.start()

@@ -1,0 +1,30 @@
+"""Each fault takes effect on a cluster that has nothing else to suffer, and the cluster lives through it."""
+
+import pytest
+
+from klamm.sim.cluster import run_script
+from klamm.sim.faults.table import ROWS, Row
+from klamm.sim.options import Options
+from klamm.sim.schedules import Policy
+from klamm.sim.script import Happening, Script
+
+FOR_ELECTIONS = ("expire taking office", "kill next controllers")
+
+
+def of_one_kind(name: str, seed: int = 1) -> Script:
+    """Five of them, ten seconds apart, and after each something for the controller to do."""
+    options = Options(
+        seed, Policy.HOSTS, nodes=3, servers=3, session_timeout_ms=6_000, pause_s=1, work=0, faults=(name,), verbs=()
+    )
+    topics = [Happening(5.0 + n, "create topic") for n in range(3)]
+    faults = [Happening(20.0 + 10 * n, name) for n in range(5)]
+    work = [Happening(h.at_s + 1, "move" if name in FOR_ELECTIONS else "expire") for h in faults]
+    return Script(options, sorted([*topics, *faults, *work]), 75.0)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_it_takes_effect_and_is_lived_through(row: Row) -> None:
+    outcome = run_script(of_one_kind(row.name), tell=True)
+
+    assert outcome.violation is None
+    assert any(row.sign in line for line in outcome.story)
