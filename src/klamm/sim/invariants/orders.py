@@ -1,6 +1,6 @@
 """What controllers tell brokers, and in which order."""
 
-from klamm.model.ids import TopicPartition
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.sim.history import History, queue_of, queued_of
 from klamm.sim.messages_told import states_told
 from klamm.sim.trace import OrderReceived, OrderSent
@@ -83,10 +83,18 @@ def first_contact_is_whole(history: History, event: OrderReceived) -> str | None
     since = max(event.message.broker_epoch, history.elected_at.get(event.message.controller_epoch, 0))
     told = {p for p, _, _ in states_told(event.message)}
     for p, created in history.state_zxids.items():
-        if created < since and event.broker in history.replicas(p) and p not in told and not _is_going(history, p):
+        if (
+            created < since
+            and event.broker in history.replicas(p)
+            and p not in told
+            and not _may_be_left_out(history, p, event.broker)
+        ):
             return f"broker {event.broker} is not told of {p} in its first LeaderAndIsr of epoch {contact[2]}"
     return None
 
 
-def _is_going(history: History, p: TopicPartition) -> bool:
-    return p.topic in history.marked
+def _may_be_left_out(history: History, p: TopicPartition, broker: BrokerId) -> bool:
+    """Its topic is to be deleted, or it is only on its way there: what it is told follows."""
+    topic = history.topics.get(p.topic)
+    found = topic.partitions.get(p.partition) if topic else None
+    return p.topic in history.marked or found is None or broker in found.adding

@@ -1,5 +1,6 @@
 """Partitions that move to other brokers."""
 
+from klamm.controller.events import ApiPartitionReassignment
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import TopicPartition
 from klamm.sim.history import History
@@ -52,7 +53,12 @@ def requests_stay_until_done(history: History, event: Mutation) -> str | None:
         asked = decode_reassignment(history.reassignment_request)
     except znodes.MalformedZnode:
         return None
+    term = history.actor
+    doing = history.doing.get((term.broker, term.incarnation)) if term else None
+    overridden = doing.event.targets if doing and isinstance(doing.event, ApiPartitionReassignment) else {}
     for p, target in asked.items():
+        if p in overridden:
+            continue  # the newest request wins
         topic = history.topics.get(p.topic)
         found = topic.partitions.get(p.partition) if topic else None
         if found is not None and found.is_being_reassigned and found.target == target:
@@ -82,13 +88,17 @@ def preferred_elections_finish(cluster: Cluster) -> str | None:
 
 
 def no_replica_is_left_behind(cluster: Cluster) -> str | None:
-    """No broker hosts a replica that a reassignment, a cancelled one too, took from it while it was there."""
+    """No broker hosts a replica that a reassignment, a cancelled one too, took from it while it was there.
+
+    Only of what the acting controller did: the orders of one that fell are lost with it, as in Kafka.
+    """
     history = cluster.history
+    began = history.elected_at.get(history.epoch, 0)
     for broker in cluster.running:
         for p in broker.replicas.hosted:
             since = history.dropped.get((p, broker.number))
             there = history.registered.get(broker.number)
-            if since is None or there is None or there[0] > since or p.topic not in history.topics:
+            if since is None or there is None or there[0] > since or since < began or p.topic not in history.topics:
                 continue
             if broker.number not in history.replicas(p):
                 return f"broker {broker.number} hosts {p}, whose replicas are {history.replicas(p)} since {since}"
