@@ -238,6 +238,7 @@ class Node:
             self._sessions,
             self._dynamic,
             fetch,
+            self._logs,
         )
         follower = ConfigFollower(
             self._dynamic,

@@ -10,6 +10,7 @@ from klamm.broker.handlers.create_topics import CREATE_TOPICS, CreateTopics
 from klamm.broker.handlers.delete_topics import DELETE_TOPICS, DeleteTopics
 from klamm.broker.handlers.describe_cluster import DESCRIBE_CLUSTER, DescribeCluster
 from klamm.broker.handlers.describe_configs import DESCRIBE_CONFIGS, DescribeConfigs
+from klamm.broker.handlers.describe_log_dirs import DESCRIBE_LOG_DIRS, DescribeLogDirs
 from klamm.broker.handlers.elect_leaders import ELECT_LEADERS, ElectLeaders
 from klamm.broker.handlers.fetch import FETCH, Fetch
 from klamm.broker.handlers.for_controller import (
@@ -37,6 +38,7 @@ from klamm.broker.zookeeper_sessions import ZooKeeperSessions
 from klamm.config.dynamic_config import DynamicConfig
 from klamm.config.node_config import NodeConfig
 from klamm.controller.controller import Controller
+from klamm.log.manager import LogManager
 from klamm.model.ids import BrokerId
 from klamm.replication.replica_manager import ReplicaManager
 from klamm.runtime.world import World
@@ -55,6 +57,7 @@ def routes(
     sessions: ZooKeeperSessions,
     dynamic: DynamicConfig,
     fetch: Fetch,
+    logs: LogManager,
 ) -> list[Route]:
     creation = TopicCreation(config, cache, lambda: sessions.store, world.randomness, load_policy(config))
     growth = TopicGrowth(cache, lambda: sessions.store)
@@ -86,6 +89,7 @@ def routes(
         Route(ALTER_PARTITION_REASSIGNMENTS, reassignments.alter),
         Route(LIST_PARTITION_REASSIGNMENTS, reassignments.list),
         Route(DESCRIBE_CONFIGS, DescribeConfigs(broker_id, dynamic, cache, read_topic_config).handle),
+        Route(DESCRIBE_LOG_DIRS, DescribeLogDirs(logs, world.disk).handle),
         Route(ALTER_CONFIGS, alter_configs.replace),
         Route(INCREMENTAL_ALTER_CONFIGS, alter_configs.increment),
         Route(ALTER_PARTITION, for_controller.alter_partition),

@@ -168,6 +168,10 @@ class LogManager:
         return {partition.topic for partition in self._logs}
 
     @property
+    def directories(self) -> list[str]:
+        return list(self._directories)
+
+    @property
     def live_directories(self) -> list[str]:
         return [path for path, directory in self._directories.items() if directory.is_online]
 

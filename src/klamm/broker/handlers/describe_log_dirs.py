@@ -1,0 +1,73 @@
+"""DescribeLogDirs: which partitions lie where, how large they are, how much room is left.
+
+Source: KafkaApis.handleDescribeLogDirsRequest, ReplicaManager.describeLogDirs (3.9).
+"""
+
+import asyncio
+from typing import Final
+
+from klamm.broker.dispatch import Offered, Request
+from klamm.log.log import Log
+from klamm.log.manager import LogManager
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.runtime.disk import Disk
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+
+DESCRIBE_LOG_DIRS: Final = Offered(ApiKey.DESCRIBE_LOG_DIRS, 0, 4)
+_AT_ONCE: Final = 1_000
+
+
+class DescribeLogDirs:
+    def __init__(self, logs: LogManager, disk: Disk) -> None:
+        self._logs = logs
+        self._disk = disk
+
+    async def handle(self, request: Request, message: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+        """Of all partitions where none is named; a directory out of use answers for itself alone."""
+        wanted: set[TopicPartition] | None = None
+        if message.topics is not None:
+            wanted = {TopicPartition(t.topic, p) for t in message.topics for p in t.partitions}
+        lying: dict[str, dict[str, list[DescribeLogDirsPartition]]] = {}
+        for count, (partition, log) in enumerate(list(self._logs.logs.items()), 1):
+            directory = self._logs.directory_of(partition)
+            if directory is not None and (wanted is None or partition in wanted):
+                topics = lying.setdefault(directory, {})
+                topics.setdefault(partition.topic, []).append(_describe(partition, log))
+            if count % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return DescribeLogDirsResponse(
+            error_code=ErrorCode.NONE,
+            results=[await self._directory(path, lying.get(path, {})) for path in self._logs.directories],
+        )
+
+    async def _directory(self, path: str, topics: dict[str, list[DescribeLogDirsPartition]]) -> DescribeLogDirsResult:
+        if path in self._logs.offline_directories:
+            return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=path)
+        try:
+            usage = await self._disk.in_thread(self._disk.usage, path)
+        except OSError:
+            return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=path)
+        return DescribeLogDirsResult(
+            error_code=ErrorCode.NONE,
+            log_dir=path,
+            topics=[DescribeLogDirsTopic(name, partitions) for name, partitions in topics.items()],
+            total_bytes=usage.total_bytes,
+            usable_bytes=usage.usable_bytes,
+        )
+
+
+def _describe(partition: TopicPartition, log: Log) -> DescribeLogDirsPartition:
+    return DescribeLogDirsPartition(
+        partition_index=partition.partition,
+        partition_size=log.size,
+        offset_lag=max(log.high_watermark - log.end_offset, 0),
+        is_future_key=False,
+    )
