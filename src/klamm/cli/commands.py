@@ -2,9 +2,12 @@
 
 from typing import Annotated
 
+import msgspec
 import typer
 
 from klamm import __version__
+from klamm.cli import zk
+from klamm.cli.audit.command import audit as run_audit
 from klamm.cli.explain import explain as explain_partition
 from klamm.cli.node import run_node
 from klamm.cli.speech import say
@@ -79,6 +82,51 @@ def explain(
 ) -> None:
     """Tell a partition's story from the nodes' journals: who led it, who took over, and why."""
     raise typer.Exit(explain_partition(partition, data, journal or []))
+
+
+@app.command()
+def audit(
+    zookeeper: Annotated[str, typer.Option("--zookeeper", help="HOST:PORT[,HOST:PORT][/chroot] of the cluster")],
+    as_json: Annotated[bool, typer.Option("--json", help="everything, as one JSON object")] = False,
+    timeout: Annotated[float, typer.Option("--timeout", help="seconds to wait for ZooKeeper")] = 15,
+    auth: Annotated[
+        list[str] | None, typer.Option("--auth", help="SCHEME:CREDENTIALS, for example digest:kafka:secret; repeatable")
+    ] = None,
+) -> None:
+    """Say what is wrong with any ZooKeeper-mode cluster, why, and what mends it; only reads. 1: unhealthy."""
+    raise typer.Exit(run_audit(zookeeper, as_json, timeout, auth or []))
+
+
+zk_app = typer.Typer(help="What lies in ZooKeeper, decoded; only reads.", no_args_is_help=True)
+app.add_typer(zk_app, name="zk")
+Ensemble = Annotated[str, typer.Option("--zookeeper", help="HOST:PORT[,HOST:PORT][/chroot] of the cluster")]
+Patience = Annotated[float, typer.Option("--timeout", help="seconds to wait for ZooKeeper")]
+AsJson = Annotated[bool, typer.Option("--json", help="as JSON")]
+
+
+@zk_app.command("ls")
+def zk_ls(path: str, zookeeper: Ensemble, timeout: Patience = 15, as_json: AsJson = False) -> None:
+    """The children of a znode."""
+    names = zk.read(zookeeper, timeout, lambda client: zk.list_children(client, path))
+    say(msgspec.json.encode(names).decode() if as_json else "\n".join(names))
+
+
+@zk_app.command("get")
+def zk_get(path: str, zookeeper: Ensemble, timeout: Patience = 15, as_json: AsJson = False) -> None:
+    """A znode's value, JSON laid out, and its stat."""
+    zk.show_get(zk.read(zookeeper, timeout, lambda client: zk.get(client, path)), as_json)
+
+
+@zk_app.command("tree")
+def zk_tree(
+    zookeeper: Ensemble,
+    path: Annotated[str, typer.Argument(help="from here on")] = "/",
+    depth: Annotated[int, typer.Option("--depth", help="levels below it")] = 8,
+    timeout: Patience = 15,
+    as_json: AsJson = False,
+) -> None:
+    """Everything below a znode, each with its value on one line."""
+    zk.show_tree(zk.read(zookeeper, timeout, lambda client: zk.tree(client, path, depth)), as_json)
 
 
 def parse_overrides(texts: list[str]) -> dict[str, str]:

@@ -1,0 +1,195 @@
+"""A cluster's whole tree as it stands in ZooKeeper, read once; what cannot be read is kept with the reason."""
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeVar
+
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.zk import znodes
+from klamm.zk.admin_znodes import decode_config, decode_preferred_election, decode_reassignment
+from klamm.zk.client import ZooKeeper
+from klamm.zk.errors import NoNode, ZkCode, ZkError
+from klamm.zk.fenced import chunks
+from klamm.zk.jute import Stat
+from klamm.zk.registrations import Registration, decode_registration
+from klamm.zk.znodes import MalformedZnode
+
+T = TypeVar("T")
+
+CHUNK: Final = 2_000
+DEFAULT_BROKERS: Final = "<default>"
+
+
+class Held(NamedTuple):
+    """An ephemeral that says who somebody is; an `owner_session` of 0: it is no ephemeral, nobody holds it."""
+
+    owner_session: int
+    czxid: int
+
+
+NOBODY: Final = Held(0, 0)
+
+
+class Age(NamedTuple):
+    path: str
+    created_ms: int
+
+
+@dataclass(slots=True)
+class Snapshot:
+    taken_ms: int
+    controller: BrokerId | None = None
+    controller_held: Held = NOBODY
+    is_kraft: bool = False
+    controller_epoch: int | None = None
+    controller_epoch_version: int = -1
+    brokers: dict[BrokerId, Registration] = field(default_factory=dict)
+    broker_held: dict[BrokerId, Held] = field(default_factory=dict)
+    topic_ids: dict[str, uuid.UUID | None] = field(default_factory=dict)
+    assignments: dict[TopicPartition, ReplicaAssignment] = field(default_factory=dict)
+    states: dict[TopicPartition, LeaderAndIsr] = field(default_factory=dict)
+    stray_partitions: list[TopicPartition] = field(default_factory=list)
+    """Znodes under `partitions` of a topic that does not have that partition."""
+    configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    default_config: dict[str, str] = field(default_factory=dict)
+    """What is set for all brokers at run time."""
+    deletions: dict[str, int] = field(default_factory=dict)
+    """Topic -> when its deletion was asked for, ms since 1970."""
+    reassignment: dict[TopicPartition, tuple[BrokerId, ...]] | None = None
+    """The legacy request znode; None where there is none."""
+    reassignment_asked_ms: int = 0
+    preferred_election: list[TopicPartition] | None = None
+    preferred_election_asked_ms: int = 0
+    notifications: list[Age] = field(default_factory=list)
+    """ISR changes and log directory events that nobody took."""
+    malformed: dict[str, str] = field(default_factory=dict)
+    """Path -> what is wrong with its content."""
+    unreadable: dict[str, str] = field(default_factory=dict)
+    """Path -> ZooKeeper's error, where it lets us not read."""
+
+    @property
+    def live(self) -> set[BrokerId]:
+        return set(self.brokers)
+
+
+async def read_snapshot(client: ZooKeeper, now_ms: int) -> Snapshot:
+    """Raises NoNode where no Kafka cluster lives under that chroot, ZkError where ZooKeeper cannot be asked."""
+    reader = _Reader(client, Snapshot(now_ms))
+    names, _ = await client.children(znodes.BROKER_IDS)
+    await reader.brokers(sorted(n for n in names if n.isdigit()))
+    await reader.controller()
+    await reader.topics(await reader.children(znodes.TOPICS))
+    await reader.admin()
+    return reader.found
+
+
+class _Reader:
+    def __init__(self, client: ZooKeeper, found: Snapshot) -> None:
+        self._client = client
+        self.found = found
+
+    async def children(self, path: str) -> list[str]:
+        try:
+            return sorted((await self._client.children(path))[0])
+        except NoNode:
+            return []
+        except ZkError as error:
+            self.found.unreadable[path] = str(error)
+            return []
+
+    async def _read(self, path: str, decode: Callable[[bytes | None], T]) -> tuple[T, Stat] | None:
+        """None where it is not there or cannot be read; the reason is kept."""
+        try:
+            data, stat = await self._client.get(path)
+            return decode(data), stat
+        except NoNode:
+            return None
+        except MalformedZnode as error:
+            self.found.malformed[path] = error.reason
+        except ZkError as error:
+            self.found.unreadable[path] = str(error)
+        return None
+
+    async def _read_all(
+        self, keys: Sequence[Any], path: Callable[[Any], str], decode: Callable[[Any, bytes | None, Stat], None]
+    ) -> None:
+        """`decode` keeps what it reads; those that are not there are passed over."""
+        for chunk in chunks(keys, CHUNK):
+            paths = [path(key) for key in chunk]
+            for key, at, result in zip(chunk, paths, await self._client.get_many(paths), strict=True):
+                if result.code is ZkCode.OK and result.stat is not None:
+                    try:
+                        decode(key, result.data, result.stat)
+                    except MalformedZnode as error:
+                        self.found.malformed[at] = error.reason
+                elif result.code is not ZkCode.NO_NODE:
+                    self.found.unreadable[at] = result.code.name
+
+    async def brokers(self, ids: Sequence[str]) -> None:
+        def keep(number: str, data: bytes | None, stat: Stat) -> None:
+            broker = BrokerId(int(number))
+            self.found.broker_held[broker] = Held(stat.ephemeral_owner, stat.czxid)
+            self.found.brokers[broker] = decode_registration(broker, data, stat.czxid)
+
+        await self._read_all(ids, lambda number: f"{znodes.BROKER_IDS}/{number}", keep)
+
+    async def controller(self) -> None:
+        found = self.found
+        if (read := await self._read(znodes.CONTROLLER, lambda data: data)) is not None:
+            data, stat = read
+            holder = znodes.decode_controller(data)
+            if holder is None:
+                found.malformed[znodes.CONTROLLER] = f"{data!r} names no broker"
+            else:
+                found.controller, found.is_kraft = holder.broker, holder.is_kraft
+                found.controller_held = Held(stat.ephemeral_owner, stat.czxid)
+        if (epoch := await self._read(znodes.CONTROLLER_EPOCH, znodes.decode_controller_epoch)) is not None:
+            found.controller_epoch, found.controller_epoch_version = epoch[0], epoch[1].version
+
+    async def topics(self, names: Sequence[str]) -> None:
+        found = self.found
+
+        def keep_topic(name: str, data: bytes | None, stat: Stat) -> None:
+            znode = znodes.decode_topic(name, data)
+            found.topic_ids[name] = znode.topic_id
+            found.assignments.update((TopicPartition(name, n), a) for n, a in znode.partitions.items())
+
+        def keep_state(p: TopicPartition, data: bytes | None, stat: Stat) -> None:
+            found.states[p] = znodes.decode_state(p, data, stat.version)
+
+        def keep_config(name: str, data: bytes | None, stat: Stat) -> None:
+            found.configs[name] = decode_config("topics", name, data)
+
+        await self._read_all(names, znodes.topic_path, keep_topic)
+        await self._read_all(list(found.assignments), znodes.state_path, keep_state)
+        await self._read_all(await self.children("/config/topics"), znodes.topic_config_path, keep_config)
+        for chunk in chunks(names, CHUNK):
+            results = await self._client.children_many([znodes.partitions_path(name) for name in chunk])
+            for name, result in zip(chunk, results, strict=True):
+                if result.code is ZkCode.OK and name in found.topic_ids:
+                    there = (TopicPartition(name, int(n)) for n in sorted(result.children) if n.isdigit())
+                    found.stray_partitions += (p for p in there if p not in found.assignments)
+
+    async def admin(self) -> None:
+        found = self.found
+        path = znodes.config_path("brokers", DEFAULT_BROKERS)
+        if (config := await self._read(path, lambda d: decode_config("brokers", DEFAULT_BROKERS, d))) is not None:
+            found.default_config = config[0]
+        await self._read_all(
+            await self.children(znodes.DELETE_TOPICS),
+            znodes.delete_topic_path,
+            lambda name, data, stat: found.deletions.__setitem__(name, stat.ctime),
+        )
+        if (asked := await self._read(znodes.REASSIGN_PARTITIONS, decode_reassignment)) is not None:
+            found.reassignment, found.reassignment_asked_ms = asked[0], asked[1].ctime
+        if (elect := await self._read(znodes.PREFERRED_ELECTION, decode_preferred_election)) is not None:
+            found.preferred_election, found.preferred_election_asked_ms = elect[0], elect[1].ctime
+        for parent in (znodes.ISR_CHANGES, znodes.LOG_DIR_EVENTS):
+            await self._read_all(
+                [f"{parent}/{child}" for child in await self.children(parent)],
+                str,
+                lambda at, data, stat: found.notifications.append(Age(at, stat.ctime)),
+            )

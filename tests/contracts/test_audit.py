@@ -1,0 +1,141 @@
+"""`klamm audit` on a real ZooKeeper with a tree that kazoo wrote, as a backup or a tired operator might leave it."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.security import make_digest_acl
+
+from klamm.cli.audit.command import CannotAudit, audit
+from klamm.cli.zookeeper import ZooKeeperServer
+
+CHROOT = "/audited"
+EMPTY = (
+    "/brokers/ids", "/brokers/topics", "/config/topics", "/config/brokers", "/admin/delete_topics",
+    "/isr_change_notification", "/log_dir_event_notification",
+)  # fmt: skip
+
+
+@pytest.fixture
+def tree(shared_zookeeper: ZooKeeperServer) -> Iterator[KazooClient]:
+    root = KazooClient(shared_zookeeper.connect_string)
+    root.start()
+    root.delete(CHROOT, recursive=True)
+    for path in EMPTY:
+        root.ensure_path(CHROOT + path)
+    root.chroot = CHROOT
+    yield root
+    root.stop()
+    root.close()
+
+
+def put(tree: KazooClient, path: str, value: object, **how: bool) -> None:
+    data = value if isinstance(value, bytes) else json.dumps(value).encode()
+    tree.create(path, data, makepath=True, **how)
+
+
+def add_broker(tree: KazooClient, broker: int, **how: bool) -> None:
+    endpoint = {"listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT"}, "endpoints": ["PLAINTEXT://h:9092"]}
+    facts = {"version": 5, "host": "h", "port": 9092, "jmx_port": -1, "timestamp": "0", "features": {}, **endpoint}
+    put(tree, f"/brokers/ids/{broker}", facts, **(how or {"ephemeral": True}))
+
+
+def add_cluster(tree: KazooClient) -> None:
+    for broker in (1, 2):
+        add_broker(tree, broker)
+    put(
+        tree, "/controller", {"version": 2, "brokerid": 1, "timestamp": "0", "kraftControllerEpoch": -1}, ephemeral=True
+    )
+    put(tree, "/controller_epoch", b"0")
+    tree.set("/controller_epoch", b"1")
+    add_topic(tree, "orders", [1, 2])
+
+
+def add_topic(tree: KazooClient, name: str, replicas: list[int], **state: object) -> None:
+    number = sum(name.encode())
+    put(tree, f"/config/topics/{name}", {"version": 1, "config": {}})
+    topic_id = f"AAAAAAAAAAAAAAAAAAA{number:03d}"[:22]
+    facts = {
+        "version": 3,
+        "topic_id": topic_id,
+        "partitions": {"0": replicas},
+        "adding_replicas": {},
+        "removing_replicas": {},
+    }
+    put(tree, f"/brokers/topics/{name}", facts)
+    written = {"controller_epoch": 1, "leader": replicas[0], "version": 1, "leader_epoch": 0, "isr": replicas, **state}
+    put(tree, f"/brokers/topics/{name}/partitions/0/state", written)
+
+
+def audited(
+    tree: KazooClient, server: ZooKeeperServer, capsys: pytest.CaptureFixture[str], *auth: str
+) -> tuple[int, dict]:
+    status = audit(f"{server.connect_string}{CHROOT}", True, 10, auth)
+    return status, json.loads(capsys.readouterr().out)
+
+
+def test_a_healthy_cluster(
+    tree: KazooClient, shared_zookeeper: ZooKeeperServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_cluster(tree)
+
+    status, said = audited(tree, shared_zookeeper, capsys)
+
+    assert (status, said["healthy"], said["findings"]) == (0, True, [])
+    assert (said["controller"], said["controller_epoch"], said["brokers"], said["partitions"]) == (1, 1, [1, 2], 1)
+
+
+def test_what_is_broken_is_said_and_nothing_is_changed(
+    tree: KazooClient, shared_zookeeper: ZooKeeperServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_cluster(tree)
+    add_broker(tree, 7, ephemeral=False)
+    put(tree, "/brokers/ids/8", b"{", ephemeral=True)
+    add_topic(tree, "leaderless", [1, 2], leader=-1)
+    add_topic(tree, "future", [1, 2], controller_epoch=9)
+    put(tree, "/brokers/topics/broken", b"not JSON")
+    put(tree, "/brokers/topics/orders/partitions/5/state", b"{}")
+    put(tree, "/admin/delete_topics/never", b"")
+    put(tree, "/admin/reassign_partitions", b"[]")
+    before = {path: tree.exists(path).mzxid for path in ("/", "/brokers/topics", "/admin/delete_topics", "/controller")}
+
+    status, said = audited(tree, shared_zookeeper, capsys)
+
+    assert status == 1
+    found = {(f["kind"], tuple(f["subjects"])) for f in said["findings"]}
+    assert found >= {
+        ("registration", ("/brokers/ids/7",)),
+        ("malformed znode", ("/brokers/ids/8",)),
+        ("malformed znode", ("/brokers/topics/broken",)),
+        ("malformed znode", ("/admin/reassign_partitions",)),
+        ("no leader", ("leaderless-0",)),
+        ("epoch gap", ("future-0",)),
+        ("stray partition", ("orders-5",)),
+        ("orphaned deletion", ("never",)),
+    }
+    assert {path: tree.exists(path).mzxid for path in before} == before
+
+
+def test_a_znode_behind_an_acl_is_named_and_read_with_credentials(
+    tree: KazooClient, shared_zookeeper: ZooKeeperServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add_cluster(tree)
+    tree.set_acls("/config/topics/orders", [make_digest_acl("kafka", "secret", all=True)])
+
+    status, said = audited(tree, shared_zookeeper, capsys)
+    assert status == 1
+    assert [(f["kind"], f["subjects"]) for f in said["findings"]] == [("unreadable znode", ["/config/topics/orders"])]
+
+    status, said = audited(tree, shared_zookeeper, capsys, "digest:kafka:secret")
+    assert (status, said["findings"]) == (0, [])
+
+
+def test_where_no_cluster_lives(shared_zookeeper: ZooKeeperServer) -> None:
+    with pytest.raises(CannotAudit, match="no Kafka cluster lives at"):
+        audit(f"{shared_zookeeper.connect_string}/nobody", False, 10, [])
+
+
+def test_where_no_zookeeper_answers() -> None:
+    with pytest.raises(CannotAudit, match="cannot be asked"):
+        audit("127.0.0.1:1", False, 0.5, [])

@@ -1,0 +1,273 @@
+"""Each thing that can be wrong with a cluster: what is said about it, and what mends it."""
+
+import uuid
+from collections.abc import Callable
+
+import pytest
+
+from klamm.cli.audit.findings import CHECKS, Finding, Severity, findings, is_healthy
+from klamm.cli.audit.snapshot import Age, Held, Snapshot
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.brokers import Broker
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
+from klamm.zk.registrations import Registration
+
+NOW_MS = 1_700_000_000_000
+LONG_AGO_MS = NOW_MS - 7_200_000
+P = TopicPartition("orders", 0)
+
+
+def ids(*numbers: int) -> tuple[BrokerId, ...]:
+    return tuple(map(BrokerId, numbers))
+
+
+def healthy() -> Snapshot:
+    """Three brokers; orders-0 on all of them, led by 1."""
+    s = Snapshot(NOW_MS, BrokerId(2), Held(0x22, 50), controller_epoch=4, controller_epoch_version=4)
+    for broker in ids(1, 2, 3):
+        s.brokers[broker] = Registration(Broker(broker, ()))
+        s.broker_held[broker] = Held(0x20 + broker, broker)
+    s.topic_ids["orders"] = uuid.UUID(int=7)
+    s.configs["orders"] = {"min.insync.replicas": "2"}
+    s.assignments[P] = ReplicaAssignment(ids(1, 2, 3))
+    s.states[P] = LeaderAndIsr(BrokerId(1), 3, ids(1, 2, 3), 4)
+    return s
+
+
+def leads(s: Snapshot, leader: int, *isr: int, **facts: object) -> None:
+    s.states[P] = s.states[P]._replace(leader=BrokerId(leader), isr=ids(*isr), **facts)
+
+
+def dies(s: Snapshot, broker: int) -> None:
+    del s.brokers[BrokerId(broker)], s.broker_held[BrokerId(broker)]
+
+
+def breakage(*steps: Callable[[Snapshot], object]) -> Callable[[Snapshot], None]:
+    def apply(s: Snapshot) -> None:
+        for step in steps:
+            step(s)
+
+    return apply
+
+
+# what is broken -> severity, kind, subject, a part of why, a part of the remedy
+CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, str]]] = {
+    "no controller": (
+        lambda s: setattr(s, "controller", None),
+        ("critical", "controller", "/controller", "no leader is elected", "brokers' logs"),
+    ),
+    "a controller that is not registered": (
+        lambda s: setattr(s, "controller", BrokerId(9)),
+        ("critical", "controller", "/controller", "broker 9, which is not registered", "reelect"),
+    ),
+    "elected, but nobody acts": (
+        lambda s: setattr(s, "controller_held", Held(0x99, 1)),
+        ("critical", "controller", "/controller", "an earlier session", "delete /controller"),
+    ),
+    "a controller znode for ever": (
+        lambda s: setattr(s, "controller_held", Held(0, 1)),
+        ("critical", "controller", "/controller", "no ephemeral", "delete /controller"),
+    ),
+    "a migration": (
+        lambda s: setattr(s, "is_kraft", True),
+        ("notice", "controller", "/controller", "being migrated", "nothing"),
+    ),
+    "no epoch": (
+        lambda s: setattr(s, "controller_epoch", None),
+        ("critical", "controller epoch", "/controller_epoch", "no epoch", "reelect"),
+    ),
+    "an epoch that somebody wrote": (
+        lambda s: setattr(s, "controller_epoch_version", 3),
+        ("notice", "controller epoch", "/controller_epoch", "written 3 times", "nothing"),
+    ),
+    "an epoch that fell": (
+        lambda s: leads(s, 1, 1, 2, 3, controller_epoch=6),
+        ("critical", "epoch gap", "orders-0", "a later controller epoch than 4", "/controller_epoch"),
+    ),
+    "a registration that nobody holds": (
+        lambda s: s.broker_held.__setitem__(BrokerId(3), Held(0, 3)),
+        ("critical", "registration", "/brokers/ids/3", "alive for ever", "delete /brokers/ids/3"),
+    ),
+    "a broker is gone": (
+        lambda s: dies(s, 3),
+        ("warning", "broker gone", "broker 3", "holds 1 replica", "start broker 3"),
+    ),
+    "the leader is gone and nobody was elected": (
+        lambda s: dies(s, 1),
+        ("critical", "no leader", "orders-0", "leader 1 is not registered", "reelect"),
+    ),
+    "no leader, although one could lead": (
+        lambda s: leads(s, -1, 2),
+        ("critical", "no leader", "orders-0", "although 2 of its ISR is alive", "reelect"),
+    ),
+    "no leader, and only those outside the ISR are there": (
+        breakage(lambda s: leads(s, -1, 1), lambda s: dies(s, 1)),
+        ("critical", "no leader", "orders-0", "no member of its ISR 1 is alive", "start broker 1; or lose"),
+    ),
+    "never a state": (
+        lambda s: s.states.clear(),
+        ("critical", "no leader", "orders-0", "no state was ever written", "reelect"),
+    ),
+    "an empty ISR": (
+        lambda s: leads(s, -1),
+        ("critical", "ISR", "orders-0", "it is empty", "reelect"),
+    ),
+    "a leader outside its ISR": (
+        lambda s: leads(s, 1, 2, 3),
+        ("critical", "ISR", "orders-0", "leader 1 is not in it", "reelect"),
+    ),
+    "a stranger in the ISR": (
+        lambda s: leads(s, 1, 1, 2, 3, 8),
+        ("warning", "ISR", "orders-0", "8 in it, which holds no replica", "reelect"),
+    ),
+    "an unclean leader": (
+        lambda s: leads(s, 1, 1, recovery=LeaderRecoveryState.RECOVERING),
+        ("warning", "unclean leader", "orders-0", "records may be lost", "compare"),
+    ),
+    "below min ISR": (
+        lambda s: leads(s, 1, 1),
+        ("critical", "below min ISR", "orders-0", "1 in sync, min.insync.replicas is 2", "catch up"),
+    ),
+    "at min ISR": (
+        lambda s: leads(s, 1, 1, 2),
+        ("warning", "under-replicated", "orders-0", "3 not in sync: one more, and acks=all is refused", "catch up"),
+    ),
+    "min ISR set for all brokers": (
+        breakage(
+            lambda s: s.configs.clear(),
+            lambda s: s.default_config.update({"min.insync.replicas": "3"}),
+            lambda s: leads(s, 1, 1, 2),
+        ),
+        ("critical", "below min ISR", "orders-0", "2 in sync, min.insync.replicas is 3", "catch up"),
+    ),
+    "leaders are elsewhere": (
+        lambda s: leads(s, 2, 1, 2, 3),
+        ("notice", "not preferred", "broker 1", "leads 0 of the 1", "klamm elect --election-type preferred"),
+    ),
+    "no replica": (
+        breakage(lambda s: s.states.clear(), lambda s: s.assignments.__setitem__(P, ReplicaAssignment(()))),
+        ("critical", "assignment", "orders-0", "no replica", "/brokers/topics/orders"),
+    ),
+    "a broker twice": (
+        lambda s: s.assignments.__setitem__(P, ReplicaAssignment(ids(1, 2, 3, 3))),
+        ("warning", "assignment", "orders-0", "twice in 1, 2, 3, 3", "klamm reassign apply"),
+    ),
+    "a znode of no partition": (
+        lambda s: s.stray_partitions.append(TopicPartition("orders", 8)),
+        ("warning", "stray partition", "orders-8", "does not have this partition", "/partitions/8"),
+    ),
+    "an orphaned deletion": (
+        lambda s: s.deletions.update(gone=NOW_MS),
+        ("warning", "orphaned deletion", "gone", "no such topic", "delete /admin/delete_topics/gone"),
+    ),
+    "a deletion that waits for a dead broker": (
+        breakage(lambda s: s.deletions.update(orders=LONG_AGO_MS), lambda s: dies(s, 3)),
+        ("warning", "stuck deletion", "orders", "asked 2 h ago; 3 with replicas", "start broker 3"),
+    ),
+    "a deletion that waits for nothing": (
+        lambda s: s.deletions.update(orders=LONG_AGO_MS),
+        ("warning", "stuck deletion", "orders", "nothing that could hold it up", "reelect"),
+    ),
+    "a reassignment to a dead broker": (
+        lambda s: s.assignments.__setitem__(P, ReplicaAssignment(ids(1, 2, 3, 4), adding=ids(4))),
+        ("warning", "stuck reassignment", "orders-0", "waits for 4, not alive", "klamm reassign cancel"),
+    ),
+    "a reassignment that nobody ends": (
+        lambda s: s.assignments.__setitem__(P, ReplicaAssignment(ids(1, 2, 3), removing=ids(3))),
+        ("warning", "stuck reassignment", "orders-0", "nobody ends it", "reelect"),
+    ),
+    "a reassignment under way": (
+        breakage(
+            lambda s: s.assignments.__setitem__(P, ReplicaAssignment(ids(1, 2, 3), adding=ids(3))),
+            lambda s: leads(s, 1, 1, 2),
+        ),
+        ("notice", "reassignment", "orders-0", "waits for 3 to catch up", "nothing"),
+    ),
+    "a request that nobody took": (
+        breakage(
+            lambda s: setattr(s, "reassignment", {P: ids(3, 2, 1)}),
+            lambda s: setattr(s, "reassignment_asked_ms", LONG_AGO_MS),
+        ),
+        ("warning", "stuck reassignment", "/admin/reassign_partitions", "1 of its partitions do not move", "reelect"),
+    ),
+    "an election that nobody held": (
+        breakage(
+            lambda s: setattr(s, "preferred_election", [P]),
+            lambda s: setattr(s, "preferred_election_asked_ms", LONG_AGO_MS),
+        ),
+        ("warning", "request left", "/admin/preferred_replica_election", "lies there for 2 h", "reelect"),
+    ),
+    "a notification that nobody took": (
+        lambda s: s.notifications.append(Age("/isr_change_notification/isr_change_1", LONG_AGO_MS)),
+        ("warning", "notification left", "/isr_change_notification/isr_change_1", "does not take it", "reelect"),
+    ),
+    "a malformed znode": (
+        lambda s: s.malformed.update({"/brokers/topics/x": "no JSON"}),
+        ("critical", "malformed znode", "/brokers/topics/x", "no JSON", "klamm zk get /brokers/topics/x"),
+    ),
+    "a znode that we may not read": (
+        lambda s: s.unreadable.update({"/config/topics/x": "NO_AUTH"}),
+        ("warning", "unreadable znode", "/config/topics/x", "NO_AUTH", "--auth"),
+    ),
+    "a topic without an id": (
+        lambda s: s.topic_ids.update(orders=None),
+        ("notice", "topic id", "orders", "no id", "nothing"),
+    ),
+    "two topics with one id": (
+        lambda s: s.topic_ids.update(copy=uuid.UUID(int=7)),
+        ("critical", "topic id", "copy", "the same id as orders", "create it anew"),
+    ),
+    "a config of no topic": (
+        lambda s: s.configs.update(gone={}),
+        ("notice", "orphaned config", "gone", "does not exist", "delete /config/topics/gone"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("broken", "expected"), CASES.values(), ids=CASES)
+def test_what_is_broken_is_found(broken: Callable[[Snapshot], object], expected: tuple[str, ...]) -> None:
+    s = healthy()
+    broken(s)
+    severity, kind, subject, why, remedy = expected
+
+    found = [f for f in findings(s) if f.kind == kind and subject in f.subjects and why in f.why]
+
+    assert [f.severity for f in found] == [severity], findings(s)
+    assert remedy in found[0].remedy
+    assert is_healthy(findings(s)) is all(f.severity == "notice" for f in findings(s))
+
+
+def test_a_healthy_cluster_has_no_findings() -> None:
+    assert findings(healthy()) == []
+
+
+def test_every_check_is_tried() -> None:
+    seen = {kind for _, (_, kind, *_) in CASES.values()}
+    assert len(CHECKS) <= len(seen)
+
+
+def test_what_was_asked_just_now_is_no_finding() -> None:
+    s = healthy()
+    s.deletions["orders"] = NOW_MS - 1_000
+    s.preferred_election, s.preferred_election_asked_ms = [P], NOW_MS - 1_000
+    s.notifications.append(Age("/isr_change_notification/isr_change_1", NOW_MS - 1_000))
+
+    assert findings(s) == []
+
+
+def test_many_partitions_with_one_reason_are_one_finding_and_the_worst_comes_first() -> None:
+    s = healthy()
+    for number in range(1, 1_000):
+        p = TopicPartition("orders", number)
+        s.assignments[p] = ReplicaAssignment(ids(1, 2, 3))
+        s.states[p] = LeaderAndIsr(BrokerId(1), 3, ids(1, 2), 4)
+    leads(s, -1, 2)
+
+    found = findings(s)
+
+    assert [(f.severity, f.kind, len(f.subjects)) for f in found] == [
+        (Severity.CRITICAL, "no leader", 1),
+        (Severity.WARNING, "under-replicated", 999),
+    ]
+    assert isinstance(found[0], Finding)
