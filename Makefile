@@ -9,6 +9,7 @@ ROUNDS ?= 30
 RECORDS ?= 100000
 LIVES ?= 10
 SECONDS ?= 60
+VIOLATIONS ?= 1
 FIRST ?= 1
 SEEDS ?= 1000
 SEQUENCES ?= 10000
@@ -61,8 +62,8 @@ judge: $(READY)  ## every script, then LIVES=10 random ones, before Apache Kafka
 	$(PY) -m tests.differential.judge --record
 	$(PY) -m tests.differential.judge --random $(LIVES)
 
-sim: $(READY)  ## simulated clusters under faults for SECONDS=60, from seed FIRST=1; prints what breaks
-	@$(PY) -m klamm.sim --seconds $(SECONDS) --first $(FIRST)
+sim: $(READY)  ## simulated clusters under faults on all cores for SECONDS=60, from seed FIRST=1, until VIOLATIONS=1 broke
+	@$(PY) -m klamm.sim --seconds $(SECONDS) --first $(FIRST) --violations $(VIOLATIONS)
 
 steps: $(READY)  ## break every scripted operation at each of its steps, in each way; SAMPLE=0.1 for a part of it
 	@$(PY) -m klamm.sim.steps --sample $(SAMPLE)
@@ -74,8 +75,8 @@ shrink: $(READY)  ## make seed N=..., which breaks an invariant, as small as pos
 	@$(PY) -m klamm.sim --shrink $(N) --seconds $(SECONDS)
 
 digests: $(READY)  ## SEEDS=1000 simulated twice, in two processes with different hash seeds: nothing may differ
-	@PYTHONHASHSEED=1 $(PY) -m klamm.sim --digests $(SEEDS) > .digests-1
-	@PYTHONHASHSEED=77 $(PY) -m klamm.sim --digests $(SEEDS) > .digests-77
+	@PYTHONHASHSEED=1 $(PY) -m klamm.sim --digests $(SEEDS) > .digests-1 & first=$$!; \
+	PYTHONHASHSEED=77 $(PY) -m klamm.sim --digests $(SEEDS) > .digests-77 && wait $$first
 	@cmp .digests-1 .digests-77 && echo "$(SEEDS) seeds, the same digest each" && rm .digests-1 .digests-77
 
 model: $(READY)  ## SEQUENCES=10000 of operations on the model ZooKeeper and on a real one, compared

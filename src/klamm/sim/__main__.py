@@ -1,20 +1,17 @@
-"""`python -m klamm.sim`: schedules for some seconds, or one seed with its story, or made as small as it can be."""
+"""`python -m klamm.sim`: schedules for some seconds over all cores, or one seed with its story, or made small."""
 
 import argparse
-import gc
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Final
 
-import structlog
-
 from klamm.runtime.clock import RealClock
+from klamm.sim.campaign import Campaign, be_quiet
 from klamm.sim.cluster import Outcome, run_schedule
+from klamm.sim.options import Options
 from klamm.sim.shrink import Shrinker, as_regression, as_test
 
-_LOGGED: Final = 50
-"""Critical: nothing in practice; the story tells more."""
-_ENOUGH: Final = 10
-"""Broken seeds after which nothing new is to be learnt."""
+_LEAST_FOR_SHRINKING_S: Final = 20.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,27 +19,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=60, help="how long to go on with new seeds")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--schedules", type=int, default=1 << 30, help="how many seeds at most")
+    parser.add_argument("--violations", type=int, default=1, help="end when so many seeds broke an invariant")
+    parser.add_argument("--cores", type=int, help="how many to use; all where it is not given")
     parser.add_argument("--seed", type=int, help="run this one, and tell its story")
     parser.add_argument("--shrink", type=int, help="make this one, which breaks an invariant, as small as possible")
     parser.add_argument("--digests", type=int, help="print the digests of so many seeds, to compare processes by")
     chosen = parser.parse_args(arguments)
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_LOGGED))
+    be_quiet()
     if chosen.digests is not None:
-        for seed in range(1, chosen.digests + 1):
-            print(seed, run_schedule(seed).digest)
+        for seed in range(chosen.first, chosen.first + chosen.digests):
+            print(seed, run_schedule(seed).digest, flush=True)
         return 0
     if chosen.seed is not None:
         return _replay(chosen.seed)
     if chosen.shrink is not None:
         return _shrink(chosen.shrink, chosen.seconds)
-    return _campaign(chosen.first, chosen.seconds, chosen.schedules)
+    campaign = Campaign(chosen.first, chosen.seconds, chosen.schedules, chosen.violations, chosen.cores)
+    status = campaign.run()
+    if campaign.tally.broken and not campaign.is_stopped:
+        seconds = max(campaign.seconds_left, _LEAST_FOR_SHRINKING_S)
+        print(f"made as small as it can be within {seconds:.0f} s:", flush=True)
+        _shrink(campaign.first_broken, seconds)
+    return status
 
 
 def _replay(seed: int) -> int:
+    print(described(Options.of(seed)))
     outcome = run_schedule(seed, tell=True)
     for line in outcome.story:
         print(line)
-    print(f"{outcome.script.options}\ndigest {outcome.digest}, {outcome.steps} steps, {outcome.checks} checks")
+    print(f"digest {outcome.digest}, {outcome.steps} steps, {outcome.checks} checks")
     print(f"VIOLATION {outcome.violation}" if outcome.violation else "every invariant held")
     return bool(outcome.violation)
 
@@ -67,32 +73,12 @@ def reproducer(found: Outcome, until_ms: float) -> str:
     return f"{told}\n\n{as_test(smallest, seed)}\n\n\n{as_regression(smallest, seed)}\n"
 
 
-def _campaign(first: int, seconds: float, most: int) -> int:
-    clock = RealClock()
-    gc.freeze()
-    began = told = clock.now_ms()
-    broken: list[Outcome] = []
-    count = steps = checks = elections = 0
-    while count < most and len(broken) < _ENOUGH and (now := clock.now_ms()) < began + seconds * 1000:
-        outcome = run_schedule(first + count)
-        count, steps = count + 1, steps + outcome.steps
-        checks, elections = checks + outcome.checks, elections + outcome.elections
-        if outcome.violation:
-            broken.append(outcome)
-            print(f"seed {outcome.script.options.seed}: {outcome.violation}", flush=True)
-            if len(broken) == 1:
-                print(f"shrinking it, for the rest of the time at most\n{reproducer(outcome, began + seconds * 1000)}")
-        if now >= told + 5_000:
-            told = now
-            print(f"{count} schedules, {len(broken)} broken", flush=True)
-    took_s = max((clock.now_ms() - began) / 1000, 0.001)
-    print(
-        f"seeds {first} to {first + count - 1}: {count} schedules of 120 virtual seconds in {took_s:.0f} s"
-        f" ({count / took_s:.1f}/s), {steps:,} steps, {checks:,} checks, {elections:,} elections, {len(broken)} broken"
+def described(options: Options) -> str:
+    """A line for each option."""
+    values = {f.name: getattr(options, f.name) for f in fields(options)}
+    return "\n".join(
+        f"  {name:<20} {', '.join(map(str, v)) if isinstance(v, tuple) else v}" for name, v in values.items()
     )
-    if broken:
-        print(f"replay the first with: make seed N={broken[0].script.options.seed}")
-    return bool(broken)
 
 
 if __name__ == "__main__":

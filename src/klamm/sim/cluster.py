@@ -19,10 +19,10 @@ from klamm.sim.invariants.table import at_rest, by_event
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.options import Options
 from klamm.sim.replicas import Logs
-from klamm.sim.script import Happening, Script, write_script
+from klamm.sim.script import WARM_UP_S, Happening, Script, write_script
 from klamm.sim.stage import Draw, restart
 from klamm.sim.story import told
-from klamm.sim.trace import Event
+from klamm.sim.trace import Event, StateWritten
 from klamm.sim.traps import Step, StepKind, Traps
 from klamm.sim.workload import PATIENCE_S, VERBS
 from klamm.sim.world import SimulatedClock, Universe
@@ -61,6 +61,8 @@ class SimulatedCluster:
     traps: Traps = field(default_factory=Traps)
     checks: int = 0
     is_healed: bool = False
+    effects: int = 0
+    """States written amid the faults: how much came of the schedule."""
     is_over: bool = False
 
     def __post_init__(self) -> None:
@@ -222,6 +224,8 @@ class SimulatedCluster:
         if self.is_over:
             return  # what the loop tears down at the end has no meaning
         self.story.append((self.loop.now, event))
+        if isinstance(event, StateWritten) and WARM_UP_S <= self.loop.now < self.script.heal_at_s:
+            self.effects += 1
         for name, holds in _ASKED.get(type(event), ()):
             self.checks += 1
             if wrong := holds(self.history, event):
@@ -247,6 +251,8 @@ class Outcome:
     steps: int
     checks: int
     elections: int
+    effects: int
+    virtual_s: float
     story: list[str]
     """What happened, line by line, where somebody asked for it."""
 
@@ -273,4 +279,14 @@ def run_script(script: Script, tell: bool = False, watch: Callable[[Step], None]
     history = cluster.history
     story = list(told(cluster.story)) if tell else []
     done = script._replace(happenings=cluster.happened)
-    return Outcome(done, violation, loop.digest, loop.steps, cluster.checks, history.epoch, story)
+    return Outcome(
+        done,
+        violation,
+        loop.digest,
+        loop.steps,
+        cluster.checks,
+        history.epoch,
+        cluster.effects,
+        loop.now,
+        story,
+    )

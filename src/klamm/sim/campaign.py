@@ -1,0 +1,158 @@
+"""Many schedules over all cores, with progress, until the time is over or an invariant is broken."""
+
+import gc
+import itertools
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import structlog
+
+from klamm.runtime.clock import RealClock
+from klamm.runtime.cores import core_count, cpu_s, over_cores
+from klamm.runtime.signals import stopped_by_signals
+from klamm.sim.cluster import run_schedule
+
+LEAST_EFFECTS: Final = 10
+"""States written amid the faults; a schedule with fewer says nothing, and does not count."""
+_LOGGED: Final = 50
+_PROGRESS_MS: Final = 5_000
+
+
+class Report(NamedTuple):
+    """What one schedule came to."""
+
+    seed: int
+    violation: str | None
+    digest: str
+    virtual_s: float
+    steps: int
+    checks: int
+    elections: int
+    effects: int
+    cpu_s: float
+
+    @property
+    def is_idle(self) -> bool:
+        return self.violation is None and self.effects < LEAST_EFFECTS
+
+
+def be_quiet() -> None:
+    """Logs stay empty: the story tells more. Coroutines that a killed process never began are no mistake."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_LOGGED))
+    warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
+
+
+def report_on(seed: int) -> Report:
+    began = cpu_s()
+    outcome = run_schedule(seed)
+    return Report(
+        seed,
+        outcome.violation,
+        outcome.digest,
+        outcome.virtual_s,
+        outcome.steps,
+        outcome.checks,
+        outcome.elections,
+        outcome.effects,
+        cpu_s() - began,
+    )
+
+
+@dataclass
+class Tally:
+    done: int = 0
+    idle: int = 0
+    virtual_s: float = 0.0
+    steps: int = 0
+    checks: int = 0
+    elections: int = 0
+    cpu_s: float = 0.0
+    newest: int = 0
+    broken: list[Report] = field(default_factory=list)
+
+    def add(self, report: Report) -> None:
+        self.cpu_s += report.cpu_s
+        self.newest = max(self.newest, report.seed)
+        if report.is_idle:
+            self.idle += 1
+            return
+        self.done += 1
+        self.virtual_s += report.virtual_s
+        self.steps += report.steps
+        self.checks += report.checks
+        self.elections += report.elections
+        if report.violation:
+            self.broken.append(report)
+
+    def words(self, took_s: float) -> str:
+        hours = self.virtual_s / 3600
+        return (
+            f"{self.done} schedules, {len(self.broken)} broken, {self.done / took_s:.1f}/s,"
+            f" {self.done / max(self.cpu_s, 1e-3):.1f} per core-second, {hours:.1f} simulated hours"
+        )
+
+
+class Campaign:
+    """New seeds from `first` on, `most` at most, for `seconds`; it ends early with `violations` broken ones."""
+
+    def __init__(self, first: int, seconds: float, most: int, violations: int, cores: int | None) -> None:
+        self._clock = RealClock()
+        self._began = self._told = self._clock.now_ms()
+        self._first = first
+        self._ends_at = self._began + seconds * 1000
+        self._most = most
+        self._violations = violations
+        self._cores = cores
+        self.tally = Tally()
+        self.is_stopped = False
+
+    def run(self) -> int:
+        """What the process returns: 1 where something broke, 130 where somebody stopped it."""
+        print(f"seeds from {self._first} on, {self._cores or core_count()} cores; Ctrl-C ends it", flush=True)
+        gc.freeze()
+        reports = over_cores(report_on, self._seeds(), self._cores)
+        try:
+            with stopped_by_signals():
+                for report in reports:
+                    self._take(report)
+        except KeyboardInterrupt:
+            self.is_stopped = True
+        self._conclude()
+        return 1 if self.tally.broken else 130 if self.is_stopped else 0
+
+    @property
+    def first_broken(self) -> int:
+        return min(report.seed for report in self.tally.broken)
+
+    @property
+    def seconds_left(self) -> float:
+        return (self._ends_at - self._clock.now_ms()) / 1000
+
+    def _seeds(self) -> Iterator[int]:
+        for seed in itertools.islice(itertools.count(self._first), self._most):
+            if self._clock.now_ms() >= self._ends_at or len(self.tally.broken) >= self._violations:
+                return
+            yield seed
+
+    def _take(self, report: Report) -> None:
+        self.tally.add(report)
+        if report.violation:
+            print(f"seed {report.seed}: {report.violation}", flush=True)
+        now = self._clock.now_ms()
+        if now >= self._told + _PROGRESS_MS:
+            self._told = now
+            print(self.tally.words((now - self._began) / 1000), flush=True)
+
+    def _conclude(self) -> None:
+        tally, took_s = self.tally, max((self._clock.now_ms() - self._began) / 1000, 1e-3)
+        how = "stopped" if self.is_stopped else "done"
+        print(f"{how} after {took_s:.0f} s, seeds {self._first} to {tally.newest}: {tally.words(took_s)}")
+        print(f"{tally.steps:,} steps, {tally.checks:,} checks, {tally.elections:,} elections")
+        if tally.idle:
+            print(f"{tally.idle} more do not count: fewer than {LEAST_EFFECTS} states were written amid their faults")
+        if tally.broken:
+            print(f"BROKEN: {len(tally.broken)} of {tally.done}; see the first with: make seed N={self.first_broken}")
+        elif tally.done:
+            print("every invariant held")

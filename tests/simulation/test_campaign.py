@@ -1,0 +1,59 @@
+"""`make sim`: seeds dealt over cores, progress, and an end that says what was found."""
+
+import itertools
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from klamm.runtime.cores import over_cores
+from klamm.sim import campaign
+from klamm.sim.__main__ import main
+from klamm.sim.campaign import Report, Tally
+
+
+def double(number: int) -> int:
+    return 2 * number
+
+
+def test_work_is_dealt_as_it_is_done_and_ends_with_the_one_who_wants_it() -> None:
+    dealt = []
+
+    def endless() -> Iterator[int]:
+        for number in itertools.count():
+            dealt.append(number)
+            yield number
+
+    results = over_cores(double, endless(), cores=2)
+    assert sorted(itertools.islice(results, 10))[:6] == [0, 2, 4, 6, 8, 10]
+    results.close()
+    assert len(dealt) < 20
+
+
+def test_a_campaign_tells_what_it_did(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--first", "1", "--schedules", "4", "--cores", "2"]) == 0
+    told = capsys.readouterr().out
+    assert re.search(r"done after \d+ s, seeds 1 to 4: \d schedules, 0 broken, .* per core-second", told)
+    assert "every invariant held" in told
+
+
+def test_it_ends_with_what_broke(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def report_on(seed: int) -> Report:
+        violation = "rule: wrong" if seed == 3 else None
+        return Report(seed, violation, "", 120.0, 10, 10, 1, campaign.LEAST_EFFECTS, 0.1)
+
+    monkeypatch.setattr(campaign, "report_on", report_on)
+    chosen = campaign.Campaign(1, seconds=60, most=1_000, violations=1, cores=1)
+
+    assert chosen.run() == 1
+    assert chosen.first_broken == 3
+    assert chosen.tally.done == 3
+    assert "make seed N=3" in capsys.readouterr().out
+
+
+def test_a_schedule_in_which_nothing_was_written_does_not_count() -> None:
+    tally = Tally()
+    tally.add(Report(1, None, "", 120.0, 10, 10, 1, 0, 0.1))
+    tally.add(Report(2, "rule: wrong", "", 120.0, 10, 10, 1, 0, 0.1))
+
+    assert (tally.done, tally.idle, len(tally.broken)) == (1, 1, 1)
