@@ -25,8 +25,11 @@ def _must_stay(history: History, p: TopicPartition, broker: BrokerId) -> str | N
     if found is None or p.topic in history.marked or broker not in found.replicas:
         return None
     states = history.states.get(p)
-    if broker in found.removing and states and set(found.target) <= set(states[-1].isr):
+    isr = states[-1].isr if states else ()
+    if broker in found.removing and set(found.target) <= set(isr):
         return None
+    if broker in found.adding and broker not in isr:
+        return None  # dropped, and wanted again before it heard of that: the order to begin anew waits behind this one
     return f"it is one of {found}, and nobody asked for the topic's deletion"
 
 
