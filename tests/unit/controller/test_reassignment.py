@@ -187,6 +187,18 @@ async def test_a_target_that_is_away_is_waited_for() -> None:
     assert znodes.REASSIGN_PARTITIONS not in room.ensemble.nodes
 
 
+async def test_a_partition_without_any_state_moves_to_brokers_that_live_and_these_know_it_when_they_return() -> None:
+    room = await Room.open((1, 2), topics={"a": [(9,)]})
+    await ask(room, a_0=[1, 2])
+    assert (assigned(room), room.now("a-0")) == ("[1, 2] + [] - []", "1 / [1,2] / 1 / 1")
+
+    room.kill(2)
+    await room.register(2)
+    requests = await room.handle(on_broker_change, BrokerChange())
+
+    assert any(r.startswith("LISR a-0") and r.endswith("-> 2") for r in requests), requests
+
+
 # ---- controllers that take over
 
 

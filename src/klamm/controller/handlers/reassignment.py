@@ -202,6 +202,8 @@ async def _complete(bench: Workbench, partitions: list[Partition]) -> None:
     for p in partitions:
         for broker in p.assignment.adding:
             adding.setdefault(broker, []).append(p)
+    for broker, arrived in adding.items():  # in sync from the first: their partition had no state when it was moved
+        bench.context.move_replicas(broker, _unknown(bench, broker, arrived), ReplicaState.NEW)
     await replicas_online(bench, adding)  # B1
     before = {p: p.assignment for p in partitions}
     finished: list[Partition] = []
@@ -219,6 +221,11 @@ async def _complete(bench: Workbench, partitions: list[Partition]) -> None:
     bench.batch.add_metadata(bench.context.registered, finished)  # B8
     await bench.send_requests()
     await resume_deletions(bench, (p.topic for p in finished))
+
+
+def _unknown(bench: Workbench, broker: BrokerId, partitions: list[Partition]) -> list[Partition]:
+    states = bench.context.replicas_on(broker)
+    return [p for p in partitions if states.get(p) is ReplicaState.NON_EXISTENT]
 
 
 async def _finish(bench: Workbench, before: Assignments) -> list[Partition]:
