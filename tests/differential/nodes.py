@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 from unittest.mock import patch
 
 from tests.differential.kafka_host import KafkaHost
@@ -150,9 +150,18 @@ class KlammNode:
         assert controller is not None
         if controller.queue_size or controller.state:
             return f"an event in {controller.state}"
+        if self._follows_configs():
+            return "changes of configurations"
         open_channels = controller.bench.channels._channels if controller.bench else {}
         owing = {b for b, channel in open_channels.items() if channel.waiting} - set(late)
         return f"a request to {sorted(owing)}" if owing else ""
+
+    def _follows_configs(self) -> bool:
+        changes = self._node._config_changes
+        assert changes is not None
+        assert changes._task is not None
+        coroutine: Any = changes._task.get_coro()
+        return changes._wanted.is_set() or getattr(coroutine.cr_await, "__qualname__", "") != "Event.wait"
 
     async def session(self) -> tuple[int, bytes]:
         session = self._node._sessions.store.client._session

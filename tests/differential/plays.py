@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from tests.differential.nodes import StartNode
 from tests.differential.script import Script
+from tests.differential.shortcuts import without_shortcuts
 from tests.differential.stage import Stage
 
 from klamm.cli.zookeeper import ZooKeeperServer
@@ -49,7 +50,8 @@ class Difference(NamedTuple):
 
 def differences(kafka: Steps, klamm: Steps) -> Iterator[Difference]:
     """Every place where the two plays are not the same."""
-    for number, (theirs, ours) in enumerate(zip_longest(kafka, klamm, fillvalue={})):
+    pairs = zip_longest(without_shortcuts(kafka), without_shortcuts(klamm), fillvalue={})
+    for number, (theirs, ours) in enumerate(pairs):
         expected, found = _flat(theirs), _flat(ours)
         for place in sorted(expected.keys() | found.keys()):
             if expected.get(place) != found.get(place):

@@ -26,6 +26,7 @@ from klamm.wire.messages import (
     UpdateFeaturesResponse,
     UpdateMetadataRequest,
 )
+from klamm.zk.znodes import REASSIGN_PARTITIONS
 
 Story = dict[str, list[str]]
 """By partition, what one broker was told, in order; besides the lists of living brokers, and request versions."""
@@ -226,6 +227,8 @@ def content_said(path: str, data: bytes | None) -> str:
     except ValueError:
         return repr(data.decode())
     if isinstance(content, dict):
+        if path == REASSIGN_PARTITIONS and isinstance(content.get("partitions"), list):
+            content["partitions"].sort(key=repr)  # a map, in whatever order
         content = {key: "(by chance)" if key in _BY_CHANCE else value for key, value in content.items()}
     return json.dumps(content, sort_keys=True, separators=(",", ":"))
 

@@ -13,17 +13,55 @@ from tests.differential.said import BROKERS
 MEMORY_WAS_OLD = "BAD_VERSION of a later one"
 WANTED = Path(__file__).parent / "wanted"
 
-_FROM_MEMORY = "states are written on what is remembered; they are read where the write is refused"
 _OLDER = "the node around our controller speaks 3.9 in these plays, only the controller speaks the older protocol"
+_ONE_STOP = "a replica is deleted by one StopReplica, and is not taken out of its ISR first"
+_AT_ONCE = "a failover deletes what it can at once, not when the dead return"
+_WAITS = "a deletion waits for a reassignment: Kafka means to, but marks the topic before it is queued, to no effect"
+_ONE_WRITE = "partitions that move in one event share one write of their topic's znode, and of the list"
+_NO_BROKER = "a new replica on a broker that neither is registered nor holds any replica is refused"
+_OUT_FIRST = "replicas that an override drops leave the ISR before the assignment is written"
+_LEADER_STAYS = "an override that drops the leader elects one that stays first, or is refused (KAFKA-14808)"
 REASONS = {
-    "unclean_allowed_when_it_is_too_late": "changes of configurations are not followed yet",
-    "an_isr_change_that_zookeeper_refuses": _FROM_MEMORY,
-    "a_state_that_nobody_can_read": _FROM_MEMORY,
-    "a_newer_controller_has_written": _FROM_MEMORY,
     "an_isr_change_to_nobody": "an ISR is never empty: INVALID_REQUEST",
     "isr_changes_beyond_the_assignment": "who holds no replica is ineligible, like a dead broker",
     "isr_changes_by_a_broker_that_does_not_lead": "only the leader changes the ISR: INVALID_REQUEST",
     "an_isr_change_with_an_unknown_recovery_state": "INVALID_REQUEST for that partition; the others are served",
+    "a_broker_dies_before_it_deleted": _ONE_STOP,
+    "a_broker_bounces_before_it_deleted": _ONE_STOP,
+    "a_lost_answer_of_a_broker_that_deleted": _ONE_STOP,
+    "a_topic_grows_while_it_is_deleted": _ONE_STOP,
+    "two_brokers_die_before_they_deleted": _ONE_STOP,
+    "a_failover_in_the_middle_of_a_deletion": _ONE_STOP,
+    "a_topic_queued_for_deletion_takes_no_part": _ONE_STOP,
+    "the_request_for_a_deletion_is_taken_back": _ONE_STOP,
+    "a_topic_whose_assignment_is_nonsense": "a deletion tells the brokers, also where the topic has no partition",
+    "a_deleted_topics_znode_is_gone_already": "the request goes with its topic, not at the next failover",
+    "a_failover_while_a_deletion_waits": _AT_ONCE,
+    "deletions_are_requested_while_nobody_looks": _AT_ONCE,
+    "another_node_takes_over_in_the_middle_of_all": _AT_ONCE,
+    "a_deletion_waits_for_a_reassignment": _WAITS,
+    "a_deletion_that_waits_for_a_reassignment_at_a_failover": _WAITS,
+    "a_failover_while_a_replica_catches_up_for_the_znode": _ONE_WRITE,
+    "a_reassignment_by_the_znode_is_overridden_by_the_api": _ONE_WRITE,
+    "a_shutdown_while_replicas_catch_up": _ONE_WRITE,
+    "fewer_replicas": _ONE_WRITE,
+    "one_of_three_replicas_moves": _ONE_WRITE,
+    "reassignments_are_requested_while_nobody_looks": _ONE_WRITE,
+    "several_reassignments_in_one_znode": _ONE_WRITE,
+    "a_new_replica_is_dead": _NO_BROKER,
+    "a_new_replica_is_away": _NO_BROKER,
+    "a_reassignment_by_the_znode_with_replicas_named_twice": "each is refused with its reason, and removed",
+    "the_znode_of_reassignments_is_nonsense": "refused in the journal, and removed",
+    "the_znode_of_reassignments_holds_what_nobody_knows": "refused in the journal, and removed",
+    "a_reassignment_is_cancelled_when_the_new_replica_is_in_sync": _OUT_FIRST,
+    "the_leader_is_dropped_by_an_override": _LEADER_STAYS,
+    "the_leader_is_dropped_by_cancelling": _LEADER_STAYS,
+    "a_reassignment_of_what_was_never_online": "it gets its first leader among the replicas that live, and moves on",
+    "a_topic_changes_its_id_by_hand": "a znode under the same name with another id is a new topic",
+    "a_znode_of_preferred_leaders_that_is_nonsense": "refused in the journal, and removed",
+    "what_creations_are_refused_for": "an empty list of replicas is INVALID_REPLICA_ASSIGNMENT; Kafka makes the topic",
+    "a_reassignment_in_2_6": _OLDER,
+    "features_before_they_were_invented": _OLDER,
     "a_small_life_in_2_8": _OLDER,
     "a_small_life_in_2_4": _OLDER,
     "a_small_life_in_2_2": _OLDER,

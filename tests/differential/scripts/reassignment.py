@@ -122,6 +122,16 @@ async def a_new_replica_is_dead(s: Stage) -> None:
 
 
 @script()
+async def a_new_replica_is_away(s: Stage) -> None:
+    await s.create_topic("a", [[1]])
+    await s.kill(3)
+    await s.request_reassignment({("a", 0): [3]})
+    await s.kill(2)
+    await s.start(3)
+    await s.leader_asks("a", [1, 3])
+
+
+@script()
 async def a_new_replica_shuts_down(s: Stage) -> None:
     await s.create_topic("a", [[1]])
     await s.controlled_shutdown(3)
@@ -277,11 +287,7 @@ async def a_reassignment_of_what_was_never_online(s: Stage) -> None:
 async def a_reassignment_that_was_written_by_hand(s: Stage) -> None:
     """Adding and removing replicas in the topic's znode are for a controller that begins."""
     await s.create_topic("a", [[1, 2]])
-    content = (
-        '{"version":3,"topic_id":"AAAAAAAAAAAAAAAAAAAAAQ","partitions":{"0":[3,1,2]},'
-        '"adding_replicas":{"0":[3]},"removing_replicas":{"0":[1]}}'
-    )
-    await s.write("/brokers/topics/a", content)
+    await s.write_assignment("a", [3, 1, 2], adding=[3], removing=[1])
     await s.delete_controller()
     await s.leader_asks("a", [1, 2, 3])
 

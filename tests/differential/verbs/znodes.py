@@ -41,6 +41,14 @@ class ZnodeVerbs(Scene):
         await self.client.set(znodes.topic_path(name), content)
         await self.settle(f"grow {name} to {assignment}")
 
+    async def write_assignment(
+        self, name: str, replicas: Sequence[int], *, adding: Sequence[int], removing: Sequence[int]
+    ) -> None:
+        """Of its one partition, behind the controller's back, as if one had died in the middle of a reassignment."""
+        assignment = ReplicaAssignment(*(tuple(map(BrokerId, each)) for each in (replicas, adding, removing)))
+        await self.client.set(znodes.topic_path(name), znodes.encode_topic(self.topic_ids[name], {0: assignment}))
+        await self.settle(f"write the assignment of {name}-0: {replicas} adding {adding} removing {removing}")
+
     async def set_config(self, name: str, config: Mapping[str, str]) -> None:
         await Store(self.client).write_config("topics", name, config)
         await self.settle(f"configure {name}: {dict(config)}")
@@ -91,7 +99,8 @@ class ZnodeVerbs(Scene):
     async def write(self, path: str, content: str | None) -> None:
         """Anything anywhere, whether it is there or not; None removes it with all below."""
         if content is None:
-            await self._remove(path)
+            if await self.client.exists(path) is not None:
+                await self._remove(path)
         elif await self.client.exists(path) is None:
             if parent := path.rpartition("/")[0]:
                 await self.client.ensure_path(parent)

@@ -1,0 +1,113 @@
+"""What is left out of both plays before they are compared, since ours takes a shortcut there that is wanted everywhere.
+
+Kafka takes each replica of a topic that is deleted out of its ISR, one write per replica, stops it before it tells it
+to delete, and tells brokers that return its state; ours only tells each to delete. Kafka tells all brokers the same
+again for each replica that is added; ours tells them once. See `docs/differences.md`.
+"""
+
+import re
+from typing import Any
+
+from tests.differential.said import VERSIONS
+
+Steps = list[dict[str, Any]]
+
+_REQUEST = re.compile(r"/admin/delete_topics/([^/]+)$")
+_STATE = re.compile(r"/brokers/topics/([^/]+)/partitions/\d+/state$")
+_TOPIC = re.compile(r"/brokers/topics/([^/]+)$")
+_PLACES = ("topic", "state", "partitions", "/config/topics", "/admin/delete_topics")
+_GONE = "UpdateMetadata -2 "
+_IDLE = ("StopReplica leader epoch -2, ", "LeaderAndIsr ")
+"""Told about a topic that is being deleted, to no effect."""
+
+
+def without_shortcuts(steps: Steps) -> Steps:
+    """Without states written and told while a topic is being deleted, and what is said twice of one that moves.
+
+    Which kinds of requests a step had is left out, too, where a topic is ever deleted.
+    """
+    queued: set[str] = set()
+    told_gone: set[tuple[str, str]] = set()
+    moving: set[str] = set()
+    left: Steps = []
+    has_deletions = any(_REQUEST.match(path) for step in steps for path in step.get("tree", {}))
+    for step in steps:
+        tree, writes = step.get("tree", {}), step.get("writes", {})
+        requests = {found[1] for path in (*tree, *writes) if (found := _REQUEST.match(path))}
+        queued |= requests
+        moving |= {found[1] for path, texts in writes.items() if (found := _TOPIC.match(path)) and _moves(texts)}
+        step = _without(step, queued, told_gone, moving)
+        if has_deletions:
+            for story in step.get("requests", {}).values():
+                story.pop(VERSIONS, None)
+        left.append(step)
+        queued -= {topic for topic in requests if not tree.get(f"/admin/delete_topics/{topic}")}
+        told_gone = {(broker, subject) for broker, subject in told_gone if _topic(subject) in queued}
+    return left
+
+
+def _without(
+    step: dict[str, Any], queued: set[str], told_gone: set[tuple[str, str]], moving: set[str]
+) -> dict[str, Any]:
+    told = dict(step)
+    if "tree" in step:
+        told["tree"] = {p: text for p, text in step["tree"].items() if text is None or not _is_state(p, queued)}
+    if "writes" in step:
+        writes = {p: _not_set(texts) if _is_state(p, queued) else texts for p, texts in step["writes"].items()}
+        told["writes"] = {path: texts for path, texts in writes.items() if texts}
+    if "order" in step:
+        orders = {t: _without_states(kinds) if t in queued else kinds for t, kinds in step["order"].items()}
+        told["order"] = {t: kinds for t, kinds in orders.items() if len(kinds) > 1 and any(map(_is_of_topic, kinds))}
+    if "requests" in step:
+        told["requests"] = {}
+        for broker, story in step["requests"].items():
+            texts = {s: _told(broker, s, t, told_gone) if _topic(s) in queued else t for s, t in story.items()}
+            told["requests"][broker] = {s: _once(t) if _topic(s) in moving else t for s, t in texts.items() if t}
+    return told
+
+
+def _moves(texts: list[str]) -> bool:
+    return any('"adding_replicas":{"' in text or '"removing_replicas":{"' in text for text in texts)
+
+
+def _is_of_topic(kind: str) -> bool:
+    return kind.rpartition(" ")[2] in _PLACES
+
+
+def _once(texts: list[str]) -> list[str]:
+    return [text for text, before in zip(texts, [None, *texts], strict=False) if text != before]
+
+
+def _is_state(path: str, topics: set[str]) -> bool:
+    found = _STATE.match(path)
+    return found is not None and found[1] in topics
+
+
+def _topic(subject: str) -> str:
+    return subject.rpartition("-")[0]
+
+
+def _not_set(texts: list[str]) -> list[str]:
+    return [text for text in texts if not text.startswith("set ")]
+
+
+def _without_states(kinds: list[str]) -> list[str]:
+    """And what lies below the topic as one place, since its parts may go in any order."""
+    left: list[str] = []
+    for kind in kinds:
+        place = "delete partitions" if kind == "delete state" else kind
+        if place != "set state" and left[-1:] != [place]:
+            left.append(place)
+    return left
+
+
+def _told(broker: str, subject: str, texts: list[str], told_gone: set[tuple[str, str]]) -> list[str]:
+    """That it is gone: once, whatever its ISR was."""
+    left = []
+    for text in texts:
+        if not text.startswith(_GONE):
+            left += [text] if not text.startswith(_IDLE) else []
+        elif (broker, subject) not in told_gone:
+            told_gone.add((broker, subject))
+            left.append(_GONE + text[text.index(" of ") :].partition(" decided")[0])
+    return left
