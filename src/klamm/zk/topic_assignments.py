@@ -4,6 +4,7 @@ Kafka writes what it remembers over whatever is there; here what nobody asked to
 version read guards the write: partitions that somebody added meanwhile are not lost.
 """
 
+import asyncio
 import uuid
 from collections.abc import Mapping
 from typing import Final
@@ -19,6 +20,7 @@ from klamm.zk.znodes import MalformedZnode, TopicZnode
 Changes = Mapping[int, ReplicaAssignment]
 
 TOPIC_CHUNK: Final = 50
+REST_AFTER: Final = 500  # partitions
 
 
 async def change_assignments(
@@ -48,6 +50,8 @@ async def _change(
     writes: dict[str, Set] = {}
     read = await store.client.get_many([znodes.topic_path(t) for t in changes])
     for (topic, partitions), result in zip(changes.items(), read, strict=True):
+        if sum(len(c) for c in changes.values()) > REST_AFTER:
+            await asyncio.sleep(0)  # decoding and encoding holds the loop
         found = _decoded(topic, result)
         if isinstance(found, str):
             failed[topic] = found

@@ -24,50 +24,40 @@ class ReassignmentPlan:
     begin: dict[Partition, ReplicaAssignment] = field(default_factory=dict)
     refused: dict[TopicPartition, Refusal] = field(default_factory=dict)
 
-
-def plan_requested(context: ControllerContext, targets: Mapping[TopicPartition, Target | None]) -> ReassignmentPlan:
-    """What AlterPartitionReassignments asks for; a target of None cancels."""
-    plan = ReassignmentPlan()
-    for key, target in targets.items():
+    def add_requested(self, context: ControllerContext, key: TopicPartition, target: Target | None) -> None:
+        """What AlterPartitionReassignments asks for; a target of None cancels."""
         partition = context.partition(key.topic, key.partition)
         now = partition.assignment if partition is not None else ReplicaAssignment(())
         refusal = _check_requested(context, now, target)
         if refusal is None and (partition is None or context.is_to_be_deleted(partition)):
             refusal = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
-        _decide(context, plan, key, partition, target, refusal)
-    return plan
+        self._decide(context, key, partition, target, refusal)
 
-
-def plan_listed(context: ControllerContext, targets: Mapping[TopicPartition, Target]) -> ReassignmentPlan:
-    """What the old tools' znode asks for; what is under way already as it asks is left alone."""
-    plan = ReassignmentPlan()
-    for key, target in targets.items():
+    def add_listed(self, context: ControllerContext, key: TopicPartition, target: Target) -> None:
+        """What the old tools' znode asks for; what is under way already as it asks is left alone."""
         partition = context.partition(key.topic, key.partition)
         if partition is None or context.is_to_be_deleted(partition):
-            refusal = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
-            plan.refused[key] = refusal
-            continue
+            self.refused[key] = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+            return
         wanted = partition.assignment.reassign_to(target)
         if partition not in context.reassigning or wanted != partition.assignment:
-            _decide(context, plan, key, partition, target, _check_list(target) or _check_known(context, wanted.adding))
-    return plan
+            self._decide(context, key, partition, target, _check_list(target) or _check_known(context, wanted.adding))
 
-
-def _decide(
-    context: ControllerContext,
-    plan: ReassignmentPlan,
-    key: TopicPartition,
-    partition: Partition | None,
-    target: Target | None,
-    refusal: Refusal | None,
-) -> None:
-    if refusal is None and partition is not None:
-        wanted = partition.assignment.reassign_to(partition.assignment.origin if target is None else target)
-        refusal = check_in_sync_stays(context, partition, wanted)
-        if refusal is None:
-            plan.begin[partition] = wanted
-    if refusal is not None:
-        plan.refused[key] = refusal
+    def _decide(
+        self,
+        context: ControllerContext,
+        key: TopicPartition,
+        partition: Partition | None,
+        target: Target | None,
+        refusal: Refusal | None,
+    ) -> None:
+        if refusal is None and partition is not None:
+            wanted = partition.assignment.reassign_to(partition.assignment.origin if target is None else target)
+            refusal = check_in_sync_stays(context, partition, wanted)
+            if refusal is None:
+                self.begin[partition] = wanted
+        if refusal is not None:
+            self.refused[key] = refusal
 
 
 def _check_requested(context: ControllerContext, now: ReplicaAssignment, target: Target | None) -> Refusal | None:

@@ -17,6 +17,7 @@ from klamm.controller.handlers.replicas import leave_isrs, replicas_gone, replic
 from klamm.controller.handlers.topic_deletion import resume_deletions
 from klamm.controller.overlap import overlapped
 from klamm.controller.states import PartitionState, ReplicaState
+from klamm.controller.turns import in_turns
 from klamm.controller.workbench import Workbench
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId
@@ -34,7 +35,7 @@ async def begin_reassignments(bench: Workbench, wanted: Assignments) -> Reasons:
     Why not, for those that could not begin.
     """
     failed = await _move_leaders_first(bench, wanted)
-    dropped = _dropped({p: a for p, a in wanted.items() if p not in failed})
+    dropped = await _dropped({p: a for p, a in wanted.items() if p not in failed})
     left = await leave_isrs(bench, dropped)
     failed |= _still_in_sync(dropped)
     failed |= await _update_assignments(bench, {p: a for p, a in wanted.items() if p not in failed})
@@ -52,9 +53,11 @@ async def proceed(bench: Workbench, partitions: Collection[Partition]) -> None:
     await bring_online(bench, [p for p in partitions if p.state is PartitionState.NEW], elect_offline)
     waiting: dict[Partition, LeaderAndIsr] = {}
     complete = [p for p in partitions if not p.assignment.is_being_reassigned]
-    for stored in await overlapped(_read(bench, c) for c in chunks(_moving(partitions), ELECTION_CHUNK)):
-        complete += (p for p, state in stored.items() if not awaited(p.assignment, state.isr))
-        waiting |= {p: state for p, state in stored.items() if awaited(p.assignment, state.isr)}
+    async for p, state in in_turns((await _read_all(bench, _moving(partitions))).items()):
+        if awaited(p.assignment, state.isr):
+            waiting[p] = state
+        else:
+            complete.append(p)
     await _start_adding(bench, waiting)
     await _complete(bench, complete)
 
@@ -65,10 +68,8 @@ async def complete_if_in_sync(bench: Workbench, partitions: Iterable[Partition])
                and not awaited(p.assignment, p.leadership.isr)]  # fmt: skip
     if not arrived:
         return
-    complete: list[Partition] = []
-    for stored in await overlapped(_read(bench, c) for c in chunks(arrived, ELECTION_CHUNK)):
-        complete += (p for p, state in stored.items() if not awaited(p.assignment, state.isr))
-    await _complete(bench, complete)
+    stored = await _read_all(bench, arrived)
+    await _complete(bench, [p async for p, s in in_turns(stored.items()) if not awaited(p.assignment, s.isr)])
 
 
 def _moving(partitions: Iterable[Partition]) -> Iterable[Partition]:
@@ -90,20 +91,20 @@ async def _read(bench: Workbench, partitions: list[Partition]) -> dict[Partition
 
 async def _move_leaders_first(bench: Workbench, wanted: Assignments) -> Reasons:
     """Where an override drops the leader itself, one that stays leads before anything else is done."""
-    leaving = {p: a.replicas for p, a in wanted.items() if p.leader in unneeded(p.assignment, a)}
+    leaving = {p: a.replicas async for p, a in in_turns(wanted.items()) if p.leader in unneeded(p.assignment, a)}
     await bring_online(bench, leaving, elect_for_override, leaving)
     why = "the leader would be dropped, and no in-sync replica that stays can lead"
     return {p: why for p, staying in leaving.items() if p.leader not in staying}
 
 
-def _dropped(wanted: Assignments) -> dict[BrokerId, list[Partition]]:
+async def _dropped(wanted: Assignments) -> dict[BrokerId, list[Partition]]:
     """Replicas that an overridden reassignment was adding, by broker.
 
     They leave the ISR before the assignment is written: were it the other way round, a controller that dies in between
     would leave a member behind that is no replica, and that nobody takes out again.
     """
     dropped: dict[BrokerId, list[Partition]] = {}
-    for p, assignment in wanted.items():
+    async for p, assignment in in_turns(wanted.items()):
         for broker in unneeded(p.assignment, assignment):
             dropped.setdefault(broker, []).append(p)
     return dropped
@@ -122,7 +123,7 @@ async def _update_assignments(bench: Workbench, wanted: Assignments) -> Reasons:
     """U1 and U2: ZooKeeper, then memory."""
     changed = {p: a for p, a in wanted.items() if p.assignment != a}
     failed = await _write_assignments(bench, changed)  # U1
-    for p, assignment in wanted.items():
+    async for p, assignment in in_turns(wanted.items()):
         if p not in failed:
             _journal(bench, p, "begun", p.assignment, assignment)
             bench.context.put_assignment(p, assignment)  # U2
@@ -155,12 +156,12 @@ async def _write_assignments(bench: Workbench, wanted: Assignments) -> Reasons:
 async def _start_adding(bench: Workbench, stored: Mapping[Partition, LeaderAndIsr]) -> None:
     """A1: a new leader epoch tells everyone of the assignment. A2: adding replicas are New, and make their logs."""
     raised = await _raise_epochs(bench, stored)
-    for p in raised:
+    async for p in in_turns(raised):
         bench.batch.add_leader_and_isr(p.assignment.origin, p, is_new=False)
         bench.batch.add_leader_and_isr(p.assignment.adding, p, is_new=True)
     await bench.send_requests()
     new: dict[BrokerId, list[Partition]] = {}
-    for p in raised:
+    async for p in in_turns(raised):
         for broker in p.assignment.adding:
             if bench.context.can_replica_move(broker, p, ReplicaState.NEW):  # not after a failover: it is Online then
                 new.setdefault(broker, []).append(p)
@@ -199,7 +200,7 @@ async def _complete(bench: Workbench, partitions: list[Partition]) -> None:
     if not partitions:
         return
     adding: dict[BrokerId, list[Partition]] = {}
-    for p in partitions:
+    async for p in in_turns(partitions):
         for broker in p.assignment.adding:
             adding.setdefault(broker, []).append(p)
     for broker, arrived in adding.items():  # in sync from the first: their partition had no state when it was moved
@@ -208,7 +209,7 @@ async def _complete(bench: Workbench, partitions: list[Partition]) -> None:
     before = {p: p.assignment for p in partitions}
     finished: list[Partition] = []
     try:
-        for p, assignment in before.items():
+        async for p, assignment in in_turns(before.items()):
             bench.context.put_assignment(p, ReplicaAssignment(assignment.target))  # B2
         finished = await _finish(bench, before)
     finally:
@@ -216,7 +217,7 @@ async def _complete(bench: Workbench, partitions: list[Partition]) -> None:
         for p, assignment in before.items():
             if p not in settled:
                 bench.context.put_assignment(p, assignment)  # as ZooKeeper has it: the next trigger tries again
-    for p in finished:
+    async for p in in_turns(finished):
         _journal(bench, p, "complete", before[p], p.assignment)
     bench.batch.add_metadata(bench.context.registered, finished)  # B8
     await bench.send_requests()
@@ -252,7 +253,7 @@ async def _settle_leaders(bench: Workbench, before: Assignments) -> list[Partiti
     context = bench.context
     steady = [p for p in before if p.leader in p.replicas and context.is_online(p.leader, p)]
     raised = await _raise_epochs(bench, await _read_all(bench, steady))
-    for p in raised:
+    async for p in in_turns(raised):
         bench.batch.add_leader_and_isr(p.replicas, p, is_new=False)
     await bench.send_requests()
     staying = set(steady)
@@ -264,7 +265,7 @@ async def _settle_leaders(bench: Workbench, before: Assignments) -> list[Partiti
     return [p for p in before if p not in stuck]
 
 
-async def _read_all(bench: Workbench, partitions: list[Partition]) -> dict[Partition, LeaderAndIsr]:
+async def _read_all(bench: Workbench, partitions: Iterable[Partition]) -> dict[Partition, LeaderAndIsr]:
     stored: dict[Partition, LeaderAndIsr] = {}
     for read in await overlapped(_read(bench, chunk) for chunk in chunks(partitions, ELECTION_CHUNK)):
         stored |= read

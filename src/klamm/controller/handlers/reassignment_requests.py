@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from klamm.controller.context import Partition
-from klamm.controller.decisions.reassignment import ReassignmentPlan, plan_listed, plan_requested
+from klamm.controller.decisions.reassignment import ReassignmentPlan
 from klamm.controller.decisions.refusal import Refusal
 from klamm.controller.events import (
     ApiPartitionReassignment,
@@ -15,6 +15,7 @@ from klamm.controller.events import (
 )
 from klamm.controller.handlers.reassignment import begin_reassignments, complete_if_in_sync, proceed
 from klamm.controller.handlers.reassignment_znode import remove_entries
+from klamm.controller.turns import in_turns
 from klamm.controller.workbench import Workbench
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
@@ -26,7 +27,9 @@ from klamm.zk.znodes import REASSIGN_PARTITIONS, MalformedZnode
 
 async def on_api_reassignment(bench: Workbench, event: ApiPartitionReassignment) -> None:
     """The newest request wins: what the old tools' znode says of the same partitions is struck out."""
-    plan = plan_requested(bench.context, event.targets)
+    plan = ReassignmentPlan()
+    async for key, target in in_turns(event.targets.items()):
+        plan.add_requested(bench.context, key, target)
     taken = {p.key for p in plan.begin}
     if taken:
         await remove_entries(bench, lambda entry: entry[0] in taken)
@@ -46,7 +49,9 @@ async def on_zk_reassignment(bench: Workbench, event: ZkPartitionReassignment) -
         bench.journal.refused(bench.cause, REASSIGN_PARTITIONS, f"{error}; removed")
         await remove_tool_request(bench.store, REASSIGN_PARTITIONS, found)
         return
-    plan = plan_listed(bench.context, listed)
+    plan = ReassignmentPlan()
+    async for key, replicas in in_turns(listed.items()):
+        plan.add_listed(bench.context, key, replicas)
     failed = await begin_reassignments(bench, plan.begin)
     _journal_refusals(bench, plan)
     refused = plan.refused | _could_not_begin(failed)
