@@ -55,3 +55,9 @@ class Turns:
             asyncio.get_running_loop().call_soon(self._next)
         else:
             self._is_going_round = False
+
+    async def each(self, items: Iterable[T], size: int) -> AsyncIterator[T]:
+        """The same, one item after another."""
+        async for chunk in self.over(items, size):
+            for item in chunk:
+                yield item

@@ -23,6 +23,7 @@ from klamm.controller.handlers.reassignment_requests import (
     on_state_change,
     on_zk_reassignment,
 )
+from klamm.controller.states import ReplicaState
 from klamm.controller.watches import event_of
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
@@ -179,8 +180,10 @@ async def test_a_target_that_is_away_is_waited_for() -> None:
     assert room.now("a-0") == "1 / [1] / 1 / 1"
 
     await room.register(2)
-    await room.handle(on_broker_change, BrokerChange())
+    requests = await room.handle(on_broker_change, BrokerChange())
     assert room.now("a-0") == "1 / [1] / 2 / 2"
+    first = next(r for r in requests if r.startswith("LISR"))
+    assert "a-0=" in first  # all that it hosts: from then on it writes high watermarks down
 
     await join(room, 1, 2)
     assert room.now("a-0") == "2 / [2] / 4 / 5"  # four leader epochs in all
@@ -298,6 +301,24 @@ async def test_replicas_that_are_there_already_may_be_dead() -> None:
 
 
 # ---- better than Kafka
+
+
+@pytest.mark.parametrize(("target", "waits"), [([2], False), ([2, 3], True)])
+async def test_a_partition_that_never_had_a_leader_gets_one_where_it_goes(target: list[int], waits: bool) -> None:
+    room = await Room.open((1, 2), topics={"a": [(3,)]})
+
+    answer, requests = await ask(room, a_0=target)
+
+    assert answer.refused == {}
+    assert (room.stored("a-0").leader, room.stored("a-0").isr) == (2, (2,))
+    assert "LISR a-0=2/[2]/0/0+new -> 2" in requests
+    assert room.partition("a-0").assignment.is_being_reassigned is waits
+    assert room.bench.context.replicas_on(BrokerId(2))[room.partition("a-0")] is not ReplicaState.NON_EXISTENT
+    room.kill(2)
+    await room.handle(on_broker_change, BrokerChange())
+    await room.register(2)
+    requests = await room.handle(on_broker_change, BrokerChange())
+    assert any(r.startswith("LISR a-0=-1/") and r.endswith("-> 2") for r in requests)  # it hears of its replica
 
 
 async def test_the_leader_moves_before_an_override_drops_it() -> None:

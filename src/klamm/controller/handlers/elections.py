@@ -1,6 +1,5 @@
 """Elections that someone asked for, and those that bring leaders back. Source: KafkaController.scala (3.9)."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Final
 
@@ -25,7 +24,6 @@ from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.telemetry.journal import by_topic
 from klamm.zk.admin_znodes import decode_preferred_election
-from klamm.zk.fenced import chunks
 from klamm.zk.tool_requests import read_tool_request, remove_tool_request
 from klamm.zk.znodes import PREFERRED_ELECTION, MalformedZnode
 
@@ -67,9 +65,8 @@ async def on_listed_election(bench: Workbench) -> None:
 
 async def _elect(bench: Workbench, asked: Sequence[TopicPartition], unclean: bool) -> ElectionAnswer:
     plan = RequestedElections()
-    for chunk in chunks(asked, COUNT_CHUNK):
+    async for chunk in bench.turns.over(asked, COUNT_CHUNK):
         plan.add(bench.context, chunk, unclean)
-        await asyncio.sleep(0)
     _journal_refusals(bench, plan.refused)
     await bring_online(bench, list(plan.electable.values()), elect_unclean if unclean else elect_preferred)
     failed = {key: why for key, p in plan.electable.items() if (why := not_elected(p, unclean)) is not None}
@@ -110,9 +107,8 @@ async def on_rebalance(bench: Workbench, event: AutoPreferredReplicaLeaderElecti
 async def _rebalance(bench: Workbench) -> None:
     """Preferred replicas lead again, for brokers that lead too little of what they should."""
     imbalance = Imbalance()
-    for chunk in chunks(bench.context.partitions(), COUNT_CHUNK):
+    async for chunk in bench.turns.over(bench.context.partitions(), COUNT_CHUNK):
         imbalance.count(p for p in chunk if not bench.context.is_to_be_deleted(p))
-        await asyncio.sleep(0)
     plan = plan_rebalance(bench.context, imbalance, bench.settings.leader_imbalance_percentage)
     if plan.ratios:
         percentages = {str(broker): round(100 * ratio, 1) for broker, ratio in plan.ratios.items()}

@@ -7,6 +7,7 @@ between finds there what is under way, and resumes it. Beyond Kafka: the leader 
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
 from klamm.controller.context import Partition
 from klamm.controller.decisions.elections import elect_for_override, elect_for_reassignment, elect_offline
@@ -17,7 +18,6 @@ from klamm.controller.handlers.replicas import leave_isrs, replicas_gone, replic
 from klamm.controller.handlers.topic_deletion import resume_deletions
 from klamm.controller.overlap import overlapped
 from klamm.controller.states import PartitionState, ReplicaState
-from klamm.controller.turns import in_turns
 from klamm.controller.workbench import Workbench
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId
@@ -28,6 +28,8 @@ from klamm.zk.topic_assignments import change_assignments
 Assignments = Mapping[Partition, ReplicaAssignment]
 Reasons = dict[Partition, str]
 
+TURN: Final = 500  # partitions looked at in one turn
+
 
 async def begin_reassignments(bench: Workbench, wanted: Assignments) -> Reasons:
     """Take over new assignments, override and cancel what was under way, and go as far as it goes at once.
@@ -35,7 +37,7 @@ async def begin_reassignments(bench: Workbench, wanted: Assignments) -> Reasons:
     Why not, for those that could not begin.
     """
     failed = await _move_leaders_first(bench, wanted)
-    dropped = await _dropped({p: a for p, a in wanted.items() if p not in failed})
+    dropped = await _dropped(bench, {p: a for p, a in wanted.items() if p not in failed})
     left = await leave_isrs(bench, dropped)
     failed |= _still_in_sync(dropped)
     failed |= await _update_assignments(bench, {p: a for p, a in wanted.items() if p not in failed})
@@ -50,16 +52,42 @@ async def begin_reassignments(bench: Workbench, wanted: Assignments) -> Reasons:
 
 async def proceed(bench: Workbench, partitions: Collection[Partition]) -> None:
     """Phase B for those whose target is in sync, phase A for the others; resumes after a failover, too."""
-    await bring_online(bench, [p for p in partitions if p.state is PartitionState.NEW], elect_offline)
+    await _lead_first(bench, [p for p in partitions if p.state is PartitionState.NEW])
     waiting: dict[Partition, LeaderAndIsr] = {}
     complete = [p for p in partitions if not p.assignment.is_being_reassigned]
-    async for p, state in in_turns((await _read_all(bench, _moving(partitions))).items()):
+    stored = await _read_all(bench, _moving(partitions))
+    async for p, state in bench.turns.each(stored.items(), TURN):
         if awaited(p.assignment, state.isr):
             waiting[p] = state
         else:
             complete.append(p)
     await _start_adding(bench, waiting)
     await _complete(bench, complete)
+
+
+async def _lead_first(bench: Workbench, new: list[Partition]) -> None:
+    """Partitions that never had a leader get one now, an adding replica, perhaps."""
+    await _start_replicas(bench, new)
+    await bring_online(bench, new, elect_offline)
+
+
+async def _start_replicas(bench: Workbench, partitions: Iterable[Partition]) -> None:
+    """Adding replicas appear; a broker that is away hears of them with its first LeaderAndIsr."""
+    new = _startable(bench, partitions)
+    await replicas_new(bench, new)
+    for broker, its in new.items():
+        if broker not in bench.context.registered:
+            bench.context.move_replicas(broker, its, ReplicaState.OFFLINE)
+
+
+def _startable(bench: Workbench, partitions: Iterable[Partition]) -> dict[BrokerId, list[Partition]]:
+    """Adding replicas that do not exist yet, by broker; after a failover they are Online, or Offline."""
+    found: dict[BrokerId, list[Partition]] = {}
+    for p in partitions:
+        for broker in p.assignment.adding:
+            if bench.context.can_replica_move(broker, p, ReplicaState.NEW):
+                found.setdefault(broker, []).append(p)
+    return found
 
 
 async def complete_if_in_sync(bench: Workbench, partitions: Iterable[Partition]) -> None:
@@ -69,7 +97,9 @@ async def complete_if_in_sync(bench: Workbench, partitions: Iterable[Partition])
     if not arrived:
         return
     stored = await _read_all(bench, arrived)
-    await _complete(bench, [p async for p, s in in_turns(stored.items()) if not awaited(p.assignment, s.isr)])
+    await _complete(
+        bench, [p async for p, s in bench.turns.each(stored.items(), TURN) if not awaited(p.assignment, s.isr)]
+    )
 
 
 def _moving(partitions: Iterable[Partition]) -> Iterable[Partition]:
@@ -91,20 +121,22 @@ async def _read(bench: Workbench, partitions: list[Partition]) -> dict[Partition
 
 async def _move_leaders_first(bench: Workbench, wanted: Assignments) -> Reasons:
     """Where an override drops the leader itself, one that stays leads before anything else is done."""
-    leaving = {p: a.replicas async for p, a in in_turns(wanted.items()) if p.leader in unneeded(p.assignment, a)}
+    leaving = {
+        p: a.replicas async for p, a in bench.turns.each(wanted.items(), TURN) if p.leader in unneeded(p.assignment, a)
+    }
     await bring_online(bench, leaving, elect_for_override, leaving)
     why = "the leader would be dropped, and no in-sync replica that stays can lead"
     return {p: why for p, staying in leaving.items() if p.leader not in staying}
 
 
-async def _dropped(wanted: Assignments) -> dict[BrokerId, list[Partition]]:
+async def _dropped(bench: Workbench, wanted: Assignments) -> dict[BrokerId, list[Partition]]:
     """Replicas that an overridden reassignment was adding, by broker.
 
     They leave the ISR before the assignment is written: were it the other way round, a controller that dies in between
     would leave a member behind that is no replica, and that nobody takes out again.
     """
     dropped: dict[BrokerId, list[Partition]] = {}
-    async for p, assignment in in_turns(wanted.items()):
+    async for p, assignment in bench.turns.each(wanted.items(), TURN):
         for broker in unneeded(p.assignment, assignment):
             dropped.setdefault(broker, []).append(p)
     return dropped
@@ -123,7 +155,7 @@ async def _update_assignments(bench: Workbench, wanted: Assignments) -> Reasons:
     """U1 and U2: ZooKeeper, then memory."""
     changed = {p: a for p, a in wanted.items() if p.assignment != a}
     failed = await _write_assignments(bench, changed)  # U1
-    async for p, assignment in in_turns(wanted.items()):
+    async for p, assignment in bench.turns.each(wanted.items(), TURN):
         if p not in failed:
             _journal(bench, p, "begun", p.assignment, assignment)
             bench.context.put_assignment(p, assignment)  # U2
@@ -156,17 +188,13 @@ async def _write_assignments(bench: Workbench, wanted: Assignments) -> Reasons:
 async def _start_adding(bench: Workbench, stored: Mapping[Partition, LeaderAndIsr]) -> None:
     """A1: a new leader epoch tells everyone of the assignment. A2: adding replicas are New, and make their logs."""
     raised = await _raise_epochs(bench, stored)
-    async for p in in_turns(raised):
+    async for p in bench.turns.each(raised, TURN):
         bench.batch.add_leader_and_isr(p.assignment.origin, p, is_new=False)
         bench.batch.add_leader_and_isr(p.assignment.adding, p, is_new=True)
     await bench.send_requests()
-    new: dict[BrokerId, list[Partition]] = {}
-    async for p in in_turns(raised):
-        for broker in p.assignment.adding:
-            if bench.context.can_replica_move(broker, p, ReplicaState.NEW):  # not after a failover: it is Online then
-                new.setdefault(broker, []).append(p)
+    async for p in bench.turns.each(raised, TURN):
         _journal(bench, p, "waiting", p.assignment, p.assignment)
-    await replicas_new(bench, new)
+    await _start_replicas(bench, raised)
 
 
 async def _raise_epochs(bench: Workbench, stored: Mapping[Partition, LeaderAndIsr]) -> list[Partition]:
@@ -199,8 +227,10 @@ async def _raise(bench: Workbench, stored: dict[Partition, LeaderAndIsr]) -> lis
 async def _complete(bench: Workbench, partitions: list[Partition]) -> None:
     if not partitions:
         return
+    for broker, fresh in _startable(bench, partitions).items():  # in sync already, and told with B3
+        bench.context.move_replicas(broker, fresh, ReplicaState.NEW)
     adding: dict[BrokerId, list[Partition]] = {}
-    async for p in in_turns(partitions):
+    async for p in bench.turns.each(partitions, TURN):
         for broker in p.assignment.adding:
             adding.setdefault(broker, []).append(p)
     for broker, arrived in adding.items():  # in sync from the first: their partition had no state when it was moved
@@ -209,7 +239,7 @@ async def _complete(bench: Workbench, partitions: list[Partition]) -> None:
     before = {p: p.assignment for p in partitions}
     finished: list[Partition] = []
     try:
-        async for p, assignment in in_turns(before.items()):
+        async for p, assignment in bench.turns.each(before.items(), TURN):
             bench.context.put_assignment(p, ReplicaAssignment(assignment.target))  # B2
         finished = await _finish(bench, before)
     finally:
@@ -217,7 +247,7 @@ async def _complete(bench: Workbench, partitions: list[Partition]) -> None:
         for p, assignment in before.items():
             if p not in settled:
                 bench.context.put_assignment(p, assignment)  # as ZooKeeper has it: the next trigger tries again
-    async for p in in_turns(finished):
+    async for p in bench.turns.each(finished, TURN):
         _journal(bench, p, "complete", before[p], p.assignment)
     bench.batch.add_metadata(bench.context.registered, finished)  # B8
     await bench.send_requests()
@@ -253,7 +283,7 @@ async def _settle_leaders(bench: Workbench, before: Assignments) -> list[Partiti
     context = bench.context
     steady = [p for p in before if p.leader in p.replicas and context.is_online(p.leader, p)]
     raised = await _raise_epochs(bench, await _read_all(bench, steady))
-    async for p in in_turns(raised):
+    async for p in bench.turns.each(raised, TURN):
         bench.batch.add_leader_and_isr(p.replicas, p, is_new=False)
     await bench.send_requests()
     staying = set(steady)

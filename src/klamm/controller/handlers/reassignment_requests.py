@@ -13,9 +13,8 @@ from klamm.controller.events import (
     ReassignmentList,
     ZkPartitionReassignment,
 )
-from klamm.controller.handlers.reassignment import begin_reassignments, complete_if_in_sync, proceed
+from klamm.controller.handlers.reassignment import TURN, begin_reassignments, complete_if_in_sync, proceed
 from klamm.controller.handlers.reassignment_znode import remove_entries
-from klamm.controller.turns import in_turns
 from klamm.controller.workbench import Workbench
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
@@ -28,7 +27,7 @@ from klamm.zk.znodes import REASSIGN_PARTITIONS, MalformedZnode
 async def on_api_reassignment(bench: Workbench, event: ApiPartitionReassignment) -> None:
     """The newest request wins: what the old tools' znode says of the same partitions is struck out."""
     plan = ReassignmentPlan()
-    async for key, target in in_turns(event.targets.items()):
+    async for key, target in bench.turns.each(event.targets.items(), TURN):
         plan.add_requested(bench.context, key, target)
     taken = {p.key for p in plan.begin}
     if taken:
@@ -50,7 +49,7 @@ async def on_zk_reassignment(bench: Workbench, event: ZkPartitionReassignment) -
         await remove_tool_request(bench.store, REASSIGN_PARTITIONS, found)
         return
     plan = ReassignmentPlan()
-    async for key, replicas in in_turns(listed.items()):
+    async for key, replicas in bench.turns.each(listed.items(), TURN):
         plan.add_listed(bench.context, key, replicas)
     failed = await begin_reassignments(bench, plan.begin)
     _journal_refusals(bench, plan)

@@ -25,13 +25,12 @@ REMOVAL_CHUNK: Final = 500  # the same where an ISR may have to be written
 async def replicas_new(bench: Workbench, replicas: Replicas) -> None:
     """Replicas of new partitions; where a leader is known already they are told to create their logs."""
     for broker in sorted(replicas):
-        for chunk in chunks(replicas[broker], REPLICA_CHUNK):
+        async for chunk in bench.turns.over(replicas[broker], REPLICA_CHUNK):
             leading = {p: "a new replica cannot lead already" for p in chunk if p.leader == broker}
             bench.refuse("new replica", leading)
             for p in _move(bench, broker, [p for p in chunk if p not in leading], ReplicaState.NEW):
                 if p.leadership is not None:
                     bench.batch.add_leader_and_isr([broker], p, is_new=True)
-            await asyncio.sleep(0)
     await bench.send_requests()
 
 
@@ -88,12 +87,11 @@ async def replicas_gone(bench: Workbench, replicas: Replicas) -> dict[Partition,
                 bench.batch.add_stop_replica([broker], p, delete=True)
     await bench.send_requests()
     for broker, partitions in going.items():
-        for chunk in chunks(partitions, REPLICA_CHUNK):
+        async for chunk in bench.turns.over(partitions, REPLICA_CHUNK):
             for target in (ReplicaState.DELETION_SUCCESSFUL, ReplicaState.NON_EXISTENT):
                 _move(bench, broker, chunk, target)
             for p in chunk:
                 bench.context.forget_replica(broker, p)
-            await asyncio.sleep(0)
     return kept
 
 
