@@ -220,7 +220,9 @@ class StubBroker:
             case ApiKey.LEADER_AND_ISR:
                 self._leader_and_isr(request, message)
             case ApiKey.UPDATE_METADATA:
-                self._update_metadata(request, message)
+                # nothing tells an older one of the same controller from a newer: Kafka's protocol has no guard there
+                if message.controller_epoch != self.replicas.controller_epoch:
+                    self._update_metadata(request, message)
             case ApiKey.STOP_REPLICA:
                 self._stop_replica(request, message)
 
