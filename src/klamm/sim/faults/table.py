@@ -62,6 +62,12 @@ ROWS: Final[Sequence[Row]] = (
 FAULTS: Final[dict[str, Fault]] = {row.name: row.happen for row in ROWS}
 
 
+def drawn() -> str:
+    """The table as the manual has it."""
+    rows = (f"| {r.number} | {r.name} | {(r.happen.__doc__ or '').splitlines()[0]} |" for r in ROWS)
+    return "\n".join(["| # | fault | what happens |", "|---|---|---|", *rows, ""])
+
+
 def heal(stage: Stage) -> None:
     """Everything runs, reaches everything, is quick, and tells the truth."""
     stage.network.heal()
