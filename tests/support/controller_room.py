@@ -173,10 +173,15 @@ class Room:
             Timers(self.put.append),
             turns,
             ControllerMetrics(),
+            lambda: self.now_ms,
+            self.knows_features,
         )
         self.journal.controller_epoch = epoch.epoch
         self.bench.cause = self.journal.event("Startup")
         await on_controller_failover(self.bench)
+
+    async def knows_features(self, epoch: int, timeout_s: float) -> bool:
+        return True
 
     # ---- the world around
 

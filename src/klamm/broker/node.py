@@ -15,6 +15,7 @@ from klamm.broker.controlled_shutdown import ControlledShutdown
 from klamm.broker.controller_channel import ControllerChannel, says_not_controller, says_not_controller_anywhere
 from klamm.broker.dispatch import Dispatcher
 from klamm.broker.failure_notices import FailureNotices
+from klamm.broker.features import Features
 from klamm.broker.handlers.fetch import Fetch
 from klamm.broker.identity import check_log_directories, choose_broker_id
 from klamm.broker.metadata_cache import MetadataCache
@@ -74,6 +75,7 @@ class Node:
         self._hurry = asyncio.Event()
         self._ports: dict[str, int] = {}
         self._config_changes: ConfigChanges | None = None
+        self._features = Features(lambda: self._sessions.store)
         self._metrics_endpoint: MetricsEndpoint | None = None
         self._registration_update: asyncio.Task[None] | None = None
 
@@ -119,6 +121,7 @@ class Node:
         for close in (
             self._notices.close,
             self._close_config_changes,
+            self._features.close,
             self._close_metrics,
             self._server.close,
             self._close_replicas,
@@ -221,7 +224,12 @@ class Node:
         journal_files = JournalFiles(world.disk, config.log_directories[0], self.broker_id)
         journal = Journal(journal_files, self.broker_id, world.clock)
         controller = Controller(
-            world, controller_settings(config, self.broker_id), self._connect, journal, self._register_again
+            world,
+            controller_settings(config, self.broker_id),
+            self._connect,
+            journal,
+            self._register_again,
+            wait_for_features=self._features.wait_for,
         )
         self._controller = controller
         self._producer_ids = ProducerIds(self._allocate_producer_ids)
@@ -239,6 +247,7 @@ class Node:
             self._dynamic,
             fetch,
             self._logs,
+            self._features,
         )
         follower = ConfigFollower(
             self._dynamic,
@@ -300,6 +309,7 @@ class Node:
         self._replicas.start()
         assert self._config_changes is not None
         store.client.on_watch = self._on_watch
+        self._features.start()
         self._controller.start(store)
         self._config_changes.start()
         await self._open_metrics()
@@ -330,9 +340,10 @@ class Node:
             self._controller.session_established(store)
         if self._config_changes is not None:
             self._config_changes.renewed()
+        self._features.renewed()
 
     def _on_watch(self, event: WatchEvent) -> None:
-        for part in (self._controller, self._config_changes):
+        for part in (self._controller, self._config_changes, self._features):
             if part is not None:
                 part.on_watch(event)
 

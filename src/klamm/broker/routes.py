@@ -2,6 +2,7 @@
 
 from klamm.broker.config_admin import ConfigAdmin
 from klamm.broker.dispatch import Route
+from klamm.broker.features import Features
 from klamm.broker.handlers.alter_configs import ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, AlterConfigs
 from klamm.broker.handlers.api_versions import API_VERSIONS, ApiVersions
 from klamm.broker.handlers.control import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, Control
@@ -29,6 +30,7 @@ from klamm.broker.handlers.reassignments import (
     LIST_PARTITION_REASSIGNMENTS,
     Reassignments,
 )
+from klamm.broker.handlers.update_features import UPDATE_FEATURES, UpdateFeatures
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.producer_ids import ProducerIds
 from klamm.broker.topic_creation import TopicCreation
@@ -58,6 +60,7 @@ def routes(
     dynamic: DynamicConfig,
     fetch: Fetch,
     logs: LogManager,
+    features: Features,
 ) -> list[Route]:
     creation = TopicCreation(config, cache, lambda: sessions.store, world.randomness, load_policy(config))
     growth = TopicGrowth(cache, lambda: sessions.store)
@@ -90,6 +93,7 @@ def routes(
         Route(LIST_PARTITION_REASSIGNMENTS, reassignments.list),
         Route(DESCRIBE_CONFIGS, DescribeConfigs(broker_id, dynamic, cache, read_topic_config).handle),
         Route(DESCRIBE_LOG_DIRS, DescribeLogDirs(logs, world.disk).handle),
+        Route(UPDATE_FEATURES, UpdateFeatures(controller).handle),
         Route(ALTER_CONFIGS, alter_configs.replace),
         Route(INCREMENTAL_ALTER_CONFIGS, alter_configs.increment),
         Route(ALTER_PARTITION, for_controller.alter_partition),
@@ -97,4 +101,4 @@ def routes(
         Route(ALLOCATE_PRODUCER_IDS, for_controller.allocate_producer_ids),
     ]
     offered = [API_VERSIONS, *(route.offered for route in found)]
-    return [*found, Route(API_VERSIONS, ApiVersions(offered).handle)]
+    return [*found, Route(API_VERSIONS, ApiVersions(offered, features).handle)]

@@ -71,6 +71,7 @@ class NodeConfig:
     controlled_shutdown_max_retries: int
     controlled_shutdown_retry_backoff_ms: int
     controller_socket_timeout_ms: int
+    delegation_token_expiry_check_interval_ms: int
     socket_connection_setup_timeout_ms: int
     request_timeout_ms: int
     fetch_max_bytes: int

@@ -98,6 +98,8 @@ class ControllerContext:
     """Registered and not shutting down."""
     leaving: frozenset[BrokerId] = frozenset()
     """Registered and shutting down."""
+    finalized: Mapping[str, int] = field(default_factory=dict)
+    """Feature levels: a broker that does not support them is left out."""
     broker_list_version: int = 0
     """Grows with each change of `registered`."""
     offline_dirs: dict[BrokerId, Partitions] = field(default_factory=dict)

@@ -7,16 +7,19 @@ from typing import Any, Final
 
 from klamm.controller import events
 from klamm.controller.channels import ChannelPorts, Connect
+from klamm.controller.decisions.features import FeatureAnswer, FeatureUpdate
 from klamm.controller.event_queue import EventQueue, QueuedEvent
 from klamm.controller.events import Event, ProducerIds, ShutdownAnswer
 from klamm.controller.handlers import (
     brokers,
     elections,
+    features,
     isr,
     producer_ids,
     reassignment_requests,
     responses,
     shutdown,
+    tokens,
     topic_deletion,
     topics,
 )
@@ -26,7 +29,7 @@ from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import ControllerState
 from klamm.controller.watches import event_of
 from klamm.controller.witness import Witness
-from klamm.controller.workbench import Workbench
+from klamm.controller.workbench import WaitForFeatures, Workbench
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.runtime.world import World
@@ -65,9 +68,16 @@ HANDLERS: Final[dict[type[Event], Handler]] = {
     events.ListPartitionReassignments: reassignment_requests.on_list_reassignments,
     events.ReplicaLeaderElection: elections.on_requested_election,
     events.AutoPreferredReplicaLeaderElection: elections.on_rebalance,
+    events.UpdateFeatures: features.on_update_features,
+    events.DelegationTokenExpiry: tokens.on_token_expiry,
     events.AllocateProducerIds: producer_ids.on_allocate_producer_ids,
 }
 """What the active controller does. An event that is not here is refused, and the journal says so."""
+
+
+async def _knows_features(_epoch: int, _timeout_s: float) -> bool:
+    """A node that does not follow `/feature` has nothing to wait for."""
+    return True
 
 
 class Controller:
@@ -94,12 +104,15 @@ class Controller:
         journal: Journal,
         register: Callable[[Store], Awaitable[object]],
         witness: Witness | None = None,
+        wait_for_features: WaitForFeatures = _knows_features,
     ) -> None:
         self._journal = journal
         self._witness = witness
         self._register = register
         self._queue = EventQueue()
-        ports = OfficePorts(ChannelPorts(connect, self._queue.put), world.clock.now_ms, world.randomness.bytes)
+        ports = OfficePorts(
+            ChannelPorts(connect, self._queue.put), world.clock.now_ms, world.randomness.bytes, wait_for_features
+        )
         self._metrics = ControllerMetrics()
         self._office = Office(settings, ports, journal, self._metrics, witness)
         self._store: Store | None = None
@@ -212,6 +225,13 @@ class Controller:
         bench = self._office.bench
         found = bench.context.topic_with_id(topic_id) if bench is not None else None
         return None if found is None else found.name
+
+    async def update_features(
+        self, updates: Sequence[FeatureUpdate], timeout_s: float, *, validate_only: bool
+    ) -> FeatureAnswer:
+        event = events.UpdateFeatures(updates, timeout_s, validate_only)
+        self._queue.put(event)
+        return await event.reply
 
     def unclean_election_enabled(self, topic: str | None = None) -> None:
         """A config now allows leaders from outside the ISR: for one topic, or (None) by the brokers' default."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from klamm.controller.context import Partition
+from klamm.controller.decisions.features import FeatureAnswer, FeatureUpdate
 from klamm.controller.decisions.refusal import Refusal
 from klamm.controller.states import ControllerState
 from klamm.model.assignment import ReplicaAssignment
@@ -304,18 +305,22 @@ class ListPartitionReassignments(Answered[ReassignmentList]):
 # ---- features and producer ids
 
 
-class FeatureAnswer(NamedTuple):
-    error: ErrorCode
-    results: Mapping[str, ErrorCode] = {}
-
-
 @dataclass(slots=True, eq=False)
 class UpdateFeatures(Answered[FeatureAnswer]):
-    levels: Mapping[str, int]
+    updates: Sequence[FeatureUpdate]
+    timeout_s: float
+    validate_only: bool = False
     state = ControllerState.UPDATE_FEATURES
 
     def refusal(self, error: ErrorCode) -> FeatureAnswer:
         return FeatureAnswer(error)
+
+
+@dataclass(slots=True, eq=False)
+class DelegationTokenExpiry(Event):
+    """It is time to look for tokens that are over; Kafka has a thread for it."""
+
+    state = ControllerState.IDLE
 
 
 class ProducerIds(NamedTuple):

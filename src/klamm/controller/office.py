@@ -17,7 +17,7 @@ from klamm.controller.request_batch import RequestBatch
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.timers import Timers
 from klamm.controller.witness import Witness
-from klamm.controller.workbench import Workbench
+from klamm.controller.workbench import WaitForFeatures, Workbench
 from klamm.model.errors import KlammError
 from klamm.runtime import memory
 from klamm.runtime.turns import Turns
@@ -38,6 +38,7 @@ class OfficePorts:
     channels: ChannelPorts
     now_ms: Callable[[], int]
     random_bytes: Callable[[int], bytes]
+    wait_for_features: WaitForFeatures
 
 
 class Office:
@@ -117,6 +118,8 @@ class Office:
             Timers(self._ports.channels.put),
             turns,
             self._metrics,
+            self._ports.now_ms,
+            self._ports.wait_for_features,
             cause,
         )
         self._journal.controller_epoch = epoch.epoch

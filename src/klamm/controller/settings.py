@@ -63,6 +63,10 @@ class ControllerSettings:
     """`controller.socket.timeout.ms`: how long connecting to a broker may take."""
     request_timeout_ms: int = 30_000
     resend_pause_ms: int = 100
+    feature_patience_s: float = 18.0
+    """How long a new controller waits until its own node knows the finalized features: the ZooKeeper time-out."""
+    token_check_interval_ms: int | None = None
+    """`delegation.token.expiry.check.interval.ms`; None where no secret key enables tokens."""
     auto_leader_rebalance: bool = True
     """`auto.leader.rebalance.enable`."""
     leader_imbalance_check_s: int = 300

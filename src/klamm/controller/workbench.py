@@ -1,6 +1,6 @@
 """What a handler has in its hands during one term: memory, ZooKeeper, the brokers, the journal."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,9 @@ from klamm.runtime.turns import Turns
 from klamm.telemetry.journal import Journal, Rejected, by_topic
 from klamm.zk.controller_store import ControllerStore, StatesRead
 
+WaitForFeatures = Callable[[int, float], Awaitable[bool]]
+"""(version of `/feature`, seconds) -> whether this node knows it, or a later one, in time."""
+
 
 @dataclass(slots=True, eq=False)
 class Workbench:
@@ -34,6 +37,8 @@ class Workbench:
     turns: Turns
     """For work on many partitions: the loop is free between two pieces of it, whoever does them."""
     metrics: ControllerMetrics
+    now_ms: Callable[[], int]
+    wait_for_features: WaitForFeatures
     cause: str = ""
 
     async def send_requests(self) -> None:

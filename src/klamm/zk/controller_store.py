@@ -122,27 +122,38 @@ class ControllerStore(Store):
 
     # ---- the office
 
-    async def set_up_features(self, version: int, enabled: bool) -> None:
-        """`/feature` as this protocol version wants it; Kafka writes it blindly, here its own version guards it.
+    async def set_up_features(self, version: int, enabled: bool) -> tuple[dict[str, int], int]:
+        """`/feature` as this protocol version wants it: what is finalized then, and the znode's version.
 
-        Raises MalformedZnode.
+        Kafka writes it blindly, here its own version guards it. Raises MalformedZnode.
         """
         try:
-            data, stat = await self.client.get(znodes.FEATURE)
+            now, epoch = await self.read_features()
         except NoNode:
             try:
-                await self.client.create(znodes.FEATURE, encode_features(FinalizedFeatures(version, enabled, {})))
+                _, stat = await self.client.create(
+                    znodes.FEATURE, encode_features(FinalizedFeatures(version, enabled, {}))
+                )
             except NodeExists:
-                await self.set_up_features(version, enabled)
-            return
-        now = decode_features(data)
+                return await self.set_up_features(version, enabled)
+            return {}, stat.version
         levels = now.levels if enabled and now.enabled else {}
         wanted = FinalizedFeatures(version, enabled, levels)
         if wanted != now:
             try:
-                await self.client.set(znodes.FEATURE, encode_features(wanted), stat.version)
+                epoch = await self.write_features(wanted, epoch)
             except BadVersion:
-                await self.set_up_features(version, enabled)
+                return await self.set_up_features(version, enabled)
+        return levels, epoch
+
+    async def read_features(self) -> tuple[FinalizedFeatures, int]:
+        """With the znode's version. Raises NoNode, MalformedZnode."""
+        data, stat = await self.client.get(znodes.FEATURE)
+        return decode_features(data), stat.version
+
+    async def write_features(self, features: FinalizedFeatures, version: int) -> int:
+        """Where the znode still has this version; its next one. Raises BadVersion."""
+        return (await self.client.set(znodes.FEATURE, encode_features(features), version)).version
 
     async def delete_controller(self) -> None:
         """Give the office up, so that all brokers elect anew."""

@@ -13,9 +13,11 @@ from klamm.model.ids import BrokerId
 from klamm.model.topic_ids import id_to_text
 from klamm.zk import znodes
 from klamm.zk.admin_znodes import (
+    FinalizedFeatures,
     ProducerIdBlock,
     decode_cluster_id,
     decode_config,
+    decode_features,
     decode_producer_id_block,
     encode_cluster_id,
     encode_config,
@@ -117,6 +119,18 @@ class Store:
         except NoNode:
             return None
         return decode_registration(broker, data, stat.czxid)
+
+    async def watch_features(self) -> tuple[FinalizedFeatures, int] | None:
+        """What is finalized, with the znode's version; None where nothing ever was. The next change is told.
+
+        Raises MalformedZnode.
+        """
+        await self.client.exists(znodes.FEATURE, watch=True)
+        try:
+            data, stat = await self.client.get(znodes.FEATURE, watch=True)
+        except NoNode:
+            return None
+        return decode_features(data), stat.version
 
     # ---- topics
 

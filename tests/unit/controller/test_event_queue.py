@@ -75,7 +75,7 @@ async def test_a_closed_queue_answers_at_once() -> None:
 async def test_every_caller_can_be_refused_and_the_first_answer_stays() -> None:
     partition = TopicPartition("a", 0)
     election = ReplicaLeaderElection([partition], unclean=False)
-    others = [UpdateFeatures({}), ApiPartitionReassignment({}), ListPartitionReassignments(None)]
+    others = [UpdateFeatures([], 1.0), ApiPartitionReassignment({}), ListPartitionReassignments(None)]
     for event in (election, *others):
         event.refuse(ErrorCode.NOT_CONTROLLER)
         event.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)

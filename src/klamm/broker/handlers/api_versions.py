@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from klamm.broker.dispatch import Offered, Request
+from klamm.broker.features import Features
 from klamm.model.errors import ErrorCode
 from klamm.wire.api import ApiKey
-from klamm.wire.messages import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
+from klamm.wire.messages import ApiVersion, ApiVersionsRequest, ApiVersionsResponse, FinalizedFeatureKey
 
 API_VERSIONS: Final = Offered(ApiKey.API_VERSIONS, 0, 4)
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -15,7 +16,9 @@ _NAMES_SOFTWARE: Final = 3
 
 
 class ApiVersions:
-    def __init__(self, offered: Sequence[Offered]) -> None:
+    def __init__(self, offered: Sequence[Offered], features: Features | None = None) -> None:
+        """Without `features` nothing counts as finalized."""
+        self._features = features
         self._offered = [
             ApiVersion(api_key=int(o.api_key), min_version=o.min_version, max_version=o.max_version)
             for o in sorted(offered)
@@ -30,4 +33,13 @@ class ApiVersions:
             _SOFTWARE.fullmatch(message.client_software_name) and _SOFTWARE.fullmatch(message.client_software_version)
         ):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-        return ApiVersionsResponse(api_keys=self._offered)
+        if self._features is None:
+            return ApiVersionsResponse(api_keys=self._offered)
+        return ApiVersionsResponse(
+            api_keys=self._offered,
+            finalized_features_epoch=self._features.epoch,
+            finalized_features=[
+                FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+                for name, level in self._features.levels.items()
+            ],
+        )

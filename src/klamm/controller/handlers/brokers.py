@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from klamm.controller.decisions.broker_changes import diff_brokers
+from klamm.controller.decisions.features import supports
 from klamm.controller.events import BrokerChange, BrokerModifications
 from klamm.controller.handlers.condemned import on_brokers_return
 from klamm.controller.handlers.partitions import trigger_online
@@ -123,10 +124,15 @@ async def on_broker_modifications(bench: Workbench, event: BrokerModifications) 
 
 
 def usable_brokers(bench: Workbench, found: Registrations) -> dict[BrokerId, Broker]:
-    """Those whose registration can be read; one bad registration must not stop the handling of all others."""
+    """Those with a readable registration and what is finalized; a bad one must not stop the handling of all others."""
     for broker, why in found.unreadable.items():
         bench.journal.refused(bench.cause, "broker registration", why, broker=broker)
-    return {b: r.broker for b, r in found.brokers.items()}
+    finalized = bench.context.finalized
+    for broker, registration in found.brokers.items():
+        if not supports(registration.features, finalized):
+            why = f"it does not support the finalized features {dict(finalized)}"
+            bench.journal.refused(bench.cause, "broker", why, broker=broker)
+    return {b: r.broker for b, r in found.brokers.items() if supports(r.features, finalized)}
 
 
 def open_channels(bench: Workbench, brokers: Iterable[Broker]) -> None:

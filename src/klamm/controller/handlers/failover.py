@@ -4,9 +4,11 @@ from klamm.controller.context import Partition
 from klamm.controller.handlers.brokers import not_to_be_deleted, open_channels, usable_brokers
 from klamm.controller.handlers.condemned import load_condemned, on_brokers_return
 from klamm.controller.handlers.elections import begin_rebalancing, on_listed_election
+from klamm.controller.handlers.features import set_up_features
 from klamm.controller.handlers.partitions import trigger_online
 from klamm.controller.handlers.reassignment_requests import resume_reassignments
 from klamm.controller.handlers.replicas import replicas_offline, replicas_online
+from klamm.controller.handlers.tokens import begin_expiring_tokens
 from klamm.controller.handlers.topic_deletion import queue_deletions, resume_deletions
 from klamm.controller.handlers.topics import load_topics
 from klamm.controller.overlap import overlapped
@@ -26,8 +28,7 @@ async def on_controller_failover(bench: Workbench) -> None:
     Notifications are cleared before the context is read: what they announced is read then anyway. The broker list goes
     out before any LeaderAndIsr: nobody can follow a leader it does not know (KAFKA-4443).
     """
-    settings = bench.settings
-    await bench.store.set_up_features(settings.features_payload_version, settings.versions_features)
+    await set_up_features(bench)
     for parent in (LOG_DIR_EVENTS, ISR_CHANGES):
         await bench.store.delete_notifications(parent, await bench.store.list_notifications(parent))
     await _read_context(bench)
@@ -43,6 +44,7 @@ async def on_controller_failover(bench: Workbench) -> None:
     await resume_deletions(bench, to_be_deleted)
     await on_listed_election(bench)
     begin_rebalancing(bench)
+    begin_expiring_tokens(bench)
 
 
 async def _read_context(bench: Workbench) -> None:

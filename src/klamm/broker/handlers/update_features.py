@@ -1,0 +1,40 @@
+"""UpdateFeatures: asked of the controller's node. Source: KafkaApis.handleUpdateFeatures (3.9)."""
+
+from typing import Final
+
+from klamm.broker.dispatch import Offered, Request
+from klamm.controller.controller import Controller
+from klamm.controller.decisions.features import FeatureUpdate, UpgradeType
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    FeatureUpdateKey,
+    UpdatableFeatureResult,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
+
+UPDATE_FEATURES: Final = Offered(ApiKey.UPDATE_FEATURES, 0, 1)
+
+
+class UpdateFeatures:
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    async def handle(self, request: Request, message: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+        updates = [_update(key, request.version) for key in message.feature_updates]
+        answer = await self._controller.update_features(
+            updates, message.timeout_ms / 1000, validate_only=message.validate_only
+        )
+        return UpdateFeaturesResponse(
+            error_code=answer.error,
+            error_message=answer.message,
+            results=[UpdatableFeatureResult(name, error, text) for name, (error, text) in answer.results.items()],
+        )
+
+
+def _update(key: FeatureUpdateKey, version: int) -> FeatureUpdate:
+    """Version 0 knows only whether a downgrade is allowed, which means a safe one."""
+    kind = key.upgrade_type
+    if version == 0:
+        kind = UpgradeType.SAFE_DOWNGRADE if key.allow_downgrade else UpgradeType.UPGRADE
+    return FeatureUpdate(key.feature, key.max_version_level, kind)

@@ -1,0 +1,112 @@
+"""Which finalized features there may be. Source: KafkaController.processFeatureUpdates, FeatureZNode (3.9)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId
+from klamm.zk.registrations import FeatureRange
+
+
+class UpgradeType(IntEnum):
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+class FeatureUpdate(NamedTuple):
+    """`upgrade_type` is the number that was sent, whatever it means."""
+
+    feature: str
+    level: int
+    upgrade_type: int = UpgradeType.UPGRADE
+
+    @property
+    def deletes(self) -> bool:
+        return self.level < 1 and self.upgrade_type == UpgradeType.SAFE_DOWNGRADE
+
+
+@dataclass(slots=True)
+class FeaturePlan:
+    levels: dict[str, int]
+    """What is to be finalized."""
+    refused: dict[str, str] = field(default_factory=dict)
+    accepted: list[str] = field(default_factory=list)
+
+
+def plan_feature_updates(
+    levels: Mapping[str, int],
+    updates: Sequence[FeatureUpdate],
+    supported: Mapping[str, FeatureRange],
+    brokers: Mapping[BrokerId, Mapping[str, FeatureRange]],
+) -> FeaturePlan:
+    """`levels`: what is finalized now; `supported`: by this node; `brokers`: what each registered one supports."""
+    plan = FeaturePlan(dict(levels))
+    for update in updates:
+        why_not = _refusal(update, levels.get(update.feature), supported, brokers)
+        if why_not is not None:
+            plan.refused[update.feature] = why_not
+            continue
+        plan.accepted.append(update.feature)
+        if update.deletes:
+            plan.levels.pop(update.feature, None)
+        else:
+            plan.levels[update.feature] = update.level
+    return plan
+
+
+def _refusal(
+    update: FeatureUpdate,
+    existing: int | None,
+    supported: Mapping[str, FeatureRange],
+    brokers: Mapping[BrokerId, Mapping[str, FeatureRange]],
+) -> str | None:
+    """Checks in Kafka's order."""
+    if not update.feature:
+        return "Feature name can not be empty."
+    if update.upgrade_type not in set(UpgradeType):
+        return "Received unknown upgrade type."
+    if update.deletes:
+        return "Can not delete non-existing finalized feature." if existing is None else None
+    if update.level < 1:
+        return f"Can not provide versionLevel: {update.level} less than 1 without setting the SAFE downgradeType."
+    if existing is not None:
+        if update.level == existing:
+            return f"Can not change a finalized feature from existing versionLevel:{existing} to the same value."
+        if update.level < existing and update.upgrade_type != UpgradeType.SAFE_DOWNGRADE:
+            return f"Can not downgrade from existing versionLevel:{existing} without the downgradeType SAFE."
+        if update.level > existing and update.upgrade_type != UpgradeType.UPGRADE:
+            return f"With a downgradeType the versionLevel can not be greater than the existing {existing}."
+    return _unsupported(update, supported, brokers)
+
+
+def _unsupported(
+    update: FeatureUpdate,
+    supported: Mapping[str, FeatureRange],
+    brokers: Mapping[BrokerId, Mapping[str, FeatureRange]],
+) -> str | None:
+    own = supported.get(update.feature)
+    if own is None:
+        return "Could not apply finalized feature update because the provided feature is not supported."
+    if update.level < own.min_version:
+        return f"Could not apply finalized feature update: the supported minimum is {own.min_version}."
+    behind = [b for b, features in brokers.items() if not supports(features, {update.feature: update.level})]
+    if behind:
+        return f"Could not apply finalized feature update because brokers {behind} were found to be incompatible."
+    return None
+
+
+def supports(features: Mapping[str, FeatureRange], levels: Mapping[str, int]) -> bool:
+    """Whether a broker with these features may live in a cluster with these levels finalized."""
+    return all(
+        (found := features.get(name)) is not None and found.min_version <= level <= found.max_version
+        for name, level in levels.items()
+    )
+
+
+class FeatureAnswer(NamedTuple):
+    error: ErrorCode
+    message: str | None = None
+    results: Mapping[str, tuple[ErrorCode, str | None]] = {}

@@ -1,0 +1,59 @@
+"""Finalized features: set up when a term begins, changed on request. Source: KafkaController (3.9).
+
+No node of ZooKeeper mode supports any feature; what is finalized there came from elsewhere, and may be deleted.
+"""
+
+from klamm.controller.decisions.features import FeatureAnswer, plan_feature_updates
+from klamm.controller.events import UpdateFeatures
+from klamm.controller.workbench import Workbench
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.zk.admin_znodes import FinalizedFeatures
+from klamm.zk.fenced import ControllerMoved
+from klamm.zk.registrations import FeatureRange
+from klamm.zk.znodes import FEATURE, MalformedZnode
+
+SUPPORTED: dict[str, FeatureRange] = {}
+
+
+async def set_up_features(bench: Workbench) -> None:
+    """`/feature` as this protocol version wants it; this node goes on once it knows what is there."""
+    settings = bench.settings
+    try:
+        levels, epoch = await bench.store.set_up_features(settings.features_payload_version, settings.versions_features)
+    except MalformedZnode as error:
+        bench.journal.refused(bench.cause, FEATURE, f"{error}; it stays as it is, and no feature counts as finalized")
+        return
+    bench.context.finalized = levels
+    if settings.versions_features and not await bench.wait_for_features(epoch, settings.feature_patience_s):
+        raise KlammError(f"this node has not seen {FEATURE} of version {epoch} in time")
+
+
+async def on_update_features(bench: Workbench, event: UpdateFeatures) -> None:
+    """Each update is judged alone; the valid ones are written together."""
+    if not bench.settings.versions_features:
+        text = "Feature versioning is not supported by the inter.broker.protocol.version"
+        event.answer(FeatureAnswer(ErrorCode.INVALID_REQUEST, text))
+        return
+    stored, version = await bench.store.read_features()
+    brokers = {b: r.features for b, r in (await bench.store.read_brokers()).brokers.items()}
+    plan = plan_feature_updates(stored.levels, event.updates, SUPPORTED, brokers)
+    for feature, why in plan.refused.items():
+        bench.journal.refused(bench.cause, "feature update", why, feature=feature)
+    outcome: tuple[ErrorCode, str | None] = (ErrorCode.NONE, None)
+    if plan.levels != stored.levels and not event.validate_only:
+        try:
+            await _write(bench, FinalizedFeatures(stored.version, True, plan.levels), version, event.timeout_s)
+        except ControllerMoved:
+            raise
+        except KlammError as error:
+            outcome = (ErrorCode.FEATURE_UPDATE_FAILED, str(error))
+    refused = {feature: (ErrorCode.INVALID_REQUEST, why) for feature, why in plan.refused.items()}
+    event.answer(FeatureAnswer(ErrorCode.NONE, None, {**dict.fromkeys(plan.accepted, outcome), **refused}))
+
+
+async def _write(bench: Workbench, features: FinalizedFeatures, version: int, timeout_s: float) -> None:
+    epoch = await bench.store.write_features(features, version)
+    bench.context.finalized = features.levels
+    bench.journal.write(bench.cause, "features", levels=features.levels, epoch=epoch)
+    if not await bench.wait_for_features(epoch, timeout_s):
+        raise KlammError(f"written, but this node has not seen {FEATURE} of version {epoch} in time")

@@ -1,0 +1,160 @@
+"""Finalized features: who may change them, and who is left out."""
+
+import asyncio
+import re
+
+import pytest
+from tests.support.controller_room import Room, broker
+
+from klamm.controller.decisions.features import FeatureUpdate, UpgradeType, plan_feature_updates, supports
+from klamm.controller.events import BrokerChange, UpdateFeatures
+from klamm.controller.handlers import features
+from klamm.controller.handlers.brokers import on_broker_change
+from klamm.controller.handlers.features import on_update_features, set_up_features
+from klamm.controller.settings import ControllerSettings
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import BrokerId
+from klamm.zk.admin_znodes import decode_features
+from klamm.zk.operations import Set
+from klamm.zk.registrations import FeatureRange, encode_registration
+
+UPGRADE, SAFE, UNSAFE = UpgradeType
+SUPPORTED = {"f": FeatureRange(1, 5), "g": FeatureRange(2, 3)}
+BROKERS = {BrokerId(1): {"f": FeatureRange(1, 5)}, BrokerId(2): {"f": FeatureRange(1, 4)}}
+
+REFUSED = {
+    "no name": (FeatureUpdate("", 1), "Feature name can not be empty"),
+    "no such type": (FeatureUpdate("f", 1, 9), "unknown upgrade type"),
+    "delete what is not there": (FeatureUpdate("g", 0, SAFE), "Can not delete non-existing"),
+    "delete without saying so": (FeatureUpdate("f", 0), "less than 1"),
+    "the same again": (FeatureUpdate("f", 3), "to the same value"),
+    "lower without saying so": (FeatureUpdate("f", 2), "without the downgradeType SAFE"),
+    "lower, unsafe": (FeatureUpdate("f", 2, UNSAFE), "without the downgradeType SAFE"),
+    "higher as a downgrade": (FeatureUpdate("f", 4, SAFE), "can not be greater"),
+    "not supported": (FeatureUpdate("h", 1), "not supported"),
+    "below what is supported": (FeatureUpdate("g", 1), "minimum is 2"),
+    "a broker is behind": (FeatureUpdate("f", 5), r"brokers \[2\]"),
+}
+
+
+@pytest.mark.parametrize(("update", "words"), REFUSED.values(), ids=REFUSED)
+def test_what_is_refused(update: FeatureUpdate, words: str) -> None:
+    plan = plan_feature_updates({"f": 3}, [update], SUPPORTED, BROKERS)
+
+    assert plan.levels == {"f": 3}
+    assert re.search(words, plan.refused[update.feature])
+
+
+@pytest.mark.parametrize(
+    ("update", "levels"),
+    [
+        (FeatureUpdate("f", 4), {"f": 4}),
+        (FeatureUpdate("f", 2, SAFE), {"f": 2}),
+        (FeatureUpdate("f", 0, SAFE), {}),
+        (FeatureUpdate("f", -1, SAFE), {}),
+    ],
+)
+def test_what_is_done(update: FeatureUpdate, levels: dict[str, int]) -> None:
+    assert plan_feature_updates({"f": 3}, [update], SUPPORTED, BROKERS).levels == levels
+
+
+def test_one_bad_update_does_not_stop_the_others() -> None:
+    plan = plan_feature_updates({"f": 3}, [FeatureUpdate("h", 1), FeatureUpdate("f", 4)], SUPPORTED, BROKERS)
+
+    assert (plan.levels, plan.accepted, list(plan.refused)) == ({"f": 4}, ["f"], ["h"])
+
+
+def test_who_supports_what_is_finalized() -> None:
+    assert supports({}, {})
+    assert supports({"f": FeatureRange(1, 3)}, {"f": 3})
+    assert not supports({"f": FeatureRange(1, 2)}, {"f": 3})
+    assert not supports({"f": FeatureRange(4, 5)}, {"f": 3})
+    assert not supports({}, {"f": 1})
+
+
+async def finalize(room: Room, levels: str) -> None:
+    room.ensemble.apply([Set("/feature", f'{{"version":2,"status":1,"features":{levels}}}'.encode())])
+
+
+async def ask(room: Room, *updates: FeatureUpdate, validate_only: bool = False) -> dict[str, ErrorCode]:
+    event = UpdateFeatures(updates, 1.0, validate_only)
+    await room.handle(on_update_features, event)
+    answer = event.reply.result()
+    assert answer.error is ErrorCode.NONE
+    return {feature: error for feature, (error, _) in answer.results.items()}
+
+
+async def test_a_leftover_is_deleted_and_nothing_can_be_added() -> None:
+    room = await Room.open()
+    await finalize(room, '{"f":{"max_version_level":3}}')
+
+    assert await ask(room, FeatureUpdate("f", 0, SAFE), validate_only=True) == {"f": ErrorCode.NONE}
+    assert decode_features(room.ensemble.nodes["/feature"].data).levels == {"f": 3}
+
+    answers = await ask(room, FeatureUpdate("f", 0, SAFE), FeatureUpdate("g", 1))
+
+    assert answers == {"f": ErrorCode.NONE, "g": ErrorCode.INVALID_REQUEST}
+    assert decode_features(room.ensemble.nodes["/feature"].data) == (2, True, {})
+
+
+async def test_a_node_that_does_not_see_the_update_in_time_says_so() -> None:
+    room = await Room.open()
+    await finalize(room, '{"f":{"max_version_level":3}}')
+
+    async def never(_epoch: int, _timeout_s: float) -> bool:
+        return False
+
+    room.bench.wait_for_features = never
+
+    assert await ask(room, FeatureUpdate("f", 0, SAFE)) == {"f": ErrorCode.FEATURE_UPDATE_FAILED}
+
+
+async def test_old_protocol_versions_know_no_features() -> None:
+    room = await Room.open(settings=ControllerSettings(BrokerId(1), ibp=(2, 6, 0)))
+    event = UpdateFeatures([FeatureUpdate("f", 1)], 1.0)
+    await room.handle(on_update_features, event)
+
+    assert event.reply.result().error is ErrorCode.INVALID_REQUEST
+
+
+async def test_a_broker_that_does_not_support_what_is_finalized_is_left_out() -> None:
+    room = await Room.open()
+    await finalize(room, '{"f":{"max_version_level":3}}')
+    await set_up_features(room.bench)
+    new_enough = b'"features":{"f":{"min_version":1,"max_version":3}}'
+    known = encode_registration(broker(1), 0).replace(b'"features":{}', new_enough)
+    room.ensemble.apply([Set("/brokers/ids/1", known)])
+    await room.register(9)
+
+    await room.handle(on_broker_change, BrokerChange())
+
+    assert 9 not in room.bench.context.registered
+    refused = [e.facts for e in room.entries("refused") if e.facts.get("broker") == 9]
+    assert "finalized features" in refused[-1]["why"]
+    assert features.SUPPORTED == {}
+
+
+async def test_taking_office_waits_until_the_node_knows_what_is_finalized() -> None:
+    room = await Room.open()
+    asked: list[tuple[int, float]] = []
+
+    async def never(epoch: int, timeout_s: float) -> bool:
+        asked.append((epoch, timeout_s))
+        await asyncio.sleep(0)
+        return False
+
+    room.bench.wait_for_features = never
+
+    with pytest.raises(KlammError, match="/feature of version 0"):
+        await set_up_features(room.bench)
+    assert asked == [(0, 18.0)]
+
+
+async def test_features_that_nobody_can_read_stop_no_controller() -> None:
+    room = await Room.open()
+    room.ensemble.apply([Set("/feature", b"{nonsense")])
+
+    await set_up_features(room.bench)
+
+    assert room.ensemble.nodes["/feature"].data == b"{nonsense"
+    assert "no feature counts as finalized" in room.entries("refused")[-1].facts["why"]
