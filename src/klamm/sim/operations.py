@@ -11,6 +11,8 @@ from klamm.sim.script import Happening, Script
 
 BEGINS_AT_S: Final = 15.0
 HEALED_AT_S: Final = 40.0
+_MEANWHILE_S: Final = 0.02
+"""Something is on its way by then, and not done."""
 
 _TOPICS: Final = (
     Happening(6.0, "create topic", {"topic": "t1", "replicas": [[1, 2, 3], [2, 3, 1], [3, 1, 2]]}),
@@ -44,6 +46,25 @@ OPERATIONS: Final[dict[str, Sequence[Happening]]] = {
     "log directory fails": _begun(
         "fail log dir", {"node": 2, "replicas": [["t1", 0], ["t1", 1], ["t2", 1]], "back_s": 4.0}
     ),
+    "brokers leave together": _begun("leave together", {"nodes": [2, 3], "back_s": 1.0}),
+    "reassign": _begun("reassign", {"targets": {"t2-0": [2], "t2-1": [1, 3], "t1-2": [3, 1]}}),
+    "reassign by znode": _begun("reassign by znode", {"targets": {"t2-0": [3], "t2-1": [1]}}),
+    "cancel a reassignment": [
+        *_begun("reassign", {"targets": {"t2-0": [2, 3], "t2-1": [1]}}),
+        Happening(BEGINS_AT_S + _MEANWHILE_S, "reassign", {"targets": {"t2-0": None, "t2-1": None}}),
+    ],
+    "override a reassignment": [
+        *_begun("reassign", {"targets": {"t2-0": [2], "t2-1": [1]}}),
+        Happening(BEGINS_AT_S + _MEANWHILE_S, "reassign", {"targets": {"t2-0": [3], "t2-1": [3, 1]}}),
+    ],
+    "elect preferred": [
+        *_killed(1, at_s=7.0, back_s=4.0),
+        *_begun("elect preferred", {"partitions": ["t1-0", "t1-1", "t1-2", "t2-1"], "by_znode": False}),
+    ],
+    "elect preferred by znode": [
+        *_killed(1, at_s=7.0, back_s=4.0),
+        *_begun("elect preferred", {"partitions": ["t1-0", "t1-1", "t1-2", "t9-1"], "by_znode": True}),
+    ],
 }
 
 

@@ -133,6 +133,8 @@ def _smaller(value: Any) -> Iterator[Any]:
             yield round(value, 1)
         if value >= 2:
             yield float(round(value / 2))
+    elif isinstance(value, dict):
+        yield from ({k: v for k, v in value.items() if k != left_out} for left_out in value if len(value) > 1)
     elif isinstance(value, list):
         yield from (value[:i] + value[i + 1 :] for i in range(len(value)) if len(value) > 1)
         for i, item in enumerate(value):
