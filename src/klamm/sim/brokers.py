@@ -37,7 +37,7 @@ from klamm.sim.trace import OrderReceived
 from klamm.sim.traps import Step, StepKind, Trap
 from klamm.sim.witness import ControllerWitness, Tell
 from klamm.sim.zookeeper.ensemble import Loss
-from klamm.telemetry.journal import Journal
+from klamm.telemetry.journal import Journal, Sink
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     AlterPartitionRequest,
@@ -92,6 +92,8 @@ class Surroundings(NamedTuple):
     """What lies on its machine."""
     step: Trap
     """Asked before each order."""
+    journal: Sink | None = None
+    """Where its controller's journal goes; None: nobody reads it."""
 
 
 class StubBroker:
@@ -133,7 +135,7 @@ class StubBroker:
             world,
             controller_settings(self.config, self.number),
             self._connect,
-            Journal(None, number, world.clock),
+            Journal(surroundings.journal, number, world.clock),
             self._register,
             self._witness,
         )

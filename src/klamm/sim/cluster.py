@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId, TopicPartition
@@ -59,6 +59,8 @@ class SimulatedCluster:
     happened: list[Happening] = field(default_factory=list)
     """What was carried out, with all that was decided for it: the same as a script is the same run."""
     traps: Traps = field(default_factory=Traps)
+    journal: bytearray | None = None
+    """What all controllers write down, where somebody wants to read it."""
     checks: int = 0
     is_healed: bool = False
     effects: int = 0
@@ -159,7 +161,13 @@ class SimulatedCluster:
             host.incarnation,
             self.zookeeper,
             self.options.session_timeout_ms,
-            Surroundings(self._observe, fetches, self.logs.setdefault(number, {}), self.traps.step),
+            Surroundings(
+                self._observe,
+                fetches,
+                self.logs.setdefault(number, {}),
+                self.traps.step,
+                None if self.journal is None else _Journaled(host.incarnation, self.journal),
+            ),
         )
         if number in self.nodes:
             broker.received.extend(self.nodes[number].broker.received)
@@ -242,6 +250,16 @@ class SimulatedCluster:
             raise Violation(self.violation)
 
 
+class _Journaled(NamedTuple):
+    """The journal of one process."""
+
+    incarnation: int
+    lines: bytearray
+
+    def write(self, lines: bytes) -> None:
+        self.lines.extend(lines)
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     script: Script
@@ -255,6 +273,10 @@ class Outcome:
     virtual_s: float
     story: list[str]
     """What happened, line by line, where somebody asked for it."""
+    said: list[str]
+    """What faults and verbs told of themselves, of all this."""
+    journal: bytes
+    """The journals of all controllers, likewise."""
 
 
 def run_schedule(seed: int, tell: bool = False) -> Outcome:
@@ -269,7 +291,7 @@ def run_script(script: Script, tell: bool = False, watch: Callable[[Step], None]
     """
     options = script.options
     loop = SimulatedLoop(options.seed, options.policy)  # type: ignore[abstract]  # what nobody here calls is not there
-    cluster = SimulatedCluster(script, loop)
+    cluster = SimulatedCluster(script, loop, journal=bytearray() if tell else None)
     cluster.traps.watch = watch or cluster.traps.watch
     violation = None
     try:
@@ -278,6 +300,7 @@ def run_script(script: Script, tell: bool = False, watch: Callable[[Step], None]
         violation = str(error) if isinstance(error, Violation) else repr(error)
     history = cluster.history
     story = list(told(cluster.story)) if tell else []
+    said = [f"{at:9.3f}  {what}" for at, what in cluster.story if isinstance(what, str)] if tell else []
     done = script._replace(happenings=cluster.happened)
     return Outcome(
         done,
@@ -289,4 +312,6 @@ def run_script(script: Script, tell: bool = False, watch: Callable[[Step], None]
         cluster.effects,
         loop.now,
         story,
+        said,
+        bytes(cluster.journal or b""),
     )
