@@ -65,6 +65,10 @@ judge: $(READY)  ## every script, then LIVES=10 random ones, before Apache Kafka
 sim: $(READY)  ## simulated clusters under faults on all cores for SECONDS=60, from seed FIRST=1, until VIOLATIONS=1 broke
 	@$(PY) -m klamm.sim --seconds $(SECONDS) --first $(FIRST) --violations $(VIOLATIONS)
 
+scenarios: $(READY)  ## write the transcripts of tests/scenarios anew: what an operator sees of a cluster in trouble
+	@$(PY) -m tests.scenarios.record
+	@git --no-pager diff --stat tests/scenarios/transcripts
+
 steps: $(READY)  ## break every scripted operation at each of its steps, in each way; SAMPLE=0.1 for a part of it
 	@$(PY) -m klamm.sim.steps --sample $(SAMPLE)
 
@@ -98,4 +102,4 @@ bench-%: $(READY)
 clean:  ## remove what demo and cluster left, and the caches; not .venv
 	rm -rf demo-data klamm-data spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
-.PHONY: sim steps shrink seed digests model help setup demo cluster check unit test clients clients-of-kafka judge campaign coverage bench clean
+.PHONY: sim scenarios steps shrink seed digests model help setup demo cluster check unit test clients clients-of-kafka judge campaign coverage bench clean

@@ -1,0 +1,29 @@
+"""`python -m tests.scenarios.record`: write all transcripts anew; `git diff` then shows what an operator sees now."""
+
+from pathlib import Path
+
+from tests.scenarios.scenarios import SCENARIOS
+from tests.scenarios.transcript import transcript
+
+from klamm.sim.campaign import be_quiet
+
+TRANSCRIPTS = Path(__file__).parent / "transcripts"
+
+
+def path_of(name: str) -> Path:
+    return TRANSCRIPTS / f"{name.replace(' ', '-')}.txt"
+
+
+def main() -> None:
+    be_quiet()
+    TRANSCRIPTS.mkdir(exist_ok=True)
+    for old in TRANSCRIPTS.glob("*.txt"):
+        old.unlink()
+    for name, scenario in SCENARIOS.items():
+        path = path_of(name)
+        path.write_text(transcript(name, scenario))
+        print(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""The scenarios: what is there, what is done or befalls, and which partitions an operator asks about.
+
+Times are virtual seconds. To add one, put it into `SCENARIOS`, run `make scenarios`, and read what it wrote.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from klamm.sim.options import Options
+from klamm.sim.script import Happening, Script
+
+TROUBLE_S: Final = 20.0
+
+
+class Scenario(NamedTuple):
+    about: str
+    happenings: Sequence[Happening]
+    explained: Sequence[str]
+    """Partitions whose story is told at the end."""
+    heal_at_s: float = 60.0
+
+    @property
+    def script(self) -> Script:
+        return Script(Options.plain(), [*_TOPICS, *self.happenings], self.heal_at_s)
+
+
+_TOPICS: Final = (
+    Happening(6.0, "create topic", {"topic": "t1", "replicas": [[1, 2, 3], [2, 3, 1], [3, 1, 2]]}),
+    Happening(6.5, "create topic", {"topic": "t2", "replicas": [[1], [3]]}),
+)
+
+
+def _at(after_s: float, what: str, facts: dict[str, object]) -> Happening:
+    return Happening(TROUBLE_S + after_s, what, facts)
+
+
+SCENARIOS: Final[dict[str, Scenario]] = {
+    "a broker dies": Scenario(
+        "Node 3 is killed and comes back half a minute later. t2-1 has no other replica.",
+        [_at(0, "kill", {"node": 3, "back_s": 30.0})],
+        ["t1-2", "t2-1"],
+    ),
+    "a broker is back at once": Scenario(
+        "Node 3 is killed and started again before anybody could miss it: its old session has to end first.",
+        [_at(0, "kill", {"node": 3, "back_s": 0.1})],
+        ["t1-2"],
+    ),
+    "the controller dies": Scenario(
+        "Node 1 is controller and is killed. Another node takes the office and then finds that a broker is dead.",
+        [_at(0, "kill", {"node": 1, "back_s": 30.0})],
+        ["t1-0"],
+    ),
+    "a controller that was frozen": Scenario(
+        "Node 1 is controller and stands still for longer than its session lives; it wakes up as a broker like others.",
+        [_at(0, "pause", {"node": 1, "for_s": 10.0})],
+        ["t1-0"],
+    ),
+    "a node leaves in order": Scenario(
+        "Node 2 asks to leave, its leaders are moved, it ends, and comes back five seconds later.",
+        [_at(0, "leave in order", {"node": 2, "back_s": 5.0})],
+        ["t1-1"],
+    ),
+    "ZooKeeper is not there": Scenario(
+        "The only ZooKeeper server ends for a second, and later for ten: sessions outlive both, for nobody ends them.",
+        [
+            _at(0, "restart server", {"servers": [0], "for_s": 1.0}),
+            _at(10, "restart server", {"servers": [0], "for_s": 10.0}),
+        ],
+        ["t1-0"],
+    ),
+    "a log directory fails": Scenario(
+        "A log directory of node 2 fails with two replicas, one of them a leader; it is replaced ten seconds later.",
+        [_at(0, "fail log dir", {"node": 2, "replicas": [["t1", 0], ["t1", 1]], "back_s": 10.0})],
+        ["t1-1"],
+    ),
+    "partitions move": Scenario(
+        "t2-0 moves from node 1 to node 2, and the controller dies as the new replica comes into the ISR.",
+        [
+            _at(0, "at step", {"kind": "write", "number": 3, "what": "crash after"}),
+            _at(0, "reassign", {"targets": {"t2-0": [2]}}),
+        ],
+        ["t2-0"],
+    ),
+}

@@ -1,0 +1,64 @@
+"""A scenario's run as text: what was done, who was controller, who lost and won leadership, what each broker was told.
+
+The last part is what `klamm explain` prints, word for word.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from tests.scenarios.scenarios import TROUBLE_S, Scenario
+
+from klamm.cli.explain import last_state, told
+from klamm.model.ids import parse_topic_partition
+from klamm.sim.cluster import run_script
+from klamm.sim.world import START_MS
+from klamm.telemetry.journal_reader import Entry, LeaderChange, controller_terms, entries_of, leader_changes, story_of
+
+
+def transcript(name: str, scenario: Scenario) -> str:
+    """Raises AssertionError where an invariant broke: then there is nothing to show."""
+    outcome = run_script(scenario.script, tell=True)
+    assert outcome.violation is None, outcome.violation
+    entries = list(entries_of(outcome.journal))
+    recent = [e for e in entries if e.ts_ms >= START_MS + TROUBLE_S * 1000]
+    parts = [
+        [name.upper(), "", scenario.about],
+        ["WHAT HAPPENED (virtual seconds)", "", *outcome.said],
+        ["WHO WAS CONTROLLER", "", *_terms(entries)],
+        ["LEADERS THAT CHANGED", "", *map(_leader_change, leader_changes(recent))],
+        ["REQUESTS OF CONTROLLERS FROM THEN ON", "", *_requests(recent)],
+        *([f"$ klamm explain {p}", "", *_explained(entries, p)] for p in scenario.explained),
+    ]
+    return "\n\n\n".join("\n".join(part) for part in parts) + "\n"
+
+
+def _seconds(ts_ms: int | None) -> str:
+    return "        -" if ts_ms is None else f"{(ts_ms - START_MS) / 1000:9.3f}"
+
+
+def _terms(entries: Iterable[Entry]) -> list[str]:
+    lines = ["epoch  node    elected      ready   resigned"]
+    for term in controller_terms(entries):
+        times = "  ".join(map(_seconds, (term.elected_ms, term.ready_ms, term.resigned_ms)))
+        lines.append(f"{term.controller_epoch:5}  {term.node:4}  {times}")
+    return lines
+
+
+def _leader_change(change: LeaderChange) -> str:
+    before, after = (str(n) if n >= 0 else "nobody" for n in (change.leader_from, change.leader_to))
+    passed_over = "".join(f"; not {broker}: {why}" for broker, why in change.rejected)
+    return f"{_seconds(change.ts_ms)}  {change.partition}  {before} > {after}  ({change.why}{passed_over})"
+
+
+def _requests(entries: Sequence[Entry]) -> list[str]:
+    """How many of each kind each broker got, and in how many events."""
+    sent = Counter((e.facts["broker"], e.facts["api"]) for e in entries if e.kind == "request")
+    apis = sorted({api for _, api in sent})
+    rows = [["node", *apis], *([str(b), *(str(sent[b, a]) for a in apis)] for b in sorted({b for b, _ in sent}))]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+
+
+def _explained(entries: Iterable[Entry], partition: str) -> list[str]:
+    story = story_of(entries, parse_topic_partition(partition))
+    return [*told(story), f"{partition} now: {last_state(story)}"]
