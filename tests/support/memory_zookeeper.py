@@ -1,138 +1,98 @@
-"""ZooKeeper in memory, with the client's own interface: znodes, versions, sessions, one-shot watches, multi.
+"""The model ZooKeeper without a wire: what the client of a session offers, answered in the next turn of any loop.
 
-For tests of what stands above the client. The client itself is tested against a real server.
+For tests of what stands above the client, which want neither a network nor time. Znodes, refusals, watches and sessions
+are the model's; the client itself is tested against the model on a simulated network, and against real servers.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 
+from klamm.runtime.randomness import Dice
+from klamm.sim.zookeeper.ensemble import Ensemble, SessionRecord
+from klamm.sim.zookeeper.tree import Transaction, Tree, Znode
+from klamm.sim.zookeeper.watchers import Watchers
 from klamm.zk.acl import OPEN_ACL, Acl
 from klamm.zk.errors import SessionExpired, ZkCode, error_of
 from klamm.zk.jute import Stat
-from klamm.zk.operations import Check, ChildrenResult, Create, Delete, GetResult, Op, Result, Set
-from klamm.zk.watches import EventType, WatchEvent
+from klamm.zk.operations import ChildrenResult, Create, Delete, GetResult, Op, Result, Set
+from klamm.zk.watches import WatchEvent
 
 
-@dataclass
-class Node:
-    data: bytes | None
-    czxid: int
-    mzxid: int
-    owner: int
-    version: int = 0
-    created: int = 0  # children ever, for sequence numbers
-    children: dict[str, None] = field(default_factory=dict)
+class _NoTime:
+    def now_ms(self) -> int:
+        return 0
 
 
 class MemoryEnsemble:
-    """The tree, and every session on it."""
+    """One server that is never behind, and every session on it."""
+
+    is_up = True
+    is_cut_off = False
 
     def __init__(self) -> None:
-        self.nodes: dict[str, Node] = {"/": Node(None, 0, 0, 0)}
-        self.zxid = 0
-        self.sessions: dict[int, MemoryZooKeeper] = {}
+        self._ensemble = Ensemble(_NoTime(), Dice(0))
+        self._ensemble.join(self)
+        self._tree = Tree()
+        self.watchers: Watchers[MemoryZooKeeper] = Watchers()
         self.before_multi: Callable[[Sequence[Op]], None] = lambda ops: None
         """Called before each multi is carried out: a place for someone else to be faster."""
         self.multis: list[list[Op]] = []
         self._next_session = 0x100
 
+    @property
+    def nodes(self) -> Mapping[str, Znode]:
+        return self._tree.nodes
+
+    @property
+    def zxid(self) -> int:
+        return self._tree.zxid
+
     def client(self) -> "MemoryZooKeeper":
         self._next_session += 1
-        client = self.sessions[self._next_session] = MemoryZooKeeper(self, self._next_session)
-        return client
+        self._ensemble.sessions[self._next_session] = SessionRecord(self._next_session, 0, b"")
+        return MemoryZooKeeper(self, self._next_session)
 
     def expire(self, client: "MemoryZooKeeper") -> None:
         client.is_alive = False
-        self.sessions.pop(client.session_id, None)
-        for path in [p for p, n in self.nodes.items() if n.owner == client.session_id]:
-            self.apply([Delete(path)])
-
-    # ---- what one session asks, others see
+        self.watchers.forget(client)
+        self._ensemble.end_session(client.session_id)
 
     def apply(self, ops: Sequence[Op], session: int = 0) -> list[Result]:
         """All or none."""
-        before = {p: Node(n.data, n.czxid, n.mzxid, n.owner, n.version, n.created, dict(n.children)) for p, n in
-                  self.nodes.items()} if len(ops) > 1 else None  # fmt: skip
-        self.zxid += 1
-        results: list[Result] = []
-        fired: list[WatchEvent] = []
-        for index, op in enumerate(ops):
-            code, result = self._one(op, session, fired)
-            if code is not ZkCode.OK:
-                if before is not None:
-                    self.nodes = before
-                rest = [Result(ZkCode.RUNTIME_INCONSISTENCY)] * (len(ops) - index - 1)
-                return [Result(ZkCode.OK)] * index + [Result(code)] + rest
-            results.append(result)
-        for event in fired:
-            for client in list(self.sessions.values()):
-                client.fire(event)
-        return results
+        return self._ensemble.write(session, ops, ())[1]
 
-    def _one(self, op: Op, session: int, fired: list[WatchEvent]) -> tuple[ZkCode, Result]:
-        node = self.nodes.get(op.path)
-        if isinstance(op, Create):
-            return self._create(op, session, fired)
-        if node is None:
-            return ZkCode.NO_NODE, Result(ZkCode.NO_NODE)
-        if op.version not in (-1, node.version):
-            return ZkCode.BAD_VERSION, Result(ZkCode.BAD_VERSION)
-        if isinstance(op, Check):
-            return ZkCode.OK, Result(ZkCode.OK)
-        if isinstance(op, Set):
-            node.data, node.version, node.mzxid = op.data, node.version + 1, self.zxid
-            fired.append(WatchEvent(EventType.DATA_CHANGED, op.path))
-            return ZkCode.OK, Result(ZkCode.OK, stat=self.stat(node))
-        if node.children:
-            return ZkCode.NOT_EMPTY, Result(ZkCode.NOT_EMPTY)
-        parent = _parent(op.path)
-        del self.nodes[op.path]
-        self.nodes[parent].children.pop(op.path.rpartition("/")[2])
-        fired += [WatchEvent(EventType.DELETED, op.path), WatchEvent(EventType.CHILDREN_CHANGED, parent)]
-        return ZkCode.OK, Result(ZkCode.OK)
+    # ---- for the model
 
-    def _create(self, op: Create, session: int, fired: list[WatchEvent]) -> tuple[ZkCode, Result]:
-        parent = self.nodes.get(_parent(op.path))
-        if parent is None:
-            return ZkCode.NO_NODE, Result(ZkCode.NO_NODE)
-        path = f"{op.path}{parent.created:010}" if op.sequential else op.path
-        if path in self.nodes:
-            return ZkCode.NODE_EXISTS, Result(ZkCode.NODE_EXISTS)
-        node = self.nodes[path] = Node(op.data, self.zxid, self.zxid, session if op.ephemeral else 0)
-        parent.children[path.rpartition("/")[2]] = None
-        parent.created += 1
-        fired += [WatchEvent(EventType.CREATED, path), WatchEvent(EventType.CHILDREN_CHANGED, _parent(path))]
-        return ZkCode.OK, Result(ZkCode.OK, path, self.stat(node))
+    def learn(self, transaction: Transaction) -> None:
+        self._tree.zxid = transaction.zxid
+        for change in transaction.changes:
+            for event, _ in self._tree.apply(change, transaction.zxid, transaction.time_ms)[1]:
+                for client in self.watchers.fire(event):
+                    client.on_watch(event)
 
-    @staticmethod
-    def stat(node: Node) -> Stat:
-        size = len(node.data or b"")
-        return Stat(
-            node.czxid, node.mzxid, 0, 0, node.version, node.created, 0, node.owner, size, len(node.children), 0
-        )
+    def follow(self) -> None:
+        """It is never left behind."""
 
-
-def _parent(path: str) -> str:
-    return path.rpartition("/")[0] or "/"
+    def hang_up(self) -> None:
+        """It never loses its leader."""
 
 
 class MemoryZooKeeper:
-    """One session; the methods of `klamm.zk.client.ZooKeeper` that the store uses."""
+    """One session; the methods of `klamm.zk.client.ZooKeeper` that stores use."""
 
     def __init__(self, ensemble: MemoryEnsemble, session_id: int) -> None:
         self.ensemble = ensemble
         self.session_id = session_id
         self.is_alive = True
         self.on_watch: Callable[[WatchEvent], None] = lambda _: None
-        self.data_watches: set[str] = set()
-        self.child_watches: set[str] = set()
 
-    def fire(self, event: WatchEvent) -> None:
-        watches = self.child_watches if event.type is EventType.CHILDREN_CHANGED else self.data_watches
-        if event.path in watches:
-            watches.discard(event.path)
-            self.on_watch(event)
+    @property
+    def data_watches(self) -> set[str]:
+        return set(self.ensemble.watchers.paths_of(self)[0])
+
+    @property
+    def child_watches(self) -> set[str]:
+        return set(self.ensemble.watchers.paths_of(self)[1])
 
     async def _turn(self) -> None:
         await asyncio.sleep(0)
@@ -143,22 +103,26 @@ class MemoryZooKeeper:
         await self._turn()
         node = self._node(path)
         if watch:
-            self.data_watches.add(path)
-        return node.data, self.ensemble.stat(node)
+            self.ensemble.watchers.watch_data(path, self)
+        return node.data, node.stat()
 
     async def exists(self, path: str, watch: bool = False) -> Stat | None:
+        [found] = await self.exists_many([path], watch)
+        return found
+
+    async def exists_many(self, paths: Sequence[str], watch: bool = False) -> list[Stat | None]:
         await self._turn()
-        if watch:
-            self.data_watches.add(path)
-        node = self.ensemble.nodes.get(path)
-        return self.ensemble.stat(node) if node else None
+        for path in paths if watch else ():
+            self.ensemble.watchers.watch_data(path, self)
+        found = [self.ensemble.nodes.get(p) for p in paths]
+        return [node.stat() if node else None for node in found]
 
     async def children(self, path: str, watch: bool = False) -> tuple[list[str], Stat]:
         await self._turn()
         node = self._node(path)
         if watch:
-            self.child_watches.add(path)
-        return list(node.children), self.ensemble.stat(node)
+            self.ensemble.watchers.watch_children(path, self)
+        return list(node.children), node.stat()
 
     async def create(
         self, path: str, data: bytes | None, *, ephemeral: bool = False, sequential: bool = False,
@@ -200,16 +164,15 @@ class MemoryZooKeeper:
                 results.append(GetResult(path, ZkCode.NO_NODE, None, None))
                 continue
             if watch:
-                self.data_watches.add(path)
-            results.append(GetResult(path, ZkCode.OK, node.data, self.ensemble.stat(node)))
+                self.ensemble.watchers.watch_data(path, self)
+            results.append(GetResult(path, ZkCode.OK, node.data, node.stat()))
         return results
-
-    async def exists_many(self, paths: Sequence[str], watch: bool = False) -> list[Stat | None]:
-        return [await self.exists(p, watch) for p in paths]
 
     async def children_many(self, paths: Sequence[str], watch: bool = False) -> list[ChildrenResult]:
         await self._turn()
         found = [self.ensemble.nodes.get(p) for p in paths]
+        for path in (p for p, node in zip(paths, found, strict=True) if node and watch):
+            self.ensemble.watchers.watch_children(path, self)
         return [
             ChildrenResult(p, ZkCode.OK if node else ZkCode.NO_NODE, list(node.children) if node else [])
             for p, node in zip(paths, found, strict=True)
@@ -222,7 +185,7 @@ class MemoryZooKeeper:
             raise error_of(result.code, op.path)
         return result
 
-    def _node(self, path: str) -> Node:
+    def _node(self, path: str) -> Znode:
         node = self.ensemble.nodes.get(path)
         if node is None:
             raise error_of(ZkCode.NO_NODE, path)
