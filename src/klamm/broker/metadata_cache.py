@@ -31,6 +31,7 @@ class MetadataCache:
         self._topics: dict[str, dict[int, PartitionState]] = {}
         self._ids: dict[str, uuid.UUID] = {}
         self._names: dict[uuid.UUID, str] = {}
+        self._told_as = -1
         self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
         self.on_update: Callable[[], None] = lambda: None
         """Called after each update; must not raise."""
@@ -105,6 +106,8 @@ class MetadataCache:
     def update(self, request: UpdateMetadataRequest) -> list[TopicPartition]:
         """Take over a request of any version: brokers are replaced, partitions merged. The partitions deleted."""
         self.generation += 1
+        if request.broker_epoch > self._told_as:
+            self._begin_anew(request.broker_epoch)
         self.controller_id = BrokerId(request.controller_id) if request.controller_id >= 0 else None
         self.brokers = {BrokerId(b.id): _broker(b) for b in request.live_brokers}
         deleted = [
@@ -122,6 +125,14 @@ class MetadataCache:
         self._wake()
         self.on_update()
         return deleted
+
+    def _begin_anew(self, broker_epoch: int) -> None:
+        """The first update meant for a new registration of ours: the controller tells everything once more.
+
+        For a while we were gone for it; of topics deleted then nobody told us, so what was known goes.
+        """
+        self._told_as = broker_epoch
+        self._topics, self._ids, self._names = {}, {}, {}
 
     def fill_brokers(self, brokers: Iterable[Broker], controller_id: BrokerId | None) -> None:
         """What ZooKeeper says, while no UpdateMetadata has come: clients ask for brokers before that."""

@@ -69,7 +69,7 @@ def _config(number: int, zookeeper: str, timeout_ms: int) -> NodeConfig:
     text = (
         f"broker.id={number}\nzookeeper.connect={zookeeper}\nlisteners=PLAINTEXT://:{PORT}\n"
         f"zookeeper.session.timeout.ms={timeout_ms}\nlog.dirs=/data\n"
-        f"leader.imbalance.check.interval.seconds=10\n"
+        f"leader.imbalance.check.interval.seconds=10\nklamm.delete.topic.dead.broker.wait.ms=3000\n"
     )
     return parse_node_config(text.encode(), f"broker {number}")
 

@@ -3,7 +3,7 @@
 An invariant sees the history as it was before the event it is asked about; the event is taken in afterwards.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from klamm.sim.zookeeper.tree import Change, CreateChange, DeleteChange, SetChan
 from klamm.wire.messages import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
 from klamm.zk import znodes
 from klamm.zk.admin_znodes import decode_config
+from klamm.zk.deletions import Condemned, decode_condemned
 from klamm.zk.operations import Check, Op
 from klamm.zk.znodes import MalformedZnode
 
@@ -29,6 +30,7 @@ _TOPIC_PREFIX = znodes.TOPICS + "/"
 _BROKER_PREFIX = znodes.BROKER_IDS + "/"
 _MARKER_PREFIX = znodes.DELETE_TOPICS + "/"
 _CONFIG_PREFIX = znodes.topic_config_path("")
+_RECORD_DEPTH = znodes.CONDEMNED_REPLICAS.count("/") + 2
 _UNCLEAN = "unclean.leader.election.enable"
 
 Versions = list[LeaderAndIsr]
@@ -93,6 +95,14 @@ class History:
     """Controller epoch -> zxid at which its controller last began to look which topics are to be deleted."""
     deleted: set[tuple[TopicPartition, BrokerId]] = field(default_factory=set)
     """Replicas of which a broker answered that it deleted them, since the topic came up."""
+    buried_replicas: dict[TopicPartition, tuple[BrokerId, ...]] = field(default_factory=dict)
+    """Who had replicas of a partition when its topic was deleted."""
+    condemned: dict[BrokerId, dict[str, Condemned]] = field(default_factory=lambda: defaultdict(dict))
+    """By broker and path: the records of what gone brokers hold of deleted topics."""
+    told_of: set[tuple[TopicPartition, BrokerId, int]] = field(default_factory=set)
+    """(partition, broker, broker epoch) of which LeaderAndIsr was sent, since the topic came up."""
+    other_ids: set[tuple[TopicPartition, BrokerId, int]] = field(default_factory=set)
+    """(partition, broker, broker epoch) for which the broker said that its log is another topic's."""
     assigned: dict[TopicPartition, set[ReplicaAssignment]] = field(default_factory=dict)
     """Every assignment that was ever written, and the targets that these lead to."""
     dropped: dict[tuple[TopicPartition, BrokerId], int] = field(default_factory=dict)
@@ -201,6 +211,8 @@ class History:
                 self._marked(path[len(_MARKER_PREFIX) :], isinstance(change, DeleteChange))
             elif path.startswith(_CONFIG_PREFIX):
                 self._configured(path, change)
+            elif path.startswith(f"{znodes.CONDEMNED_REPLICAS}/") and path.count("/") == _RECORD_DEPTH:
+                self._condemned(path, change)
             elif path == znodes.REASSIGN_PARTITIONS and isinstance(change, CreateChange | SetChange):
                 self.reassignment_request = change.data
 
@@ -212,6 +224,12 @@ class History:
             self.marked[topic] = self.zxid
             seen = self.topics.get(topic)
             self.partitions_when_marked[topic] = frozenset(seen.partitions if seen else ())
+
+    def _condemned(self, path: str, change: Change) -> None:
+        broker = BrokerId(int(path.split("/")[3]))
+        self.condemned[broker].pop(path, None)
+        if isinstance(change, CreateChange):
+            self.condemned[broker][path] = decode_condemned(path, change.data)
 
     def _configured(self, path: str, change: Change) -> None:
         topic = path[len(_CONFIG_PREFIX) :]
@@ -248,6 +266,9 @@ class History:
             self.topics[event.topic] = event.after
             if event.after.id is not None:
                 self.topic_ids.setdefault(event.after.id, event.topic)
+        if event.after is None:
+            self.buried_replicas |= {TopicPartition(event.topic, n): a.replicas for n, a in before.items()}
+            self.told_of = {told for told in self.told_of if told[0].topic != event.topic}
         for number in {**before, **after}:
             p, was, now = TopicPartition(event.topic, number), before.get(number), after.get(number)
             if now is not None and now != was:
@@ -302,6 +323,8 @@ class History:
         if event.again:
             return
         message = event.message
+        if isinstance(message, LeaderAndIsrRequest):
+            self.told_of |= {(p, event.target, message.broker_epoch) for p, _, _ in states_told(message)}
         if isinstance(message, UpdateMetadataRequest):
             for p, topic_id, state in states_told(message):
                 self.metadata_told[message.controller_epoch, event.target, p, topic_id] = state.zk_version
@@ -312,12 +335,20 @@ class History:
                 pass
 
     def _order_answered(self, event: trace.OrderAnswered) -> None:
+        if isinstance(event.message, LeaderAndIsrRequest):
+            for topic in event.response.topics:
+                name = self.topic_ids.get(topic.topic_id)
+                for answer in topic.partition_errors:
+                    if name is not None and answer.error_code == ErrorCode.INCONSISTENT_TOPIC_ID:
+                        p = TopicPartition(name, answer.partition_index)
+                        self.other_ids.add((p, event.target, event.message.broker_epoch))
         if not isinstance(event.message, StopReplicaRequest) or event.response.error_code:
             return
         failed = {(e.topic_name, e.partition_index) for e in event.response.partition_errors if e.error_code}
         for stop in stops_told(event.message):
             if stop.delete and stop.partition not in failed:
                 self.deleted.add((stop.partition, event.target))
+                self.other_ids.discard((stop.partition, event.target, event.message.broker_epoch))
 
     def _order_received(self, event: trace.OrderReceived) -> None:
         if event.refusal:

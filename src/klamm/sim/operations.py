@@ -65,6 +65,13 @@ OPERATIONS: Final[dict[str, Sequence[Happening]]] = {
         *_killed(1, at_s=7.0, back_s=4.0),
         *_begun("elect preferred", {"partitions": ["t1-0", "t1-1", "t1-2", "t9-1"], "by_znode": True}),
     ],
+    "topics are deleted": _begun("delete topics", {"topics": ["t1", "t2"]}),
+    "topic is deleted and made again": _begun("recreate topic", {"topic": "t1", "replicas": [[2, 3], [1, 2, 3]]}),
+    "topic grows": _begun("grow topic", {"topic": "t1", "replicas": [[1, 2, 3], [3]], "deletes_first": False}),
+    "topic grows and is deleted": _begun("grow topic", {"topic": "t1", "replicas": [[1, 2, 3]], "deletes_first": True}),
+    "topics are deleted without a node": _begun(
+        "delete without a node", {"node": 3, "away_s": 9.0, "topics": ["t1", "t2"], "again": [[1, 2, 3], [3]]}
+    ),
 }
 
 

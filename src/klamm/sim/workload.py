@@ -13,7 +13,7 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import new_topic_id
 from klamm.runtime.randomness import Dice
-from klamm.sim import moving
+from klamm.sim import dying, moving
 from klamm.sim.stage import Draw, Stage, later, restart
 from klamm.zk import znodes
 from klamm.zk.errors import NodeExists
@@ -193,4 +193,8 @@ VERBS: Final[dict[str, Verb]] = {
     "reassign by znode": moving.reassign_by_znode,
     "elect preferred": moving.elect_preferred,
     "leave together": moving.leave_together,
+    "delete topics": dying.delete_topics,
+    "recreate topic": dying.recreate_topic,
+    "grow topic": dying.grow_topic,
+    "delete without a node": dying.delete_without_a_node,
 }

@@ -91,7 +91,7 @@ async def read_condemned(store: ControllerStore) -> tuple[list[Condemned], dict[
         if read.code is not ZkCode.OK:
             continue
         try:
-            found.append(_decode(read.path, read.data))
+            found.append(decode_condemned(read.path, read.data))
         except MalformedZnode as error:
             unreadable[read.path] = error.reason
     return found, unreadable
@@ -119,7 +119,8 @@ def _encode(condemned: Condemned) -> bytes:
     return encode_json({"version": 1, "topic": condemned.topic, "partitions": condemned.partitions})
 
 
-def _decode(path: str, payload: bytes | None) -> Condemned:
+def decode_condemned(path: str, payload: bytes | None) -> Condemned:
+    """Raises MalformedZnode."""
     broker, _, topic_id = path.removeprefix(f"{CONDEMNED_REPLICAS}/").partition("/")
     read = decode_json(path, payload, _Condemned)
     try:

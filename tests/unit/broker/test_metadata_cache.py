@@ -98,3 +98,18 @@ async def test_waiting_in_vain() -> None:
     known = cache(update({}))
 
     assert not await known.wait_until(lambda: known.has_leaders("orders", 1), 0.0)
+
+
+def test_after_a_new_registration_what_was_deleted_meanwhile_is_forgotten() -> None:
+    known = cache()
+    for broker_epoch, told in (
+        (5, {"orders": [partition(0, 1)], "gone": [partition(0, 1)]}),
+        (7, {"orders": [partition(0, 2)]}),
+        (7, {"new": [partition(0, 1)]}),
+        (-1, {"old protocol": [partition(0, 1)]}),
+    ):
+        message = update(told)
+        message.broker_epoch = broker_epoch
+        known.update(message)
+
+    assert sorted(known.topics()) == ["new", "old protocol", "orders"]

@@ -283,6 +283,16 @@ async def test_a_reassignment_to_a_broker_that_is_gone_for_long_is_not_waited_fo
     assert [p.split("/")[3] for p in cluster.condemned()] == ["3"]
 
 
+async def test_a_reassignment_whose_leader_died_is_not_waited_for() -> None:
+    """Nobody is elected in a topic that is to be deleted: it would wait for ever, and does so in Kafka."""
+    cluster = await Deleting.open({"a": [(1, 2)]})
+    partition = cluster.room.partition("a-0")
+    cluster.room.bench.context.put_assignment(partition, partition.assignment.reassign_to((BrokerId(2), BrokerId(3))))
+    assert await cluster.delete("a") == []
+
+    assert "SR a-0@-2+delete -> 2,3" in await cluster.kill(1)
+
+
 # ---- what being queued means
 
 

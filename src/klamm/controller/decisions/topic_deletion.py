@@ -68,12 +68,12 @@ def decide(
     """
     held_back = context.topics_ineligible_for_deletion.get(topic)
     begun = topic in context.topics_with_deletion_started
-    moving = [p for p in found.moving if not begun and frozenset(given_up).isdisjoint(p.assignment.target)]
-    if moving:
+    moving = [p for p in found.moving if _can_arrive(context, p, frozenset(given_up))]
+    if moving and not begun:
         numbers = ", ".join(str(p.partition) for p in moving[:10])
         return Verdict(Step.WAIT, f"partitions {numbers} are being reassigned; it goes on when that has ended")
     if found.moving and not begun:
-        held_back = None  # their reassignment would wait for ever
+        held_back = None  # nothing that is to be deleted is elected: their reassignment would wait for ever
     if held_back is None and (found.reachable or not begun):
         return Verdict(Step.BEGIN)
     if found.reachable:
@@ -87,6 +87,12 @@ def decide(
         why = f"brokers {_list(found.gone)} are gone, and without a topic id the replicas there cannot be told apart"
         return Verdict(Step.WAIT, f"{why} from those of a later topic; it goes on when they return")
     return Verdict(Step.COMPLETE)
+
+
+def _can_arrive(context: ControllerContext, partition: Partition, given_up: frozenset[BrokerId]) -> bool:
+    """Whether a reassignment can still end: there is a leader to copy from, and nobody is gone for good."""
+    has_leader = partition.leadership is None or context.is_online(partition.leader, partition)
+    return has_leader and given_up.isdisjoint(partition.assignment.target)
 
 
 def _unreachable(context: ControllerContext, found: ByBroker) -> str:

@@ -1,6 +1,6 @@
 """Topics: their ids, their deletion, and what a broker may be told to destroy."""
 
-from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.ids import TopicPartition
 from klamm.sim.history import History
 from klamm.sim.invariants.seen import Cluster
 from klamm.sim.messages_told import states_told, stops_told
@@ -14,16 +14,23 @@ def only_the_condemned_is_destroyed(history: History, event: OrderSent) -> str |
     if event.again or event.message.controller_epoch != history.epoch:
         return None  # brokers refuse an older controller, which cannot know better
     for stop in stops_told(event.message):
-        if stop.delete and (why := _must_stay(history, stop.partition, event.target)):
+        if stop.delete and (why := _must_stay(history, stop.partition, event)):
             return f"{stop.partition}: broker {event.target} is told to delete it, although {why}"
     return None
 
 
-def _must_stay(history: History, p: TopicPartition, broker: BrokerId) -> str | None:
+def _must_stay(history: History, p: TopicPartition, event: OrderSent) -> str | None:
+    broker, broker_epoch = event.target, event.message.broker_epoch
     topic = history.topics.get(p.topic)
     found = topic.partitions.get(p.partition) if topic else None
     if found is None or p.topic in history.marked or broker not in found.replicas:
         return None
+    holds_another = (p, broker, broker_epoch) in history.other_ids
+    heard_of_none = (p, broker, broker_epoch) not in history.told_of
+    if (holds_another or heard_of_none) and any(
+        c.topic == p.topic and p.partition in c.partitions for c in history.condemned[broker].values()
+    ):
+        return None  # its log can only be that of an earlier topic, and a record says that this one was deleted
     states = history.states.get(p)
     isr = states[-1].isr if states else ()
     if broker in found.removing and set(found.target) <= set(isr):
@@ -34,7 +41,7 @@ def _must_stay(history: History, p: TopicPartition, broker: BrokerId) -> str | N
 
 
 def topics_go_after_their_replicas(history: History, event: TopicWritten) -> str | None:
-    """A topic's znode goes once every replica on a registered broker was deleted, and while no partition moves."""
+    """A topic's znode goes once every replica on a registered broker was deleted."""
     if event.before is None or event.after is not None or event.session not in history.elected_sessions:
         return None
     if event.topic not in history.marked:
@@ -43,8 +50,8 @@ def topics_go_after_their_replicas(history: History, event: TopicWritten) -> str
     registered = term.bench.context.registered if term is not None else {}
     for number, assignment in event.before.partitions.items():
         p = TopicPartition(event.topic, number)
-        if assignment.is_being_reassigned:
-            return f"{p} is deleted while it moves: {assignment}"
+        if p not in history.buried:
+            continue  # it never came up: nobody was told to make a replica
         left = [b for b in assignment.replicas if b in registered and (p, b) not in history.deleted]
         if left:
             return f"{p} is deleted, whose replicas on {left} were not: nobody answered for them"
@@ -107,9 +114,9 @@ def no_topic_is_resurrected(cluster: Cluster) -> str | None:
         for p in broker.replicas.hosted:
             topic = topics.get(p.topic)
             held = broker.replicas.logs.get(p)
-            if topic is None:
+            if topic is None and broker.number in cluster.history.buried_replicas.get(p, ()):
                 return f"broker {broker.number} hosts {p}, whose topic is gone"
-            if topic.id is not None and held not in (None, topic.id):
+            if topic is not None and topic.id is not None and held not in (None, topic.id):
                 return f"broker {broker.number} hosts {p} with id {held}, the topic's is {topic.id}"
     return None
 

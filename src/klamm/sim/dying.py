@@ -1,0 +1,107 @@
+"""Verbs about growth and end of topics: deleted, made again at once, grown meanwhile, without a node for long."""
+
+import asyncio
+from typing import Final
+
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.ids import BrokerId
+from klamm.model.topic_ids import new_topic_id
+from klamm.runtime.randomness import Dice
+from klamm.sim.stage import Draw, Stage, later, restart
+from klamm.zk import znodes
+from klamm.zk.store import TopicExists
+from klamm.zk.topic_requests import read_topic, request_deletions, write_growth
+from klamm.zk.znodes import MalformedZnode
+
+_LOOK_S: Final = 0.05
+_LONGEST_S: Final = 12.0
+_LONG_AWAY_S: Final = (9.0, 14.0)
+"""Longer than deletions wait for a broker that is gone."""
+
+
+async def delete_topics(stage: Stage, draw: Draw) -> None:
+    """An operator deletes some topics at once."""
+    topics = draw("topics", lambda dice: [t for t in _topics(stage) if dice.random() < 0.3])
+    if topics:
+        stage.tell(f"topics {topics} are to be deleted")
+        await request_deletions(stage.store, topics)
+
+
+async def recreate_topic(stage: Stage, draw: Draw) -> None:
+    """A topic is deleted, and made again in the first moment in which that is possible."""
+    known = _topics(stage)
+    if not known:
+        return
+    topic = draw("topic", lambda dice: dice.choice(known))
+    replicas = draw("replicas", lambda dice: [_some_nodes(stage, dice) for _ in range(dice.randint(1, 3))])
+    stage.tell(f"topic {topic} is to be deleted, and made again at once: {replicas}")
+    await request_deletions(stage.store, [topic])
+    assignment = {n: ReplicaAssignment(tuple(map(BrokerId, r))) for n, r in enumerate(replicas)}
+    until = stage.loop.time() + _LONGEST_S
+    while stage.loop.time() < until:
+        try:
+            await stage.store.create_topic(topic, assignment, new_topic_id(stage.admin.randomness.bytes), {})
+        except TopicExists:
+            await asyncio.sleep(_LOOK_S)
+            continue
+        stage.tell(f"topic {topic} is there again")
+        return
+
+
+async def grow_topic(stage: Stage, draw: Draw) -> None:
+    """A topic gets more partitions; often one that is to be deleted."""
+    known = _topics(stage)
+    dying = [t for t in known if stage.ensemble.tree.get(znodes.delete_topic_path(t)) is not None]
+    if not known:
+        return
+    topic = draw("topic", lambda dice: dice.choice(dying if dying and dice.random() < 0.7 else known))
+    replicas = draw("replicas", lambda dice: [_some_nodes(stage, dice) for _ in range(dice.randint(1, 2))])
+    deletes_first = draw("deletes_first", lambda dice: dice.random() < 0.3)
+    if deletes_first:
+        await request_deletions(stage.store, [topic])
+    try:
+        read = await read_topic(stage.store, topic)
+    except MalformedZnode:
+        return
+    if read is None:
+        return
+    now, version = read
+    first = max(now.partitions, default=-1) + 1
+    added = dict(enumerate(replicas, first))
+    stage.tell(f"topic {topic}{', which is to be deleted,' if deletes_first else ''} grows by {added}")
+    await write_growth(stage.store, topic, now, added, version)
+
+
+async def delete_without_a_node(stage: Stage, draw: Draw) -> None:
+    """A node dies and stays away for long; meanwhile topics are deleted, and one of them may be made again there."""
+    number = draw("node", lambda dice: dice.choice(tuple(stage.nodes)))
+    away_s = draw("away_s", lambda dice: dice.uniform(*_LONG_AWAY_S))
+    topics = draw("topics", lambda dice: [t for t in _topics(stage) if dice.random() < 0.5])
+    again = draw("again", lambda dice: [_some_nodes(stage, dice) for _ in range(dice.randint(0, 2))])
+    node = stage.nodes[number]
+    if not topics or not node.host.is_alive:
+        return
+    stage.tell(f"node {number} dies, for {away_s} s; topics {topics} are to be deleted; {topics[0]} again: {again}")
+    stage.loop.kill(node.host)
+    later(stage, away_s, restart, stage, number)
+    await request_deletions(stage.store, topics)
+    assignment = {n: ReplicaAssignment(tuple(map(BrokerId, r))) for n, r in enumerate(again)}
+    until = stage.loop.time() + _LONGEST_S
+    while again and stage.loop.time() < until:
+        try:
+            await stage.store.create_topic(topics[0], assignment, new_topic_id(stage.admin.randomness.bytes), {})
+        except TopicExists:
+            await asyncio.sleep(_LOOK_S)
+            continue
+        stage.tell(f"topic {topics[0]} is there again")
+        return
+
+
+def _topics(stage: Stage) -> list[str]:
+    """Those in the tree, in order of names."""
+    parent = stage.ensemble.tree.get(znodes.TOPICS)
+    return sorted(parent.children) if parent is not None else []
+
+
+def _some_nodes(stage: Stage, dice: Dice) -> list[int]:
+    return dice.sample(list(stage.nodes), dice.randint(1, min(3, len(stage.nodes))))
