@@ -78,6 +78,9 @@ seed: $(READY)  ## replay seed N=... of the simulation, with its story
 shrink: $(READY)  ## make seed N=..., which breaks an invariant, as small as possible; prints a test
 	@$(PY) -m klamm.sim --shrink $(N) --seconds $(SECONDS)
 
+plants: $(READY)  ## plant mistakes in fresh clones: make sim has to find each in a minute and print a small test
+	@$(PY) -m tests.simulation.plants --seconds $(SECONDS)
+
 digests: $(READY)  ## SEEDS=1000 simulated twice, in two processes with different hash seeds: nothing may differ
 	@PYTHONHASHSEED=1 $(PY) -m klamm.sim --digests $(SEEDS) > .digests-1 & first=$$!; \
 	PYTHONHASHSEED=77 $(PY) -m klamm.sim --digests $(SEEDS) > .digests-77 && wait $$first
@@ -102,4 +105,4 @@ bench-%: $(READY)
 clean:  ## remove what demo and cluster left, and the caches; not .venv
 	rm -rf demo-data klamm-data spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
-.PHONY: sim scenarios steps shrink seed digests model help setup demo cluster check unit test clients clients-of-kafka judge campaign coverage bench clean
+.PHONY: sim scenarios plants steps shrink seed digests model help setup demo cluster check unit test clients clients-of-kafka judge campaign coverage bench clean

@@ -25,7 +25,7 @@ def transcript(name: str, scenario: Scenario) -> str:
         [name.upper(), "", scenario.about],
         ["WHAT HAPPENED (virtual seconds)", "", *outcome.said],
         ["WHO WAS CONTROLLER", "", *_terms(entries)],
-        ["LEADERS THAT CHANGED", "", *map(_leader_change, leader_changes(recent))],
+        ["LEADERS THAT CHANGED", "", *(list(map(_leader_change, leader_changes(recent))) or ["none"])],
         ["REQUESTS OF CONTROLLERS FROM THEN ON", "", *_requests(recent)],
         *([f"$ klamm explain {p}", "", *_explained(entries, p)] for p in scenario.explained),
     ]
