@@ -1,5 +1,7 @@
 """Each fault takes effect on a cluster that has nothing else to suffer, and the cluster lives through it."""
 
+from dataclasses import replace
+
 import pytest
 
 from klamm.sim.cluster import run_script
@@ -13,8 +15,15 @@ FOR_ELECTIONS = ("expire taking office", "kill next controllers")
 
 def of_one_kind(name: str, seed: int = 1) -> Script:
     """Five of them, ten seconds apart, and after each something for the controller to do."""
-    options = Options(
-        seed, Policy.HOSTS, nodes=3, servers=3, session_timeout_ms=6_000, pause_s=1, work=0, faults=(name,), verbs=()
+    options = replace(
+        Options.plain(seed),
+        policy=Policy.HOSTS,
+        servers=3,
+        session_timeout_ms=6_000,
+        pause_s=1,
+        work=0,
+        faults=(name,),
+        verbs=(),
     )
     topics = [Happening(5.0 + n, "create topic") for n in range(3)]
     faults = [Happening(20.0 + 10 * n, name) for n in range(5)]

@@ -7,7 +7,7 @@ followers that fetch no more out of the ISR and those that fetch in: whoever fet
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +23,7 @@ from klamm.broker.zookeeper_sessions import ZooKeeperSessions
 from klamm.config.node_config import NodeConfig, parse_node_config
 from klamm.controller.channels import BrokerConnection
 from klamm.controller.controller import Controller
+from klamm.controller.settings import ControllerSettings, parse_ibp
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
@@ -64,14 +65,34 @@ _ANSWER_S: Final = 5.0
 _ALTER_PARTITION_VERSION: Final = 3
 
 
+class Tuning(NamedTuple):
+    """Settings that a seed may choose: legal ones all, some of them unlucky."""
+
+    zookeeper: str
+    session_timeout_ms: int
+    protocol: str
+    in_flight: int
+    request_timeout_ms: int
+    resend_pause_ms: int
+    imbalance_check_s: int
+
+
 @lru_cache(maxsize=256)
-def _config(number: int, zookeeper: str, timeout_ms: int) -> NodeConfig:
+def _config(number: int, tuning: Tuning) -> NodeConfig:
     text = (
-        f"broker.id={number}\nzookeeper.connect={zookeeper}\nlisteners=PLAINTEXT://:{PORT}\n"
-        f"zookeeper.session.timeout.ms={timeout_ms}\nlog.dirs=/data\n"
-        f"leader.imbalance.check.interval.seconds=10\nklamm.delete.topic.dead.broker.wait.ms=3000\n"
+        f"broker.id={number}\nzookeeper.connect={tuning.zookeeper}\nlisteners=PLAINTEXT://:{PORT}\n"
+        f"zookeeper.session.timeout.ms={tuning.session_timeout_ms}\nlog.dirs=/data\n"
+        f"zookeeper.max.in.flight.requests={tuning.in_flight}\nrequest.timeout.ms={tuning.request_timeout_ms}\n"
+        f"leader.imbalance.check.interval.seconds={tuning.imbalance_check_s}\n"
+        "klamm.delete.topic.dead.broker.wait.ms=3000\n"
     )
     return parse_node_config(text.encode(), f"broker {number}")
+
+
+def _controller_settings(config: NodeConfig, number: BrokerId, tuning: Tuning) -> ControllerSettings:
+    """Nodes refuse older protocols in their configuration; controllers know them."""
+    settings = controller_settings(config, number)
+    return replace(settings, ibp=parse_ibp(tuning.protocol), resend_pause_ms=tuning.resend_pause_ms)
 
 
 class Received(NamedTuple):
@@ -99,16 +120,14 @@ class Surroundings(NamedTuple):
 class StubBroker:
     """`await run()` on a host of its own."""
 
-    def __init__(
-        self, world: World, number: int, incarnation: int, zookeeper: str, timeout_ms: int, surroundings: Surroundings
-    ) -> None:
+    def __init__(self, world: World, number: int, incarnation: int, tuning: Tuning, surroundings: Surroundings) -> None:
         self.number = BrokerId(number)
         self.incarnation = incarnation
         self._world = world
         self._tell = surroundings.tell
         self._fetches = surroundings.fetches
         self._step = surroundings.step
-        self.config = _config(number, zookeeper, timeout_ms)
+        self.config = _config(number, tuning)
         self.sessions = ZooKeeperSessions(world, self.config, self._expired, self._renewed)
         self.cache = MetadataCache(self.config.inter_broker_listener)
         self.replicas = Replicas(self.number, surroundings.logs)
@@ -133,7 +152,7 @@ class StubBroker:
         self._witness = ControllerWitness(self.number, incarnation, surroundings.tell)
         self.controller = Controller(
             world,
-            controller_settings(self.config, self.number),
+            _controller_settings(self.config, self.number, tuning),
             self._connect,
             Journal(surroundings.journal, number, world.clock),
             self._register,

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.runtime.randomness import Dice
-from klamm.sim.brokers import Node, StubBroker, Surroundings
+from klamm.sim.brokers import Node, StubBroker, Surroundings, Tuning
 from klamm.sim.faults.table import FAULTS, heal
 from klamm.sim.history import History
 from klamm.sim.invariants.table import at_rest, by_event
@@ -151,6 +151,18 @@ class SimulatedCluster:
     def zookeeper(self) -> str:
         return ",".join(f"zk-{n}:2181" for n in range(1, self.options.servers + 1))
 
+    @property
+    def topic_size(self) -> tuple[int, int]:
+        return self.options.partitions, self.options.replication
+
+    @property
+    def _tuning(self) -> Tuning:
+        o = self.options
+        return Tuning(
+            self.zookeeper, o.session_timeout_ms, o.protocol, o.in_flight, o.request_timeout_ms, o.resend_pause_ms,
+            o.imbalance_check_s,
+        )  # fmt: skip
+
     def start(self, number: int) -> None:
         """A node's process, anew."""
         host, world = self.universe.start(f"node-{number}")
@@ -159,8 +171,7 @@ class SimulatedCluster:
             world,
             number,
             host.incarnation,
-            self.zookeeper,
-            self.options.session_timeout_ms,
+            self._tuning,
             Surroundings(
                 self._observe,
                 fetches,

@@ -15,6 +15,18 @@ class Options:
     nodes: int
     servers: int
     session_timeout_ms: int
+    protocol: str
+    """inter.broker.protocol.version: which control requests there are."""
+    partitions: int
+    """Of one new topic, at most."""
+    replication: int
+    """Replicas of a new partition, at most."""
+    in_flight: int
+    """Requests to ZooKeeper without an answer, at most: one makes every batch a queue."""
+    request_timeout_ms: int
+    """How long the controller waits for a broker's answer."""
+    resend_pause_ms: int
+    imbalance_check_s: int
     pause_s: float
     """Mean time between two happenings."""
     work: float
@@ -29,10 +41,17 @@ class Options:
         return cls(
             seed,
             policy=dice.choice((Policy.FIFO, Policy.HOSTS, Policy.HOSTS, Policy.PRIORITIES)),
-            nodes=dice.choice((3, 3, 3, 4, 5)),
-            servers=dice.choice((1, 1, 3)),
-            session_timeout_ms=dice.choice((3_000, 6_000)),
-            pause_s=dice.choice((1.0, 3.0, 8.0)),
+            nodes=dice.choice((1, 2, 3, 3, 3, 3, 4, 5, 6, 7)),
+            servers=dice.choice((1, 1, 1, 2, 3, 3, 5)),
+            session_timeout_ms=dice.choice((1_500, 3_000, 3_000, 6_000, 9_000)),
+            protocol=dice.choice(("3.9-IV0", "3.9-IV0", "3.9-IV0", "3.3-IV0", "3.0-IV1", "2.8-IV1")),
+            partitions=dice.choice((1, 4, 4, 8)),
+            replication=dice.choice((1, 3, 3, 3, 5)),
+            in_flight=dice.choice((1, 2, 10, 256, 256)),
+            request_timeout_ms=dice.choice((500, 5_000, 30_000, 30_000)),
+            resend_pause_ms=dice.choice((20, 100, 100)),
+            imbalance_check_s=dice.choice((2, 10, 10, 60)),
+            pause_s=dice.choice((0.5, 1.0, 1.0, 3.0, 3.0, 8.0)),
             work=dice.choice((0.3, 0.3, 0.6)),
             faults=faults or ("kill",),
             verbs=tuple(name for name in VERBS if name == "create topic" or dice.random() < 0.5),
@@ -47,6 +66,13 @@ class Options:
             nodes=nodes,
             servers=1,
             session_timeout_ms=3_000,
+            protocol="3.9-IV0",
+            partitions=4,
+            replication=3,
+            in_flight=256,
+            request_timeout_ms=30_000,
+            resend_pause_ms=100,
+            imbalance_check_s=10,
             pause_s=1.0,
             work=1.0,
             faults=(),

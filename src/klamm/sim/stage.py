@@ -52,6 +52,11 @@ class Stage(Protocol):
     """Nothing bad is to begin any more."""
 
     @property
+    def topic_size(self) -> tuple[int, int]:
+        """Partitions of a new topic and replicas of each, at most."""
+        ...
+
+    @property
     def admin(self) -> World:
         """The machine from which an operator works."""
         ...

@@ -46,7 +46,8 @@ async def create_topic(stage: Stage, draw: Draw) -> None:
 def _place(stage: Stage, dice: Dice) -> list[list[int]]:
     """Replicas of each partition."""
     brokers = dict.fromkeys(BrokerId(n) for n in stage.nodes)
-    placed = place_replicas(brokers, dice.randint(1, 4), dice.randint(1, 3), dice)
+    partitions, replicas = stage.topic_size
+    placed = place_replicas(brokers, dice.randint(1, partitions), dice.randint(1, min(replicas, len(brokers))), dice)
     return [[int(b) for b in placed[n]] for n in range(len(placed))]
 
 

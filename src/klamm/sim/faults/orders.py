@@ -39,6 +39,8 @@ def hold_orders(stage: Stage, draw: Draw) -> None:
     terms = draw("terms", lambda dice: dice.randint(1, 3))
     name = f"node-{number}"
     others = [n for n in stage.nodes if n != number]
+    if not others:
+        return
     cause = draw("cause", lambda dice: dice.choice(others))
     stage.tell(f"orders of {name} are held; it has some, since node {cause} has to register again")
     cut_for(stage, [(name, f"node-{n}") for n in others], 1.0 + 1.5 * terms)

@@ -1,6 +1,7 @@
 """The manual has every fault, and its example of a new one works."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,6 @@ from klamm.sim.cluster import run_script
 from klamm.sim.faults import aim, table
 from klamm.sim.faults.table import FAULTS, ROWS, drawn
 from klamm.sim.options import Options
-from klamm.sim.schedules import Policy
 from klamm.sim.script import Happening, Script
 from klamm.sim.stage import Draw, Stage, later, restart
 
@@ -33,8 +33,8 @@ def test_the_manuals_example_takes_effect(monkeypatch: pytest.MonkeyPatch) -> No
     row = names["ROW"]
     assert isinstance(row, table.Row)
     monkeypatch.setitem(FAULTS, row.name, row.happen)
-    options = Options(
-        3, Policy.FIFO, nodes=3, servers=1, session_timeout_ms=6_000, pause_s=1, work=0, faults=(row.name,), verbs=()
+    options = replace(
+        Options.plain(3, nodes=3), servers=1, session_timeout_ms=6_000, pause_s=1, work=0, faults=(row.name,), verbs=()
     )
 
     outcome = run_script(Script(options, [Happening(5.0, "create topic"), Happening(10.0, row.name)], 20.0), tell=True)
