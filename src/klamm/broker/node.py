@@ -21,6 +21,7 @@ from klamm.broker.identity import check_log_directories, choose_broker_id
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.metrics import NodeMetrics
 from klamm.broker.metrics_endpoint import MetricsEndpoint
+from klamm.broker.pid_file import write_pid
 from klamm.broker.producer_ids import ProducerIdBlock, ProducerIds
 from klamm.broker.replica_logs import ReplicaLogs
 from klamm.broker.routes import routes
@@ -102,6 +103,7 @@ class Node:
             self._directory_failed,
         )
         await self._load_logs(store)
+        write_pid(self._world.disk, config.log_directories[0])
         store = await self._sessions.renewed()  # recovery after a crash may take longer than a session lives
         self._assemble(broker, cluster_id)
         await self._register(store, broker)

@@ -1,15 +1,17 @@
 """The words of the command `klamm` and their options."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
+import typer.core
 
 from klamm import __version__
 from klamm.cli import zk
 from klamm.cli.audit.command import audit as run_audit
 from klamm.cli.explain import explain as explain_partition
 from klamm.cli.node import run_node
+from klamm.cli.node_stop import stop_node
 from klamm.cli.speech import say
 from klamm.cli.up import CannotStart, UpOptions
 from klamm.cli.up import up as run_up
@@ -63,13 +65,39 @@ def up(
     raise typer.Exit(run_up(options))
 
 
-@app.command()
-def node(
-    properties: Annotated[str, typer.Argument(metavar="server.properties", help="as Apache Kafka's brokers read it")],
-    override: Override = None,
-) -> None:
+class _RunsByDefault(typer.core.TyperGroup):
+    """`klamm node FILE` is `klamm node run FILE`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
+            args = ["run", *args]
+        return super().parse_args(ctx, args)
+
+
+node_app = typer.Typer(cls=_RunsByDefault, no_args_is_help=True, help="Run a node, or stop one.")
+app.add_typer(node_app, name="node")
+Properties = Annotated[str, typer.Argument(metavar="server.properties", help="as Apache Kafka's brokers read it")]
+
+
+@node_app.command("run")
+def node(properties: Properties, override: Override = None) -> None:
     """Run one node against the ensemble that its server.properties names; SIGTERM stops it in order."""
     raise typer.Exit(run_node(properties, parse_overrides(override or [])))
+
+
+@node_app.command("stop")
+def node_stop(
+    properties: Properties,
+    check: Annotated[
+        bool, typer.Option("--check", help="only say what would be at risk; exit status 1 if anything")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="stop it although partitions are at risk")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="the verdict as one JSON object")] = False,
+    timeout: Annotated[float, typer.Option("--timeout", help="how many seconds to wait for its end")] = 60,
+    override: Override = None,
+) -> None:
+    """Stop a node of this machine in order, unless partitions would lose their leader or fall below min ISR."""
+    raise typer.Exit(stop_node(properties, parse_overrides(override or []), check, force, as_json, timeout))
 
 
 @app.command()

@@ -152,6 +152,30 @@ def run(command: Sequence[str], timeout_s: float) -> tuple[ExitStatus, str]:
     return ExitStatus(done.returncode), done.stdout
 
 
+def own_pid() -> int:
+    return os.getpid()
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process of this number runs; one that has ended, and whose parent has not asked yet, does not."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", errors="replace") as stat:  # Linux
+        return not stat.read().rpartition(")")[2].strip().startswith("Z")
+    return True
+
+
+def ask_to_stop(pid: int) -> None:
+    """SIGTERM, also to a paused one; nothing where it has ended. Raises PermissionError."""
+    for number in (signal.SIGCONT, signal.SIGTERM):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
 def find_program(name: str) -> str | None:
     """Its full path where it is on PATH, or is itself the path of a program."""
     return shutil.which(name)
