@@ -116,6 +116,11 @@ def says_not_controller(answer: Any) -> bool:
     return bool(answer.error_code == ErrorCode.NOT_CONTROLLER)
 
 
+def says_not_controller_of_any_topic(answer: Any) -> bool:
+    """For answers that have an error code for each topic."""
+    return any(says_not_controller(topic) for topic in answer.topics)
+
+
 def says_not_controller_anywhere(answer: AlterPartitionResponse) -> bool:
     return says_not_controller(answer) or any(
         partition.error_code == ErrorCode.NOT_CONTROLLER for topic in answer.topics for partition in topic.partitions

@@ -12,12 +12,18 @@ import structlog
 from klamm.broker.config_changes import ConfigChanges, read_broker_configs
 from klamm.broker.config_follower import ConfigFollower
 from klamm.broker.controlled_shutdown import ControlledShutdown
-from klamm.broker.controller_channel import ControllerChannel, says_not_controller, says_not_controller_anywhere
+from klamm.broker.controller_channel import (
+    ControllerChannel,
+    says_not_controller,
+    says_not_controller_anywhere,
+    says_not_controller_of_any_topic,
+)
 from klamm.broker.dispatch import Dispatcher
 from klamm.broker.failure_notices import FailureNotices
 from klamm.broker.features import Features
 from klamm.broker.handlers.fetch import Fetch
 from klamm.broker.identity import check_log_directories, choose_broker_id
+from klamm.broker.journal_topic import JournalTopic
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.metrics import NodeMetrics
 from klamm.broker.metrics_endpoint import MetricsEndpoint
@@ -78,6 +84,7 @@ class Node:
         self._config_changes: ConfigChanges | None = None
         self._features = Features(lambda: self._sessions.store)
         self._metrics_endpoint: MetricsEndpoint | None = None
+        self._journal_topic: JournalTopic | None = None
         self._registration_update: asyncio.Task[None] | None = None
 
     # ---- life
@@ -125,6 +132,7 @@ class Node:
             self._close_config_changes,
             self._features.close,
             self._close_metrics,
+            self._close_journal_topic,
             self._server.close,
             self._close_replicas,
             self._close_logs,
@@ -225,6 +233,16 @@ class Node:
         # plain files beside the partitions: Apache Kafka, given this directory, takes folders for partitions
         journal_files = JournalFiles(world.disk, config.log_directories[0], self.broker_id)
         journal = Journal(journal_files, self.broker_id, world.clock)
+        if config.klamm_journal_topic:
+            self._journal_topic = JournalTopic(
+                world,
+                config.log_directories[0],
+                self.broker_id,
+                config.klamm_journal_topic,
+                cache,
+                self._connect,
+                lambda api, newest, build: channel.ask(api, newest, build, says_not_controller_of_any_topic),
+            )
         controller = Controller(
             world,
             controller_settings(config, self.broker_id),
@@ -316,6 +334,8 @@ class Node:
         self._config_changes.start()
         await self._open_metrics()
         await self._server.start(self._dispatcher)
+        if self._journal_topic is not None:
+            self._journal_topic.start()
 
     async def _open_metrics(self) -> None:
         host, port = self._config.klamm_metrics_host, self._config.klamm_metrics_port
@@ -404,6 +424,10 @@ class Node:
     async def _close_metrics(self) -> None:
         if self._metrics_endpoint is not None:
             await self._metrics_endpoint.close()
+
+    async def _close_journal_topic(self) -> None:
+        if self._journal_topic is not None:
+            await self._journal_topic.close()
 
     async def _close_config_changes(self) -> None:
         if self._config_changes is not None:

@@ -107,9 +107,12 @@ def explain(
     journal: Annotated[
         list[str] | None, typer.Option("--journal", help="directory with a node's journal; repeatable")
     ] = None,
+    bootstrap: Annotated[
+        str | None, typer.Option("--bootstrap-server", help="HOST:PORT of a cluster whose journal is a topic")
+    ] = None,
 ) -> None:
     """Tell a partition's story from the nodes' journals: who led it, who took over, and why."""
-    raise typer.Exit(explain_partition(partition, data, journal or []))
+    raise typer.Exit(explain_partition(partition, data, journal or [], bootstrap))
 
 
 @app.command()

@@ -7,11 +7,24 @@ from posixpath import join
 from typing import Any, Final
 
 from klamm.cli.speech import say
+from klamm.cli.topic_reading import read_values
 from klamm.model.errors import KlammError
-from klamm.model.ids import parse_topic_partition
+from klamm.model.ids import TopicPartition, parse_topic_partition
 from klamm.runtime.disk import Disk, RealDisk
-from klamm.telemetry.journal_reader import Entry, leader_changes, read_journals, story_of, why_of
+from klamm.runtime.main_loop import run_loop
+from klamm.runtime.world import real_world
+from klamm.telemetry.journal_reader import (
+    Entry,
+    distinct,
+    entries_of,
+    leader_changes,
+    read_journals,
+    story_of,
+    why_of,
+)
 
+JOURNAL_TOPIC: Final = "__klamm_journal"
+"""The one that `klamm up` has its nodes write."""
 _KNOWN: Final = {"topic", "partition", "partitions", "causes"}
 
 
@@ -19,29 +32,52 @@ class NoStory(KlammError):
     pass
 
 
-def explain(partition: str, data: str, journals: Sequence[str], disk: Disk | None = None) -> int:
-    """Print the story; exit status 1 where there is none. Raises NoStory for what cannot be read."""
+def explain(
+    partition: str, data: str, journals: Sequence[str], bootstrap: str | None = None, disk: Disk | None = None
+) -> int:
+    """Print the story, from the topic of the cluster at `bootstrap` or from files; exit status 1 where there is none.
+
+    Raises NoStory for what cannot be read.
+    """
     disk = disk or RealDisk()
     try:
         wanted = parse_topic_partition(partition)
     except ValueError as error:
         raise NoStory(str(error)) from None
-    directories = list(journals) or journal_directories(disk, data)
-    for directory in directories:
-        if not disk.is_directory(directory):
-            raise NoStory(f"there is no directory {directory}: name a node's journal with --journal")
-    entries = list(read_journals(disk, directories))
+    entries, where = _from_topic(bootstrap) if bootstrap else _from_files(disk, data, journals)
     story = story_of(entries, wanted)
     if not story:
         known = sorted({str(change.partition) for change in leader_changes(entries)})
         hint = f"; they speak of {', '.join(known[:6])}{' ...' if len(known) > 6 else ''}" if known else ""
-        say(f"the journals in {', '.join(directories)} do not speak of {wanted}{hint}")
+        say(f"the journals in {where} do not speak of {wanted}{hint}")
         return 1
     for line in told(story):
         say(line)
     if state := last_state(story):
         say(f"{wanted} now: {state}")
     return 0
+
+
+def _from_files(disk: Disk, data: str, journals: Sequence[str]) -> tuple[list[Entry], str]:
+    directories = list(journals) or journal_directories(disk, data)
+    for directory in directories:
+        if not disk.is_directory(directory):
+            raise NoStory(f"there is no directory {directory}: name a node's journal with --journal")
+    return list(read_journals(disk, directories)), ", ".join(directories)
+
+
+def _from_topic(bootstrap: str, topic: str = JOURNAL_TOPIC) -> tuple[list[Entry], str]:
+    addresses = [parse_address(text) for text in bootstrap.split(",")]
+    values = run_loop(read_values(real_world(), addresses, TopicPartition(topic, 0)))
+    return distinct(entries_of(b"\n".join(values))), f"topic {topic}"
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`host:port`. Raises NoStory."""
+    host, _, port = text.strip().rpartition(":")
+    if not host or not port.isdigit():
+        raise NoStory(f"--bootstrap-server {text!r} is not HOST:PORT, for example 127.0.0.1:9092")
+    return host.strip("[]"), int(port)
 
 
 def journal_directories(disk: Disk, data: str) -> list[str]:

@@ -7,6 +7,7 @@ from posixpath import abspath, join
 from typing import Final
 
 from klamm.cli.cluster import NodeProcess, make_nodes, stop_all
+from klamm.cli.explain import JOURNAL_TOPIC
 from klamm.cli.speech import complain, say, show
 from klamm.cli.zookeeper import ZooKeeperServer
 from klamm.model.errors import KlammError
@@ -49,7 +50,7 @@ class LocalCluster:
             self.directory,
             [options.first_port + i if options.first_port else free_port() for i in range(options.node_count)],
             self.zookeeper_connect,
-            options.overrides,
+            {"klamm.journal.topic": JOURNAL_TOPIC, **options.overrides},
             disk=self._disk,
         )
 

@@ -93,6 +93,7 @@ class NodeConfig:
     log_initial_task_delay_ms: int
     producer_id_expiration_ms: int
     producer_id_expiration_check_interval_ms: int
+    klamm_journal_topic: str
     klamm_metrics_host: str
     klamm_metrics_port: int
     offsets_topic_num_partitions: int

@@ -67,6 +67,18 @@ def entries_of(content: bytes) -> Iterator[Entry]:
         yield Entry(**head, facts=facts)
 
 
+def distinct(entries: Iterable[Entry]) -> list[Entry]:
+    """Each line once: the topic may hold one more than once. A node's incarnation stands in its causes."""
+    seen: set[tuple[int, str, int, int, str]] = set()
+    found: list[Entry] = []
+    for e in entries:
+        key = (e.node, e.cause.rpartition(".")[0], e.seq, e.ts_ms, e.kind)
+        if key not in seen:
+            seen.add(key)
+            found.append(e)
+    return found
+
+
 def in_order(entries: Iterable[Entry]) -> list[Entry]:
     """By controller epoch, then by the order in which that controller wrote them."""
     return sorted(entries, key=lambda e: (e.controller_epoch, e.ts_ms if not e.controller_epoch else 0, e.seq))

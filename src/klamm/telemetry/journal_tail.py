@@ -1,0 +1,65 @@
+"""Following a node's own journal files from where somebody stopped reading, over rotations and restarts."""
+
+from typing import NamedTuple, Self
+
+from klamm.telemetry.journal_files import JournalDisk, journal_files
+
+
+class Position(NamedTuple):
+    """Up to here everything was read: `offset` bytes of the file with that number."""
+
+    number: int = 0
+    offset: int = 0
+
+    def encode(self) -> bytes:
+        return f"{self.number} {self.offset}\n".encode()
+
+    @classmethod
+    def decode(cls, text: bytes) -> Self:
+        """From the beginning where the text is damaged: lines told twice do less harm than lines never told."""
+        words = text.split()
+        if len(words) == 2 and all(word.isdigit() for word in words):
+            return cls(int(words[0]), int(words[1]))
+        return cls()
+
+
+class Tailed(NamedTuple):
+    lines: list[bytes]
+    """Whole ones, without their newlines."""
+    position: Position
+    lost_files: int
+    """Rotated away before they were read."""
+
+
+def read_on(disk: JournalDisk, directory: str, node: int, position: Position, max_bytes: int) -> Tailed:
+    """The next lines, about `max_bytes` of them but at least one; none where everything was read.
+
+    A file that has a successor is complete; what a killed process left half written at its end is passed over.
+    """
+    files = {number: path for owner, number, path in journal_files(disk, directory) if owner == node}
+    lost = 0
+    if files and position.number and position.number < min(files):
+        lost = min(files) - position.number
+        position = Position(min(files))
+    for number in sorted(n for n in files if n >= position.number):
+        offset = position.offset if number == position.number else 0
+        found = _lines(disk, files[number], offset, max_bytes)
+        position = Position(number, offset + len(found))
+        if found:
+            return Tailed(found[:-1].split(b"\n"), position, lost)
+    return Tailed([], position, lost)
+
+
+def _lines(disk: JournalDisk, path: str, offset: int, max_bytes: int) -> bytes:
+    """Whole lines from `offset` on, newlines included."""
+    file = disk.open_read(path)
+    try:
+        asked = max_bytes
+        while True:
+            found: bytes = file.pread(asked, offset)
+            end = found.rfind(b"\n") + 1
+            if end or len(found) < asked:
+                return found[:end]
+            asked *= 2  # a line longer than what was asked for
+    finally:
+        file.close()

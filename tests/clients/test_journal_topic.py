@@ -1,0 +1,55 @@
+"""The journal is a topic that any client reads; `klamm explain` tells a story from it, over a controller's death."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from tests.support.cluster import Cluster
+
+from klamm.cli.explain import JOURNAL_TOPIC, explain
+from klamm.runtime.disk import RealDisk
+from klamm.runtime.processes import ticks
+from klamm.telemetry.journal_reader import Entry, distinct, entries_of, read_journals
+
+
+def published(cluster: Cluster) -> list[Entry]:
+    consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "none", "enable.partition.eof": True})
+    consumer.assign([TopicPartition(JOURNAL_TOPIC, 0, 0)])
+    values = []
+    while (message := consumer.poll(10)) is not None and message.error() is None:
+        values.append(message.value())
+    consumer.close()
+    return distinct(entries_of(b"\n".join(values)))
+
+
+def names(entries: list[Entry]) -> set[tuple[object, ...]]:
+    return {(e.node, e.cause, e.seq, e.kind) for e in entries}
+
+
+def test_the_topic_tells_what_the_files_tell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster = Cluster(tmp_path, overrides={"klamm.journal.topic": JOURNAL_TOPIC})
+    try:
+        cluster.start()
+        cluster.create_topic("orders", 2, 3)
+        killed = cluster.node(cluster.controller_id)
+        killed.kill()
+        cluster.wait_until_complete()
+        survivors = [n for n in cluster.nodes if n.is_running]
+        directories = [n.journal_directory for n in survivors]
+
+        def everything_told() -> bool:
+            written = [
+                e for e in read_journals(RealDisk(), directories) if "orders" in msgspec.json.encode(e.facts).decode()
+            ]
+            return bool(written) and names(written) <= names(published(cluster))
+
+        assert any(everything_told() for _ in ticks(60, 0.5)), "the topic lacks lines that the files have"
+
+        running = ",".join(n.address for n in survivors)
+        assert explain("orders-0", "nowhere", [], running) == 0
+        said = capsys.readouterr().out
+        assert "told nodes" in said
+        assert "orders-0 now: node" in said
+    finally:
+        cluster.kill()

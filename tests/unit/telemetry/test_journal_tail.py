@@ -1,0 +1,67 @@
+"""Following a journal's files: whole lines, over rotations and restarts, and told what rotated away."""
+
+from pathlib import Path
+
+from klamm.runtime.disk import RealDisk
+from klamm.telemetry.journal_files import JournalFiles
+from klamm.telemetry.journal_tail import Position, read_on
+
+MANY = 1 << 20
+
+
+def on(directory: Path, position: Position, most: int = MANY) -> tuple[list[bytes], Position, int]:
+    return read_on(RealDisk(), str(directory), 1, position, most)
+
+
+def files(directory: Path, **limits: int) -> JournalFiles:
+    return JournalFiles(RealDisk(), str(directory), 1, **limits)
+
+
+def test_each_line_once_and_no_half_line(tmp_path: Path) -> None:
+    sink = files(tmp_path)
+    sink.write(b"a\nb\nc")
+    lines, position, _ = on(tmp_path, Position())
+    assert lines == [b"a", b"b"]
+    assert on(tmp_path, position).lines == []
+
+    sink.write(b"c\nd\n")
+    assert on(tmp_path, position).lines == [b"cc", b"d"]
+
+
+def test_a_piece_at_a_time_and_a_long_line_whole(tmp_path: Path) -> None:
+    files(tmp_path).write(b"aa\nbb\n" + b"x" * 100 + b"\ncc\n")
+    told, position = [], Position()
+    while lines := (found := on(tmp_path, position, 7)).lines:
+        told.append(lines)
+        position = found.position
+
+    assert told[0] == [b"aa", b"bb"]
+    assert [line for lines in told for line in lines] == [b"aa", b"bb", b"x" * 100, b"cc"]
+
+
+def test_the_next_file_follows_where_one_ends_even_with_half_a_line(tmp_path: Path) -> None:
+    files(tmp_path).write(b"a\nhalf")
+    files(tmp_path).write(b"b\n")
+
+    lines, position, _ = on(tmp_path, Position())
+    assert (lines, position.number) == ([b"a"], 1)
+    assert on(tmp_path, position) == ([b"b"], Position(2, 2), 0)
+
+
+def test_what_rotated_away_is_counted_once(tmp_path: Path) -> None:
+    sink = files(tmp_path, max_file_bytes=2, max_files=2)
+    for letter in b"abcde":
+        sink.write(bytes([letter]) + b"\n")
+
+    lines, position, lost = on(tmp_path, Position(1, 2))
+    assert (lines, lost) == ([b"d"], 3)
+    assert on(tmp_path, position) == ([b"e"], Position(5, 2), 0)
+
+
+def test_a_position_survives_its_file_and_damage_begins_anew() -> None:
+    assert Position.decode(Position(3, 141).encode()) == Position(3, 141)
+    assert Position.decode(b"3") == Position.decode(b"x y") == Position()
+
+
+def test_nothing_there_yet(tmp_path: Path) -> None:
+    assert on(tmp_path / "none", Position()) == ([], Position(), 0)
