@@ -95,6 +95,8 @@ class History:
     """Controller epoch -> zxid at which its controller last began to look which topics are to be deleted."""
     deleted: set[tuple[TopicPartition, BrokerId]] = field(default_factory=set)
     """Replicas of which a broker answered that it deleted them, since the topic came up."""
+    came_up: dict[TopicPartition, int] = field(default_factory=dict)
+    """When a partition of this name got its first state, also where it is gone by now: the zxid."""
     buried_replicas: dict[TopicPartition, tuple[BrokerId, ...]] = field(default_factory=dict)
     """Who had replicas of a partition when its topic was deleted."""
     condemned: dict[BrokerId, dict[str, Condemned]] = field(default_factory=lambda: defaultdict(dict))
@@ -252,7 +254,7 @@ class History:
         p = event.partition
         self.states.setdefault(p, []).append(event.after)
         if event.before is None:
-            self.state_zxids[p] = self.zxid
+            self.state_zxids[p] = self.came_up[p] = self.zxid
         if event.after.has_leader:
             topic = self.topics.get(p.topic)
             self.leaders[p, topic.id if topic else None, event.after.leader_epoch] = event.after.leader

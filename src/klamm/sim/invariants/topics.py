@@ -50,7 +50,7 @@ def topics_go_after_their_replicas(history: History, event: TopicWritten) -> str
     registered = term.bench.context.registered if term is not None else {}
     for number, assignment in event.before.partitions.items():
         p = TopicPartition(event.topic, number)
-        if p not in history.buried:
+        if history.came_up.get(p, -1) < event.before.czxid:
             continue  # it never came up: nobody was told to make a replica
         left = [b for b in assignment.replicas if b in registered and (p, b) not in history.deleted]
         if left:
@@ -114,7 +114,10 @@ def no_topic_is_resurrected(cluster: Cluster) -> str | None:
         for p in broker.replicas.hosted:
             topic = topics.get(p.topic)
             held = broker.replicas.logs.get(p)
-            if topic is None and broker.number in cluster.history.buried_replicas.get(p, ()):
+            told = broker.number in (*cluster.history.buried_replicas.get(p, ()), *cluster.history.replicas(p))
+            if not told:
+                continue  # a move dropped it: others ask about that
+            if topic is None:
                 return f"broker {broker.number} hosts {p}, whose topic is gone"
             if topic is not None and topic.id is not None and held not in (None, topic.id):
                 return f"broker {broker.number} hosts {p} with id {held}, the topic's is {topic.id}"
