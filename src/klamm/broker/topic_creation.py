@@ -27,7 +27,7 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.topic_ids import ZERO_ID, new_topic_id
 from klamm.runtime.randomness import Randomness
-from klamm.zk.errors import ZkError
+from klamm.zk.errors import ConnectionLoss, SessionClosed, SessionExpired, ZkError
 from klamm.zk.store import TopicExists
 
 USE_DEFAULT: Final = -1
@@ -117,7 +117,7 @@ class TopicCreation:
         except TopicExists as error:
             created.error, created.message = ErrorCode.TOPIC_ALREADY_EXISTS, str(error)
         except ZkError as error:
-            created.error, created.message = ErrorCode.REQUEST_TIMED_OUT, f"ZooKeeper did not take it: {error}"
+            created.error, created.message = code_of(error), f"ZooKeeper did not take it: {error}"
         return created
 
     async def create_on_first_use(self, name: str) -> ErrorCode:
@@ -225,6 +225,12 @@ def _check_placement(placement: Placement) -> None:
             raise refuse(f"partition {partition}: replicas {list(replicas)} are empty or name a broker twice")
     if sorted(placement) != list(range(len(placement))):
         raise refuse("partitions should be a consecutive 0-based integer sequence")
+
+
+def code_of(error: ZkError) -> ErrorCode:
+    """What a client may try again is REQUEST_TIMED_OUT: nobody knows whether ZooKeeper took it."""
+    is_lost = isinstance(error, ConnectionLoss | SessionExpired | SessionClosed)
+    return ErrorCode.REQUEST_TIMED_OUT if is_lost else ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def too_many(partitions: int) -> str:

@@ -11,7 +11,7 @@ import structlog
 
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.replica_placement import Placement, PlacementRefused, place_more_replicas
-from klamm.broker.topic_creation import MOST_PARTITIONS, Refusal, too_many
+from klamm.broker.topic_creation import MOST_PARTITIONS, Refusal, code_of, too_many
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
@@ -51,7 +51,7 @@ class TopicGrowth:
         except MalformedZnode as error:
             grown.error, grown.message = ErrorCode.UNKNOWN_SERVER_ERROR, str(error)
         except ZkError as error:
-            grown.error, grown.message = ErrorCode.REQUEST_TIMED_OUT, f"ZooKeeper did not take it: {error}"
+            grown.error, grown.message = code_of(error), f"ZooKeeper did not take it: {error}"
         return grown
 
     async def _grow(self, name: str, count: int, lists: Lists | None, validate_only: bool) -> bool:

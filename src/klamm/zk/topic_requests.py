@@ -17,7 +17,10 @@ REQUESTS_AT_ONCE = 500
 
 
 async def request_deletions(store: Store, topics: Sequence[str]) -> list[str]:
-    """Mark topics for deletion, all of them in few steps; those that do not exist. One marked already is no matter."""
+    """Mark topics for deletion, all of them in few steps; those that do not exist. One marked already is no matter.
+
+    Raises ZkError.
+    """
     there = await store.client.exists_many([znodes.topic_path(t) for t in topics])
     missing = [t for t, stat in zip(topics, there, strict=True) if stat is None]
     existing = [t for t, stat in zip(topics, there, strict=True) if stat is not None]
@@ -25,8 +28,11 @@ async def request_deletions(store: Store, topics: Sequence[str]) -> list[str]:
     new = [t for t, stat in zip(existing, marked, strict=True) if stat is None]
     for chunk in chunks(new, REQUESTS_AT_ONCE):
         results = await store.client.multi([Create(znodes.delete_topic_path(t)) for t in chunk])
-        if any(r.code is not ZkCode.OK for r in results):
+        failed = next((r.code for r in results if r.code not in (ZkCode.OK, ZkCode.RUNTIME_INCONSISTENCY)), None)
+        if failed is ZkCode.NODE_EXISTS:
             await _mark_singly(store, chunk)
+        elif failed is not None:
+            raise error_of(failed, znodes.DELETE_TOPICS)
     return missing
 
 

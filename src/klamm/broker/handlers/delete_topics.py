@@ -6,6 +6,7 @@ from typing import Final, Protocol
 
 from klamm.broker.dispatch import Offered, Request
 from klamm.broker.metadata_cache import MetadataCache
+from klamm.broker.topic_creation import code_of
 from klamm.model.errors import ErrorCode
 from klamm.model.topic_ids import ZERO_ID
 from klamm.wire.api import ApiKey
@@ -74,7 +75,7 @@ class DeleteTopics:
             missing = set(await request_deletions(self._store(), names))
         except ZkError as error:
             for result in wanted:
-                result.error_code = ErrorCode.REQUEST_TIMED_OUT
+                result.error_code = code_of(error)
                 result.error_message = f"ZooKeeper did not take it: {error}"
             return
         for result in wanted:
