@@ -27,6 +27,9 @@ async def request_deletions(store: Store, topics: Sequence[str]) -> list[str]:
     marked = await store.client.exists_many([znodes.delete_topic_path(t) for t in existing])
     new = [t for t, stat in zip(existing, marked, strict=True) if stat is None]
     for chunk in chunks(new, REQUESTS_AT_ONCE):
+        if len(chunk) == 1:
+            await _mark_singly(store, chunk)
+            continue
         results = await store.client.multi([Create(znodes.delete_topic_path(t)) for t in chunk])
         failed = next((r.code for r in results if r.code not in (ZkCode.OK, ZkCode.RUNTIME_INCONSISTENCY)), None)
         if failed is ZkCode.NODE_EXISTS:
@@ -37,7 +40,7 @@ async def request_deletions(store: Store, topics: Sequence[str]) -> list[str]:
 
 
 async def _mark_singly(store: Store, topics: Sequence[str]) -> None:
-    """Somebody else marks some of them in this moment."""
+    """One after the other: of several, somebody else marks some in this moment."""
     for topic in topics:
         try:
             await store.client.create(znodes.delete_topic_path(topic), None)

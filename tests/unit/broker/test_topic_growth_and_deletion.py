@@ -235,14 +235,20 @@ async def test_topics_that_nobody_knows(cluster: Cluster) -> None:
     assert cluster.marked == []
 
 
-async def test_somebody_else_marks_it_in_this_moment(cluster: Cluster) -> None:
+async def test_several_topics_are_marked_together_also_where_somebody_else_marks_one(cluster: Cluster) -> None:
+    await cluster.store.create_topic("bills", {0: ReplicaAssignment(ids(1))}, uuid.UUID(int=8), {})
+    cluster.known.update(update({"bills": [partition(0, 1)]}))
     marking = Create(znodes.delete_topic_path("orders"))
-    cluster.ensemble.before_multi = lambda ops: cluster.ensemble.apply([marking]) and None
 
-    [result] = await cluster.delete("orders")
+    def be_faster(ops: object) -> None:
+        cluster.ensemble.apply([marking])
 
-    assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
-    assert cluster.marked == ["orders"]
+    cluster.ensemble.before_multi = be_faster
+
+    results = await cluster.delete("bills", "orders")
+
+    assert [r.error_code for r in results] == [ErrorCode.REQUEST_TIMED_OUT] * 2
+    assert sorted(cluster.marked) == ["bills", "orders"]
 
 
 async def test_where_it_is_disabled_old_clients_get_an_error_that_they_know(cluster: Cluster) -> None:
