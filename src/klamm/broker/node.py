@@ -23,6 +23,7 @@ from klamm.broker.failure_notices import FailureNotices
 from klamm.broker.features import Features
 from klamm.broker.handlers.fetch import Fetch
 from klamm.broker.identity import check_log_directories, choose_broker_id
+from klamm.broker.isr_znodes import IsrZnodes
 from klamm.broker.journal_topic import JournalTopic
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.metrics import NodeMetrics
@@ -37,6 +38,12 @@ from klamm.broker.zookeeper_sessions import ZooKeeperSessions
 from klamm.config.dynamic_config import DynamicConfig
 from klamm.config.node_config import NodeConfig
 from klamm.controller.controller import Controller
+from klamm.controller.settings import (
+    FIRST_WITH_ALTER_PARTITION,
+    FIRST_WITH_FEATURES,
+    FIRST_WITH_PRODUCER_IDS,
+    parse_ibp,
+)
 from klamm.log.errors import BadLogDirectory
 from klamm.log.manager import DirectoryFailure, LogManager
 from klamm.model.brokers import Broker, Endpoint
@@ -53,6 +60,7 @@ from klamm.wire.api import ApiKey
 from klamm.wire.messages import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from klamm.zk.configs import ConfigStore
 from klamm.zk.registrar import BrokerIdTaken, BrokerRegistrar
+from klamm.zk.registrations import VERSION_WITH_FEATURES, VERSION_WITH_LISTENERS
 from klamm.zk.store import Store
 from klamm.zk.watches import WatchEvent
 
@@ -82,6 +90,7 @@ class Node:
         self._hurry = asyncio.Event()
         self._ports: dict[str, int] = {}
         self._config_changes: ConfigChanges | None = None
+        self._isr_znodes: IsrZnodes | None = None
         self._features = Features(lambda: self._sessions.store)
         self._metrics_endpoint: MetricsEndpoint | None = None
         self._journal_topic: JournalTopic | None = None
@@ -217,7 +226,12 @@ class Node:
         channel = ControllerChannel(world, cache, self.broker_id, connect_s, config.request_timeout_ms / 1000)
         cache.on_update = channel.controller_may_have_changed
         self._channel = channel
-        self._registrar = BrokerRegistrar(broker)
+        ibp = parse_ibp(config.inter_broker_protocol_version)
+        self._registrar = BrokerRegistrar(
+            broker, version=VERSION_WITH_FEATURES if ibp >= FIRST_WITH_FEATURES else VERSION_WITH_LISTENERS
+        )
+        if ibp < FIRST_WITH_ALTER_PARTITION:
+            self._isr_znodes = IsrZnodes(lambda: self._sessions.store, self.broker_id)
         replica_logs = ReplicaLogs(self._logs, lambda: self._sessions.store)
         replicas = ReplicaManager(
             world,
@@ -225,7 +239,7 @@ class Node:
             lambda: self.broker_epoch,
             replica_logs,
             cache,
-            self._send_alter_partition,
+            self._send_alter_partition if self._isr_znodes is None else self._isr_znodes.send,
             self._connect_fetcher,
             replication_settings(config),
         )
@@ -329,6 +343,8 @@ class Node:
         self._replicas.start()
         assert self._config_changes is not None
         store.client.on_watch = self._on_watch
+        if self._isr_znodes is not None:
+            self._isr_znodes.start()
         self._features.start()
         self._controller.start(store)
         self._config_changes.start()
@@ -397,7 +413,15 @@ class Node:
         return await self._channel.ask(ApiKey.ALTER_PARTITION, newest, build, says_not_controller_anywhere)
 
     async def _allocate_producer_ids(self) -> ProducerIdBlock | None:
+        """From the controller; brokers of older protocol versions take a block from ZooKeeper themselves."""
         assert self._channel is not None
+        if parse_ibp(self._config.inter_broker_protocol_version) < FIRST_WITH_PRODUCER_IDS:
+            try:
+                block = await self._sessions.store.allocate_producer_ids(self.broker_id)
+            except KlammError as error:
+                log.warning("no block of producer ids from ZooKeeper", reason=str(error))
+                return None
+            return ProducerIdBlock(block.first, block.last - block.first + 1)
         answer: AllocateProducerIdsResponse = await self._channel.ask(
             ApiKey.ALLOCATE_PRODUCER_IDS,
             0,
@@ -439,6 +463,8 @@ class Node:
     async def _close_replicas(self) -> None:
         if self._producer_ids is not None:
             self._producer_ids.close()
+        if self._isr_znodes is not None:
+            await self._isr_znodes.close()
         if self._replicas is not None:
             await self._replicas.close()
         if self._channel is not None:

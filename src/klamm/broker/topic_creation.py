@@ -23,6 +23,7 @@ from klamm.broker.topic_policy import CreateTopicPolicy, PolicyViolation, TopicA
 from klamm.config.config_types import InvalidConfig
 from klamm.config.node_config import NodeConfig
 from klamm.config.topic_config import TopicConfig
+from klamm.controller.settings import FIRST_WITH_TOPIC_IDS, parse_ibp
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.topic_ids import ZERO_ID, new_topic_id
@@ -94,6 +95,7 @@ class TopicCreation:
         self._store = store
         self._randomness = randomness
         self._policy = policy
+        self._gives_ids = parse_ibp(config.inter_broker_protocol_version) >= FIRST_WITH_TOPIC_IDS
         self._under_way: set[str] = set()
 
     async def create(self, topic: NewTopic, *, validate_only: bool = False) -> Created:
@@ -109,8 +111,9 @@ class TopicCreation:
             self._check_policy(topic, created)
             if not validate_only:
                 assignment = {p: ReplicaAssignment(replicas) for p, replicas in created.placement.items()}
-                created.topic_id = new_topic_id(self._randomness.bytes)
-                await self._store().create_topic(topic.name, assignment, created.topic_id, created.configs)
+                topic_id = new_topic_id(self._randomness.bytes) if self._gives_ids else None
+                await self._store().create_topic(topic.name, assignment, topic_id, created.configs)
+                created.topic_id = topic_id or ZERO_ID
                 log.info("topic created", topic=topic.name, partitions=len(created.placement))
         except Refusal as refusal:
             created.error, created.message = refusal.code, refusal.text

@@ -5,6 +5,7 @@ with the nearest known one, as Kafka goes on with it too.
 """
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple
@@ -207,9 +208,9 @@ def _check(reader: _Reader) -> None:
         "tiered storage is not offered; set it to false",
     )
     require(
-        str(reader.values["inter.broker.protocol.version"]).startswith("3.9"),
+        re.fullmatch(r"(2\.[0-8]|3\.[0-9])(-IV\d)?", str(reader.values["inter.broker.protocol.version"])) is not None,
         "inter.broker.protocol.version",
-        "klamm speaks 3.9 between brokers; raise the cluster to 3.9 first, then write 3.9 or remove the line",
+        "klamm nodes speak 2.0 to 3.9 between brokers, for example 2.8 or 3.9-IV0",
     )
     broker_id = number("broker.id")
     if reader.values["broker.id.generation.enable"]:

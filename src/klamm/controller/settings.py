@@ -12,6 +12,14 @@ Ibp = tuple[int, int, int]
 """inter.broker.protocol.version as (major, minor, IV number): `2.8-IV1` is (2, 8, 1); `0.10.2-IV0` is (0, 10, 20)."""
 
 
+FIRST_WITH_FEATURES: Final[Ibp] = (2, 7, 0)
+FIRST_WITH_ALTER_PARTITION: Final[Ibp] = (2, 7, 2)
+"""Before, leaders write the states of their partitions themselves."""
+FIRST_WITH_TOPIC_IDS: Final[Ibp] = (2, 8, 0)
+FIRST_WITH_PRODUCER_IDS: Final[Ibp] = (3, 0, 0)
+"""Before, brokers take blocks of producer ids from ZooKeeper themselves."""
+
+
 def parse_ibp(text: str) -> Ibp:
     """Read `3.9`, `3.9-IV0`, `0.10.2-IV0`; a version without an IV part means its last one. Raises ValueError."""
     numbers, _, iv = text.partition("-IV")
@@ -85,7 +93,7 @@ class ControllerSettings:
 
     @property
     def uses_topic_ids(self) -> bool:
-        return self.ibp >= (2, 8, 0)
+        return self.ibp >= FIRST_WITH_TOPIC_IDS
 
     @property
     def writes_recovery_state(self) -> bool:
@@ -94,11 +102,11 @@ class ControllerSettings:
     @property
     def alone_writes_states(self) -> bool:
         """Leaders ask for ISR changes (AlterPartition, 2.7-IV2); before, they wrote the states themselves."""
-        return self.ibp >= (2, 7, 2)
+        return self.ibp >= FIRST_WITH_ALTER_PARTITION
 
     @property
     def versions_features(self) -> bool:
-        return self.ibp >= (2, 7, 0)
+        return self.ibp >= FIRST_WITH_FEATURES
 
     @property
     def features_payload_version(self) -> int:

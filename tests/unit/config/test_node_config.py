@@ -103,7 +103,7 @@ REFUSED = {
     "nobody may connect": ("max.connections.per.ip=0", "nobody may connect"),
     "KRaft": ("process.roles=broker", "ZooKeeper mode"),
     "authorizer": ("authorizer.class.name=x.Y", "ACLs are not offered"),
-    "old protocol": ("inter.broker.protocol.version=2.8", "3.9"),
+    "old protocol": ("inter.broker.protocol.version=1.1", "2.0 to 3.9"),
     "wait longer than lag": ("replica.lag.time.max.ms=100", "replica.lag.time.max.ms"),
     "broken escape": ("log.dir=\\u00", "line 2"),
 }

@@ -1,0 +1,125 @@
+"""Leaders of old protocol versions write their ISR themselves, and tell the controller once in a while."""
+
+import asyncio
+from collections.abc import Sequence
+
+from tests.support.memory_zookeeper import MemoryEnsemble
+
+from klamm.broker.isr_znodes import LONGEST_S, QUIET_S, IsrZnodes
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.sim.loop import SimulatedLoop
+from klamm.wire.messages import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartitionData,
+    AlterPartitionRequestTopicData,
+    AlterPartitionResponsePartitionData,
+)
+from klamm.zk.admin_znodes import decode_isr_change
+from klamm.zk.operations import Create, Set
+from klamm.zk.store import Store
+from klamm.zk.znodes import ISR_CHANGES, decode_state, encode_state, state_path
+
+ORDERS = TopicPartition("orders", 0)
+FIRST = LeaderAndIsr(BrokerId(1), 4, (BrokerId(1), BrokerId(2)), 7, 0)
+
+
+class Room:
+    def __init__(self) -> None:
+        self.ensemble = MemoryEnsemble()
+        self.session = self.ensemble.client()
+        self.isr = IsrZnodes(lambda: Store(self.session), 1)  # type: ignore[arg-type]
+
+    async def begin(self) -> "Room":
+        await Store(self.session).create_top_level_paths()  # type: ignore[arg-type]
+        await self.session.ensure_path(state_path(ORDERS).rpartition("/")[0])
+        self.ensemble.apply([Create(state_path(ORDERS), encode_state(FIRST))])
+        return self
+
+    async def propose(
+        self, isr: Sequence[int], partition_epoch: int = 0, leader_epoch: int = 4
+    ) -> AlterPartitionResponsePartitionData:
+        def build(version: int) -> AlterPartitionRequest:
+            data = AlterPartitionRequestPartitionData(
+                partition_index=0, leader_epoch=leader_epoch, new_isr=tuple(isr), partition_epoch=partition_epoch
+            )
+            topic = AlterPartitionRequestTopicData(topic_name="orders", partitions=[data])
+            request = AlterPartitionRequest(broker_id=1, topics=[topic])
+            request.encode(version)
+            return request
+
+        response = await self.isr.send(build, 3)
+        (answer,) = response.topics[0].partitions
+        return answer
+
+    @property
+    def stored(self) -> LeaderAndIsr:
+        node = self.ensemble.nodes[state_path(ORDERS)]
+        return decode_state(ORDERS, node.data, node.version)
+
+    @property
+    def notices(self) -> list[list[TopicPartition]]:
+        children = self.ensemble.nodes[ISR_CHANGES].children
+        return [decode_isr_change(c, self.ensemble.nodes[f"{ISR_CHANGES}/{c}"].data) for c in sorted(children)]
+
+
+async def test_the_decision_stays_the_controllers() -> None:
+    room = await Room().begin()
+
+    answer = await room.propose([1])
+
+    assert (answer.error_code, tuple(answer.isr), answer.partition_epoch) == (ErrorCode.NONE, (1,), 1)
+    assert room.stored == FIRST._replace(isr=(BrokerId(1),), partition_epoch=1)
+
+
+async def test_a_state_that_moved_on_is_not_written_over() -> None:
+    room = await Room().begin()
+    room.ensemble.apply([Set(state_path(ORDERS), encode_state(FIRST._replace(leader_epoch=5)))])
+
+    for partition_epoch, leader_epoch in ((0, 4), (1, 4), (0, 5)):
+        answer = await room.propose([1], partition_epoch, leader_epoch)
+        assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert room.stored.isr == (1, 2)
+
+
+async def test_a_write_whose_answer_was_lost_counts() -> None:
+    room = await Room().begin()
+    await room.propose([1])
+
+    answer = await room.propose([1])
+
+    assert (answer.error_code, answer.partition_epoch) == (ErrorCode.NONE, 1)
+    assert room.stored.partition_epoch == 1
+
+
+def test_changes_are_told_together_once_it_is_quiet() -> None:
+    async def main() -> None:
+        room = await Room().begin()
+        room.isr.start()
+        await room.propose([1], 0)
+        await asyncio.sleep(QUIET_S - 2)
+        assert room.notices == []
+        await asyncio.sleep(5)
+        assert room.notices == [[ORDERS]]
+
+        await asyncio.sleep(30)
+        assert len(room.notices) == 1
+        await room.isr.close()
+
+    SimulatedLoop().run(main())
+
+
+def test_changes_without_end_are_told_all_the_same() -> None:
+    async def main() -> None:
+        room = await Room().begin()
+        room.isr.start()
+        for number in range(40):
+            await room.propose([1] if number % 2 else [1, 2], number)
+            await asyncio.sleep(2)
+
+        assert len(room.notices) == 1
+        assert LONGEST_S < 80
+        await room.isr.close()
+
+    SimulatedLoop().run(main())
