@@ -72,6 +72,8 @@ class SimulatedCluster:
         self.universe = Universe.of(self.loop)
         self.network = self.universe.network
         self.violation: str | None = None
+        self.gone: frozenset[int] = frozenset()
+        """Nodes that nobody starts for now."""
 
     # ---- what invariants look at
 
@@ -112,9 +114,30 @@ class SimulatedCluster:
             self._carry_out(happening)
         await self._sleep_until(self.script.heal_at_s)
         self._raise_violation()
-        self.tell("everything is healed")
         self.is_healed = True
+        if self.options.heals_core:
+            await self._heal_core()
+        self.tell("everything is healed")
         heal(self)
+        await self._rest()
+
+    async def _heal_core(self) -> None:
+        """The others are dead meanwhile: that they are gone for good has to be enough."""
+        dice, nodes, servers = Dice(f"{self.options.seed}/core"), self.options.nodes, self.options.servers
+        outside = sorted(dice.sample(range(1, nodes + 1), dice.randint(0, nodes - 1)))
+        silent = sorted(dice.sample(range(servers), dice.randint(0, (servers - 1) // 2)))
+        self.tell(f"all is healed but nodes {outside} and {[f'zk-{i + 1}' for i in silent]}, which are dead")
+        heal(self)
+        for number in outside:
+            self.loop.kill(self.nodes[number].host)
+        for index in silent:
+            self.servers[index].stop()
+        self.gone = frozenset(outside)
+        await self._rest()
+        self.gone = frozenset()
+
+    async def _rest(self) -> None:
+        """Long enough for all to come to rest; then everything has to be well. Raises Violation."""
         await asyncio.sleep(REST_S)
         self._raise_violation()
         for name, holds in at_rest():
@@ -164,7 +187,9 @@ class SimulatedCluster:
         )  # fmt: skip
 
     def start(self, number: int) -> None:
-        """A node's process, anew."""
+        """A node's process, anew; nobody starts what is to stay dead."""
+        if number in self.gone:
+            return
         host, world = self.universe.start(f"node-{number}")
         fetches = partial(self._fetches, BrokerId(number))
         broker = StubBroker(
