@@ -10,26 +10,28 @@ from klamm.controller.decisions.reassignment import awaited
 from klamm.controller.events import (
     ApiPartitionReassignment,
     BrokerChange,
+    IsrChangeNotification,
     ListPartitionReassignments,
     PartitionReassignmentIsrChange,
     ReassignmentAnswer,
     ZkPartitionReassignment,
 )
 from klamm.controller.handlers.brokers import on_broker_change
-from klamm.controller.handlers.isr import on_alter_partition
+from klamm.controller.handlers.isr import on_alter_partition, on_isr_change_notification
 from klamm.controller.handlers.reassignment_requests import (
     on_api_reassignment,
     on_list_reassignments,
     on_state_change,
     on_zk_reassignment,
 )
+from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import ReplicaState
 from klamm.controller.watches import event_of
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, parse_topic_partition
 from klamm.zk import znodes
-from klamm.zk.admin_znodes import encode_reassignment
+from klamm.zk.admin_znodes import encode_isr_change, encode_reassignment
 from klamm.zk.operations import Create
 from klamm.zk.watches import WatchEvent
 
@@ -381,6 +383,56 @@ async def test_replicas_are_kept_while_no_replica_of_the_target_can_lead() -> No
     room.bench.context.end_shutdown([BrokerId(2)])
     await room.handle(on_state_change, change)
     assert room.now("a-0") == "2 / [2] / 3 / 4"
+
+
+# ---- leaders that write their ISR themselves
+
+
+OLD = ControllerSettings(BrokerId(1), ibp=(2, 6, 0))
+
+
+async def old_room() -> Room:
+    room = await Room.open(topics={"a": [(1,)]}, settings=OLD)
+    await ask(room, a_0=[2])
+    room.write_state("a-0", room.stored("a-0")._replace(isr=ids(1, 2)))
+    return room
+
+
+async def test_an_announced_isr_change_completes_it() -> None:
+    room = await old_room()
+    announced = encode_isr_change([parse_topic_partition("a-0")])
+    room.ensemble.apply([Create(f"{znodes.ISR_CHANGES}/isr_change_", announced, sequential=True)])
+
+    await room.handle(on_isr_change_notification, IsrChangeNotification())
+
+    assert assigned(room) == "[2] + [] - []"
+    assert room.now("a-0") == "2 / [2] / 3 / 4"
+    assert not room.ensemble.nodes[znodes.ISR_CHANGES].children
+
+
+async def test_a_change_of_the_state_znode_is_watched_and_completes_it() -> None:
+    room = await Room.open(topics={"a": [(1,)]}, settings=OLD)
+    heard: list[WatchEvent] = []
+    room.client.on_watch = heard.append
+    await ask(room, a_0=[2])
+
+    for _ in range(2):  # our own write of the leader epoch is heard first
+        event = next(e for e in map(event_of, heard) if isinstance(e, PartitionReassignmentIsrChange))
+        heard.clear()
+        await room.handle(on_state_change, event)
+        if room.partition("a-0").assignment.is_being_reassigned:
+            room.write_state("a-0", room.stored("a-0")._replace(isr=ids(1, 2)))
+
+    assert assigned(room) == "[2] + [] - []"
+
+
+async def test_what_is_not_being_reassigned_is_not_looked_at() -> None:
+    room = await old_room()
+    await room.handle(on_state_change, PartitionReassignmentIsrChange(parse_topic_partition("a-0")))
+
+    for name in ("a-0", "gone-0"):
+        event = PartitionReassignmentIsrChange(parse_topic_partition(name))
+        assert await room.handle(on_state_change, event) == []
 
 
 # ---- the old tools' znode

@@ -57,8 +57,8 @@ def requests_stay_until_done(history: History, event: Mutation) -> str | None:
     doing = history.doing.get((term.broker, term.incarnation)) if term else None
     overridden = doing.event.targets if doing and isinstance(doing.event, ApiPartitionReassignment) else {}
     for p, target in asked.items():
-        if p in overridden:
-            continue  # the newest request wins
+        if p in overridden or p.topic in history.marked:
+            continue  # the newest request wins, and a deletion over any
         topic = history.topics.get(p.topic)
         found = topic.partitions.get(p.partition) if topic else None
         if found is not None and found.is_being_reassigned and found.target == target:
