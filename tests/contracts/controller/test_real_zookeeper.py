@@ -13,9 +13,17 @@ from tests.support.recorder_broker import RecorderBroker
 
 from klamm.cli.zookeeper import ZooKeeperServer
 from klamm.model.assignment import ReplicaAssignment
+from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.model.topic_ids import id_to_text
 from klamm.telemetry.journal_reader import controller_terms, entries_of, leader_changes
+from klamm.wire.messages import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartitionData,
+    AlterPartitionRequestTopicData,
+    BrokerState,
+)
 from klamm.zk import znodes
 from klamm.zk.controller_store import ControllerStore
 from klamm.zk.election import register_controller
@@ -35,6 +43,10 @@ async def world(shared_zookeeper: ZooKeeperServer) -> AsyncIterator[World]:
 
 def assignment(*replicas: int) -> dict[int, ReplicaAssignment]:
     return {0: ReplicaAssignment(tuple(map(BrokerId, replicas)))}
+
+
+def ids(*brokers: int) -> tuple[BrokerId, ...]:
+    return tuple(map(BrokerId, brokers))
 
 
 async def kazoo_reads(world: World, path: str) -> tuple[bytes, int]:
@@ -127,6 +139,51 @@ async def test_the_other_controller_takes_over_with_everything_it_needs(world: W
 
     newest = brokers[2].requests("LeaderAndIsr")[-1].topic_states[0].partition_states[0]
     assert (newest.leader, newest.isr, newest.leader_epoch) == (1, (1, 2), 0)
+
+
+async def test_a_reassignment_goes_on_under_the_next_controller(world: World) -> None:
+    store = await world.store()
+    brokers = {n: await world.broker(n) for n in (1, 2, 3)}
+    first = await world.controller(1)
+    await eventually(lambda: first.is_active)
+    topic_id = uuid.uuid4()
+    await store.create_topic("orders", assignment(1, 2), topic_id, {})
+    await brokers[1].eventually_led("orders")
+    p = TopicPartition("orders", 0)
+
+    answer = await first.alter_reassignments({p: ids(3, 2), TopicPartition("gone", 0): None})
+    assert {str(q): r.error for q, r in answer.refused.items()} == {"gone-0": ErrorCode.NO_REASSIGNMENT_IN_PROGRESS}
+    content = json.loads((await kazoo_reads(world, "/brokers/topics/orders"))[0])
+    assert content == {
+        "version": 3,
+        "topic_id": id_to_text(topic_id),
+        "partitions": {"0": [3, 2, 1]},
+        "adding_replicas": {"0": [3]},
+        "removing_replicas": {"0": [1]},
+    }
+    second = await world.controller(2)
+    world.controllers.remove(first)
+    await first.stop()
+    await world.clients[1].close()
+    await eventually(lambda: second.is_active)
+    assert (await second.list_reassignments(None)).assignments == {
+        p: ReplicaAssignment(ids(3, 2, 1), adding=ids(3), removing=ids(1))
+    }
+
+    state = json.loads((await kazoo_reads(world, "/brokers/topics/orders/partitions/0/state"))[0])
+    assert (state["leader"], state["leader_epoch"]) == (1, 2)  # one epoch by each controller
+    isr = [BrokerState(b) for b in (1, 2, 3)]
+    data = AlterPartitionRequestPartitionData(0, 2, (), isr, 0, 2)
+    request = AlterPartitionRequest(1, brokers[1].epoch, [AlterPartitionRequestTopicData("", topic_id, [data])])
+    await second.alter_partition(request, 3)
+
+    assert (
+        await second.list_reassignments(None)
+    ).assignments == {}  # asked behind it: the ISR change was the last step
+    content = json.loads((await kazoo_reads(world, "/brokers/topics/orders"))[0])
+    assert (content["partitions"], content["adding_replicas"], content["removing_replicas"]) == ({"0": [3, 2]}, {}, {})
+    state = json.loads((await kazoo_reads(world, "/brokers/topics/orders/partitions/0/state"))[0])
+    assert (state["leader"], state["isr"], state["controller_epoch"]) == (3, [2, 3], 2)
 
 
 # ---- fences
