@@ -7,7 +7,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.support.cluster import Cluster
 
-from klamm.cli.explain import JOURNAL_TOPIC, explain
+from klamm.cli.explaining.command import explain
+from klamm.cli.explaining.sources import JOURNAL_TOPIC, Sources
 from klamm.runtime.disk import RealDisk
 from klamm.runtime.processes import ticks
 from klamm.telemetry.journal_reader import Entry, distinct, entries_of, read_journals
@@ -47,7 +48,7 @@ def test_the_topic_tells_what_the_files_tell(tmp_path: Path, capsys: pytest.Capt
         assert any(everything_told() for _ in ticks(60, 0.5)), "the topic lacks lines that the files have"
 
         running = ",".join(n.address for n in survivors)
-        assert explain("orders-0", "nowhere", [], running) == 0
+        assert explain(["orders-0"], Sources("nowhere", (), running)) == 0
         said = capsys.readouterr().out
         assert "told nodes" in said
         assert "orders-0 now: node" in said

@@ -9,7 +9,8 @@ import typer.core
 from klamm import __version__
 from klamm.cli import zk
 from klamm.cli.audit.command import audit as run_audit
-from klamm.cli.explain import explain as explain_partition
+from klamm.cli.explaining.command import explain as run_explain
+from klamm.cli.explaining.sources import Sources
 from klamm.cli.node import run_node
 from klamm.cli.node_stop import stop_node
 from klamm.cli.speech import say
@@ -102,7 +103,10 @@ def node_stop(
 
 @app.command()
 def explain(
-    partition: Annotated[str, typer.Argument(metavar="TOPIC-PARTITION", help="for example orders-0")],
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="SUBJECT", help="TOPIC-PARTITION, TOPIC, broker N, controller or reassignment"),
+    ],
     data: Data = "klamm-data",
     journal: Annotated[
         list[str] | None, typer.Option("--journal", help="directory with a node's journal; repeatable")
@@ -110,9 +114,13 @@ def explain(
     bootstrap: Annotated[
         str | None, typer.Option("--bootstrap-server", help="HOST:PORT of a cluster whose journal is a topic")
     ] = None,
+    zookeeper: Annotated[
+        str | None, typer.Option("--zookeeper", help="HOST:PORT[/chroot], to say what is now and what would help")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="as one JSON object")] = False,
 ) -> None:
-    """Tell a partition's story from the nodes' journals: who led it, who took over, and why."""
-    raise typer.Exit(explain_partition(partition, data, journal or [], bootstrap))
+    """Tell what is, since when, by which event and why, what comes next, and which command would help."""
+    raise typer.Exit(run_explain(words, Sources(data, journal or [], bootstrap, zookeeper), as_json))
 
 
 @app.command()

@@ -7,7 +7,7 @@ from posixpath import abspath, join
 from typing import Final
 
 from klamm.cli.cluster import NodeProcess, make_nodes, stop_all
-from klamm.cli.explain import JOURNAL_TOPIC
+from klamm.cli.explaining.sources import JOURNAL_TOPIC
 from klamm.cli.speech import complain, say, show
 from klamm.cli.zookeeper import ZooKeeperServer
 from klamm.model.errors import KlammError

@@ -24,14 +24,18 @@ class CannotAudit(KlammError):
 
 def audit(zookeeper: str, as_json: bool, timeout_s: float, auth: Sequence[str]) -> int:
     """The exit status: 0 healthy, 1 not. Raises CannotAudit."""
-    world = real_world()
-    snapshot = run_loop(_take(world, zookeeper, timeout_s, [parse_auth(text) for text in auth]))
+    snapshot = take_snapshot(zookeeper, timeout_s, auth)
     found = findings(snapshot)
     if as_json:
         say(msgspec.json.encode(as_data(snapshot, found)).decode())
     else:
         _print(snapshot, found)
     return 0 if is_healthy(found) else 1
+
+
+def take_snapshot(zookeeper: str, timeout_s: float, auth: Sequence[str] = ()) -> Snapshot:
+    """Raises CannotAudit."""
+    return run_loop(_take(real_world(), zookeeper, timeout_s, [parse_auth(text) for text in auth]))
 
 
 def parse_auth(text: str) -> tuple[str, bytes]:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from klamm.cli.explain import NoStory, explain
+from klamm.cli.explaining.command import explain
+from klamm.cli.explaining.sources import NoStory, Sources
 from klamm.model.ids import TopicPartition
 from klamm.runtime.disk import RealDisk
 from klamm.telemetry.journal import Journal
@@ -42,7 +43,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_the_story_of_a_partition(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert explain("orders-0", str(data), []) == 0
+    assert explain(["orders-0"], Sources(str(data), [])) == 0
 
     assert capsys.readouterr().out.splitlines() == [
         "2023-11-14 22:13:21.000  controller 2, epoch 4: BrokerChange: dead [1]",
@@ -56,20 +57,20 @@ def test_the_story_of_a_partition(data: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_a_partition_without_a_story(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert explain("orders-7", str(data), []) == 1
+    assert explain(["orders-7"], Sources(str(data), [])) == 1
 
     assert "do not speak of orders-7; they speak of orders-0" in capsys.readouterr().out
 
 
 def test_a_journal_named_by_itself(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert explain("orders-0", "nowhere", [str(data / "node-2" / "logs")]) == 0
+    assert explain(["orders-0"], Sources("nowhere", [str(data / "node-2" / "logs")])) == 0
     assert capsys.readouterr().out
 
 
 def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     with pytest.raises(NoStory, match="--data"):
-        explain("orders-0", str(tmp_path / "none"), [])
-    with pytest.raises(NoStory, match="TOPIC-PARTITION"):
-        explain("orders", str(tmp_path), [])
+        explain(["orders-0"], Sources(str(tmp_path / "none"), []))
+    with pytest.raises(NoStory, match="TOPIC-PARTITION, TOPIC, broker N"):
+        explain(["broker", "one"], Sources(str(tmp_path), []))
     with pytest.raises(NoStory, match="no directory"):
-        explain("orders-0", str(tmp_path), [str(tmp_path / "gone")])
+        explain(["orders-0"], Sources(str(tmp_path), [str(tmp_path / "gone")]))

@@ -1,96 +1,13 @@
-"""`klamm explain`: a partition's story from the journals, each step under the event that caused it."""
+"""A story from the journals as lines: each step under the event that caused it."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
-from posixpath import join
 from typing import Any, Final
 
-from klamm.cli.speech import say
-from klamm.cli.topic_reading import read_values
-from klamm.model.errors import KlammError
-from klamm.model.ids import TopicPartition, parse_topic_partition
-from klamm.runtime.disk import Disk, RealDisk
-from klamm.runtime.main_loop import run_loop
-from klamm.runtime.world import real_world
-from klamm.telemetry.journal_reader import (
-    Entry,
-    distinct,
-    entries_of,
-    leader_changes,
-    read_journals,
-    story_of,
-    why_of,
-)
+from klamm.telemetry.journal_reader import Entry, why_of
 
-JOURNAL_TOPIC: Final = "__klamm_journal"
-"""The one that `klamm up` has its nodes write."""
 _KNOWN: Final = {"topic", "partition", "partitions", "causes"}
-
-
-class NoStory(KlammError):
-    pass
-
-
-def explain(
-    partition: str, data: str, journals: Sequence[str], bootstrap: str | None = None, disk: Disk | None = None
-) -> int:
-    """Print the story, from the topic of the cluster at `bootstrap` or from files; exit status 1 where there is none.
-
-    Raises NoStory for what cannot be read.
-    """
-    disk = disk or RealDisk()
-    try:
-        wanted = parse_topic_partition(partition)
-    except ValueError as error:
-        raise NoStory(str(error)) from None
-    entries, where = _from_topic(bootstrap) if bootstrap else _from_files(disk, data, journals)
-    story = story_of(entries, wanted)
-    if not story:
-        known = sorted({str(change.partition) for change in leader_changes(entries)})
-        hint = f"; they speak of {', '.join(known[:6])}{' ...' if len(known) > 6 else ''}" if known else ""
-        say(f"the journals in {where} do not speak of {wanted}{hint}")
-        return 1
-    for line in told(story):
-        say(line)
-    if state := last_state(story):
-        say(f"{wanted} now: {state}")
-    return 0
-
-
-def _from_files(disk: Disk, data: str, journals: Sequence[str]) -> tuple[list[Entry], str]:
-    directories = list(journals) or journal_directories(disk, data)
-    for directory in directories:
-        if not disk.is_directory(directory):
-            raise NoStory(f"there is no directory {directory}: name a node's journal with --journal")
-    return list(read_journals(disk, directories)), ", ".join(directories)
-
-
-def _from_topic(bootstrap: str, topic: str = JOURNAL_TOPIC) -> tuple[list[Entry], str]:
-    addresses = [parse_address(text) for text in bootstrap.split(",")]
-    values = run_loop(read_values(real_world(), addresses, TopicPartition(topic, 0)))
-    return distinct(entries_of(b"\n".join(values))), f"topic {topic}"
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """`host:port`. Raises NoStory."""
-    host, _, port = text.strip().rpartition(":")
-    if not host or not port.isdigit():
-        raise NoStory(f"--bootstrap-server {text!r} is not HOST:PORT, for example 127.0.0.1:9092")
-    return host.strip("[]"), int(port)
-
-
-def journal_directories(disk: Disk, data: str) -> list[str]:
-    """The journals of the nodes of a `klamm up`. Raises NoStory where there are none."""
-    nodes = disk.list_directory(data) if disk.is_directory(data) else []
-    found = [join(data, name, "logs") for name in nodes if name.startswith("node-")]
-    existing = [directory for directory in found if disk.is_directory(directory)]
-    if not existing:
-        raise NoStory(
-            f"there are no journals in {data}: name the directory of a `klamm up` with --data, "
-            "or a node's journal with --journal"
-        )
-    return existing
 
 
 def told(story: Iterable[Entry]) -> list[str]:
@@ -115,10 +32,13 @@ def last_state(story: Iterable[Entry]) -> str | None:
     return state
 
 
+def when(ts_ms: int) -> str:
+    """UTC, as everywhere in the journal."""
+    return datetime.fromtimestamp(ts_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+
+
 def _event(entry: Entry) -> str:
-    when = datetime.fromtimestamp(entry.ts_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")
-    controller = f"controller {entry.node}, epoch {entry.controller_epoch}"
-    return f"{when.removesuffix('+00:00')}  {controller}: {why_of(entry)}"
+    return f"{when(entry.ts_ms)}  controller {entry.node}, epoch {entry.controller_epoch}: {why_of(entry)}"
 
 
 def _steps(entries: Sequence[Entry]) -> list[str]:

@@ -1,0 +1,107 @@
+"""Where explanations come from: journals, as files or as a topic, and the tree in ZooKeeper as it stands."""
+
+from collections.abc import Sequence
+from posixpath import join
+from typing import Final, NamedTuple
+
+from klamm.cli.audit.command import CannotAudit, take_snapshot
+from klamm.cli.audit.snapshot import Snapshot
+from klamm.cli.topic_reading import read_values
+from klamm.config.properties import parse_properties
+from klamm.model.errors import KlammError
+from klamm.model.ids import TopicPartition
+from klamm.runtime.disk import Disk
+from klamm.runtime.main_loop import run_loop
+from klamm.runtime.world import real_world
+from klamm.telemetry.journal_reader import Entry, distinct, entries_of, read_journals
+
+JOURNAL_TOPIC: Final = "__klamm_journal"
+"""The one that `klamm up` has its nodes write."""
+_PATIENCE_S: Final = 3.0
+
+
+class NoStory(KlammError):
+    """What was asked for cannot be read; says what to name instead."""
+
+
+class Sources(NamedTuple):
+    """What a command line names."""
+
+    data: str
+    journals: Sequence[str] = ()
+    bootstrap: str | None = None
+    zookeeper: str | None = None
+
+
+class Found(NamedTuple):
+    entries: list[Entry]
+    where: str
+    """Journals in words."""
+    now: Snapshot | None
+    """What ZooKeeper holds; None where nobody named it, or it does not answer."""
+
+
+def read(sources: Sources, disk: Disk) -> Found:
+    """Raises NoStory."""
+    now = _snapshot(sources, disk)
+    try:
+        entries, where = _journals(sources, disk)
+    except NoStory:
+        if now is None or sources.journals or sources.bootstrap:
+            raise
+        entries, where = [], sources.data  # the tree alone tells something, too: any cluster's
+    return Found(entries, where, now)
+
+
+def _journals(sources: Sources, disk: Disk) -> tuple[list[Entry], str]:
+    if sources.bootstrap:
+        addresses = [parse_address(text) for text in sources.bootstrap.split(",")]
+        values = run_loop(read_values(real_world(), addresses, TopicPartition(JOURNAL_TOPIC, 0)))
+        return distinct(entries_of(b"\n".join(values))), f"topic {JOURNAL_TOPIC}"
+    directories = list(sources.journals) or journal_directories(disk, sources.data)
+    for directory in directories:
+        if not disk.is_directory(directory):
+            raise NoStory(f"there is no directory {directory}: name a node's journal with --journal")
+    return list(read_journals(disk, directories)), ", ".join(directories)
+
+
+def journal_directories(disk: Disk, data: str) -> list[str]:
+    """The journals of the nodes of a `klamm up`. Raises NoStory where there are none."""
+    found = [join(node, "logs") for node in _nodes(disk, data)]
+    existing = [directory for directory in found if disk.is_directory(directory)]
+    if not existing:
+        raise NoStory(
+            f"there are no journals in {data}: name the directory of a `klamm up` with --data, "
+            "a node's journal with --journal, or a cluster with --bootstrap-server"
+        )
+    return existing
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`host:port`. Raises NoStory."""
+    host, _, port = text.strip().rpartition(":")
+    if not host or not port.isdigit():
+        raise NoStory(f"--bootstrap-server {text!r} is not HOST:PORT, for example 127.0.0.1:9092")
+    return host.strip("[]"), int(port)
+
+
+def _snapshot(sources: Sources, disk: Disk) -> Snapshot | None:
+    """A ZooKeeper that was named must answer; the one of a `klamm up` may have been stopped."""
+    if sources.zookeeper:
+        return take_snapshot(sources.zookeeper, _PATIENCE_S)
+    if sources.journals or sources.bootstrap:
+        return None
+    for node in _nodes(disk, sources.data):
+        path = join(node, "server.properties")
+        if disk.exists(path):
+            connect = {p.key: p.value for p in parse_properties(disk.read(path))}.get("zookeeper.connect")
+            try:
+                return take_snapshot(connect, _PATIENCE_S) if connect else None
+            except CannotAudit:
+                return None
+    return None
+
+
+def _nodes(disk: Disk, data: str) -> list[str]:
+    names = disk.list_directory(data) if disk.is_directory(data) else []
+    return [join(data, name) for name in names if name.startswith("node-")]

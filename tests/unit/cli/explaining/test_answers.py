@@ -1,0 +1,195 @@
+"""What `klamm explain` says of a partition, a topic, a broker, the controller and what moves."""
+
+import uuid
+from itertools import count
+
+import pytest
+from tests.support.controller_room import ListSink
+
+from klamm.cli.audit.snapshot import Held, Snapshot
+from klamm.cli.explaining import answers
+from klamm.cli.explaining.command import subject
+from klamm.cli.explaining.sources import Found
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.brokers import Broker
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.telemetry.journal import Journal
+from klamm.telemetry.journal_reader import entries_of
+from klamm.zk.registrations import Registration
+
+P = TopicPartition("orders", 0)
+
+
+def ids(*numbers: int) -> tuple[BrokerId, ...]:
+    return tuple(map(BrokerId, numbers))
+
+
+class Clock:
+    """A second later each time."""
+
+    def __init__(self) -> None:
+        self._seconds = count(1_700_000_000)
+
+    def now_ms(self) -> int:
+        return next(self._seconds) * 1000
+
+
+class Scene:
+    def __init__(self) -> None:
+        self._sink = ListSink()
+        self.journal = Journal(self._sink, 2, Clock())
+        self.journal.controller_epoch = 4
+        self.now = Snapshot(
+            1_700_000_100_000, BrokerId(2), Held(0x22, 5), controller_epoch=4, controller_epoch_version=4
+        )
+        for broker in ids(2, 3):
+            self.now.brokers[broker] = Registration(Broker(broker, ()))
+            self.now.broker_held[broker] = Held(0x20 + broker, 100 + broker)
+        self.now.topic_ids["orders"] = uuid.UUID(int=1)
+        self.place(ReplicaAssignment(ids(1, 2, 3)), LeaderAndIsr(BrokerId(3), 9, ids(3, 2), 4))
+
+    def place(self, assignment: ReplicaAssignment, state: LeaderAndIsr) -> None:
+        self.now.assignments[P], self.now.states[P] = assignment, state
+
+    def broker_died(self) -> None:
+        cause = self.journal.event("BrokerChange", waited_ms=0.1)
+        self.journal.found(cause, new=[], dead=[1], bounced=[])
+        facts = {"leader_from": 1, "leader_to": 3, "leader_epoch": 9, "isr_from": [1, 3], "isr": [3]}
+        self.journal.decision(cause, "offline", P, 3, rejected=[(1, "not live")], **facts)
+
+    def found(self, *, now: bool = True) -> Found:
+        self.journal.flush()
+        return Found(list(entries_of(self._sink.content)), "here", self.now if now else None)
+
+
+def test_a_partition_with_what_is_wrong_and_what_helps() -> None:
+    scene = Scene()
+    scene.broker_died()
+
+    lines, known = answers.partition(scene.found(), P)
+
+    assert known
+    assert lines[-4:] == [
+        "orders-0 now: node 3 leads (preferred is 1), leader epoch 9, ISR 3, 2 of replicas 1, 2, 3",
+        "since 2023-11-14 22:13:22.000, by BrokerChange: dead [1]",
+        "warning: orders-0: under-replicated, 1 not in sync",
+        "    helps: start broker 1",
+    ]
+
+
+def test_a_partition_that_nobody_leads_says_who_must_come_back() -> None:
+    scene = Scene()
+    scene.place(ReplicaAssignment(ids(1, 2)), LeaderAndIsr(BrokerId(-1), 9, ids(1), 4))
+
+    lines, _ = answers.partition(scene.found(), P)
+
+    assert lines[0] == "orders-0 now: nobody leads (preferred is 1), leader epoch 9, ISR 1 of replicas 1, 2"
+    assert any("no member of its ISR 1 is alive" in line for line in lines)
+    assert any("start broker 1; or lose what only they have" in line for line in lines)
+
+
+def test_a_partition_without_zookeeper_is_told_from_its_journal() -> None:
+    scene = Scene()
+    scene.broker_died()
+
+    assert answers.partition(scene.found(now=False), P).lines[-1] == "orders-0 now: node 3 leads, leader epoch 9, ISR 3"
+
+
+def test_a_topic_line_by_line_with_its_steps() -> None:
+    scene = Scene()
+    scene.broker_died()
+    cause = scene.journal.event("TopicDeletion")
+    scene.journal.line(cause, "deletion", step="waits", why="broker 1 is not alive", partitions={"orders": [0]})
+
+    lines, _ = answers.topic(scene.found(), "orders")
+
+    assert lines[0].startswith("orders-0: node 3 leads (preferred is 1)")
+    assert lines[0].endswith("since 2023-11-14 22:13:22.000 by BrokerChange: dead [1]")
+    assert lines[1].endswith("deletion waits, why broker 1 is not alive")
+
+
+def test_a_topic_that_is_gone_still_has_a_story() -> None:
+    scene = Scene()
+    cause = scene.journal.event("TopicDeletion")
+    scene.journal.line(cause, "deletion", step="completed", partitions={"old": [0]})
+
+    lines, known = answers.topic(scene.found(), "old")
+    assert known
+    assert lines[0] == "there is no topic old now"
+    assert lines[-1] == answers.NOTHING_DUE
+
+
+def test_a_broker_with_what_it_was_not_yet_told() -> None:
+    scene = Scene()
+    scene.broker_died()
+    scene.journal.request("c", 3, "LEADER_AND_ISR", {}, count=12, causes=["a", "b"])
+    scene.journal.request("c", 2, "LEADER_AND_ISR", {}, count=1)
+    scene.journal.response("c", 2, "LEADER_AND_ISR", ms=1)
+
+    gone, _ = answers.broker(scene.found(), BrokerId(1))
+    assert gone[0] == "broker 1 now: not registered; leads 0 (1 prefer it), holds 1 replicas"
+    assert gone[1].endswith("broker 1 went (controller 2, epoch 4)")
+    assert gone[-1].startswith("    helps: start broker 1")
+
+    slow, _ = answers.broker(scene.found(), BrokerId(3))
+    assert slow[0] == "broker 3 now: registered, epoch 103; leads 1 (0 prefer it), holds 1 replicas"
+    assert slow[1] == "LEADER_AND_ISR to broker 3 unanswered for 2.0 s: 12 partitions, joined from 2 events"
+
+    answered, _ = answers.broker(scene.found(), BrokerId(2))
+    assert answered == [
+        "broker 2 now: registered, epoch 102, the controller; leads 0 (0 prefer it), holds 1 replicas",
+        answers.NOTHING_DUE,
+    ]
+
+
+def test_the_controllers_one_after_another() -> None:
+    scene = Scene()
+    scene.journal.line("c", "elected")
+    scene.journal.line("c", "ready")
+    scene.journal.line("c", "resigned", why="the ZooKeeper session expired")
+    scene.journal.controller_epoch = 5
+    scene.journal.line("d", "elected")
+    scene.journal.line("d", "ready")
+
+    lines, _ = answers.controller(scene.found())
+
+    assert lines == [
+        "epoch 4: node 2, elected 2023-11-14 22:13:20.000, ready 2023-11-14 22:13:21.000, "
+        "resigned 2023-11-14 22:13:22.000 (the ZooKeeper session expired)",
+        "epoch 5: node 2, elected 2023-11-14 22:13:23.000, ready 2023-11-14 22:13:24.000, "
+        "after 2.00 s without a controller",
+        "controller now: broker 2, epoch 4",
+        answers.NOTHING_DUE,
+    ]
+
+
+def test_what_moves_and_what_it_waits_for() -> None:
+    scene = Scene()
+    scene.place(ReplicaAssignment(ids(2, 3, 9), adding=ids(9)), LeaderAndIsr(BrokerId(2), 9, ids(2, 3), 4))
+    cause = scene.journal.event("ApiPartitionReassignment")
+    scene.journal.line(cause, "reassignment", step="begun", topic="orders", partition=0, adding=[9], awaited=[9])
+
+    lines, _ = answers.reassignment(scene.found())
+
+    assert lines[0].endswith("adding 9, removing none")
+    assert lines[1].endswith("orders-0: reassignment begun, adding [9], awaited [9]")
+    assert lines[-2:] == [
+        "warning: orders-0: stuck reassignment, waits for 9, not alive",
+        "    helps: start broker 9, or klamm reassign cancel",
+    ]
+
+
+@pytest.mark.parametrize("words", [["broker", "7"], ["nowhere"], ["nowhere-3"]])
+def test_what_nobody_knows(words: list[str]) -> None:
+    answer = subject(words)(Scene().found())
+    assert not answer.is_known
+    assert len(answer.lines) == 1
+
+
+def test_a_topic_may_look_like_a_partition() -> None:
+    scene = Scene()
+    scene.now.assignments[TopicPartition("data-2024", 0)] = ReplicaAssignment(ids(2))
+    scene.now.topic_ids["data-2024"] = uuid.UUID(int=2)
+
+    assert subject(["data-2024"])(scene.found()).lines[0].startswith("data-2024-0: ")
