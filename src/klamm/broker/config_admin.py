@@ -6,8 +6,11 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from klamm.broker.config_policy import AlterationAsked, AlterConfigPolicy
 from klamm.broker.metadata_cache import MetadataCache
+from klamm.broker.topic_creation import code_of
 from klamm.broker.topic_names import name_error
+from klamm.broker.topic_policy import PolicyViolation
 from klamm.config.broker_keys import BrokerKey
 from klamm.config.config_types import ConfigType, InvalidConfig
 from klamm.config.dynamic_config import DynamicConfig
@@ -61,13 +64,19 @@ class Refusal(Exception):
 
 class ConfigAdmin:
     def __init__(
-        self, broker_id: int, dynamic: DynamicConfig, cache: MetadataCache, configs: Callable[[], ConfigStore]
+        self,
+        broker_id: int,
+        dynamic: DynamicConfig,
+        cache: MetadataCache,
+        configs: Callable[[], ConfigStore],
+        policy: AlterConfigPolicy | None = None,
     ) -> None:
         """`configs()` is that of the newest ZooKeeper session; raises KlammError where there is none."""
         self._broker_id = broker_id
         self._dynamic = dynamic
         self._cache = cache
         self._configs = configs
+        self._policy = policy
 
     async def replace(self, kind: int, name: str, changes: Sequence[Change], *, validate_only: bool) -> Outcome:
         """AlterConfigs: what stands there now is all that there is."""
@@ -95,7 +104,7 @@ class ConfigAdmin:
         except ConfigChanged as error:
             return Outcome(ErrorCode.REQUEST_TIMED_OUT, str(error))
         except ZkError as error:
-            return Outcome(ErrorCode.REQUEST_TIMED_OUT, f"ZooKeeper did not take it: {error}")
+            return Outcome(code_of(error), f"ZooKeeper did not take it: {error}")
         except MalformedZnode as error:
             return Outcome(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))
         return Outcome()
@@ -119,6 +128,7 @@ class ConfigAdmin:
                 usable = self._dynamic.usable(stored.config, per_broker=entity != DEFAULT_ENTITY)
             wanted = build(usable)
             self._check(kind, name, entity, wanted)
+            self._ask_policy(kind, name, changes)
             if validate_only:
                 return
             try:
@@ -129,6 +139,15 @@ class ConfigAdmin:
                 continue
             log.info("configs altered", entity=f"{entity_type}/{entity}", keys=",".join(c.name for c in changes))
             return
+
+    def _ask_policy(self, kind: int, name: str, changes: Sequence[Change]) -> None:
+        if self._policy is None:
+            return
+        named = {c.name: None if c.operation == Operation.DELETE else c.value for c in changes}
+        try:
+            self._policy.validate(AlterationAsked(kind, name, named))
+        except PolicyViolation as violation:
+            raise Refusal(ErrorCode.POLICY_VIOLATION, str(violation)) from None
 
     def _entity(self, kind: int, name: str) -> tuple[str, str]:
         if kind == ResourceType.TOPIC:

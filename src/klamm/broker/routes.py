@@ -1,6 +1,7 @@
 """Every API this node serves, with the versions that work. ApiVersions answers from this list alone."""
 
 from klamm.broker.config_admin import ConfigAdmin
+from klamm.broker.config_policy import load_alter_policy
 from klamm.broker.dispatch import Route
 from klamm.broker.features import Features
 from klamm.broker.handlers.alter_configs import ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, AlterConfigs
@@ -67,7 +68,10 @@ def routes(
     control = Control(cache, replicas)
     for_controller = ForController(controller)
     reassignments = Reassignments(controller)
-    alter_configs = AlterConfigs(ConfigAdmin(broker_id, dynamic, cache, lambda: ConfigStore(sessions.store.client)))
+    config_admin = ConfigAdmin(
+        broker_id, dynamic, cache, lambda: ConfigStore(sessions.store.client), load_alter_policy(config)
+    )
+    alter_configs = AlterConfigs(config_admin)
 
     async def read_topic_config(topic: str) -> dict[str, str]:
         return await sessions.store.read_config("topics", topic)

@@ -6,7 +6,7 @@ Apache Kafka takes a Java class; a node of ours takes `module:Class` of Python. 
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from klamm.broker.start import CannotStart
 from klamm.config.node_config import NodeConfig
@@ -42,14 +42,19 @@ def load_policy(config: NodeConfig) -> CreateTopicPolicy | None:
     named = config.create_topic_policy_class_name
     if not named:
         return None
+    policy: CreateTopicPolicy = load_validator(KEY, named, config.source)
+    return policy
+
+
+def load_validator(key: str, named: str, source: str) -> Any:
+    """An instance of `module:Class` that has a method `validate`. Raises CannotStart, naming the key."""
     module, colon, name = named.partition(":")
     if not colon:
-        raise CannotStart(f"{KEY}={named} in {config.source} is no Python class: write it as module:Class, or drop it")
+        raise CannotStart(f"{key}={named} in {source} is no Python class: write it as module:Class, or drop it")
     try:
         policy = getattr(importlib.import_module(module), name)()
     except (ImportError, AttributeError, TypeError) as error:
-        raise CannotStart(f"{KEY}={named} in {config.source} cannot be used: {error}") from error
+        raise CannotStart(f"{key}={named} in {source} cannot be used: {error}") from error
     if not callable(getattr(policy, "validate", None)):
-        raise CannotStart(f"{KEY}={named} in {config.source} has no method validate(asked)")
-    checked: CreateTopicPolicy = policy
-    return checked
+        raise CannotStart(f"{key}={named} in {source} has no method validate(asked)")
+    return policy

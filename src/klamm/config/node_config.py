@@ -60,6 +60,7 @@ class NodeConfig:
     default_replication_factor: int
     auto_create_topics_enable: bool
     create_topic_policy_class_name: str | None
+    alter_config_policy_class_name: str | None
     delete_topic_enable: bool
     klamm_delete_topic_dead_broker_wait_ms: int
     message_max_bytes: int

@@ -1,12 +1,16 @@
 """Altering configs: Kafka's answers, and what ends up in ZooKeeper."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from tests.unit.broker.cluster_state import cache, request
 
 from klamm.broker.config_admin import Change, ConfigAdmin, Operation
+from klamm.broker.config_policy import AlterationAsked, load_alter_policy
 from klamm.broker.handlers.alter_configs import AlterConfigs
+from klamm.broker.start import CannotStart
+from klamm.broker.topic_policy import PolicyViolation
 from klamm.config.dynamic_config import DynamicConfig
 from klamm.config.node_config import parse_node_config
 from klamm.model.errors import ErrorCode
@@ -24,6 +28,7 @@ from klamm.zk.errors import ConnectionLoss
 
 TOPIC, BROKER = 2, 4
 SET, DELETE, APPEND, SUBTRACT = Operation
+NODE = parse_node_config(b"zookeeper.connect=z:2181", "x", {"broker.id": "1"})
 
 
 class Entities(ConfigStore):
@@ -52,8 +57,7 @@ class Entities(ConfigStore):
 
 
 def admin(entities: Entities) -> ConfigAdmin:
-    dynamic = DynamicConfig(parse_node_config(b"zookeeper.connect=z:2181", "x", {"broker.id": "1"}))
-    return ConfigAdmin(1, dynamic, cache(), lambda: entities)
+    return ConfigAdmin(1, DynamicConfig(NODE), cache(), lambda: entities)
 
 
 async def increment(
@@ -196,3 +200,28 @@ async def test_a_resource_named_twice_is_refused_both_times() -> None:
 
     response.encode(2)
     assert [r.error_code for r in response.responses] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+class NoInfiniteRetention:
+    def validate(self, asked: AlterationAsked) -> None:
+        if asked.configs.get("retention.ms") == "-1":
+            raise PolicyViolation(f"{asked.resource_name} must forget")
+
+
+async def test_an_operators_policy_has_the_last_word() -> None:
+    entities = Entities()
+    strict = ConfigAdmin(1, DynamicConfig(NODE), cache(), lambda: entities, NoInfiniteRetention())
+
+    kept = await strict.increment(TOPIC, "orders", [Change("retention.ms", "-1")], validate_only=True)
+    fine = await strict.increment(TOPIC, "orders", [Change("retention.ms", "5")], validate_only=False)
+
+    assert kept == (ErrorCode.POLICY_VIOLATION, "orders must forget")
+    assert fine == (ErrorCode.NONE, None)
+
+
+def test_a_policy_is_loaded_by_name() -> None:
+    assert load_alter_policy(NODE) is None
+    named = replace(NODE, alter_config_policy_class_name=f"{__name__}:NoInfiniteRetention")
+    assert load_alter_policy(named) is not None
+    with pytest.raises(CannotStart, match="cannot be used|no Python class"):
+        load_alter_policy(replace(NODE, alter_config_policy_class_name="org.example.Policy"))

@@ -1,5 +1,7 @@
 """What dashboards show of a controller, and that nothing is left of it when it resigned."""
 
+import asyncio
+
 from tests.support.controller_nodes import Nodes
 
 from klamm.controller.controller import Controller
@@ -115,3 +117,44 @@ async def test_every_reading_has_a_row() -> None:
 
     assert all(len(TABLE[r.name].labels) == len(r.labels) for r in controller.readings())
     await nodes.close()
+
+
+async def test_unclean_leaders_allowed_at_run_time_are_elected_at_once() -> None:
+    nodes = Nodes()
+    controller = await nodes.start(1)
+    await nodes.settle()
+    await nodes.start(2)
+    await nodes.topic("orders", [(2, 1)])
+    state = "/brokers/topics/orders/partitions/0/state"
+    behind = b'{"controller_epoch":1,"leader":2,"version":1,"leader_epoch":0,"isr":[2]}'
+    await nodes.ensemble.client().set(state, behind)
+    await nodes.stop(2)
+    await nodes.settle()
+    assert gauges(controller)["offlinepartitionscount"] == 1
+
+    controller.allow_unclean_election(True)
+    await nodes.settle()
+
+    assert gauges(controller)["offlinepartitionscount"] == 0
+    await nodes.close()
+
+
+async def test_nothing_is_left_of_a_term_that_ended() -> None:
+    nodes = Nodes()
+    controller = await nodes.start(1)
+    await nodes.start(2)
+    await nodes.settle()
+    await nodes.topic("orders", [(1, 2)])
+    bench = controller.bench
+    assert bench is not None
+    names = {t.get_name() for t in asyncio.all_tasks()}
+    assert {"controller-to-broker-1", "controller-to-broker-2"} <= names
+
+    await nodes.expire(1)
+    await nodes.settle()
+
+    assert bench.timers._waiting == {}
+    assert len(bench.channels) == 0
+    await nodes.close()
+    left = {t.get_name() for t in asyncio.all_tasks() if t is not asyncio.current_task()}
+    assert not {name for name in left if name.startswith("controller")}

@@ -1,0 +1,135 @@
+"""What a changed config means for a running node."""
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from klamm.broker.config_follower import ConfigFollower
+from klamm.config.dynamic_config import DynamicConfig
+from klamm.config.node_config import NodeConfig, parse_node_config
+from klamm.config.topic_config import TopicConfig
+from klamm.log.manager import LogManagerSettings
+from klamm.net.connection_table import ConnectionLimits
+from klamm.zk.errors import ConnectionLoss
+
+
+class FakeLogs:
+    def __init__(self, *topics: str) -> None:
+        self.topics = set(topics)
+        self.settings = LogManagerSettings()
+        self.configs: dict[str, TopicConfig] = {}
+        self._defaults: Mapping[str, str] = {}
+
+    def default_config(self, overrides: Mapping[str, str] | None = None) -> TopicConfig:
+        return TopicConfig.parse(overrides or {}, self._defaults)
+
+    def update_topic_configs(self, configs: Mapping[str, TopicConfig]) -> None:
+        self.configs.update(configs)
+
+    def change_defaults(self, defaults: Mapping[str, str]) -> bool:
+        before, self._defaults = self.default_config(), dict(defaults)
+        return before != self.default_config()
+
+
+class Node:
+    """A follower amid everything it may touch."""
+
+    def __init__(self) -> None:
+        config = parse_node_config(b"zookeeper.connect=z:2181", "x", {"listeners": "PLAINTEXT://h:1"})
+        self.dynamic = DynamicConfig(config)
+        self.logs = FakeLogs("orders", "clicks")
+        self.limits: list[ConnectionLimits] = []
+        self.unclean: list[object] = []
+        self.advertised: list[str] = []
+        self.overrides: dict[str, dict[str, str]] = {"clicks": {"max.message.bytes": "7"}}
+        self.is_lost = False
+        self.told: list[str] = []
+        server: Any = SimpleNamespace(limit_connections=self.limits.append)
+        controller: Any = SimpleNamespace(
+            unclean_election_enabled=self.unclean.append, allow_unclean_election=self.unclean.append
+        )
+        store: Any = SimpleNamespace(read_topic_configs=self._read)
+        logs: Any = self.logs
+        self.follower = ConfigFollower(
+            self.dynamic, logs, server, controller, lambda: store, self._advertise, self.told.extend
+        )
+
+    async def _read(self, topics: Sequence[str]) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
+        if self.is_lost:
+            raise ConnectionLoss("/config/topics")
+        return {t: self.overrides.get(t, {}) for t in topics}, {}
+
+    def _advertise(self, config: NodeConfig) -> None:
+        self.advertised += [str(e) for e in config.advertised_endpoints]
+
+
+async def test_a_topics_overrides_reach_its_logs() -> None:
+    node = Node()
+    await node.follower.topics_changed({"orders": {"retention.ms": "5"}, "elsewhere": {"retention.ms": "6"}})
+
+    assert {t: c.retention_ms for t, c in node.logs.configs.items()} == {"orders": 5}
+    assert node.told == ["orders", "elsewhere"]
+
+
+async def test_an_override_that_cannot_be_changes_nothing() -> None:
+    node = Node()
+    await node.follower.topics_changed({"orders": {"retention.ms": "soon"}, "clicks": {"retention.ms": "6"}})
+
+    assert list(node.logs.configs) == ["clicks"]
+
+
+@pytest.mark.parametrize(("value", "told"), [("true", ["away"]), (" TRUE ", ["away"]), ("false", []), ("yes", [])])
+async def test_a_topic_that_now_allows_unclean_leaders_is_tried_again(value: str, told: list[str]) -> None:
+    node = Node()
+    await node.follower.topics_changed({"away": {"unclean.leader.election.enable": value}})
+
+    assert node.unclean == told
+
+
+async def test_the_brokers_default_of_unclean_elections() -> None:
+    node = Node()
+    await node.follower.brokers_changed({"unclean.leader.election.enable": "true"}, {})
+    await node.follower.brokers_changed({"unclean.leader.election.enable": "true"}, {})
+    await node.follower.brokers_changed({}, {})
+
+    assert node.unclean == [True, False]
+
+
+async def test_topics_get_new_defaults_below_their_own_overrides() -> None:
+    node = Node()
+    await node.follower.brokers_changed({"message.max.bytes": "9"}, {})
+
+    assert {t: c.max_message_bytes for t, c in node.logs.configs.items()} == {"orders": 9, "clicks": 7}
+
+
+async def test_defaults_that_topics_do_not_see_touch_no_log() -> None:
+    node = Node()
+    await node.follower.brokers_changed({}, {"num.io.threads": "9"})
+
+    assert node.logs.configs == {}
+
+
+async def test_topics_whose_overrides_cannot_be_read_now_get_the_defaults_later() -> None:
+    node = Node()
+    node.is_lost = True
+    with pytest.raises(ConnectionLoss):
+        await node.follower.brokers_changed({"message.max.bytes": "9"}, {})
+    node.is_lost = False
+
+    await node.follower.brokers_changed({"message.max.bytes": "9"}, {})
+
+    assert node.logs.configs["orders"].max_message_bytes == 9
+
+
+async def test_what_else_has_a_meaning_at_run_time() -> None:
+    node = Node()
+    await node.follower.brokers_changed(
+        {"max.connections.per.ip": "3", "producer.id.expiration.ms": "77"},
+        {"advertised.listeners": "PLAINTEXT://elsewhere:2"},
+    )
+
+    assert [limits.max_per_address for limits in node.limits] == [3]
+    assert node.logs.settings.producer_expiration_ms == 77
+    assert node.advertised == ["PLAINTEXT://elsewhere:2"]
