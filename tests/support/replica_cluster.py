@@ -6,11 +6,10 @@ The test plays the controller: it says who leads, and answers AlterPartition as 
 import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from tests.support.memory_log import MemoryLog, MemoryLogs, batch
 from tests.support.real_logs import RealLogs, real_batch, values
-from tests.support.simulated_network import SimulatedNetwork, simulated_world
 
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
@@ -19,7 +18,10 @@ from klamm.replication.fetch_sessions import FetchAnswer, FetchRequested
 from klamm.replication.partition import Partition
 from klamm.replication.replica_manager import ReplicaManager, ReplicationSettings
 from klamm.replication.watch import FetchParams, FetchPartition, Isolation
+from klamm.runtime.disk import RealDisk
 from klamm.runtime.world import World
+from klamm.sim.loop import SimulatedLoop
+from klamm.sim.world import SeededRandomness, SimulatedClock
 from klamm.wire.api import ApiKey, api
 from klamm.wire.messages import (
     AlterPartitionRequest,
@@ -167,7 +169,8 @@ class ReplicaCluster:
         settings: ReplicationSettings | None = None,
         make_logs: Callable[[int], Any] | None = None,
     ) -> None:
-        self.world: World = simulated_world(SimulatedNetwork())
+        clock = SimulatedClock(cast(SimulatedLoop, asyncio.get_running_loop()))
+        self.world = World(clock, None, RealDisk(), SeededRandomness(1))  # type: ignore[arg-type]
         self.metadata = Metadata(brokers)
         self.controller = Controller()
         self.logs: dict[int, Any] = {}

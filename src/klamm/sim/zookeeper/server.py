@@ -30,9 +30,12 @@ class Server:
         ensemble.join(self)
 
     async def listen(self, network: Network, host: str, port: int) -> Listener:
-        listener = await network.listen(lambda: ServerConnection(self), host, port)
+        listener = await network.listen(self.accept, host, port)
         await listener.start()
         return listener
+
+    def accept(self) -> ServerConnection:
+        return ServerConnection(self)
 
     @property
     def reaches_leader(self) -> bool:
