@@ -55,6 +55,32 @@ async def elect_preferred(stage: Stage, draw: Draw) -> None:
         await _on(stage, node, node.broker.controller.elect_leaders(keys, unclean=False))
 
 
+async def elect_unclean(stage: Stage, draw: Draw) -> None:
+    """An operator would rather lose records than wait: whoever lives may lead, where nobody in sync does."""
+    chosen = draw("partitions", lambda dice: [p for p in _partitions(stage) if dice.random() < 0.3])
+    if (node := _controller(stage)) is not None and chosen:
+        stage.tell(f"node {node.broker.number} is asked for unclean elections of {chosen}")
+        asked = node.broker.controller.elect_leaders([_key(p) for p in chosen], unclean=True)
+        answer = await _on(stage, node, asked)
+        if answer is not None:
+            stage.tell(f"the answer to the elections: {answer}")
+
+
+async def allow_unclean(stage: Stage, draw: Draw) -> None:
+    """A topic's config allows unclean elections, or no longer does."""
+    topics = sorted({_key(p).topic for p in _partitions(stage)})
+    if not topics:
+        return
+    topic = draw("topic", lambda dice: dice.choice(topics))
+    allowed = draw("allowed", lambda dice: dice.random() < 0.6)
+    stage.tell(f"unclean.leader.election.enable={str(allowed).lower()} for {topic}")
+    await stage.store.write_config("topics", topic, {"unclean.leader.election.enable": str(allowed).lower()})
+    for node in stage.nodes.values():
+        if allowed and node.host.is_alive:  # as a node does that hears of the config
+            tell_controller = node.broker.controller.unclean_election_enabled
+            stage.loop.call_on(node.host, stage.loop.time(), tell_controller, topic)
+
+
 async def leave_together(stage: Stage, draw: Draw) -> None:
     """Controlled shutdowns of several nodes at the same time, as a careless restart of a cluster does."""
     numbers = draw("nodes", lambda dice: dice.sample(list(stage.nodes), min(2, len(stage.nodes))))

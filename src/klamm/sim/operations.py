@@ -28,6 +28,12 @@ def _begun(what: str, facts: dict[str, object]) -> list[Happening]:
     return [Happening(BEGINS_AT_S, what, facts)]
 
 
+_OUT_OF_SYNC: Final = (
+    Happening(7.0, "flap", {"node": 3, "seen_by": [2], "for_s": 60.0}),
+    Happening(10.0, "kill", {"node": 2, "back_s": 20.0}),
+)
+"""t2-1 has nobody to lead it: node 3 is out of sync and node 2 is dead."""
+
 OPERATIONS: Final[dict[str, Sequence[Happening]]] = {
     "start with election": _killed(1, 2, 3, at_s=10.0, back_s=5.001),
     "broker joins": _killed(3, at_s=10.0, back_s=5.001),
@@ -57,6 +63,10 @@ OPERATIONS: Final[dict[str, Sequence[Happening]]] = {
         *_begun("reassign", {"targets": {"t2-0": [2], "t2-1": [1]}}),
         Happening(BEGINS_AT_S + _MEANWHILE_S, "reassign", {"targets": {"t2-0": [3], "t2-1": [3, 1]}}),
     ],
+    "delete what moves": [
+        *_begun("reassign", {"targets": {"t2-0": [2, 3], "t2-1": [1]}}),
+        Happening(BEGINS_AT_S + _MEANWHILE_S, "delete topics", {"topics": ["t2"]}),
+    ],
     "elect preferred": [
         *_killed(1, at_s=7.0, back_s=4.0),
         *_begun("elect preferred", {"partitions": ["t1-0", "t1-1", "t1-2", "t2-1"], "by_znode": False}),
@@ -65,6 +75,8 @@ OPERATIONS: Final[dict[str, Sequence[Happening]]] = {
         *_killed(1, at_s=7.0, back_s=4.0),
         *_begun("elect preferred", {"partitions": ["t1-0", "t1-1", "t1-2", "t9-1"], "by_znode": True}),
     ],
+    "unclean election": [*_OUT_OF_SYNC, *_begun("elect unclean", {"partitions": ["t2-1", "t1-0"]})],
+    "unclean election by config": [*_OUT_OF_SYNC, *_begun("allow unclean", {"topic": "t2", "allowed": True})],
     "topics are deleted": _begun("delete topics", {"topics": ["t1", "t2"]}),
     "topic is deleted and made again": _begun("recreate topic", {"topic": "t1", "replicas": [[2, 3], [1, 2, 3]]}),
     "topic grows": _begun("grow topic", {"topic": "t1", "replicas": [[1, 2, 3], [3]], "deletes_first": False}),

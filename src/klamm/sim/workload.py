@@ -193,6 +193,8 @@ VERBS: Final[dict[str, Verb]] = {
     "reassign": moving.reassign,
     "reassign by znode": moving.reassign_by_znode,
     "elect preferred": moving.elect_preferred,
+    "elect unclean": moving.elect_unclean,
+    "allow unclean": moving.allow_unclean,
     "leave together": moving.leave_together,
     "delete topics": dying.delete_topics,
     "recreate topic": dying.recreate_topic,
