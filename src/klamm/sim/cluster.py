@@ -74,6 +74,7 @@ class SimulatedCluster:
         self.violation: str | None = None
         self.gone: frozenset[int] = frozenset()
         """Nodes that nobody starts for now."""
+        self._sleeper: asyncio.Future[None] | None = None
 
     # ---- what invariants look at
 
@@ -138,7 +139,7 @@ class SimulatedCluster:
 
     async def _rest(self) -> None:
         """Long enough for all to come to rest; then everything has to be well. Raises Violation."""
-        await asyncio.sleep(REST_S)
+        await self._sleep_until(self.loop.now + REST_S)
         self._raise_violation()
         for name, holds in at_rest():
             self.checks += 1
@@ -164,11 +165,12 @@ class SimulatedCluster:
             self.start(number)
 
     async def _sleep_until(self, at_s: float) -> None:
-        """To that very number: a sleep of the difference might miss it by a rounding error."""
-        if at_s > self.loop.time():
-            reached = self.loop.create_future()
-            self.loop.call_at(at_s, reached.set_result, None)
-            await reached
+        """To that very number (a sleep of the difference might miss it by a rounding error), or to a violation."""
+        if at_s > self.loop.now and self.violation is None:
+            self._sleeper = self.loop.create_future()
+            alarm = self.loop.call_at(at_s, _wake, self._sleeper)
+            await self._sleeper
+            alarm.cancel()
 
     @property
     def zookeeper(self) -> str:
@@ -280,10 +282,17 @@ class SimulatedCluster:
         if self.violation is None:
             self.violation = what
             self.tell(f"VIOLATION {what}")
+            if self._sleeper is not None:
+                _wake(self._sleeper)
 
     def _raise_violation(self) -> None:
         if self.violation is not None:
             raise Violation(self.violation)
+
+
+def _wake(sleeper: "asyncio.Future[None]") -> None:
+    if not sleeper.done():
+        sleeper.set_result(None)
 
 
 class _Journaled(NamedTuple):

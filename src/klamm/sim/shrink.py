@@ -13,6 +13,7 @@ from klamm.sim.options import Options
 from klamm.sim.schedules import Policy
 from klamm.sim.script import FIRST_TOPICS_S, Script
 
+_DRAWING: Final = {name: getattr(Options.plain(), name) for name in ("pause_s", "work")}
 _GAP_S: Final = 0.5
 _CALM_S: Final = 10.0
 
@@ -34,6 +35,7 @@ class Shrinker:
 
     def shrink(self) -> Outcome:
         """The smallest found; its script breaks the same rule."""
+        self._take_first(_plainer)
         size = None
         while size != (size := _size(self.best.script)) and self._may_go_on():
             self._drop_happenings()
@@ -64,6 +66,9 @@ class Shrinker:
                 return
             parts *= 2
 
+    def _take_first(self, make: Callable[[Script], Iterator[Script]]) -> None:
+        any(map(self._breaks, make(self.best.script)))
+
     def _take_each(self, make: Callable[[Script], Iterator[Script]]) -> None:
         """Try what comes of the best; begin again with each success."""
         refused: set[str] = set()
@@ -85,19 +90,26 @@ def _size(script: Script) -> tuple[object, ...]:
 # ---- what may be smaller
 
 
+def _plainer(script: Script) -> Iterator[Script]:
+    """Plain in all but the size; or else without what only matters for drawing a script."""
+    options = script.options
+    plain = Options.plain(options.seed, options.nodes)
+    yield script._replace(options=plain)
+    yield script._replace(options=replace(plain, servers=options.servers))
+    yield script._replace(options=replace(options, policy=Policy.FIFO, faults=(), verbs=(), **_DRAWING))
+    yield script._replace(options=replace(options, faults=(), verbs=(), **_DRAWING))
+
+
 def _smaller_options(script: Script) -> Iterator[Script]:
     options = script.options
     plain = Options.plain(options.seed, options.nodes)
-    for candidate in (
-        plain,
-        replace(plain, servers=options.servers, policy=options.policy, session_timeout_ms=options.session_timeout_ms),
-        replace(options, policy=Policy.FIFO),
-        replace(options, servers=1),
-        replace(options, nodes=options.nodes - 1),
-        replace(options, session_timeout_ms=plain.session_timeout_ms),
-    ):
-        if candidate != options and candidate.nodes > 0:
-            yield script._replace(options=candidate)
+    if options.nodes > 1:
+        yield script._replace(options=replace(options, nodes=options.nodes - 1))
+    for name in (f.name for f in fields(Options)):
+        if getattr(options, name) != getattr(plain, name):
+            yield script._replace(options=replace(options, **{name: getattr(plain, name)}))
+    if options.servers > 2:
+        yield script._replace(options=replace(options, servers=options.servers - 1))
 
 
 def _earlier(script: Script) -> Iterator[Script]:
