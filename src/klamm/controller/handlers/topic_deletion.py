@@ -28,7 +28,7 @@ from klamm.zk.deletions import delete_requests, delete_topics
 from klamm.zk.fenced import chunks
 
 DELETION_CHUNK: Final = 2_000  # partitions looked at, or replicas moved, between two awaits
-TOPICS_AT_ONCE: Final = 200  # whose znodes go together
+TOPICS_AT_ONCE: Final = 50  # whose znodes go together
 
 
 async def on_topic_deletion(bench: Workbench, event: TopicDeletion) -> None:
@@ -127,11 +127,16 @@ async def _advance(bench: Workbench, topics: Iterable[str]) -> None:
     begin: dict[str, Survey] = {}
     complete: dict[str, Survey] = {}
     waiting: dict[str, list[str]] = {}
+    looked_at = 0
     patience_s = bench.settings.dead_broker_patience_ms / 1000
     for topic in topics:
         if topic not in bench.context.topics_to_be_deleted or bench.context.started_deletions.get(topic):
             continue
         found = await _survey(bench, topic)
+        looked_at += len(bench.context.topics[topic].partitions)
+        if looked_at >= DELETION_CHUNK:
+            looked_at = 0
+            await asyncio.sleep(0)
         verdict = decide(bench.context, topic, found, _given_up(bench, found, patience_s), patience_s)
         if verdict.step is Step.BEGIN:
             begin[topic] = found
