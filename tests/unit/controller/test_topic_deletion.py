@@ -45,6 +45,7 @@ from klamm.wire.messages import (
 )
 from klamm.zk import znodes
 from klamm.zk.operations import Create, Delete, Set
+from klamm.zk.znodes import encode_topic
 
 NO_PATIENCE = ControllerSettings(BrokerId(1), dead_broker_patience_ms=0)
 Handler = Callable[[Workbench, object], Awaitable[None]]
@@ -351,6 +352,24 @@ async def test_a_new_controller_takes_the_deletion_up_and_wakes_no_replica() -> 
     assert "SR a-0@-2+delete -> 1,2" in requests
     await cluster.answer(1)
     await cluster.answer(2)
+    assert cluster.znodes_of("a") == []
+
+
+async def test_a_topic_that_was_half_deleted_while_it_moved_is_not_brought_up_again() -> None:
+    cluster = await Deleting.open({"a": [(1, 2)]})
+    room = cluster.room
+    moving = ReplicaAssignment((BrokerId(2), BrokerId(3), BrokerId(1)), (BrokerId(3),), (BrokerId(1),))
+    topic = encode_topic(room.bench.context.topics["a"].id, {0: moving})
+    state, above = znodes.state_path(room.partition("a-0")), znodes.partition_path(room.partition("a-0"))
+    request = znodes.delete_topic_path("a")
+    room.ensemble.apply([Create(request), Set(znodes.topic_path("a"), topic), Delete(state), Delete(above)])
+
+    await room.take_office()
+
+    assert state not in room.ensemble.nodes
+    cluster.stops = [(b, i) for b, i in room.channels.items if isinstance(i, StopReplicaItem)]
+    for broker in (1, 2, 3):
+        await cluster.answer(broker)
     assert cluster.znodes_of("a") == []
 
 

@@ -90,9 +90,11 @@ def decide(
 
 
 def _can_arrive(context: ControllerContext, partition: Partition, given_up: frozenset[BrokerId]) -> bool:
-    """Whether a reassignment can still end: there is a leader to copy from, and nobody is gone for good."""
-    has_leader = partition.leadership is None or context.is_online(partition.leader, partition)
-    return has_leader and given_up.isdisjoint(partition.assignment.target)
+    """Whether a reassignment can still end: there is a leader to copy from, and nobody is gone for good.
+
+    A partition that never had one, or whose state an interrupted deletion took already, has nothing to be moved.
+    """
+    return context.is_online(partition.leader, partition) and given_up.isdisjoint(partition.assignment.target)
 
 
 def _unreachable(context: ControllerContext, found: ByBroker) -> str:

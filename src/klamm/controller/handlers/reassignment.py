@@ -52,7 +52,8 @@ async def begin_reassignments(bench: Workbench, wanted: Assignments) -> Reasons:
 
 async def proceed(bench: Workbench, partitions: Collection[Partition]) -> None:
     """Phase B for those whose target is in sync, phase A for the others; resumes after a failover, too."""
-    await _lead_first(bench, [p for p in partitions if p.state is PartitionState.NEW])
+    new = [p for p in partitions if p.state is PartitionState.NEW]
+    await _lead_first(bench, [p for p in new if not bench.context.is_to_be_deleted(p)])  # half deleted, perhaps
     waiting: dict[Partition, LeaderAndIsr] = {}
     complete = [p for p in partitions if not p.assignment.is_being_reassigned]
     stored = await _read_all(bench, _moving(partitions))
@@ -233,8 +234,6 @@ async def _complete(bench: Workbench, partitions: list[Partition]) -> None:
     async for p in bench.turns.each(partitions, TURN):
         for broker in p.assignment.adding:
             adding.setdefault(broker, []).append(p)
-    for broker, arrived in adding.items():  # in sync from the first: their partition had no state when it was moved
-        bench.context.move_replicas(broker, _unknown(bench, broker, arrived), ReplicaState.NEW)
     await replicas_online(bench, adding)  # B1
     before = {p: p.assignment for p in partitions}
     finished: list[Partition] = []
@@ -252,11 +251,6 @@ async def _complete(bench: Workbench, partitions: list[Partition]) -> None:
     bench.batch.add_metadata(bench.context.registered, finished)  # B8
     await bench.send_requests()
     await resume_deletions(bench, (p.topic for p in finished))
-
-
-def _unknown(bench: Workbench, broker: BrokerId, partitions: list[Partition]) -> list[Partition]:
-    states = bench.context.replicas_on(broker)
-    return [p for p in partitions if states.get(p) is ReplicaState.NON_EXISTENT]
 
 
 async def _finish(bench: Workbench, before: Assignments) -> list[Partition]:
