@@ -85,7 +85,7 @@ def routes(
         Route(STOP_REPLICA, control.stop_replica),
         Route(UPDATE_METADATA, control.update_metadata),
         Route(CONTROLLED_SHUTDOWN, for_controller.controlled_shutdown),
-        Route(CREATE_TOPICS, CreateTopics(cache, creation, config.given, lambda: controller.is_active).handle),
+        Route(CREATE_TOPICS, CreateTopics(cache, creation, dynamic.given, lambda: controller.is_active).handle),
         Route(
             DELETE_TOPICS, DeleteTopics(cache, lambda: sessions.store, controller, config.delete_topic_enable).handle
         ),

@@ -3,7 +3,7 @@
 Source: DynamicBrokerConfig.scala (3.9).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import structlog
@@ -53,6 +53,11 @@ class DynamicConfig:
             log.error("dynamic configs cannot be used together, what counted before goes on", reason=str(error))
             return
         self.on_change(before, self.current)
+
+    @property
+    def given(self) -> Mapping[str, str]:
+        """Every entry that counts, whenever it is looked up; the file's as far as nothing stands above them."""
+        return _Given(self)
 
     @property
     def layers(self) -> Layers:
@@ -166,3 +171,19 @@ def _thread_count_refusal(before: int, now: int) -> str | None:
     if now > before * 2:
         return f"value should not be greater than double the current value {before}"
     return None
+
+
+class _Given(Mapping[str, str]):
+    """`current.given`, as it is at each look."""
+
+    def __init__(self, dynamic: DynamicConfig) -> None:
+        self._dynamic = dynamic
+
+    def __getitem__(self, name: str) -> str:
+        return self._dynamic.current.given[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._dynamic.current.given)
+
+    def __len__(self) -> int:
+        return len(self._dynamic.current.given)

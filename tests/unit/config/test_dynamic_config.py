@@ -109,3 +109,12 @@ def test_what_it_may_hold() -> None:
     config = dynamic()
     config.check({"num.io.threads": "16", "log.retention.ms": "-1", "my.plugin": "x"}, per_broker=False)
     config.check({"advertised.listeners": "PLAINTEXT://h:1"}, per_broker=True)
+
+
+def test_who_keeps_what_is_given_sees_it_change() -> None:
+    config = dynamic(message_max_bytes="1")
+    given = config.given
+    config.take({"min.insync.replicas": "2"}, {"message.max.bytes": "3"})
+
+    assert (given["message.max.bytes"], given.get("min.insync.replicas")) == ("3", "2")
+    assert len(given) == len(list(given)) == 3

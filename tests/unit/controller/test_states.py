@@ -3,6 +3,7 @@
 from itertools import product
 
 from klamm.controller import events
+from klamm.controller.controller import HANDLERS
 from klamm.controller.events import Event
 from klamm.controller.states import ControllerState, PartitionState, ReplicaState, can_move, can_move_replica
 
@@ -58,3 +59,12 @@ def test_all_28_events_are_there_each_with_its_state() -> None:
 
     assert len([k for k in concrete if k.__name__ not in OURS]) == 28
     assert all(isinstance(k.state, ControllerState) for k in concrete)
+
+
+def test_every_event_is_handled() -> None:
+    """Those that are not in the table have a place in the controller's own life."""
+    kinds = [k for k in vars(events).values() if isinstance(k, type) and issubclass(k, Event)]
+    life = {"Startup", "ControllerChange", "Reelect", "RegisterBrokerAndReelect", "Expire", "ShutdownEventThread"}
+
+    unhandled = {k.__name__ for k in kinds if k not in HANDLERS} - {"Event", "Answered"}
+    assert unhandled == life
