@@ -294,6 +294,23 @@ async def test_a_reassignment_whose_leader_died_is_not_waited_for() -> None:
     assert "SR a-0@-2+delete -> 2,3" in await cluster.kill(1)
 
 
+async def test_a_leader_that_died_and_returned_leads_no_reassignment_to_its_end() -> None:
+    """It was told nothing of a topic that is to be deleted: what it led is not waited for, what others lead is."""
+    cluster = await Deleting.open({"a": [(1, 2), (2, 1)]})
+    first, second = cluster.room.partition("a-0"), cluster.room.partition("a-1")
+    for p in (first, second):
+        cluster.room.bench.context.put_assignment(p, p.assignment.reassign_to((BrokerId(2), BrokerId(3))))
+    await cluster.delete("a")
+    await cluster.kill(1)
+    await cluster.start(1)
+    assert cluster.why("a").startswith("partitions 1 are being reassigned")
+
+    cluster.room.bench.context.put_assignment(second, ReplicaAssignment(second.assignment.target))
+    await resume_deletions(cluster.room.bench, ["a"])
+
+    assert any(r.startswith("SR a-0@-2+delete") for r in cluster.room.channels.take())
+
+
 # ---- what being queued means
 
 

@@ -94,7 +94,13 @@ def _can_arrive(context: ControllerContext, partition: Partition, given_up: froz
 
     A partition that never had one, or whose state an interrupted deletion took already, has nothing to be moved.
     """
-    return context.is_online(partition.leader, partition) and given_up.isdisjoint(partition.assignment.target)
+    return _leads(context, partition.leader, partition) and given_up.isdisjoint(partition.assignment.target)
+
+
+def _leads(context: ControllerContext, leader: BrokerId, partition: Partition) -> bool:
+    """One that died and returned does not: it is told nothing of a topic that is to be deleted but to delete."""
+    was_put_aside = context.replicas_on(leader).get(partition) is ReplicaState.DELETION_INELIGIBLE
+    return context.is_online(leader, partition) and not was_put_aside
 
 
 def _unreachable(context: ControllerContext, found: ByBroker) -> str:
