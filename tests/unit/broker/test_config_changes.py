@@ -3,14 +3,16 @@
 import asyncio
 from collections.abc import Mapping
 
+import pytest
 from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
 
 from klamm.broker.config_changes import KEPT_MS, ConfigChanges
+from klamm.model.ids import BrokerId
 from klamm.sim.loop import SimulatedLoop
 from klamm.zk.admin_znodes import decode_config_change
-from klamm.zk.configs import ConfigStore, NoZooKeeperController
+from klamm.zk.configs import ABSENT, ConfigStore, NoZooKeeperController
 from klamm.zk.errors import SessionExpired
-from klamm.zk.operations import Create, Delete
+from klamm.zk.operations import Create, Delete, Set
 from klamm.zk.store import Store
 from klamm.zk.znodes import encode_controller
 
@@ -53,7 +55,7 @@ class Room:
     async def begin(self) -> "Room":
         self.connect()
         await self._store().create_top_level_paths()
-        self.ensemble.apply([Create("/controller", encode_controller(1, 0))])  # type: ignore[arg-type]
+        self.ensemble.apply([Create("/controller", encode_controller(BrokerId(1), 0))])
         self.others = ConfigStore(self.ensemble.client())  # type: ignore[arg-type]
         return self
 
@@ -171,13 +173,27 @@ def test_without_a_controller_nothing_is_written() -> None:
     async def main() -> None:
         room = await Room().begin()
         room.ensemble.apply([Delete("/controller")])
-        try:
+        with pytest.raises(NoZooKeeperController):
             await room.alter("topics", "orders", {"retention.ms": "1"})
-        except NoZooKeeperController:
-            pass
-        else:
-            raise AssertionError("written without a controller")
 
+        assert room.notices == []
+
+    SimulatedLoop().run(main())
+
+
+def test_a_controller_that_moves_meanwhile_stops_the_write() -> None:
+    async def main() -> None:
+        room = await Room().begin()
+
+        def move(_ops: object) -> None:
+            room.ensemble.before_multi = lambda ops: None
+            room.ensemble.apply([Set("/controller", encode_controller(BrokerId(2), 1))])
+
+        room.ensemble.before_multi = move
+        with pytest.raises(NoZooKeeperController, match="changed while"):
+            await room.alter("topics", "orders", {"retention.ms": "1"})
+
+        assert (await room.others.read("topics", "orders")).version == ABSENT
         assert room.notices == []
 
     SimulatedLoop().run(main())

@@ -3,10 +3,13 @@
 import asyncio
 
 from tests.support.controller_nodes import Nodes
+from tests.support.controller_room import Room, assert_counted
 
 from klamm.controller.controller import Controller
+from klamm.controller.events import BrokerChange
+from klamm.controller.handlers.brokers import on_broker_change
 from klamm.controller.metrics import TIMER_OF, ControllerMetrics
-from klamm.controller.states import ControllerState
+from klamm.controller.states import ControllerState, PartitionState
 from klamm.telemetry.meters import Timer
 from klamm.telemetry.metric_table import SUMMARY, TABLE
 
@@ -158,3 +161,21 @@ async def test_nothing_is_left_of_a_term_that_ended() -> None:
     await nodes.close()
     left = {t.get_name() for t in asyncio.all_tasks() if t is not asyncio.current_task()}
     assert not {name for name in left if name.startswith("controller")}
+
+
+async def test_partitions_of_topics_to_be_deleted_are_neither_offline_nor_imbalanced() -> None:
+    room = await Room.open(brokers=(1, 2), topics={"a": [(2,), (2, 1)], "b": [(2,)]})
+    room.kill(2)
+    await room.handle(on_broker_change, BrokerChange())
+    context = room.bench.context
+    assert (context.offline_count, len(context.imbalanced)) == (2, 3)
+
+    context.queue_deletion(["a"])
+    assert_counted(context)
+    assert (context.offline_count, len(context.imbalanced)) == (1, 1)
+    context.move(list(context.topics["a"].partitions.values()), PartitionState.OFFLINE)
+    assert_counted(context)
+    assert context.replicas_to_delete == 3
+
+    context.remove_topic("a")
+    assert_counted(context)

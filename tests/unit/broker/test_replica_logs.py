@@ -1,0 +1,58 @@
+"""Logs get the configs of their topics, also those that change while they are made."""
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from klamm.broker.replica_logs import ReplicaLogs
+from klamm.config.topic_config import TopicConfig
+from klamm.log.manager import Wanted
+from klamm.model.ids import TopicPartition
+from klamm.model.topic_ids import ZERO_ID
+
+
+class FakeLogs:
+    """Each log is the config it was made with; `meanwhile` happens while they are made."""
+
+    def __init__(self) -> None:
+        self.made: dict[str, int] = {}
+        self.meanwhile: Any = lambda: None
+
+    def default_config(self, overrides: Mapping[str, str] | None = None) -> TopicConfig:
+        return TopicConfig.parse(overrides or {})
+
+    async def get_or_create_many(self, wanted: Sequence[Wanted]) -> list[Any]:
+        self.meanwhile()
+        for asked in wanted:
+            self.made[asked.partition.topic] = asked.config.retention_ms
+        return [object() for _ in wanted]
+
+    def update_topic_configs(self, configs: Mapping[str, TopicConfig]) -> None:
+        self.made.update({topic: config.retention_ms for topic, config in configs.items()})
+
+
+async def test_a_config_that_changes_while_its_log_is_made_counts() -> None:
+    logs: Any = FakeLogs()
+    stored = {"orders": {"retention.ms": "1"}, "clicks": {"retention.ms": "2"}}
+    readings: list[list[str]] = []
+
+    async def read(topics: Sequence[str]) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
+        readings.append(list(topics))
+        return {t: dict(stored[t]) for t in topics}, {}
+
+    store: Any = SimpleNamespace(read_topic_configs=read)
+    replica_logs = ReplicaLogs(logs, lambda: store)
+
+    def change() -> None:
+        stored["orders"]["retention.ms"] = "9"
+        replica_logs.topics_changed(["orders", "others"])
+
+    logs.meanwhile = change
+    wanted = [(TopicPartition(topic, 0), ZERO_ID, True) for topic in stored]
+
+    found = await replica_logs.get_or_create_many(wanted)
+
+    assert len(found) == 2
+    assert logs.made == {"orders": 9, "clicks": 2}
+    assert readings == [["orders", "clicks"], ["orders"]]
+    replica_logs.topics_changed(["orders"])  # nobody is making it now
