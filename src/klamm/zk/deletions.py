@@ -17,7 +17,7 @@ from klamm.zk import znodes
 from klamm.zk.controller_store import ControllerStore
 from klamm.zk.errors import ZkCode, error_of
 from klamm.zk.fenced import chunks
-from klamm.zk.operations import Create, Delete, Op
+from klamm.zk.operations import Create, Delete, Op, Set
 from klamm.zk.znodes import CONDEMNED_REPLICAS, MalformedZnode, condemned_path, decode_json, encode_json
 
 LIST_CHUNK: Final = 2_000  # znodes listed or deleted between two awaits
@@ -98,11 +98,17 @@ async def read_condemned(store: ControllerStore) -> tuple[list[Condemned], dict[
 
 
 async def write_condemned(store: ControllerStore, condemned: Collection[Condemned]) -> None:
-    """A record that is there already says the same: a topic id never comes again. Raises ZkError."""
+    """In place of what is there for the same broker and topic id. Raises ZkError."""
     parents = {f"{CONDEMNED_REPLICAS}/{c.broker}": None for c in condemned}
     await _create(store, [Create(path) for path in ("/klamm", CONDEMNED_REPLICAS)])
     await _create(store, [Create(path) for path in parents])
-    await _create(store, [Create(condemned_path(c.broker, c.topic_id), _encode(c)) for c in condemned])
+    records = {condemned_path(c.broker, c.topic_id): _encode(c) for c in condemned}
+    made = await store.write([Create(path, payload) for path, payload in records.items()])
+    there = [path for path, result in zip(records, made, strict=True) if result.code is ZkCode.NODE_EXISTS]
+    changed = await store.write([Set(path, records[path]) for path in there])
+    for path, result in (*zip(records, made, strict=True), *zip(there, changed, strict=True)):
+        if result.code not in (ZkCode.OK, ZkCode.NODE_EXISTS):
+            raise error_of(result.code, path)
 
 
 async def delete_condemned(store: ControllerStore, names: Iterable[tuple[BrokerId, uuid.UUID]]) -> None:

@@ -14,6 +14,8 @@ from klamm.controller.events import (
     ListPartitionReassignments,
     PartitionReassignmentIsrChange,
     ReassignmentAnswer,
+    TopicChange,
+    TopicDeletionStopReplicaResponseReceived,
     ZkPartitionReassignment,
 )
 from klamm.controller.handlers.brokers import on_broker_change
@@ -24,6 +26,8 @@ from klamm.controller.handlers.reassignment_requests import (
     on_state_change,
     on_zk_reassignment,
 )
+from klamm.controller.handlers.topic_deletion import on_replica_deletion_answer
+from klamm.controller.handlers.topics import on_topic_change
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import ReplicaState
 from klamm.controller.watches import event_of
@@ -303,6 +307,50 @@ async def test_replicas_that_are_there_already_may_be_dead() -> None:
 
 
 # ---- better than Kafka
+
+
+async def moved_away_from_a_dead_broker() -> Room:
+    room = await room_with(1, 2)
+    room.kill(2)
+    await room.handle(on_broker_change, BrokerChange())
+    await ask(room, a_0=[1, 3])
+    await join(room, 1, 3)
+    assert assigned(room) == "[1, 3] + [] - []"
+    return room
+
+
+async def test_a_replica_that_moved_away_from_a_dead_broker_goes_when_that_returns() -> None:
+    room = await moved_away_from_a_dead_broker()
+    [record] = room.bench.context.condemned[BrokerId(2)].values()
+    assert (record.topic, list(record.partitions)) == ("a", [0])
+
+    await room.take_office()  # it is in ZooKeeper, too
+    room.channels.take()
+    await room.register(2)
+    requests = await room.handle(on_broker_change, BrokerChange())
+
+    assert "SR a-0@-2+delete -> 2" in requests
+    answer = TopicDeletionStopReplicaResponseReceived(
+        BrokerId(2),
+        room.bench.context.registered[BrokerId(2)].epoch,
+        {room.bench.context.condemned[BrokerId(2)][record.topic_id].partitions[0]: ErrorCode.NONE},
+    )
+    await room.handle(on_replica_deletion_answer, answer)
+    assert not room.bench.context.condemned
+
+
+async def test_a_replica_that_moved_back_before_its_broker_returned_is_not_touched() -> None:
+    room = await moved_away_from_a_dead_broker()
+    leave_request(room, a_0=[1, 2])
+    await room.write_topic("b", [(2,)])  # so that broker 2 is one of the cluster
+    await room.handle(on_topic_change, TopicChange())
+    await room.handle(on_zk_reassignment, ZkPartitionReassignment())
+
+    await room.register(2)
+    requests = await room.handle(on_broker_change, BrokerChange())
+
+    assert not any(r.startswith("SR") for r in requests)
+    assert not room.bench.context.condemned
 
 
 @pytest.mark.parametrize(("target", "waits"), [([2], False), ([2, 3], True)])

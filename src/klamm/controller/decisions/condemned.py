@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from klamm.controller.context import CondemnedReplicas, ControllerContext, Partition
+from klamm.controller.context import CondemnedReplicas, ControllerContext, Partition, Topic
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 
@@ -21,7 +21,7 @@ class ReturnPlan:
     ask: list[Partition] = field(default_factory=list)
     """The name is a later topic's, too: its LeaderAndIsr finds out."""
     void: list[CondemnedReplicas] = field(default_factory=list)
-    """The topic lives, its deletion was called off: nothing of it may be destroyed."""
+    """The topic lives, and the broker holds replicas of it again: nothing of it may be destroyed."""
 
 
 def plan_return(context: ControllerContext, broker: BrokerId) -> ReturnPlan:
@@ -29,14 +29,22 @@ def plan_return(context: ControllerContext, broker: BrokerId) -> ReturnPlan:
     for condemned in all_condemned(context, broker):
         topic = context.topics.get(condemned.topic)
         if topic is not None and topic.id == condemned.topic_id:
-            if topic.name not in context.topics_to_be_deleted:
-                plan.void.append(condemned)
-            continue  # else its deletion is still under way, and asks the broker itself
+            if topic.name in context.topics_to_be_deleted:
+                continue  # its deletion is still under way, and asks the broker itself
+            away = [replica for n, replica in condemned.partitions.items() if not _is_there(topic, n, broker)]
+            plan.stop += away  # they moved to other brokers meanwhile
+            if len(away) < len(condemned.partitions):
+                plan.void.append(condemned)  # its deletion was called off, or it moved back
+            continue
         for number, replica in condemned.partitions.items():
-            later = topic.partitions.get(number) if topic is not None else None
-            is_shared = later is not None and broker in later.replicas
+            is_shared = topic is not None and _is_there(topic, number, broker)
             (plan.ask if is_shared else plan.stop).append(replica)
     return plan
+
+
+def _is_there(topic: Topic, number: int, broker: BrokerId) -> bool:
+    partition = topic.partitions.get(number)
+    return partition is not None and broker in partition.replicas
 
 
 def all_condemned(context: ControllerContext, broker: BrokerId) -> list[CondemnedReplicas]:
@@ -77,4 +85,5 @@ def plan_answers(
 def other_brokers_of(context: ControllerContext, topic_id: uuid.UUID, kept: Iterable[BrokerId]) -> list[BrokerId]:
     """Brokers with a record for this topic that was written before a crash and is wrong by now."""
     named = set(kept)
-    return [b for b, records in context.condemned.items() if topic_id in records and b not in named]
+    here = context.registered
+    return [b for b, records in context.condemned.items() if topic_id in records and b not in named and b in here]

@@ -28,23 +28,33 @@ async def load_condemned(bench: Workbench) -> None:
 
 
 async def condemn(bench: Workbench, topics: Mapping[str, ByBroker]) -> None:
-    """Write down what gone brokers hold of these topics, before their znodes go."""
+    """Write down what gone brokers hold of these topics, before ZooKeeper forgets that they do."""
     records = []
     for topic, by_broker in topics.items():
         topic_id = bench.context.topics[topic].id
         assert topic_id is not None, f"{topic} has no id to be told apart by"
-        records += [
-            Condemned(b, topic, topic_id, tuple(sorted(p.partition for p in partitions)))
-            for b, partitions in by_broker.items()
-        ]
+        for broker, partitions in by_broker.items():
+            known = bench.context.condemned.get(broker, {}).get(topic_id)
+            numbers = {p.partition for p in partitions}.union(known.partitions if known is not None else ())
+            records.append(Condemned(broker, topic, topic_id, tuple(sorted(numbers))))
     if records:
         await write_condemned(bench.store, records)
         for record in records:
             _remember(bench, record)
 
 
+async def condemn_moved(bench: Workbench, replicas: Mapping[BrokerId, Iterable[Partition]]) -> None:
+    """Replicas that a reassignment takes from brokers that are away: they go when their broker returns."""
+    gone: dict[str, dict[BrokerId, list[Partition]]] = {}
+    for broker, partitions in replicas.items():
+        for p in partitions if broker not in bench.context.registered else ():
+            if bench.context.topics[p.topic].id is not None:
+                gone.setdefault(p.topic, {}).setdefault(broker, []).append(p)
+    await condemn(bench, gone)
+
+
 async def forget_condemned(bench: Workbench, topic: str, kept: Iterable[BrokerId]) -> None:
-    """A record from before a crash, on a broker that deleted its replicas after all."""
+    """A record from before a crash, on a broker that is here and deleted its replicas after all."""
     topic_id = bench.context.topics[topic].id
     if topic_id is None:
         return

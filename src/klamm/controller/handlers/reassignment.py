@@ -12,6 +12,7 @@ from typing import Final
 from klamm.controller.context import Partition
 from klamm.controller.decisions.elections import elect_for_override, elect_for_reassignment, elect_offline
 from klamm.controller.decisions.reassignment import awaited, plan_epochs, unneeded
+from klamm.controller.handlers.condemned import condemn_moved
 from klamm.controller.handlers.partitions import ELECTION_CHUNK, already_written, bring_online
 from klamm.controller.handlers.reassignment_znode import strike_out
 from klamm.controller.handlers.replicas import leave_isrs, replicas_gone, replicas_new, replicas_online
@@ -40,6 +41,7 @@ async def begin_reassignments(bench: Workbench, wanted: Assignments) -> Reasons:
     dropped = await _dropped(bench, {p: a for p, a in wanted.items() if p not in failed})
     left = await leave_isrs(bench, dropped)
     failed |= _still_in_sync(dropped)
+    await condemn_moved(bench, dropped)
     failed |= await _update_assignments(bench, {p: a for p, a in wanted.items() if p not in failed})
     await _stop_dropped(bench, dropped, failed)
     for p in left:
@@ -262,6 +264,7 @@ async def _finish(bench: Workbench, before: Assignments) -> list[Partition]:
             removing.setdefault(broker, []).append(p)
     kept = await replicas_gone(bench, removing) if removing else {}  # B4, B5
     bench.refuse("removed replica", kept)
+    await condemn_moved(bench, removing)
     failed = await _write_assignments(bench, {p: p.assignment for p in led if p not in kept})  # B6
     bench.refuse("reassignment", failed)
     finished = [p for p in led if p not in kept and p not in failed]
