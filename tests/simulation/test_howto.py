@@ -1,0 +1,91 @@
+"""The examples of docs/simulation-howto.md, run as a newcomer would run them."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.scenarios.scenarios import TROUBLE_S, Scenario
+from tests.scenarios.transcript import transcript
+
+from klamm.sim import cluster, operations, workload
+from klamm.sim.cluster import Outcome, run_script
+from klamm.sim.faults import aim
+from klamm.sim.faults import table as faults
+from klamm.sim.history import History
+from klamm.sim.invariants import table as invariants
+from klamm.sim.operations import BEGINS_AT_S
+from klamm.sim.options import Options
+from klamm.sim.script import Happening, Script
+from klamm.sim.stage import Draw, Stage, later, restart
+from klamm.sim.steps import run_step, runs_of, sampled
+from klamm.sim.trace import TopicSeen, TopicWritten
+
+PAGE = (Path(__file__).parents[2] / "docs" / "simulation-howto.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def page() -> dict[str, Any]:
+    """All that the page defines."""
+    names: dict[str, Any] = {
+        "History": History, "TopicWritten": TopicWritten, "invariants": invariants, "Stage": Stage, "Draw": Draw,
+        "later": later, "restart": restart, "victim": aim.victim, "Row": faults.Row, "Happening": Happening,
+        "BEGINS_AT_S": BEGINS_AT_S, "Scenario": Scenario, "TROUBLE_S": TROUBLE_S,
+    }  # fmt: skip
+    for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
+        exec(code, names)
+    return names
+
+
+def run(what: str) -> Outcome:
+    topic = Happening(5.0, "create topic", {"topic": "t1", "replicas": [[1, 2], [3]]})
+    return run_script(Script(Options.plain(3), [topic, Happening(10.0, what)], heal_at_s=20.0), tell=True)
+
+
+def test_the_invariant(page: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    row = page["INVARIANT"]
+    two, one = (TopicSeen(None, dict.fromkeys(range(count)), 1) for count in (2, 1))  # type: ignore[arg-type]
+    assert row.check(History(), TopicWritten("t", two, one, 1)) == "t lost partitions [1]"
+    assert row.check(History(), TopicWritten("t", one, two, 1)) is None
+
+    asked: list[object] = []
+    seen = (row.name, lambda history, event: asked.append(event) or row.check(history, event))
+    monkeypatch.setattr(cluster, "_ASKED", {TopicWritten: (seen,)})
+    assert run("grow topic").violation is None
+    assert asked
+
+
+def test_the_fault(page: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    row = page["ROW"]
+    monkeypatch.setitem(faults.FAULTS, row.name, row.happen)
+
+    outcome = run(row.name)
+
+    assert outcome.violation is None
+    [number] = {line.split("node ")[1].split()[0] for line in outcome.story if row.sign in line}
+    assert sum(f"node {number} starts" in line for line in outcome.story) == 3
+
+
+def test_the_verb(page: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(workload.VERBS, "shorten retention", page["shorten_retention"])
+
+    outcome = run("shorten retention")
+
+    assert outcome.violation is None
+    assert any("records of t1 go after" in line for line in outcome.said)
+    assert any("set /config/topics/t1" in line for line in outcome.story)
+
+
+def test_the_operation(page: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(operations.OPERATIONS, "new", page["OPERATION"])
+    runs = list(runs_of("new"))
+
+    assert len(runs) > 100
+    assert {run_step(run).violation for run in sampled(runs, 5 / len(runs))} == {None}
+
+
+def test_the_scenario(page: dict[str, Any]) -> None:
+    text = transcript("new", page["SCENARIO"])
+
+    assert "the session of node 2 is ended" in text
+    assert "$ klamm explain t1-1" in text
