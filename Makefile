@@ -12,6 +12,7 @@ SECONDS ?= 60
 VIOLATIONS ?= 1
 FIRST ?= 1
 SEEDS ?= 1000
+MOST ?= 300
 SEQUENCES ?= 10000
 SAMPLE ?= 1
 
@@ -81,6 +82,12 @@ shrink: $(READY)  ## make seed N=..., which breaks an invariant, as small as pos
 plants: $(READY)  ## plant mistakes in fresh clones: make sim has to find each in a minute and print a small test
 	@$(PY) -m tests.simulation.plants --seconds $(SECONDS)
 
+mutants: $(READY)  ## guards taken out one by one, MOST=300 schedules each from three first seeds: is each seen? draws docs/mutants.md
+	@$(PY) -m tests.simulation.mutation --most $(MOST) --record
+
+pages: $(READY)  ## draw docs/invariants.md from its table
+	@$(PY) -m klamm.sim.invariants.page > docs/invariants.md
+
 digests: $(READY)  ## SEEDS=1000 simulated twice, in two processes with different hash seeds: nothing may differ
 	@PYTHONHASHSEED=1 $(PY) -m klamm.sim --digests $(SEEDS) > .digests-1 & first=$$!; \
 	PYTHONHASHSEED=77 $(PY) -m klamm.sim --digests $(SEEDS) > .digests-77 && wait $$first
@@ -105,4 +112,4 @@ bench-%: $(READY)
 clean:  ## remove what demo and cluster left, and the caches; not .venv
 	rm -rf demo-data klamm-data spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
-.PHONY: sim scenarios plants steps shrink seed digests model help setup demo cluster check unit test clients clients-of-kafka judge campaign coverage bench clean
+.PHONY: mutants pages sim scenarios plants steps shrink seed digests model help setup demo cluster check unit test clients clients-of-kafka judge campaign coverage bench clean

@@ -3,7 +3,8 @@
 import gc
 import itertools
 import warnings
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -13,6 +14,7 @@ from klamm.runtime.clock import RealClock
 from klamm.runtime.cores import core_count, cpu_s, over_cores
 from klamm.runtime.signals import stopped_by_signals
 from klamm.sim.cluster import run_schedule
+from klamm.sim.sometimes import GOALS, WITHIN, left_out
 
 LEAST_EFFECTS: Final = 10
 """States written amid the faults; a schedule with fewer says nothing, and does not count."""
@@ -31,6 +33,7 @@ class Report(NamedTuple):
     checks: int
     elections: int
     effects: int
+    reached: Mapping[str, int]
     cpu_s: float
 
     @property
@@ -56,6 +59,7 @@ def report_on(seed: int) -> Report:
         outcome.checks,
         outcome.elections,
         outcome.effects,
+        outcome.reached,
         cpu_s() - began,
     )
 
@@ -71,6 +75,7 @@ class Tally:
     cpu_s: float = 0.0
     newest: int = 0
     broken: list[Report] = field(default_factory=list)
+    reached: Counter[str] = field(default_factory=Counter)
 
     def add(self, report: Report) -> None:
         self.cpu_s += report.cpu_s
@@ -83,6 +88,7 @@ class Tally:
         self.steps += report.steps
         self.checks += report.checks
         self.elections += report.elections
+        self.reached.update(report.reached)
         if report.violation:
             self.broken.append(report)
 
@@ -120,7 +126,12 @@ class Campaign:
         except KeyboardInterrupt:
             self.is_stopped = True
         self._conclude()
-        return 1 if self.tally.broken else 130 if self.is_stopped else 0
+        return 1 if self.tally.broken or self.is_blind else 130 if self.is_stopped else 0
+
+    @property
+    def is_blind(self) -> bool:
+        """So many schedules, and something never happened in them: they prove less than they seem to."""
+        return self.tally.done >= WITHIN and bool(left_out(self.tally.reached))
 
     @property
     def first_broken(self) -> int:
@@ -152,6 +163,10 @@ class Campaign:
         print(f"{tally.steps:,} steps, {tally.checks:,} checks, {tally.elections:,} elections")
         if tally.idle:
             print(f"{tally.idle} more do not count: fewer than {LEAST_EFFECTS} states were written amid their faults")
+        if never := left_out(tally.reached):
+            print(f"never reached, of {len(GOALS)} rare states: {'; '.join(never)}")
+            if self.is_blind:
+                print(f"BLIND: {tally.done} schedules should reach each of them")
         if tally.broken:
             print(f"BROKEN: {len(tally.broken)} of {tally.done}; see the first with: make seed N={self.first_broken}")
         elif tally.done:

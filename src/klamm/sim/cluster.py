@@ -4,7 +4,7 @@ A schedule warms up, lets faults and work happen at random, heals everything, wa
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -20,6 +20,7 @@ from klamm.sim.loop import SimulatedLoop
 from klamm.sim.options import Options
 from klamm.sim.replicas import Logs
 from klamm.sim.script import WARM_UP_S, Happening, Script, write_script
+from klamm.sim.sometimes import Sometimes
 from klamm.sim.stage import Draw, restart
 from klamm.sim.story import told
 from klamm.sim.trace import Event, StateWritten
@@ -75,6 +76,7 @@ class SimulatedCluster:
         self.gone: frozenset[int] = frozenset()
         """Nodes that nobody starts for now."""
         self._sleeper: asyncio.Future[None] | None = None
+        self.sometimes = Sometimes(self)
 
     # ---- what invariants look at
 
@@ -248,6 +250,8 @@ class SimulatedCluster:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 await VERBS[what](self, draw)
+            if draw.facts:
+                self.sometimes.worked(what)
         except (KlammError, TimeoutError) as error:
             self.tell(f"{what} {draw.facts}: {error!r}")
         except Exception as error:  # not what a cluster in trouble says
@@ -276,6 +280,7 @@ class SimulatedCluster:
             self.checks += 1
             if wrong := holds(self.history, event):
                 self._wrong(f"{name}: {wrong}")
+        self.sometimes.see(event)
         self.history.absorb(event)
 
     def _wrong(self, what: str) -> None:
@@ -316,6 +321,8 @@ class Outcome:
     elections: int
     effects: int
     virtual_s: float
+    reached: Mapping[str, int]
+    """Rare states, and how often they came about."""
     story: list[str]
     """What happened, line by line, where somebody asked for it."""
     said: list[str]
@@ -347,6 +354,7 @@ def run_script(script: Script, tell: bool = False, watch: Callable[[Step], None]
     story = list(told(cluster.story)) if tell else []
     said = [f"{at:9.3f}  {what}" for at, what in cluster.story if isinstance(what, str)] if tell else []
     done = script._replace(happenings=cluster.happened)
+    cluster.sometimes.told((h.what for h in cluster.happened), cluster.story)
     return Outcome(
         done,
         violation,
@@ -356,6 +364,7 @@ def run_script(script: Script, tell: bool = False, watch: Callable[[Step], None]
         history.epoch,
         cluster.effects,
         loop.now,
+        dict(cluster.sometimes.reached),
         story,
         said,
         bytes(cluster.journal or b""),

@@ -16,7 +16,7 @@ WIDE = replace(Options.plain(7, nodes=5), servers=3, policy=Policy.PRIORITIES)
 
 
 def outcome(script: Script, violation: str | None) -> Outcome:
-    return Outcome(script, violation, "d1", 0, 0, 0, 0, 0.0, [], [], b"")
+    return Outcome(script, violation, "d1", 0, 0, 0, 0, 0.0, {}, [], [], b"")
 
 
 def shrunk(monkeypatch: pytest.MonkeyPatch, script: Script, rule: Callable[[Script], str | None]) -> Outcome:
