@@ -3,6 +3,7 @@
 The controller learns of a new topic from ZooKeeper, as of any other; so any broker may write it.
 """
 
+import asyncio
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,30 +26,27 @@ from klamm.config.node_config import NodeConfig
 from klamm.config.topic_config import TopicConfig
 from klamm.controller.settings import FIRST_WITH_TOPIC_IDS, parse_ibp
 from klamm.model.assignment import ReplicaAssignment
-from klamm.model.errors import ErrorCode
+from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.topic_ids import ZERO_ID, new_topic_id
 from klamm.runtime.randomness import Randomness
 from klamm.zk.errors import ConnectionLoss, SessionClosed, SessionExpired, ZkError
 from klamm.zk.store import TopicExists
+from klamm.zk.topic_creation import TopicToCreate
 
 USE_DEFAULT: Final = -1
+TOPICS_AT_A_STRETCH: Final = 20
+"""Decided between two awaits: holds the loop a few ms."""
 MOST_PARTITIONS: Final = 100_000
 """Of one topic: its znode would be beyond what ZooKeeper takes."""
 log = structlog.get_logger("topics")
 
 
 class TopicStore(Protocol):
-    """What creation needs of ZooKeeper; raises TopicExists, ZkError."""
+    """What creation needs of ZooKeeper; raises ZkError."""
 
-    async def check_new_topic(self, topic: str) -> None: ...
+    async def look_at_new_topics(self, names: Sequence[str]) -> dict[str, str | None]: ...
     async def list_topics(self) -> list[str]: ...
-    async def create_topic(
-        self,
-        topic: str,
-        assignment: Mapping[int, ReplicaAssignment],
-        topic_id: uuid.UUID | None,
-        config: Mapping[str, str],
-    ) -> None: ...
+    async def create_topics(self, wanted: Sequence[TopicToCreate]) -> dict[str, KlammError]: ...
 
 
 class NewTopic(NamedTuple):
@@ -81,6 +79,13 @@ class Created:
     topic_id: uuid.UUID = ZERO_ID
 
 
+class _Taken(NamedTuple):
+    why: Mapping[str, str | None]
+    """By name; None where it is free."""
+    others: list[str]
+    """All topics, where one of the names could collide with another; those of this request, too."""
+
+
 class TopicCreation:
     def __init__(
         self,
@@ -99,29 +104,64 @@ class TopicCreation:
         self._under_way: set[str] = set()
 
     async def create(self, topic: NewTopic, *, validate_only: bool = False) -> Created:
-        """Errors are data: one bad topic of a request does not stop the others."""
-        created = Created(topic.name)
+        [created] = await self.create_all([topic], validate_only=validate_only)
+        return created
+
+    async def create_all(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[Created]:
+        """In order; errors are data: one bad topic of a request does not stop the others. Names differ.
+
+        What is right is written at once, so that the controller sees one change, however many topics there are.
+        """
+        made = [Created(topic.name) for topic in topics]
+        taken = await self._look(topics, made)
+        wanted: list[TopicToCreate] = []
+        for number, (topic, created) in enumerate(zip(topics, made, strict=True)):
+            if not created.error:
+                self._decide(topic, created, taken)
+            if not created.error and not validate_only:
+                assignment = {p: ReplicaAssignment(replicas) for p, replicas in created.placement.items()}
+                created.topic_id = new_topic_id(self._randomness.bytes)
+                taken.others.append(topic.name)
+                wanted.append(TopicToCreate(topic.name, assignment, created.topic_id, created.configs))
+            if number % TOPICS_AT_A_STRETCH == TOPICS_AT_A_STRETCH - 1:
+                await asyncio.sleep(0)
+        await self._write(wanted, {created.name: created for created in made})
+        return made
+
+    async def _look(self, topics: Sequence[NewTopic], made: Sequence[Created]) -> _Taken:
+        """As ZooKeeper has it: our metadata may lag, and knows nothing of topics that are being deleted."""
+        names = [topic.name for topic in topics if not name_error(topic.name)]
+        try:
+            why = await self._store().look_at_new_topics(names) if names else {}
+            others = await self._store().list_topics() if any(map(may_collide, names)) else []
+        except ZkError as error:
+            for created in made:
+                created.error, created.message = _not_taken(error)
+            return _Taken({}, [])
+        return _Taken(why, others)
+
+    def _decide(self, topic: NewTopic, created: Created, taken: _Taken) -> None:
         try:
             self._check_request(topic)
             created.placement = self._placement(topic)
-            await self._check_name(topic.name)
+            _check_name(topic.name, taken)
             if topic.placement is not None:
                 _check_placement(topic.placement)
             created.configs = self._checked_configs(topic)
             self._check_policy(topic, created)
-            if not validate_only:
-                assignment = {p: ReplicaAssignment(replicas) for p, replicas in created.placement.items()}
-                topic_id = new_topic_id(self._randomness.bytes) if self._gives_ids else None
-                await self._store().create_topic(topic.name, assignment, topic_id, created.configs)
-                created.topic_id = topic_id or ZERO_ID
-                log.info("topic created", topic=topic.name, partitions=len(created.placement))
         except Refusal as refusal:
             created.error, created.message = refusal.code, refusal.text
-        except TopicExists as error:
-            created.error, created.message = ErrorCode.TOPIC_ALREADY_EXISTS, str(error)
+
+    async def _write(self, wanted: Sequence[TopicToCreate], made: Mapping[str, Created]) -> None:
+        try:
+            refused: Mapping[str, KlammError] = await self._store().create_topics(wanted) if wanted else {}
         except ZkError as error:
-            created.error, created.message = code_of(error), f"ZooKeeper did not take it: {error}"
-        return created
+            refused = {topic.name: error for topic in wanted}
+        for topic in wanted:
+            if (why := refused.get(topic.name)) is None:
+                log.info("topic created", topic=topic.name, partitions=len(topic.assignment))
+            else:
+                made[topic.name].error, made[topic.name].message = _not_taken(why)
 
     async def create_on_first_use(self, name: str) -> ErrorCode:
         """What Metadata says of a topic that did not exist. Source: AutoTopicCreationManager.scala."""
@@ -183,17 +223,6 @@ class TopicCreation:
         except PlacementRefused as error:
             raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, str(error)) from None
 
-    async def _check_name(self, name: str) -> None:
-        """As ZooKeeper has it: our metadata may lag, and knows nothing of topics that are being deleted."""
-        if reason := name_error(name):
-            raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
-        await self._store().check_new_topic(name)
-        if may_collide(name) and (other := colliding_topic(name, await self._store().list_topics())):
-            raise Refusal(
-                ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"Topic '{name}' collides with existing topics: {other}; '.' and '_' are one in the names of metrics",
-            )
-
     def _checked_configs(self, topic: NewTopic) -> dict[str, str]:
         configs = {name: value for name, value in topic.configs if value is not None}
         try:
@@ -215,6 +244,24 @@ class TopicCreation:
             self._policy.validate(asked)
         except PolicyViolation as violation:
             raise Refusal(ErrorCode.POLICY_VIOLATION, str(violation)) from None
+
+
+def _not_taken(error: KlammError) -> tuple[ErrorCode, str]:
+    if isinstance(error, TopicExists):
+        return ErrorCode.TOPIC_ALREADY_EXISTS, str(error)
+    return ErrorCode.REQUEST_TIMED_OUT, f"ZooKeeper did not take it: {error}"
+
+
+def _check_name(name: str, taken: _Taken) -> None:
+    if reason := name_error(name):
+        raise Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+    if (why := taken.why.get(name)) is not None:
+        raise Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, why)
+    if may_collide(name) and (other := colliding_topic(name, taken.others)):
+        raise Refusal(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic '{name}' collides with existing topics: {other}; '.' and '_' are one in the names of metrics",
+        )
 
 
 def _check_placement(placement: Placement) -> None:

@@ -25,8 +25,9 @@ from klamm.zk.admin_znodes import (
     encode_producer_id_block,
 )
 from klamm.zk.client import ZooKeeper
-from klamm.zk.errors import BadVersion, NodeExists, NoNode, ZkCode
+from klamm.zk.errors import BadVersion, NodeExists, NoNode, ZkCode, ZkError
 from klamm.zk.registrations import Registration, decode_registration
+from klamm.zk.topic_creation import TopicToCreate, look, write_topics
 from klamm.zk.znodes import MalformedZnode, TopicZnode
 
 PRODUCER_ID_BLOCK_SIZE = 1_000
@@ -162,20 +163,30 @@ class Store:
         config: Mapping[str, str],
     ) -> None:
         """The config first, so that no controller acts before it is there. Raises TopicExists."""
-        await self.check_new_topic(topic)
+        if (why := (await self.look_at_new_topics([topic]))[topic]) is not None:
+            raise TopicExists(why)
         await self.write_config("topics", topic, config)
         try:
             await self.client.create(znodes.topic_path(topic), znodes.encode_topic(topic_id, assignment))
         except NodeExists as error:
             raise TopicExists(f"Topic '{topic}' already exists.") from error
 
-    async def check_new_topic(self, topic: str) -> None:
-        """Raises TopicExists where the name is taken, or its last topic is still being deleted (KAFKA-13175)."""
-        marked, there = await self.client.exists_many([znodes.delete_topic_path(topic), znodes.topic_path(topic)])
-        if marked is not None:
-            raise TopicExists(f"Topic '{topic}' is marked for deletion.")
-        if there is not None:
-            raise TopicExists(f"Topic '{topic}' already exists.")
+    async def look_at_new_topics(self, names: Sequence[str]) -> dict[str, str | None]:
+        """Why a name cannot be given to a new topic; None where it can."""
+        return await look(self.client, names)
+
+    async def create_topics(self, wanted: Sequence[TopicToCreate]) -> dict[str, KlammError]:
+        """As many at once as ZooKeeper takes; what became of those that were not created.
+
+        The names were looked at before; a race for one of them is lost alone, as TopicExists.
+        """
+        refused: dict[str, KlammError] = {}
+        for topic in await write_topics(self.client, wanted):
+            try:
+                await self.create_topic(*topic)
+            except (TopicExists, ZkError) as error:
+                refused[topic.name] = error
+        return refused
 
     # ---- configs
 

@@ -1,7 +1,7 @@
 """CreateTopics: checks in Kafka's order, errors per topic, an answer once there are leaders."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 from tests.unit.broker.cluster_state import broker, cache, partition, request, update
@@ -12,7 +12,7 @@ from klamm.broker.topic_creation import TopicCreation
 from klamm.broker.topic_policy import CreateTopicPolicy, PolicyViolation, TopicAsked
 from klamm.config.node_config import parse_node_config
 from klamm.model.assignment import ReplicaAssignment
-from klamm.model.errors import ErrorCode
+from klamm.model.errors import ErrorCode, KlammError
 from klamm.runtime.randomness import RealRandomness
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
@@ -24,6 +24,7 @@ from klamm.wire.messages import (
 )
 from klamm.zk.errors import ConnectionLoss
 from klamm.zk.store import TopicExists
+from klamm.zk.topic_creation import TopicToCreate
 
 
 class ZooKeeperTopics:
@@ -36,27 +37,26 @@ class ZooKeeperTopics:
         self.ids: dict[str, uuid.UUID | None] = {}
         self.controller_acts = True
         self.fails: Exception | None = None
+        self.writes = 0
+        self.races: set[str] = set()
 
-    async def check_new_topic(self, topic: str) -> None:
+    async def look_at_new_topics(self, names: Sequence[str]) -> dict[str, str | None]:
         if self.fails is not None:
             raise self.fails
-        if topic == "elsewhere":
-            raise TopicExists(f"topic {topic} already exists")
+        return {name: f"topic {name} already exists" if name == "elsewhere" else None for name in names}
 
     async def list_topics(self) -> list[str]:
         return ["a.b"]
 
-    async def create_topic(
-        self,
-        topic: str,
-        assignment: Mapping[int, ReplicaAssignment],
-        topic_id: uuid.UUID | None,
-        config: Mapping[str, str],
-    ) -> None:
-        await self.check_new_topic(topic)
-        self.written[topic], self.configs[topic], self.ids[topic] = assignment, config, topic_id
-        if self.controller_acts:
-            self._known.update(update({topic: [partition(n, a.replicas[0]) for n, a in assignment.items()]}))
+    async def create_topics(self, wanted: Sequence[TopicToCreate]) -> dict[str, KlammError]:
+        self.writes += 1
+        for topic, assignment, topic_id, config in wanted:
+            if topic in self.races:
+                continue
+            self.written[topic], self.configs[topic], self.ids[topic] = assignment, config, topic_id
+            if self.controller_acts:
+                self._known.update(update({topic: [partition(n, a.replicas[0]) for n, a in assignment.items()]}))
+        return {t.name: TopicExists(f"topic {t.name} already exists") for t in wanted if t.name in self.races}
 
 
 class Cluster:
@@ -108,6 +108,22 @@ async def test_a_topic_is_written_and_described(cluster: Cluster) -> None:
     described = {c.name: (c.value, c.config_source) for c in result.configs or []}
     assert described["retention.ms"] == ("1000", 1)
     assert described["min.insync.replicas"] == ("1", 5)
+
+
+async def test_all_topics_of_a_request_are_one_write_and_a_lost_race_is_one_topics_matter(cluster: Cluster) -> None:
+    cluster.store.races = {"t3"}
+    results = await cluster.create(*(topic(f"t{n}") for n in range(50)), topic("elsewhere"))
+
+    assert cluster.store.writes == 1
+    assert {r.name for r in results if r.error_code} == {"t3", "elsewhere"}
+    assert {r.error_code for r in results if r.error_code} == {ErrorCode.TOPIC_ALREADY_EXISTS}
+    assert len(cluster.store.written) == 49
+
+
+async def test_two_topics_of_a_request_may_collide_with_each_other(cluster: Cluster) -> None:
+    first, second = await cluster.create(topic("new.topic"), topic("new_topic"))
+
+    assert (first.error_code, second.error_code) == (ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION)
 
 
 async def test_defaults_of_the_broker(cluster: Cluster) -> None:

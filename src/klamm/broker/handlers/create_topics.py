@@ -22,6 +22,10 @@ from klamm.wire.messages import (
 CREATE_TOPICS: Final = Offered(ApiKey.CREATE_TOPICS, 0, 7)
 
 
+Described = dict[tuple[tuple[str, str], ...], list[CreatableTopicConfigs]]
+"""By overrides: the topics of one request often share them."""
+
+
 class CreateTopics:
     def __init__(
         self,
@@ -38,17 +42,21 @@ class CreateTopics:
     async def handle(self, request: Request, message: CreateTopicsRequest) -> CreateTopicsResponse:
         counts = Counter(t.name for t in message.topics)
         asked = {t.name: t for t in message.topics}
-        created = [await self._create(topic, counts[name], message.validate_only) for name, topic in asked.items()]
+        refused = {name: r for name in asked if (r := self._refusal(name, counts[name])) is not None}
+        wanted = [_new_topic(topic) for name, topic in asked.items() if name not in refused]
+        made = {c.name: c for c in await self._creation.create_all(wanted, validate_only=message.validate_only)}
+        created = [refused.get(name) or made[name] for name in asked]
         if not message.validate_only:
             await self._wait_for_leaders(created, message.timeout_ms)
-        return CreateTopicsResponse(topics=[self._result(c) for c in created])
+        described: Described = {}
+        return CreateTopicsResponse(topics=[self._result(c, described) for c in created])
 
-    async def _create(self, topic: CreatableTopic, times: int, validate_only: bool) -> Created:
+    def _refusal(self, name: str, times: int) -> Created | None:
         if not self._is_controller():
-            return Created(topic.name, ErrorCode.NOT_CONTROLLER, "this broker is not the active controller")
+            return Created(name, ErrorCode.NOT_CONTROLLER, "this broker is not the active controller")
         if times > 1:
-            return Created(topic.name, ErrorCode.INVALID_REQUEST, f"the request names {topic.name} {times} times")
-        return await self._creation.create(_new_topic(topic), validate_only=validate_only)
+            return Created(name, ErrorCode.INVALID_REQUEST, f"the request names {name} {times} times")
+        return None
 
     async def _wait_for_leaders(self, created: list[Created], timeout_ms: int) -> None:
         """Till every partition has a leader in our own cache; a topic that is too late stays, but is answered 7."""
@@ -62,7 +70,7 @@ class CreateTopics:
                 if timeout_ms <= 0 or not self._cache.has_leaders(topic.name, len(topic.placement)):
                     topic.error = ErrorCode.REQUEST_TIMED_OUT
 
-    def _result(self, created: Created) -> CreatableTopicResult:
+    def _result(self, created: Created, described: Described) -> CreatableTopicResult:
         if created.error:
             return CreatableTopicResult(name=created.name, error_code=created.error, error_message=created.message)
         return CreatableTopicResult(
@@ -70,8 +78,14 @@ class CreateTopics:
             topic_id=created.topic_id,
             num_partitions=len(created.placement),
             replication_factor=len(created.placement[0]),
-            configs=[self._config(name, created.configs) for name in TOPIC_KEYS],
+            configs=self._configs(created.configs, described),
         )
+
+    def _configs(self, overrides: Mapping[str, str], described: Described) -> list[CreatableTopicConfigs]:
+        key = tuple(sorted(overrides.items()))
+        if key not in described:
+            described[key] = [self._config(name, overrides) for name in TOPIC_KEYS]
+        return described[key]
 
     def _config(self, name: str, overrides: Mapping[str, str]) -> CreatableTopicConfigs:
         return CreatableTopicConfigs(

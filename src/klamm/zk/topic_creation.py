@@ -1,0 +1,91 @@
+"""Many topics created at once: config and topic of each in one piece, many pieces in one multi.
+
+Kafka writes them one after the other, each seen by the controller as an event of its own (AdminZkClient.scala).
+"""
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from klamm.model.assignment import ReplicaAssignment
+from klamm.zk import znodes
+from klamm.zk.admin_znodes import encode_config
+from klamm.zk.client import ZooKeeper
+from klamm.zk.errors import ZkCode
+from klamm.zk.operations import Create, Op, Set
+
+MOST_TOPICS: Final = 200
+MOST_BYTES: Final = 400_000  # under half of a server's usual packet limit
+
+
+class TopicToCreate(NamedTuple):
+    name: str
+    assignment: Mapping[int, ReplicaAssignment]
+    topic_id: uuid.UUID | None
+    config: Mapping[str, str]
+
+
+async def look(client: ZooKeeper, names: Sequence[str]) -> dict[str, str | None]:
+    """Why a name cannot be given to a new topic; None where it can."""
+    marked = await client.exists_many([znodes.delete_topic_path(name) for name in names])
+    there = await client.exists_many([znodes.topic_path(name) for name in names])
+    return {n: _why_taken(n, m is not None, t is not None) for n, m, t in zip(names, marked, there, strict=True)}
+
+
+def _why_taken(name: str, marked: bool, there: bool) -> str | None:
+    """The last topic of a name is still being deleted, or there is one (KAFKA-13175)."""
+    if marked:
+        return f"Topic '{name}' is marked for deletion."
+    return f"Topic '{name}' already exists." if there else None
+
+
+async def write_topics(client: ZooKeeper, wanted: Sequence[TopicToCreate]) -> list[TopicToCreate]:
+    """Those that could not be written so: each alone may be, or tells why not.
+
+    A config that is left over from a topic of that name is replaced.
+    """
+    configs = await client.exists_many([znodes.topic_config_path(topic.name) for topic in wanted])
+    pieces = [(t, _piece(t, config is not None)) for t, config in zip(wanted, configs, strict=True)]
+    left: list[TopicToCreate] = []
+    for batch in _batches(pieces):
+        left += await _write(client, batch)
+    return left
+
+
+def _piece(topic: TopicToCreate, has_config: bool) -> list[Op]:
+    config_path, config = znodes.topic_config_path(topic.name), encode_config(topic.config)
+    return [
+        Set(config_path, config) if has_config else Create(config_path, config),
+        Create(znodes.topic_path(topic.name), znodes.encode_topic(topic.topic_id, topic.assignment)),
+    ]
+
+
+Piece = tuple[TopicToCreate, list[Op]]
+
+
+async def _write(client: ZooKeeper, pieces: Sequence[Piece]) -> list[TopicToCreate]:
+    """Where one piece is refused ZooKeeper takes none: the others are sent again without it."""
+    left: list[TopicToCreate] = []
+    while pieces:
+        answers = await client.multi([op for _, piece in pieces for op in piece])
+        failed = next((i for i, answer in enumerate(answers) if answer.code is not ZkCode.OK), None)
+        if failed is None:
+            break
+        refused = failed // len(pieces[0][1])
+        left.append(pieces[refused][0])
+        pieces = [*pieces[:refused], *pieces[refused + 1 :]]
+    return left
+
+
+def _batches(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
+    batch: list[Piece] = []
+    size = 0
+    for piece in pieces:
+        weight = sum(len(op.path) + len(op.data or b"") for op in piece[1] if isinstance(op, Create | Set))
+        if batch and (len(batch) >= MOST_TOPICS or size + weight > MOST_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(piece)
+        size += weight
+    if batch:
+        yield batch

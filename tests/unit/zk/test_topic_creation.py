@@ -1,0 +1,63 @@
+"""Many topics in a few multis, on ZooKeeper in memory; one that is refused stays out alone."""
+
+import uuid
+
+import pytest
+from tests.support.controller_room import Room
+
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.ids import BrokerId
+from klamm.zk import topic_creation, znodes
+from klamm.zk.store import TopicExists
+from klamm.zk.topic_creation import TopicToCreate
+
+
+def topics(*names: str, **config: str) -> list[TopicToCreate]:
+    placed = {0: ReplicaAssignment((BrokerId(1),))}
+    return [TopicToCreate(name, placed, uuid.uuid5(uuid.NAMESPACE_DNS, name), config) for name in names]
+
+
+async def room_with(*names: str) -> Room:
+    return await Room.open(topics={name: [(1,)] for name in names})
+
+
+async def test_each_topic_has_its_config_and_its_znode(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_creation, "MOST_TOPICS", 3)
+    room = await room_with()
+    names = [f"t{n}" for n in range(8)]
+
+    assert await room.store.create_topics(topics(*names, cleanup="compact")) == {}
+
+    found, _ = await room.store.read_topics(names)
+    assert {n: t.topic_id for n, t in found.items()} == {n: uuid.uuid5(uuid.NAMESPACE_DNS, n) for n in names}
+    configs, _ = await room.store.read_topic_configs(names)
+    assert configs == {name: {"cleanup": "compact"} for name in names}
+
+
+async def test_a_topic_that_came_meanwhile_is_refused_alone() -> None:
+    room = await room_with("t1")
+    before = room.ensemble.nodes[znodes.topic_path("t1")].data
+
+    refused = await room.store.create_topics(topics("t0", "t1", "t2", cleanup="compact"))
+
+    assert {name: type(error) for name, error in refused.items()} == {"t1": TopicExists}
+    assert {"t0", "t2"} <= set(await room.store.list_topics())
+    assert room.ensemble.nodes[znodes.topic_path("t1")].data == before
+
+
+async def test_a_config_left_by_an_earlier_topic_is_replaced() -> None:
+    room = await room_with()
+    await room.store.write_config("topics", "t0", {"left": "over"})
+
+    assert await room.store.create_topics(topics("t0", cleanup="compact")) == {}
+
+    assert await room.store.read_config("topics", "t0") == {"cleanup": "compact"}
+
+
+async def test_names_that_are_taken_are_said_in_one_look() -> None:
+    room = await room_with("t1")
+    await room.client.create(znodes.delete_topic_path("t2"), None)
+
+    why = await room.store.look_at_new_topics(["t0", "t1", "t2"])
+
+    assert why == {"t0": None, "t1": "Topic 't1' already exists.", "t2": "Topic 't2' is marked for deletion."}
