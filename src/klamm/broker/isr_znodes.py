@@ -75,23 +75,36 @@ class IsrZnodes:
 
     async def _change(self, asked: _Asked) -> AlterPartitionResponsePartitionData:
         """Where the znode is as we know it; a write of ours whose answer was lost counts."""
-        client = self._store().client
-        path = state_path(asked.partition)
         try:
-            stored = await self._read(asked.partition)
-            wanted = _wanted(stored, asked.data)
-            ahead = stored.partition_epoch - asked.data.partition_epoch
-            is_ours = stored.leader_epoch == asked.data.leader_epoch
-            if is_ours and ahead == 1 and stored == wanted:
-                return self._done(asked, stored)
-            if is_ours and ahead == 0:
-                stat = await client.set(path, encode_state(wanted), stored.partition_epoch)
-                return self._done(asked, wanted.at_partition_epoch(stat.version))
+            written = await self._write_or_find(asked)
         except (BadVersion, NoNode) as error:
             log.info("ISR change refused", partition=str(asked.partition), reason=str(error))
+            written = None
+        if written is not None:
+            return self._done(asked, written)
         return AlterPartitionResponsePartitionData(
             partition_index=asked.partition.partition, error_code=ErrorCode.INVALID_UPDATE_VERSION
         )
+
+    async def _write_or_find(self, asked: _Asked) -> LeaderAndIsr | None:
+        """What is stored now; None where another has written.
+
+        A write whose answer was lost is sent again by the client, and refused then: what is stored tells whose it was.
+        """
+        stored = await self._read(asked.partition)
+        if _is_next(stored, asked.data):
+            return stored
+        if (stored.leader_epoch, stored.partition_epoch) != (asked.data.leader_epoch, asked.data.partition_epoch):
+            return None
+        wanted = _wanted(stored, asked.data)
+        try:
+            stat = await self._store().client.set(
+                state_path(asked.partition), encode_state(wanted), stored.partition_epoch
+            )
+        except BadVersion:
+            stored = await self._read(asked.partition)
+            return stored if _is_next(stored, asked.data) else None
+        return wanted.at_partition_epoch(stat.version)
 
     async def _read(self, partition: TopicPartition) -> LeaderAndIsr:
         data, stat = await self._store().client.get(state_path(partition))
@@ -128,6 +141,12 @@ class IsrZnodes:
         for partition in told:
             self._changed.pop(partition, None)
         self._last_told = now
+
+
+def _is_next(stored: LeaderAndIsr, data: AlterPartitionRequestPartitionData) -> bool:
+    """What was asked for is there, one version on: nobody else writes just that."""
+    is_ours = stored.leader_epoch == data.leader_epoch and stored.partition_epoch == data.partition_epoch + 1
+    return is_ours and stored == _wanted(stored, data)
 
 
 def _wanted(stored: LeaderAndIsr, data: AlterPartitionRequestPartitionData) -> LeaderAndIsr:

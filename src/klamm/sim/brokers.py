@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 
 from klamm.broker.controlled_shutdown import ControlledShutdown
@@ -17,6 +17,7 @@ from klamm.broker.dispatch import Dispatcher, Handle, Request, Route
 from klamm.broker.failure_notices import FailureNotices
 from klamm.broker.handlers import control, for_controller
 from klamm.broker.handlers.api_versions import API_VERSIONS, ApiVersions
+from klamm.broker.isr_znodes import IsrZnodes
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.settings import controller_settings, server_limits
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
@@ -149,10 +150,14 @@ class StubBroker:
         self._registrar = BrokerRegistrar(self._broker)
         self._channel = ControllerChannel(world, self.cache, self.number, _ANSWER_S, _ANSWER_S)
         self._server = Server(world.network, server_limits(self.config))
+        settings = _controller_settings(self.config, self.number, tuning)
+        writes_isrs = not settings.alone_writes_states
+        self._isr_znodes = IsrZnodes(lambda: self.sessions.store, number) if writes_isrs else None
+        """How leaders of old protocols change their ISRs: without the controller."""
         self._witness = ControllerWitness(self.number, incarnation, surroundings.tell)
         self.controller = Controller(
             world,
-            _controller_settings(self.config, self.number, tuning),
+            settings,
             self._connect,
             Journal(surroundings.journal, number, world.clock),
             self._register,
@@ -175,6 +180,8 @@ class StubBroker:
         store.client.on_watch = self.controller.on_watch
         self.controller.start(store)
         await self._server.start(Dispatcher(self._routes()))
+        if self._isr_znodes is not None:
+            self._isr_znodes.start()
         self.is_ready = True
         loop = asyncio.get_running_loop()
         while True:
@@ -338,30 +345,37 @@ class StubBroker:
 
     async def _propose(self, proposed: Mapping[TopicPartition, Replica]) -> None:
         """All in one request; the same again until it is answered: only so does a lost answer do no harm."""
-        answer = await self._channel.ask(
-            ApiKey.ALTER_PARTITION,
-            _ALTER_PARTITION_VERSION,
-            lambda version: self._alter_partition(proposed),
-            says_not_controller_anywhere,
-        )
+        build = partial(self._alter_partition, proposed)
+        if self._isr_znodes is None:
+            answer = await self._channel.ask(
+                ApiKey.ALTER_PARTITION, _ALTER_PARTITION_VERSION, build, says_not_controller_anywhere
+            )
+        else:
+            try:
+                answer = await self._isr_znodes.send(build, _ALTER_PARTITION_VERSION)
+            except KlammError:
+                return  # no ZooKeeper: a second later the same is proposed again
         names = {self.replicas.logs[p]: p.topic for p in proposed if p in self.replicas.logs}
         for topic in answer.topics:
             for answered in topic.partitions:
-                p = TopicPartition(names.get(topic.topic_id, ""), answered.partition_index)
+                p = TopicPartition(topic.topic_name or names.get(topic.topic_id, ""), answered.partition_index)
                 if p in proposed:
                     self.replicas.answered(p, proposed[p], answered)
 
-    def _alter_partition(self, proposed: Mapping[TopicPartition, Replica]) -> AlterPartitionRequest:
+    def _alter_partition(self, proposed: Mapping[TopicPartition, Replica], version: int) -> AlterPartitionRequest:
         topics: dict[str, AlterPartitionRequestTopicData] = {}
         for p, replica in proposed.items():
             data = AlterPartitionRequestPartitionData(
                 partition_index=p.partition,
                 leader_epoch=replica.leader_epoch,
-                new_isr_with_epochs=[BrokerState(broker_id=b, broker_epoch=-1) for b in replica.proposal or ()],
                 partition_epoch=replica.partition_epoch,
             )
+            if version < _ALTER_PARTITION_VERSION:
+                data.new_isr = replica.proposal or ()
+            else:
+                data.new_isr_with_epochs = [BrokerState(broker_id=b, broker_epoch=-1) for b in replica.proposal or ()]
             topic_id = self.replicas.logs.get(p, ZERO_ID)
-            topics.setdefault(p.topic, AlterPartitionRequestTopicData(topic_id=topic_id)).partitions.append(data)
+            topics.setdefault(p.topic, AlterPartitionRequestTopicData(p.topic, topic_id)).partitions.append(data)
         return AlterPartitionRequest(self.number, self.broker_epoch, list(topics.values()))
 
 

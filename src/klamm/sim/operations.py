@@ -4,6 +4,7 @@ To add one, put it into `OPERATIONS`: what is there before, and what is done fro
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from klamm.sim.options import Options
@@ -49,6 +50,7 @@ OPERATIONS: Final[dict[str, Sequence[Happening]]] = {
     "broker leaves in order": _begun("leave in order", {"node": 2, "back_s": 1.0}),
     "controller leaves in order": _begun("leave in order", {"node": 1, "back_s": 1.0}),
     "ISR shrinks and grows": _begun("flap", {"node": 3, "seen_by": [1, 2], "for_s": 3.0}),
+    "ISR shrinks and grows, old leaders": _begun("flap", {"node": 3, "seen_by": [1, 2], "for_s": 3.0}),
     "log directory fails": _begun(
         "fail log dir", {"node": 2, "replicas": [["t1", 0], ["t1", 1], ["t2", 1]], "back_s": 4.0}
     ),
@@ -86,9 +88,14 @@ OPERATIONS: Final[dict[str, Sequence[Happening]]] = {
     ),
 }
 
+PROTOCOLS: Final = {"ISR shrinks and grows, old leaders": "2.6-IV0"}
+"""Where it is not the newest: leaders before 2.7 write their ISRs themselves, and announce them."""
+
 
 def script_of(name: str, fault: Happening) -> Script:
     """One operation, with a fault that is set just before it begins."""
     before = [h for h in OPERATIONS[name] if h.at_s < BEGINS_AT_S]
     begun = [h for h in OPERATIONS[name] if h.at_s >= BEGINS_AT_S]
-    return Script(Options.plain(), [*_TOPICS, *before, fault, *begun], HEALED_AT_S)
+    plain = Options.plain()
+    options = replace(plain, protocol=PROTOCOLS.get(name, plain.protocol))
+    return Script(options, [*_TOPICS, *before, fault, *begun], HEALED_AT_S)

@@ -17,6 +17,7 @@ from klamm.wire.messages import (
     AlterPartitionResponsePartitionData,
 )
 from klamm.zk.admin_znodes import decode_isr_change
+from klamm.zk.jute import Stat
 from klamm.zk.operations import Create, Set
 from klamm.zk.store import Store
 from klamm.zk.znodes import ISR_CHANGES, decode_state, encode_state, state_path
@@ -91,6 +92,23 @@ async def test_a_write_whose_answer_was_lost_counts() -> None:
 
     assert (answer.error_code, answer.partition_epoch) == (ErrorCode.NONE, 1)
     assert room.stored.partition_epoch == 1
+
+
+async def test_a_write_that_the_client_sent_again_counts() -> None:
+    """The first was taken and its answer lost; the second meets its own version."""
+    room = await Room().begin()
+    write = room.session.set
+
+    async def write_twice(path: str, data: bytes, version: int) -> Stat:
+        await write(path, data, version)
+        return await write(path, data, version)
+
+    room.session.set = write_twice  # type: ignore[method-assign]
+
+    answer = await room.propose([1])
+
+    assert (answer.error_code, answer.partition_epoch) == (ErrorCode.NONE, 1)
+    assert room.stored == FIRST._replace(isr=(BrokerId(1),), partition_epoch=1)
 
 
 def test_changes_are_told_together_once_it_is_quiet() -> None:

@@ -1,6 +1,7 @@
 """Controller epochs: who may act in one, what they may write, and whom brokers follow."""
 
 from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
 from klamm.sim.history import History
 from klamm.sim.trace import Elected, Mutation, OrderReceived, OrderSent
 from klamm.sim.zookeeper.tree import Change, CreateChange, DeleteChange, SetChange
@@ -68,13 +69,27 @@ def _is_the_controllers(history: History, change: Change) -> bool:
     parts = path.split("/")[1:]
     if path.startswith(znodes.TOPICS + "/"):
         if len(parts) > 3 or is_deletion:
-            return True
+            return not _leaders_write_isrs(history) or not _changes_an_isr_alone(history, change)
         return isinstance(change, SetChange) and not _only_grows(history, parts[2], change.data)
     if parts[0] == "admin" and len(parts) > 1 and path != znodes.DELETE_TOPICS:
         return is_deletion or isinstance(change, SetChange)
     if parts[0] in ("isr_change_notification", "log_dir_event_notification") and len(parts) > 1:
         return is_deletion
     return is_deletion and parts[:2] == ["config", "topics"]
+
+
+def _leaders_write_isrs(history: History) -> bool:
+    """As they do where the protocol is older than AlterPartition."""
+    return history.actor is not None and not history.actor.bench.settings.alone_writes_states
+
+
+def _changes_an_isr_alone(history: History, change: Change) -> bool:
+    parts = change.path.split("/")
+    if not isinstance(change, SetChange) or parts[-1] != "state":
+        return False
+    p = TopicPartition(parts[3], int(parts[5]))
+    before = history.states[p][-1]
+    return znodes.decode_state(p, change.data, before.partition_epoch)._replace(isr=before.isr) == before
 
 
 def _only_grows(history: History, topic: str, data: bytes | None) -> bool:

@@ -1,6 +1,7 @@
 """Topics: their ids, their deletion, and what a broker may be told to destroy."""
 
 from klamm.model.ids import TopicPartition
+from klamm.model.topic_ids import ZERO_ID
 from klamm.sim.history import History
 from klamm.sim.invariants.seen import Cluster
 from klamm.sim.messages_told import states_told, stops_told
@@ -119,7 +120,7 @@ def no_topic_is_resurrected(cluster: Cluster) -> str | None:
                 continue  # a move dropped it: others ask about that
             if topic is None:
                 return f"broker {broker.number} hosts {p}, whose topic is gone"
-            if topic is not None and topic.id is not None and held not in (None, topic.id):
+            if topic.id is not None and held not in (None, ZERO_ID, topic.id):
                 return f"broker {broker.number} hosts {p} with id {held}, the topic's is {topic.id}"
     return None
 
