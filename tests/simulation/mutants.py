@@ -153,12 +153,12 @@ def topics_unwatched(patch: Patch) -> None:
 
 
 def expiry_waits_for_its_turn(patch: Patch) -> None:
-    from klamm.controller.events import Expire
-
     async def wait(self: Any) -> None:
-        await self._queue.put(Expire()).started.wait()
-        while self.queue_size or self.state:  # noqa: ASYNC110  # a mutant may be clumsy
-            await asyncio.sleep(0.01)
+        """For an event that comes only once this has returned."""
+        store = self._store
+        await self._queue.clear_and_put(controller.events.Expire()).started.wait()
+        while self._store is store:  # noqa: ASYNC110  # a mutant may be clumsy
+            await asyncio.sleep(0.1)
 
     patch.setattr(controller.Controller, "session_expired", wait)
 
@@ -172,6 +172,18 @@ def states_not_loaded(patch: Patch) -> None:
 
 def offline_replicas_left_alone(patch: Patch) -> None:
     patch.setattr(failover, "replicas_offline", _nothing)
+
+
+def offline_replicas_left_to_nobody(patch: Patch) -> None:
+    """Nor do leaders take them out."""
+    offline_replicas_left_alone(patch)
+    wanted = Replicas._wanted
+
+    def grow_only(self: Replicas, p: Any, replica: Any, *facts: Any) -> Any:
+        isr_ = wanted(self, p, replica, *facts)
+        return None if isr_ is not None and len(isr_) < len(replica.isr) else isr_
+
+    patch.setattr(Replicas, "_wanted", grow_only)
 
 
 def orders_before_metadata(patch: Patch) -> None:
@@ -284,6 +296,11 @@ def old_registration_is_fatal(patch: Patch) -> None:
     patch.setattr(registrar.BrokerRegistrar, "_settle", of_this_session_only)
 
 
+def only_learned_sessions_and_once(patch: Patch) -> None:
+    only_the_last_session_counts(patch)
+    _registered_once(patch)
+
+
 def only_the_last_session_counts(patch: Patch) -> None:
     settle = registrar.BrokerRegistrar._settle
 
@@ -297,7 +314,10 @@ def only_the_last_session_counts(patch: Patch) -> None:
 def registered_once(patch: Patch) -> None:
     """A registration that is refused is not tried again, on top of knowing no earlier session."""
     old_registration_is_fatal(patch)
+    _registered_once(patch)
 
+
+def _registered_once(patch: Patch) -> None:
     async def once(self: Any, event: RegisterBrokerAndReelect, cause: str) -> None:
         if event.store is self._store:
             self._office.use(event.store)
@@ -358,6 +378,20 @@ def own_lost_creation_not_recognised(patch: Patch) -> None:
         return None
 
     patch.setattr(partitions, "_adopt", stay_new)
+
+
+def the_outdated_may_bring_back_the_removed(patch: Patch) -> None:
+    """No leader by the book asks for that in its epoch: the fence of leader epochs goes, too."""
+    judge = alter_partition.judge
+
+    def any_member(context: Any, partition: Any, asked: Any, version: int) -> Any:
+        verdict = judge(context, partition, asked, version)
+        if verdict.error in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INELIGIBLE_REPLICA):
+            write = partition.leadership._replace(isr=asked.isr, controller_epoch=context.epoch)
+            return alter_partition.Verdict(write=write)
+        return verdict
+
+    patch.setattr(isr, "judge", any_member)
 
 
 def removed_replicas_may_return(patch: Patch) -> None:
@@ -585,6 +619,7 @@ MUTANTS = (
     Mutant("5", "KAFKA-992, 1387", "an own old registration is a foreign one, for good", registered_once, (36,)),
     Mutant("6", "KAFKA-1096", "the epoch is read anew before each write", epoch_read_before_each_write, (1, 3)),
     Mutant("7", "KAFKA-1097", "AlterPartition takes who is no replica", removed_replicas_may_return, (12, 31)),
+    Mutant("7a", "KAFKA-1097", "the same, of outdated leaders, too", the_outdated_may_bring_back_the_removed, (12, 31)),
     Mutant("9", "KAFKA-1382", "own writes whose answer was lost are foreign", own_lost_write_not_recognised, (31, 42)),
     Mutant("9a", "KAFKA-1382", "the same, of ISR changes alone", own_lost_isr_change_not_recognised, (31, 42)),
     Mutant("9b", "KAFKA-1382", "the same, of first states", own_lost_creation_not_recognised, (34, 41)),
@@ -593,9 +628,12 @@ MUTANTS = (
     Mutant("14", "KAFKA-3085, 5502", "brokers as listed when the watch fired", brokers_as_they_were, (34, 36)),
     Mutant("15", "KAFKA-3096", "a dead leader stays leader", dead_leaders_stay, (10, 41)),
     Mutant("16", "KAFKA-3143", "failover leaves dead replicas in the ISR", offline_replicas_left_alone, (42, 41)),
+    Mutant(
+        "16a", "KAFKA-3143", "neither failover nor leaders take the dead out", offline_replicas_left_to_nobody, (42,)
+    ),
     Mutant("17", "KAFKA-4214", "moves do not resume when brokers come", arrivals_unnoticed, (43,)),
     Mutant("17a", "KAFKA-4214", "moves do not resume after failover", reassignments_forgotten_in_failover, (43,)),
-    Mutant("18", "KAFKA-4229, 6879", "expiry waits until the controller is idle", expiry_waits_for_its_turn, (45, 36)),
+    Mutant("18", "KAFKA-4229, 6879", "expiry waits for the next session", expiry_waits_for_its_turn, (45, 36)),
     Mutant("19", "KAFKA-4443", "no broker list before the first orders", orders_before_metadata, (19,)),
     Mutant("20", "KAFKA-4447", "the deposed handle events", the_deposed_go_on, (33, 3)),
     Mutant("21", "KAFKA-6082", "writes are not bound to the epoch", writes_unbound, (3,)),
@@ -604,6 +642,7 @@ MUTANTS = (
     Mutant("23a", "KAFKA-6650", "leaderless replicas do not go offline", leaderless_replicas_stay_online, (43, 21)),
     Mutant("24", "KAFKA-7165", "an own old registration is waited for", old_registration_is_fatal, (36,)),
     Mutant("25", "KAFKA-14845", "only sessions that were learned count", only_the_last_session_counts, (36,)),
+    Mutant("25a", "KAFKA-14845", "the same, and it is tried once", only_learned_sessions_and_once, (36,)),
     Mutant("26", "KAFKA-7235", "the controller sees no bounce", bounces_unseen, (34, 44)),
     Mutant("26a", "KAFKA-7235", "brokers take orders for earlier runs", brokers_take_what_was_not_meant_for_them, (6,)),
     Mutant("26b", "KAFKA-7235", "earlier runs of a broker may ask", earlier_runs_may_ask, (31, 30)),

@@ -109,6 +109,9 @@ class History:
     """Every assignment that was ever written, and the targets that these lead to."""
     dropped: dict[tuple[TopicPartition, BrokerId], int] = field(default_factory=dict)
     """When a broker ceased to be a replica of a partition: the zxid."""
+    untold: dict[BrokerId, dict[TopicPartition, int]] = field(default_factory=dict)
+    """Broker -> partitions that it leads, or leads no more, by decisions of the acting controller that it was not told of
+    yet, with the leader epoch. A broker that is stopped there need not know."""
     reassignment_request: bytes | None = None
     """Content of the old tools' znode, as last seen."""
     _absorb: dict[type[Any], Callable[[Any], None]] = field(init=False, repr=False)
@@ -142,6 +145,9 @@ class History:
         topic = self.topics.get(p.topic)
         found = topic.partitions.get(p.partition) if topic else None
         return found.replicas if found else ()
+
+    def ended_term(self, term: Term) -> bool:
+        return (term.broker, term.incarnation, term.epoch) in self.ended
 
     def lives_of(self, p: TopicPartition) -> Iterator[Versions]:
         """All versions of its state, for each topic of that name; the newest first."""
@@ -249,12 +255,17 @@ class History:
         self.winners[event.epoch] = event.broker, event.session
         self.elected_sessions.add(event.session)
         self.elected_at[event.epoch] = self.zxid
+        self.untold.clear()
 
     def _state_written(self, event: trace.StateWritten) -> None:
         p = event.partition
         self.states.setdefault(p, []).append(event.after)
         if event.before is None:
             self.state_zxids[p] = self.came_up[p] = self.zxid
+        if event.before is not None and event.before.leader != event.after.leader:
+            for broker in (event.before.leader, event.after.leader):
+                if broker >= 0:
+                    self.untold.setdefault(broker, {})[p] = event.after.leader_epoch
         if event.after.has_leader:
             topic = self.topics.get(p.topic)
             self.leaders[p, topic.id if topic else None, event.after.leader_epoch] = event.after.leader
@@ -311,14 +322,18 @@ class History:
     def _order_queued(self, event: trace.OrderQueued) -> None:
         item, context = event.item, event.term.bench.context
         to = context.epoch, event.target, context.registered[event.target].epoch
+        untold = self.untold.get(event.target, {})
         if isinstance(item, LeaderAndIsrItem):
             for p, state in item.states.items():
                 queued = Queued(False, state.leader_epoch, state.partition_epoch)
                 self.waiting.setdefault((*to, p.topic, p.partition), deque()).append(queued)
+                if untold.get(p.key, 1 << 40) <= state.leader_epoch:
+                    untold.pop(p.key)
         elif isinstance(item, StopReplicaItem):
             for p, stop in item.stops.items():
                 queued = Queued(True, stop.leader_epoch, int(stop.delete_partition))
                 self.waiting.setdefault((*to, p.topic, p.partition), deque()).append(queued)
+                untold.pop(p.key, None)
 
     def _order_sent(self, event: trace.OrderSent) -> None:
         """What was queued before is sent or outdated."""

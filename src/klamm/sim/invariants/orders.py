@@ -1,9 +1,11 @@
 """What controllers tell brokers, and in which order."""
 
+from klamm.controller.control_requests import StopReplicaItem
+from klamm.controller.events import ControlledShutdown
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.sim.history import History, queue_of, queued_of
 from klamm.sim.messages_told import states_told
-from klamm.sim.trace import OrderReceived, OrderSent
+from klamm.sim.trace import EventEnded, OrderQueued, OrderReceived, OrderSent
 from klamm.wire.messages import LeaderAndIsrRequest, UpdateMetadataRequest
 
 _LEADERS_GONE = -2
@@ -90,6 +92,38 @@ def first_contact_is_whole(history: History, event: OrderReceived) -> str | None
             and not _may_be_left_out(history, p, event.broker)
         ):
             return f"broker {event.broker} is not told of {p} in its first LeaderAndIsr of epoch {contact[2]}"
+    return None
+
+
+def leaders_are_told(history: History, event: EventEnded) -> str | None:
+    """At the end of an event, whoever leads by it, or leads no more, has been told so.
+
+    One that leaves is told where its own departure moved the leader; of other elections it hears no more, as in Kafka.
+    """
+    term = event.term
+    if term is None or history.epoch != term.epoch or history.ended_term(term):
+        return None
+    context = term.bench.context
+    for broker, partitions in history.untold.items():
+        leaves_now = isinstance(event.event, ControlledShutdown) and event.event.broker == broker
+        if broker not in context.registered or (broker in context.shutting_down and not leaves_now):
+            continue
+        for p, leader_epoch in partitions.items():
+            known = context.partition(*p)
+            remembers = known is not None and known.leadership is not None and known.leader_epoch >= leader_epoch
+            if remembers and p.topic not in history.marked:
+                return f"{p}: broker {broker} is not told of leader epoch {leader_epoch}, decided in {term}"
+    return None
+
+
+def stops_carry_epochs(history: History, event: OrderQueued) -> str | None:
+    """A stop carries the leader epoch that the replica may hold; none only where the partition never had one."""
+    if not isinstance(event.item, StopReplicaItem) or event.term.epoch != history.epoch:
+        return None
+    for p, stop in event.item.stops.items():
+        known = event.term.bench.context.partition(*p.key)
+        if known is p and p.key in history.states and stop.leader_epoch == -1 and p.leadership is not None:
+            return f"{p}: broker {event.target} is to stop it, whatever its leader epoch"
     return None
 
 
