@@ -627,10 +627,8 @@ MUTANTS = (
     Mutant("12", "KAFKA-2300, 5310", "the context survives the term", context_survives_the_term, (34, 33)),
     Mutant("14", "KAFKA-3085, 5502", "brokers as listed when the watch fired", brokers_as_they_were, (34, 36)),
     Mutant("15", "KAFKA-3096", "a dead leader stays leader", dead_leaders_stay, (10, 41)),
-    Mutant("16", "KAFKA-3143", "failover leaves dead replicas in the ISR", offline_replicas_left_alone, (42, 41)),
-    Mutant(
-        "16a", "KAFKA-3143", "neither failover nor leaders take the dead out", offline_replicas_left_to_nobody, (42,)
-    ),
+    Mutant("16", "KAFKA-3143", "failover takes the dead out of no ISR", offline_replicas_left_alone, (42, 41)),
+    Mutant("16a", "KAFKA-3143", "neither failover nor leaders do", offline_replicas_left_to_nobody, (42,)),
     Mutant("17", "KAFKA-4214", "moves do not resume when brokers come", arrivals_unnoticed, (43,)),
     Mutant("17a", "KAFKA-4214", "moves do not resume after failover", reassignments_forgotten_in_failover, (43,)),
     Mutant("18", "KAFKA-4229, 6879", "expiry waits for the next session", expiry_waits_for_its_turn, (45, 36)),

@@ -110,8 +110,8 @@ class History:
     dropped: dict[tuple[TopicPartition, BrokerId], int] = field(default_factory=dict)
     """When a broker ceased to be a replica of a partition: the zxid."""
     untold: dict[BrokerId, dict[TopicPartition, int]] = field(default_factory=dict)
-    """Broker -> partitions that it leads, or leads no more, by decisions of the acting controller that it was not told of
-    yet, with the leader epoch. A broker that is stopped there need not know."""
+    """Broker -> partitions that it leads, or leads no more, by decisions of the acting controller that it was not yet
+    told of, with the leader epoch. A broker that is stopped there need not know."""
     reassignment_request: bytes | None = None
     """Content of the old tools' znode, as last seen."""
     _absorb: dict[type[Any], Callable[[Any], None]] = field(init=False, repr=False)
