@@ -4,7 +4,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-input
 READY := $(VENV)/ready
 DEMO_READY := $(VENV)/demo-ready
-BENCHES := $(filter-out __init__ load side_by_side,$(basename $(notdir $(wildcard benchmarks/*.py))))
+BENCHES := $(filter-out __init__ load side_by_side controller,$(basename $(notdir $(wildcard benchmarks/*.py))))
 ROUNDS ?= 30
 RECORDS ?= 100000
 LIVES ?= 10
@@ -106,10 +106,13 @@ bench: $(READY)  ## beside Apache Kafka in one run, then the wire's and ZooKeepe
 	$(PY) -m benchmarks.side_by_side
 	@for bench in $(BENCHES); do echo "--- $$bench"; $(PY) -m benchmarks.$$bench; done
 
+bench-controller: $(READY)  ## the controller beside Apache Kafka's, up to 200,000 partitions (some 25 minutes)
+	$(PY) -m benchmarks.controller
+
 bench-%: $(READY)
 	$(PY) -m benchmarks.$*
 
 clean:  ## remove what demo and cluster left, and the caches; not .venv
 	rm -rf demo-data klamm-data spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
-.PHONY: mutants pages sim scenarios plants steps shrink seed digests model help setup demo cluster check unit test clients clients-of-kafka judge campaign coverage bench clean
+.PHONY: mutants pages sim scenarios plants steps shrink seed digests model help setup demo cluster check unit test clients clients-of-kafka judge campaign coverage bench bench-controller clean

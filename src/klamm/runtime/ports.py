@@ -1,7 +1,13 @@
 """Plain blocking look at ports, for the command line and for tests; nodes use `network`."""
 
+import random
 import socket
 from contextlib import ExitStack
+from typing import Final
+
+LOWEST: Final = 10_000
+_USUAL_FIRST_OUTGOING: Final = 32_768
+_HIGHEST: Final = 65_000
 
 
 def free_port(host: str = "127.0.0.1") -> int:
@@ -10,12 +16,30 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """That many different ones."""
+    """That many different ones, below those that the system gives to outgoing connections.
+
+    One of the latter could be taken by anybody's connection before its new owner listens there.
+    """
+    found: list[int] = []
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind((host, 0))
-        return [each.getsockname()[1] for each in sockets]
+        while len(found) < count:
+            port = random.randrange(LOWEST, _first_outgoing())
+            one = stack.enter_context(socket.socket())
+            try:
+                one.bind((host, port))
+            except OSError:
+                continue
+            found.append(port)
+    return found
+
+
+def _first_outgoing() -> int:
+    try:
+        with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
+            first = int(file.read().split()[0])
+    except (OSError, ValueError, IndexError):
+        return _USUAL_FIRST_OUTGOING
+    return first if first >= 2 * LOWEST else _HIGHEST
 
 
 def is_listening(host: str, port: int, timeout_s: float = 1.0) -> bool:
