@@ -305,7 +305,7 @@ class SimulatedLoop(AbstractEventLoop):
         return Task(coro, loop=self, name=f"{host!r}/{name}#{host.tasks}", context=context)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        task = context.get("task")
+        task = context.get("task") or context.get("future")
         if isinstance(task, Task) and not self._host_of(task).is_alive:
             return  # it will never end: its process was killed
         self.errors.append(context)

@@ -47,7 +47,7 @@ class Options:
             nodes=dice.choice((1, 2, 3, 3, 3, 3, 4, 5, 6, 7)),
             servers=dice.choice((1, 1, 1, 2, 3, 3, 5)),
             session_timeout_ms=dice.choice((1_500, 3_000, 3_000, 6_000, 9_000)),
-            protocol=dice.choice(("3.9-IV0", "3.9-IV0", "3.9-IV0", "3.3-IV0", "3.0-IV1", "2.8-IV1")),
+            protocol=dice.choice(("3.9-IV0", "3.9-IV0", "3.9-IV0", "3.3-IV0", "3.0-IV1", "2.8-IV1", "2.6-IV0")),
             partitions=dice.choice((1, 4, 4, 8)),
             replication=dice.choice((1, 3, 3, 3, 5)),
             in_flight=dice.choice((1, 2, 10, 256, 256)),

@@ -69,7 +69,7 @@ def _is_the_controllers(history: History, change: Change) -> bool:
     parts = path.split("/")[1:]
     if path.startswith(znodes.TOPICS + "/"):
         if len(parts) > 3 or is_deletion:
-            return not _leaders_write_isrs(history) or not _changes_an_isr_alone(history, change)
+            return not leaders_write_isrs(history) or not _changes_an_isr_alone(history, change)
         return isinstance(change, SetChange) and not _only_grows(history, parts[2], change.data)
     if parts[0] == "admin" and len(parts) > 1 and path != znodes.DELETE_TOPICS:
         return is_deletion or isinstance(change, SetChange)
@@ -78,7 +78,7 @@ def _is_the_controllers(history: History, change: Change) -> bool:
     return is_deletion and parts[:2] == ["config", "topics"]
 
 
-def _leaders_write_isrs(history: History) -> bool:
+def leaders_write_isrs(history: History) -> bool:
     """As they do where the protocol is older than AlterPartition."""
     return history.actor is not None and not history.actor.bench.settings.alone_writes_states
 

@@ -3,6 +3,7 @@
 from klamm.controller.events import ControlledShutdown
 from klamm.model.errors import ErrorCode
 from klamm.sim.history import History
+from klamm.sim.invariants.epochs import leaders_write_isrs
 from klamm.sim.trace import EventEnded, StateWritten
 
 
@@ -41,10 +42,14 @@ def shutdown_is_asked_by_this_run(history: History, event: EventEnded) -> str | 
 
 
 def the_leaving_stay_out(history: History, event: StateWritten) -> str | None:
-    """A broker that is leaving enters no ISR and leads nothing new before it registers again."""
+    """A broker that is leaving enters no ISR and leads nothing new before it registers again.
+
+    A leader of an old protocol, which writes its ISR itself, knows nothing of that.
+    """
     term = history.actor
     if term is None:
         return None
+    may_enter = leaders_write_isrs(history)
     before = event.before.isr if event.before else ()
     led = event.before.leader if event.before else None
     for broker, (epoch, controller_epoch) in history.leaving.items():
@@ -53,7 +58,7 @@ def the_leaving_stay_out(history: History, event: StateWritten) -> str | None:
         known = term.bench.context.registered.get(broker)
         if known is None or known.epoch != epoch:
             continue
-        if broker in event.after.isr and broker not in before:
+        if broker in event.after.isr and broker not in before and not may_enter:
             return f"{event.partition}: broker {broker} is leaving and enters ISR {event.after.isr}"
         if event.after.leader == broker != led:
             return f"{event.partition}: broker {broker} is leaving and becomes leader"
