@@ -339,6 +339,31 @@ async def test_a_replica_that_moved_away_from_a_dead_broker_goes_when_that_retur
     assert not room.bench.context.condemned
 
 
+@pytest.mark.parametrize("is_seen_first", [True, False])
+async def test_a_moved_replica_whose_broker_registered_anew_unseen_goes_all_the_same(is_seen_first: bool) -> None:
+    """StopReplica named the registration before and was refused; the answer comes before that is seen, or after."""
+    room = await room_with(1, 2)
+    await ask(room, a_0=[1, 3])
+    await join(room, 1, 2, 3)
+    assert assigned(room) == "[1, 3] + [] - []"
+    epoch = room.bench.context.registered[BrokerId(2)].epoch
+    refused = {room.partition("a-0"): ErrorCode.STALE_BROKER_EPOCH}
+    answer = TopicDeletionStopReplicaResponseReceived(BrokerId(2), epoch, refused)
+    room.kill(2)
+    await room.register(2)
+    room.channels.take()
+
+    requests: list[str] = []
+    for is_broker_change in (is_seen_first, not is_seen_first):
+        handler, event = (
+            (on_broker_change, BrokerChange()) if is_broker_change else (on_replica_deletion_answer, answer)
+        )
+        requests += await room.handle(handler, event)
+
+    [stop] = [r for r in requests if r.startswith("SR a-0")]
+    assert stop.endswith("+delete -> 2")
+
+
 async def test_a_replica_that_moved_back_before_its_broker_returned_is_not_touched() -> None:
     room = await moved_away_from_a_dead_broker()
     leave_request(room, a_0=[1, 2])

@@ -53,6 +53,26 @@ async def condemn_moved(bench: Workbench, replicas: Mapping[BrokerId, Iterable[P
     await condemn(bench, gone)
 
 
+async def condemn_refused(bench: Workbench, broker: BrokerId, broker_epoch: int, refused: Iterable[Partition]) -> None:
+    """Replicas that a reassignment took from a broker which would not let them go: nobody else asks it again.
+
+    It may have registered anew, unseen as yet, and refused what was meant for its registration before. Where that was
+    seen meanwhile it is asked at once, else when it is seen.
+    """
+    moved: dict[str, dict[BrokerId, list[Partition]]] = {}
+    for p in refused:
+        is_known = bench.context.partition(p.topic, p.partition) is p and not bench.context.is_to_be_deleted(p)
+        if is_known and broker not in p.replicas and bench.context.topics[p.topic].id is not None:
+            moved.setdefault(p.topic, {}).setdefault(broker, []).append(p)
+    await condemn(bench, moved)
+    registered = bench.context.registered.get(broker)
+    if registered is not None and registered.epoch != broker_epoch:
+        for by_broker in moved.values():
+            for p in by_broker[broker]:
+                bench.batch.add_stop_replica([broker], p, delete=True)
+        await bench.send_requests()
+
+
 async def forget_condemned(bench: Workbench, topic: str, kept: Iterable[BrokerId]) -> None:
     """A record from before a crash, on a broker that is here and deleted its replicas after all."""
     topic_id = bench.context.topics[topic].id
