@@ -22,11 +22,11 @@ async def reassign(stage: Stage, draw: Draw) -> None:
     """An operator asks the controller to move partitions, to override what is moving, or to cancel it."""
     targets = draw("targets", lambda dice: _targets(stage, dice, may_cancel=True))
     wanted = {_key(p): None if t is None else tuple(map(BrokerId, t)) for p, t in targets.items()}
-    node = _controller(stage)
+    node = acting_controller(stage)
     if node is None or not wanted:
         return
     stage.tell(f"node {node.broker.number} is asked to move {targets}")
-    answer = await _on(stage, node, node.broker.controller.alter_reassignments(wanted))
+    answer = await ask_on_its_host(stage, node, node.broker.controller.alter_reassignments(wanted))
     if answer is not None:
         refused = {str(p): refusal.error.name for p, refusal in answer.refused.items()}
         stage.tell(f"the answer to the move: {answer.error.name} {refused}")
@@ -50,18 +50,18 @@ async def elect_preferred(stage: Stage, draw: Draw) -> None:
     if by_znode:
         stage.tell(f"somebody writes {znodes.PREFERRED_ELECTION}: {chosen}")
         await _leave(stage, znodes.PREFERRED_ELECTION, encode_preferred_election(keys))
-    elif (node := _controller(stage)) is not None:
+    elif (node := acting_controller(stage)) is not None:
         stage.tell(f"node {node.broker.number} is asked for preferred elections of {chosen}")
-        await _on(stage, node, node.broker.controller.elect_leaders(keys, unclean=False))
+        await ask_on_its_host(stage, node, node.broker.controller.elect_leaders(keys, unclean=False))
 
 
 async def elect_unclean(stage: Stage, draw: Draw) -> None:
     """An operator would rather lose records than wait: whoever lives may lead, where nobody in sync does."""
     chosen = draw("partitions", lambda dice: [p for p in _partitions(stage) if dice.random() < 0.3])
-    if (node := _controller(stage)) is not None and chosen:
+    if (node := acting_controller(stage)) is not None and chosen:
         stage.tell(f"node {node.broker.number} is asked for unclean elections of {chosen}")
         asked = node.broker.controller.elect_leaders([_key(p) for p in chosen], unclean=True)
-        answer = await _on(stage, node, asked)
+        answer = await ask_on_its_host(stage, node, asked)
         if answer is not None:
             stage.tell(f"the answer to the elections: {answer}")
 
@@ -97,11 +97,11 @@ async def leave_together(stage: Stage, draw: Draw) -> None:
             later(stage, back_s, restart, stage, number)
 
 
-def _controller(stage: Stage) -> Node | None:
+def acting_controller(stage: Stage) -> Node | None:
     return next((n for n in stage.nodes.values() if n.host.is_alive and n.broker.controller.is_active), None)
 
 
-async def _on(stage: Stage, node: Node, asked: Awaitable[Any]) -> Any:
+async def ask_on_its_host(stage: Stage, node: Node, asked: Awaitable[Any]) -> Any:
     """Asked on the node's own host: its death is the end of it, and None is the answer."""
 
     async def ask() -> Any:

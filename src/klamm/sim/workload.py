@@ -13,7 +13,7 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import new_topic_id
 from klamm.runtime.randomness import Dice
-from klamm.sim import dying, moving
+from klamm.sim import asking, dying, moving
 from klamm.sim.stage import Draw, Stage, later, restart
 from klamm.zk import znodes
 from klamm.zk.errors import NodeExists
@@ -195,6 +195,8 @@ VERBS: Final[dict[str, Verb]] = {
     "elect preferred": moving.elect_preferred,
     "elect unclean": moving.elect_unclean,
     "allow unclean": moving.allow_unclean,
+    "ask around": asking.ask_around,
+    "allow unclean by default": asking.allow_unclean_by_default,
     "leave together": moving.leave_together,
     "delete topics": dying.delete_topics,
     "recreate topic": dying.recreate_topic,
