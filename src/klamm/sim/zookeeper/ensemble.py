@@ -6,6 +6,7 @@ only while there is a leader. Nothing is decided without one: writes wait, or th
 """
 
 import asyncio
+import contextvars
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -90,6 +91,8 @@ class Ensemble:
         self.leader: Member | None = None
         self.has_quorum = False
         """Whether writes are decided now."""
+        self._home = contextvars.copy_context()
+        """Where our timers belong: a write may be decided within the step of a client that dies right after."""
         self._next_session = 0x1000
         self._ticker: asyncio.TimerHandle | None = None
         self._election: asyncio.TimerHandle | None = None
@@ -112,7 +115,9 @@ class Ensemble:
         now = loop.time()
         silent = min((s.expires_at for s in self.sessions.values()), default=float("inf"))
         due = min(silent, now + self.settings.min_session_ms / 1000)
-        self._ticker = loop.call_at(due if due > now else now + self.settings.tick_ms / 1000, self._tick)
+        self._ticker = loop.call_at(
+            due if due > now else now + self.settings.tick_ms / 1000, self._tick, context=self._home
+        )
 
     def stop(self) -> None:
         for timer in (self._ticker, self._election):
@@ -135,7 +140,7 @@ class Ensemble:
         """A server reaches the others no more; all believe for a while that this will pass."""
         self.has_quorum = self.leader in self._together()
         patience_s = self.settings.patience_ticks * self.settings.tick_ms / 1000
-        asyncio.get_running_loop().call_later(patience_s, self.settle)
+        asyncio.get_running_loop().call_later(patience_s, self.settle, context=self._home)
 
     def settle(self) -> None:
         """A server stopped, started, or reaches the others again."""
@@ -149,7 +154,8 @@ class Ensemble:
             else:
                 server.hang_up()
         if self.leader is None and together and self._election is None:
-            self._election = asyncio.get_running_loop().call_later(self.settings.election_ms / 1000, self._elect)
+            election_s = self.settings.election_ms / 1000
+            self._election = asyncio.get_running_loop().call_later(election_s, self._elect, context=self._home)
 
     def _elect(self) -> None:
         """Whoever leads starts with every session as if it had just been heard of."""
@@ -194,7 +200,8 @@ class Ensemble:
             return self.tree.zxid
         outlived_s = self.outlived_s()
         if outlived_s:
-            asyncio.get_running_loop().call_later(outlived_s, self._remove_ephemerals, session)
+            loop = asyncio.get_running_loop()
+            loop.call_later(outlived_s, self._remove_ephemerals, session, context=self._home)
             transaction = self._commit(session, [])
         else:
             transaction = self._remove_ephemerals(session)

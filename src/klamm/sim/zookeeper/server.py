@@ -1,6 +1,7 @@
 """One model server: its own, possibly older, tree, the watches of its clients, and their connections."""
 
 import asyncio
+import contextvars
 from collections import deque
 from collections.abc import Callable
 
@@ -27,6 +28,8 @@ class Server:
         self.takes_clients = True
         self._behind: deque[Transaction] = deque()
         self._applied_at = 0.0
+        self._home = contextvars.copy_context()
+        """Where our timers belong: a write may be decided within the step of a client that dies right after."""
         ensemble.join(self)
 
     async def listen(self, network: Network, host: str, port: int) -> Listener:
@@ -92,7 +95,7 @@ class Server:
         loop = asyncio.get_running_loop()
         self._behind.append(transaction)
         self._applied_at = max(self._applied_at, loop.time() + lag_s)
-        loop.call_at(self._applied_at, self._catch_up)
+        loop.call_at(self._applied_at, self._catch_up, context=self._home)
 
     def follow(self) -> None:
         """There is a leader, and the way to it is open: what was missed is learned, what waits is served."""

@@ -179,6 +179,24 @@ def test_a_server_that_lags_answers_from_the_past_and_sync_brings_it_up() -> Non
     ModelZooKeeper(servers=2).run(story)
 
 
+def test_what_was_written_within_the_step_of_somebody_who_dies_reaches_a_server_that_lags() -> None:
+    async def story(model: ModelZooKeeper) -> None:
+        reader = await model.client("reader", "zk-1:2181")
+        model.servers[0].lag_s = lambda: 1.0
+        doomed, _ = model.universe.start("doomed")
+
+        async def write() -> None:
+            model.ensemble.write(0, [Create("/a", b"")], [])
+
+        await model.loop.spawn(doomed, write())
+        model.loop.kill(doomed)
+        await model.settle(2.0)
+
+        assert await reader.exists("/a") is not None
+
+    ModelZooKeeper().run(story)
+
+
 def test_a_session_moves_to_another_server_but_not_into_the_past() -> None:
     async def story(model: ModelZooKeeper) -> None:
         client = await model.client("a")
