@@ -4,7 +4,9 @@
 - `--record [NAME...]`: play before Apache Kafka first, and record it anew;
 - `--new`: with it, only what was never recorded;
 - `--accept NAME...`: what differs now is on purpose; `wanted.py` has the reason;
-- `--random COUNT [--seed FIRST]`: so many random lives before both, nothing recorded.
+- `--lives COUNT [--seed FIRST] [--steps STEPS]`: so many generated scripts before both; the first difference is made
+  as short as can be and printed as a script;
+- `--keep COUNT [--seed FIRST] [--steps STEPS]`: so many generated scripts before Apache Kafka, kept in `lives/`.
 """
 
 import argparse
@@ -16,10 +18,21 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import IO
 
+from tests.differential.generator import Ground, Life, live, shorten
 from tests.differential.kafka_host import kafka_host
+from tests.differential.lives import as_text, keep
 from tests.differential.nodes import StartNode, apache_starter, start_klamm
-from tests.differential.plays import RECORDED, Difference, Steps, differences, play, record, recorded
-from tests.differential.random_life import random_life
+from tests.differential.plays import (
+    RECORDED,
+    Difference,
+    Steps,
+    all_names,
+    differences,
+    play,
+    record,
+    recorded,
+    script_of,
+)
 from tests.differential.script import Script
 from tests.differential.scripts import SCRIPTS
 from tests.differential.wanted import accept, unwanted
@@ -28,7 +41,6 @@ from tests.support import apache_kafka, zookeeper
 from klamm.cli.zookeeper import ZooKeeperServer
 from klamm.telemetry.logs import configure_logs
 
-RANDOM_STEPS = 30
 AT_ONCE = 4
 KAFKAS_LOG = apache_kafka.CACHE / "judge.log"
 
@@ -51,20 +63,11 @@ class Court:
 
 async def _judge(name: str, options: argparse.Namespace, court: Court) -> bool:
     if options.record:
-        record(name, await court.play(SCRIPTS[name], "apache"))
-    found = list(differences(recorded(name), await court.play(SCRIPTS[name], "klamm")))
+        record(name, await court.play(script_of(name), "apache"))
+    found = list(differences(recorded(name), await court.play(script_of(name), "klamm")))
     if options.accept:
         accept(name, found)
     return _tell(name, found)
-
-
-async def _judge_random_life(seed: int, court: Court) -> bool:
-    script = random_life(seed, RANDOM_STEPS)
-    theirs = await court.play(script, "apache")
-    found = list(differences(theirs, await court.play(script, "klamm")))
-    if has_differences := _tell(script.name, found):
-        print(*(f"    {number}. {step['did']}" for number, step in enumerate(theirs)), sep="\n", flush=True)
-    return has_differences
 
 
 def _tell(name: str, found: list[Difference]) -> bool:
@@ -94,14 +97,41 @@ async def _each(judge: Callable[..., Awaitable[bool]], items: Iterable[object], 
 async def _run(options: argparse.Namespace, server: ZooKeeperServer, directory: Path, kafkas_log: IO[bytes]) -> int:
     async with AsyncExitStack() as stack:
         start_apache = None
-        if options.record or options.random:
-            host = await stack.enter_async_context(kafka_host(kafkas_log))
-            start_apache = apache_starter(host)
-        court = Court(server, directory, start_apache)
-        if options.random:
-            seeds = range(options.seed, options.seed + options.random)
-            return await _each(_judge_random_life, seeds, court)
-        return await _each(_judge, options.names, options, court)
+        if options.record:
+            start_apache = apache_starter(await stack.enter_async_context(kafka_host(kafkas_log)))
+        return await _each(_judge, options.names, options, Court(server, directory, start_apache))
+
+
+class _Enough(Exception):
+    """A life with a difference was found."""
+
+
+def _live(options: argparse.Namespace, server: ZooKeeperServer, directory: Path, kafkas_log: IO[bytes]) -> int:
+    """The generator draws between verbs, outside of the loop in which they are carried out."""
+    with asyncio.Runner() as runner:
+        host = kafka_host(kafkas_log)
+        start_apache = apache_starter(runner.run(host.__aenter__()))
+        ground = Ground(runner, server, directory, [start_apache, *([] if options.keep else [start_klamm])])
+        differing: list[Life] = []
+
+        def end(life: Life) -> None:
+            print(f"life {ground.count}: {len(life.steps)} steps, {len(life.found)} differences", flush=True)
+            if life.found:
+                differing.append(life)
+                raise _Enough
+            if options.keep and len(life.steps) >= options.steps // 2:
+                keep(f"life_{options.seed}_{ground.count}", life.calls, life.steps)
+
+        try:
+            live(ground, options.keep or options.lives, options.seed, options.steps, end)
+        except _Enough:
+            pass
+        finally:
+            for life in differing:
+                print(*life.found, "now the shortest script that still differs:", sep="\n", flush=True)
+                print(as_text("a_difference", shorten(life.calls, ground.differs)))
+            runner.run(host.__aexit__(None, None, None))
+    return min(1, len(differing))
 
 
 def main() -> int:
@@ -109,13 +139,15 @@ def main() -> int:
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--new", action="store_true")
     parser.add_argument("--accept", action="store_true")
-    parser.add_argument("--random", type=int, metavar="COUNT")
+    parser.add_argument("--lives", type=int, metavar="COUNT")
+    parser.add_argument("--keep", type=int, metavar="COUNT")
+    parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("names", nargs="*", default=list(SCRIPTS))
+    parser.add_argument("names", nargs="*", default=all_names())
     options = parser.parse_args()
     if options.new:
-        options.names = [name for name in options.names if not (RECORDED / f"{name}.json").exists()]
-    if (options.record or options.random) and (why := apache_kafka.why_missing()):
+        options.names = [name for name in options.names if name in SCRIPTS and not (RECORDED / f"{name}.json").exists()]
+    if (options.record or options.lives or options.keep) and (why := apache_kafka.why_missing()):
         print(why, file=sys.stderr)
         return 1
     configure_logs("error")
@@ -125,6 +157,8 @@ def main() -> int:
         server.start()
         try:
             with open(KAFKAS_LOG, "wb") as log:
+                if options.lives or options.keep:
+                    return _live(options, server, Path(directory), log)
                 return min(1, asyncio.run(_run(options, server, Path(directory), log)))
         finally:
             server.kill()

@@ -51,6 +51,10 @@ class NodeUnderTest(Protocol):
         """Id and password of its ZooKeeper session."""
         ...
 
+    async def session_ended(self, session_id: int) -> None:
+        """That session has ended: it need not wait for its next try to learn so."""
+        ...
+
     async def stop(self) -> None: ...
 
 
@@ -70,6 +74,9 @@ class ApacheNode:
     async def session(self) -> tuple[int, bytes]:
         number, password = (await self._host.ask("session", self._name)).split()
         return int(number), bytes.fromhex(password)
+
+    async def session_ended(self, session_id: int) -> None:
+        """It is told at its next try: a word of ours might make two expiries of one."""
 
     async def stop(self) -> None:
         await self._host.ask("stop", self._name)
@@ -166,6 +173,12 @@ class KlammNode:
     async def session(self) -> tuple[int, bytes]:
         session = self._node._sessions.store.client._session
         return session.session_id, session._password
+
+    async def session_ended(self, session_id: int) -> None:
+        client = self._node._sessions.store.client
+        link = client._driver._link
+        if client.session_id == session_id and link is not None and link._transport is not None:
+            link._transport.abort()
 
     async def stop(self) -> None:
         DISGUISE.take_off(self._node._config)

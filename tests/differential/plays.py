@@ -6,8 +6,10 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.differential.lives import as_script, keep, kept_lives, read_life
 from tests.differential.nodes import StartNode
 from tests.differential.script import Script
+from tests.differential.scripts import SCRIPTS
 from tests.differential.shortcuts import without_shortcuts
 from tests.differential.stage import Stage
 
@@ -27,12 +29,26 @@ async def play(script: Script, start_node: StartNode, server: ZooKeeperServer, c
     return [step.as_data() for step in stage.steps]
 
 
+def script_of(name: str) -> Script:
+    """Written by hand, or a life that was kept."""
+    return SCRIPTS[name] if name in SCRIPTS else as_script(name, read_life(name)[0])
+
+
+def all_names() -> list[str]:
+    return [*SCRIPTS, *kept_lives()]
+
+
 def recorded(name: str) -> Steps:
+    if name not in SCRIPTS:
+        return read_life(name)[1]
     steps: Steps = json.loads((RECORDED / f"{name}.json").read_text())
     return steps
 
 
 def record(name: str, steps: Steps) -> None:
+    if name not in SCRIPTS:
+        keep(name, read_life(name)[0], steps)
+        return
     (RECORDED / f"{name}.json").write_text(json.dumps(steps, indent=1, ensure_ascii=False) + "\n")
 
 

@@ -131,8 +131,10 @@ class Scene:
     async def expire_session(self, node: int) -> None:
         """Somebody else closes its ZooKeeper session, as its expiry would; returns once it has registered anew."""
         session_id, password = await self.nodes[node].session()
-        await end_session(self._server.port, session_id, password)
         path = znodes.broker_path(node)
+        while (stat := await self.client.exists(path)) is not None and stat.ephemeral_owner == session_id:
+            await end_session(self._server.port, session_id, password)
+        await self.nodes[node].session_ended(session_id)
         await self.wait_until(lambda stat: stat is not None and stat.ephemeral_owner != session_id, path)
         await self._learn_node(node)
 

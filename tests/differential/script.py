@@ -10,6 +10,7 @@ STORAGE_ERROR = 56
 
 @dataclass(frozen=True)
 class Script:
+    name: str
     run: Callable[[Stage], Awaitable[None]]
     brokers: Sequence[int]
     is_cold: bool
@@ -18,10 +19,6 @@ class Script:
     """The controller's inter.broker.protocol.version."""
     given: Mapping[str, str]
     """Other properties of the node under test."""
-
-    @property
-    def name(self) -> str:
-        return self.run.__name__
 
     async def play(self, stage: Stage) -> None:
         await stage.open(self.brokers)
@@ -40,7 +37,7 @@ def script(
 
     def keep(run: Callable[[Stage], Awaitable[None]]) -> Script:
         assert run.__name__ not in SCRIPTS, f"two scripts are called {run.__name__}"
-        made = SCRIPTS[run.__name__] = Script(run, brokers or (1, 2, 3), cold, protocol, given or {})
+        made = SCRIPTS[run.__name__] = Script(run.__name__, run, brokers or (1, 2, 3), cold, protocol, given or {})
         return made
 
     return keep

@@ -56,13 +56,32 @@ class RequestVerbs(Scene):
         await self.settle(what, text)
         return text
 
-    async def leader_asks(self, topic: str, isr: Sequence[int], partition: int = 0) -> Any:
-        """As the leader does, at the epochs that ZooKeeper has; no step where nobody leads."""
+    async def leader_asks(
+        self,
+        topic: str,
+        isr: Sequence[int],
+        partition: int = 0,
+        *,
+        leader_epochs_off: int = 0,
+        partition_epochs_off: int = 0,
+        version: int = 3,
+        recovery: int = 0,
+        stale_broker: bool = False,
+    ) -> Any:
+        """As the leader does, at the epochs that ZooKeeper has or some off them; no step where nobody leads."""
         state = await self.state(topic, partition)
         if state is None or state.leader not in self.brokers:
             return None
         return await self.alter_isr(
-            topic, state.leader, isr, state.leader_epoch, state.partition_epoch, partition=partition
+            topic,
+            state.leader,
+            isr,
+            state.leader_epoch + leader_epochs_off,
+            state.partition_epoch + partition_epochs_off,
+            partition=partition,
+            version=version,
+            recovery=recovery,
+            stale_broker=stale_broker,
         )
 
     async def controlled_shutdown(self, broker: int, *, stale_broker: bool = False, version: int = 3) -> Any:
@@ -71,6 +90,20 @@ class RequestVerbs(Scene):
         text = said.shutdown_said(await self.ask(ApiKey.CONTROLLED_SHUTDOWN, version, request))
         await self.settle(f"{broker} asks v{version} to shut down{', a stale broker' if stale_broker else ''}", text)
         return text
+
+    # ---- how a broker answers from now on; no steps
+
+    async def hold(self, broker: int, api_name: str) -> None:
+        """It takes requests and answers none until `release`; or never."""
+        self.brokers[broker].hold(api_name)
+
+    async def lose_answer(self, broker: int, api_name: str) -> None:
+        """It hangs up once instead of answering."""
+        self.brokers[broker].break_once(api_name)
+
+    async def fail(self, broker: int, api_name: str, error: int) -> None:
+        """0 and it succeeds again."""
+        self.brokers[broker].errors[api_name] = error
 
     async def release(self, broker: int, api_name: str) -> None:
         self.brokers[broker].release(api_name)
