@@ -59,9 +59,9 @@ clients: $(READY)  ## every client with every codec, RECORDS=100000 each, compar
 clients-of-kafka: $(READY)  ## the same tests against Apache Kafka's own brokers: is the harness right?
 	$(PY) -m pytest tests/clients/test_codecs.py --brokers apache
 
-judge: $(READY)  ## every script, then LIVES=10 random ones, before Apache Kafka's controller and ours
+judge: $(READY)  ## every script, then LIVES=10 generated ones, before Apache Kafka's controller and ours
 	$(PY) -m tests.differential.judge --record
-	$(PY) -m tests.differential.judge --random $(LIVES)
+	$(PY) -m tests.differential.judge --lives $(LIVES) --seed $(FIRST)
 
 sim: $(READY)  ## simulated clusters under faults on all cores for SECONDS=60, from seed FIRST=1, until VIOLATIONS=1 broke
 	@$(PY) -m klamm.sim --seconds $(SECONDS) --first $(FIRST) --violations $(VIOLATIONS)

@@ -5,6 +5,7 @@ still there. What the two do differently on purpose, or by chance, it does not a
 """
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from tests.differential.lives import BROKERS, Call
 from tests.differential.nodes import StartNode
-from tests.differential.plays import Steps, differences
+from tests.differential.plays import Difference, Steps, differences
 from tests.differential.script import STORAGE_ERROR
 from tests.differential.stage import Stage
 from tests.differential.verbs.admin import PREFERRED, UNCLEAN
@@ -61,11 +62,11 @@ class Ground:
         await asyncio.gather(*map(begin, stages))
         return stages
 
-    def differs(self, calls: Sequence[Call]) -> bool:
-        """Played from the beginning."""
-        return self.runner.run(self._differs(calls))
+    def differs(self, calls: Sequence[Call], kinds: set[str]) -> bool:
+        """In a way like these, played from the beginning."""
+        return self.runner.run(self._differs(calls, kinds))
 
-    async def _differs(self, calls: Sequence[Call]) -> bool:
+    async def _differs(self, calls: Sequence[Call], kinds: set[str]) -> bool:
         stages = await self.open()
         try:
             for call in calls:
@@ -73,14 +74,19 @@ class Ground:
                     await asyncio.gather(*(call.on(stage) for stage in stages))
                 except Exception:
                     return False  # it makes no sense any more
-            return bool(newest_differences(stages))
+            return not kinds.isdisjoint(map(kind_of, newest_differences(stages)))
         finally:
             await asyncio.gather(*(stage.close() for stage in stages))
 
 
-def newest_differences(stages: Sequence[Stage]) -> list[Any]:
+def newest_differences(stages: Sequence[Stage]) -> list[Difference]:
     first, *others = ([step.as_data() for step in stage.steps] for stage in stages)
     return [d for steps in others for d in unwanted("a life", differences(first, steps))]
+
+
+def kind_of(difference: Difference) -> str:
+    """What was asked for, in its first words, and where it differs."""
+    return f"{' '.join(difference.did.split()[:3])}: {re.sub('[0-9]+', 'N', difference.place)}"
 
 
 class Life(RuleBasedStateMachine):
@@ -91,7 +97,7 @@ class Life(RuleBasedStateMachine):
     @initialize(assignment=assignments)
     def begin(self, assignment: list[list[int]]) -> None:
         self.calls: list[Call] = []
-        self.found: list[Any] = []
+        self.found: list[Difference] = []
         self.live = set(BROKERS)
         self.broken: int | None = None
         self.stages = self.ground.runner.run(self.ground.open())
@@ -267,10 +273,15 @@ class Life(RuleBasedStateMachine):
     # ---- moves and elections
 
     def reassign(self, draw: Any) -> None:
-        """Not what would drop replicas in sync: there ours does better. The znode only to brokers that live."""
+        """Not what would drop replicas in sync, nor what nobody could lead: there ours does better.
+
+        By the znode only to brokers that live.
+        """
         wanted, by_api = draw(replicas), draw(flags)
         found = self._partition(draw)
         if found is None or set(found[2].adding) & set(found[3]):
+            return
+        if self.live.isdisjoint(found[3]) or self.live.isdisjoint(wanted):
             return
         if by_api:
             self.do("reassign", {found[:2]: wanted})

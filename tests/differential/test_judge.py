@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.differential.nodes import KlammNode, start_klamm
-from tests.differential.plays import RECORDED, differences, play, recorded
+from tests.differential.plays import RECORDED, all_names, differences, play, recorded, script_of
 from tests.differential.said import BROKERS, VERSIONS
 from tests.differential.scripts import SCRIPTS
 from tests.differential.wanted import NOT_YET, REASONS, WANTED, is_always_wanted, unwanted, wanted
@@ -16,9 +16,9 @@ from klamm.controller.handlers import partitions
 from klamm.wire.messages import AlterPartitionResponse
 
 
-@pytest.mark.parametrize("name", [name for name in SCRIPTS if name not in NOT_YET])
+@pytest.mark.parametrize("name", [name for name in all_names() if name not in NOT_YET])
 async def test_we_do_as_kafka_did(name: str, shared_zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
-    steps = await play(SCRIPTS[name], start_klamm, shared_zookeeper, f"/judged-{name}", tmp_path)
+    steps = await play(script_of(name), start_klamm, shared_zookeeper, f"/judged-{name}", tmp_path)
 
     found = [d for d in differences(recorded(name), steps) if not is_always_wanted(d)]
     others = [d for d in found if d not in wanted(name)]

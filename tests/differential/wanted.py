@@ -57,6 +57,7 @@ REASONS = {
     "the_leader_is_dropped_by_an_override": _LEADER_STAYS,
     "the_leader_is_dropped_by_cancelling": _LEADER_STAYS,
     "a_reassignment_of_what_was_never_online": "it gets a first leader among the living; the dead are written down",
+    "a_reassignment_to_who_cannot_lead": "a reassignment whose new leader cannot be elected stops there",
     "a_topic_changes_its_id_by_hand": "a znode under the same name with another id is a new topic",
     "a_znode_of_preferred_leaders_that_is_nonsense": "refused in the journal, and removed",
     "what_creations_are_refused_for": "an empty list of replicas is INVALID_REPLICA_ASSIGNMENT; Kafka makes the topic",

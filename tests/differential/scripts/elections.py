@@ -126,6 +126,13 @@ async def an_unclean_election_while_the_leader_shuts_down(s: Stage) -> None:
     await s.elect(UNCLEAN, [("a", 0)])
 
 
+@script(1, 2)
+async def an_unclean_election_while_the_only_replica_shuts_down(s: Stage) -> None:
+    await s.create_topic("a", [[1]])
+    await s.controlled_shutdown(1)
+    await s.elect(UNCLEAN, [("a", 0)])
+
+
 @script()
 async def a_znode_of_preferred_leaders_that_is_nonsense(s: Stage) -> None:
     await s.create_topic("a", [[1, 2]])

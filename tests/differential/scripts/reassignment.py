@@ -275,6 +275,16 @@ async def a_reassignment_of_what_is_offline(s: Stage) -> None:
     await s.leader_asks("a", [1, 2])
 
 
+@script()
+async def a_reassignment_to_who_cannot_lead(s: Stage) -> None:
+    """All that it wants is in sync, and dead."""
+    await s.create_topic("a", [[1, 2]])
+    await s.kill(1)
+    await s.kill(2)
+    await s.reassign({("a", 0): [2]})
+    await s.start(2)
+
+
 @script(1, 2)
 async def a_reassignment_of_what_was_never_online(s: Stage) -> None:
     await s.create_topic("a", [[5]])

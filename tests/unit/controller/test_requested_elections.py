@@ -7,6 +7,7 @@ from klamm.controller.decisions.requested_elections import Imbalance, plan_rebal
 from klamm.controller.events import (
     AutoPreferredReplicaLeaderElection,
     BrokerChange,
+    ControlledShutdown,
     ElectionAnswer,
     ReplicaLeaderElection,
     TopicUncleanLeaderElectionEnable,
@@ -14,6 +15,7 @@ from klamm.controller.events import (
 from klamm.controller.handlers.brokers import on_broker_change
 from klamm.controller.handlers.elections import on_rebalance, on_requested_election, on_topic_unclean_enabled
 from klamm.controller.handlers.isr import on_alter_partition
+from klamm.controller.handlers.shutdown import on_controlled_shutdown
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.watches import event_of
 from klamm.model.errors import ErrorCode
@@ -266,6 +268,18 @@ async def test_where_it_is_not_wanted_nobody_looks() -> None:
     room = await Room.open(settings=ControllerSettings(BrokerId(1), auto_leader_rebalance=False))
 
     assert "rebalance" not in room.bench.timers
+
+
+async def test_a_leader_that_shuts_down_and_cannot_be_replaced_is_no_success() -> None:
+    room = await Room.open(topics={"a": [(1,)]})
+    await room.handle(
+        on_controlled_shutdown, ControlledShutdown(BrokerId(1), room.bench.context.registered[BrokerId(1)].epoch)
+    )
+
+    answer, _ = await ask(room, "a-0", unclean=True)
+
+    assert answer.leaders == {}
+    assert errors(answer) == {"a-0": ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
 
 
 async def test_a_topic_that_is_being_deleted_is_not_elected() -> None:

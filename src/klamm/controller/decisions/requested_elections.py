@@ -32,16 +32,20 @@ class RequestedElections:
 def _why_needless(context: ControllerContext, partition: Partition, unclean: bool) -> str | None:
     """A partition whose leader nobody knows has none: Kafka fails over it, and answers nobody."""
     if unclean:
-        led = partition.leader != NO_BROKER and context.is_online(partition.leader, partition)
-        return f"broker {partition.leader} leads, and is alive" if led else None
+        return f"broker {partition.leader} leads, and is alive" if _is_led(context, partition) else None
     led = partition.leader == partition.replicas[0]
     return f"the preferred replica {partition.leader} leads already" if led else None
 
 
-def not_elected(partition: Partition, unclean: bool) -> Refusal | None:
+def _is_led(context: ControllerContext, partition: Partition) -> bool:
+    """By a broker that stays: one that shuts down counts as gone."""
+    return partition.leader != NO_BROKER and context.is_online(partition.leader, partition)
+
+
+def not_elected(context: ControllerContext, partition: Partition, unclean: bool) -> Refusal | None:
     """What is told of a partition once its election is over; None where it found the leader asked for."""
     if unclean:
-        if partition.leader != NO_BROKER:
+        if _is_led(context, partition):
             return None
         return Refusal(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"no replica of {_listed(partition)} is alive")
     if partition.leader == partition.replicas[0]:

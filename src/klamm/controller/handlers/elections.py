@@ -69,7 +69,9 @@ async def _elect(bench: Workbench, asked: Sequence[TopicPartition], unclean: boo
         plan.add(bench.context, chunk, unclean)
     _journal_refusals(bench, plan.refused)
     await bring_online(bench, list(plan.electable.values()), elect_unclean if unclean else elect_preferred)
-    failed = {key: why for key, p in plan.electable.items() if (why := not_elected(p, unclean)) is not None}
+    failed = {
+        key: why for key, p in plan.electable.items() if (why := not_elected(bench.context, p, unclean)) is not None
+    }
     leaders = {key: p.leader for key, p in plan.electable.items() if key not in failed}
     return ElectionAnswer(leaders, plan.refused | failed)
 
