@@ -66,7 +66,7 @@ class Difference(NamedTuple):
 
 def differences(kafka: Steps, klamm: Steps) -> Iterator[Difference]:
     """Every place where the two plays are not the same."""
-    pairs = zip_longest(without_shortcuts(kafka), without_shortcuts(klamm), fillvalue={})
+    pairs = zip_longest(*without_shortcuts(kafka, klamm), fillvalue={})
     for number, (theirs, ours) in enumerate(pairs):
         expected, found = _flat(theirs), _flat(ours)
         for place in sorted(expected.keys() | found.keys()):

@@ -3,7 +3,8 @@
 Kafka takes each replica of a topic that is deleted out of its ISR, one write per replica, stops it before it tells it
 to delete, and tells brokers that return its state; ours only tells each to delete. Kafka tells all brokers the same
 again for each replica that is added; ours tells them once. Kafka writes the list of old tools' reassignments again also
-where nothing in it has changed. See `docs/differences.md`.
+where nothing in it has changed. Ours notes in znodes of its own which replicas are condemned, and tells their brokers
+so when they return. See `docs/differences.md`.
 """
 
 import re
@@ -19,29 +20,36 @@ _REQUEST = re.compile(r"/admin/delete_topics/([^/]+)$")
 _STATE = re.compile(r"/brokers/topics/([^/]+)/partitions/\d+/state$")
 _TOPIC = re.compile(r"/brokers/topics/([^/]+)$")
 _PLACES = ("topic", "state", "partitions", "/config/topics", "/admin/delete_topics")
+_OWN = "/klamm/"
+_CONDEMNED = "StopReplica leader epoch -2 delete"
 _GONE = "UpdateMetadata -2 "
 _IDLE = ("StopReplica leader epoch -2, ", "LeaderAndIsr ")
 """Told about a topic that is being deleted, to no effect."""
 
 
-def without_shortcuts(steps: Steps) -> Steps:
-    """Without states written and told while a topic is being deleted, and what is said twice of one that moves.
+def without_shortcuts(*plays: Steps) -> list[Steps]:
+    """Plays of one script, without states written and told while a topic is being deleted, and so on.
 
-    Which kinds of requests a step had is left out, too, where a topic is ever deleted.
+    Which kinds of requests a step had is left out, too, where a topic is ever deleted or moved.
     """
+    leaves_kinds_out = any(_has_shortcuts(step) for steps in plays for step in steps)
+    return [_without_shortcuts(steps, leaves_kinds_out) for steps in plays]
+
+
+def _without_shortcuts(steps: Steps, leaves_kinds_out: bool) -> Steps:
     queued: set[str] = set()
     told_gone: set[tuple[str, str]] = set()
     moving: set[str] = set()
     listed: str | None = None
     left: Steps = []
-    has_deletions = any(_REQUEST.match(path) for step in steps for path in step.get("tree", {}))
     for step in steps:
+        step = _without_own_znodes(step)
         tree, writes = step.get("tree", {}), step.get("writes", {})
         requests = {found[1] for path in (*tree, *writes) if (found := _REQUEST.match(path))}
         queued |= requests
         moving |= {found[1] for path, texts in writes.items() if (found := _TOPIC.match(path)) and _moves(texts)}
         listed, step = _without_same_list(_without(step, queued, told_gone, moving), listed)
-        if has_deletions:
+        if leaves_kinds_out:
             for story in step.get("requests", {}).values():
                 story.pop(VERSIONS, None)
         left.append(step)
@@ -65,8 +73,19 @@ def _without(
     if "requests" in step:
         told["requests"] = {}
         for broker, story in step["requests"].items():
-            texts = {s: _told(broker, s, t, told_gone) if _topic(s) in queued else t for s, t in story.items()}
+            texts = {s: _told(broker, s, t, told_gone) if _topic(s) in queued else _kept(t) for s, t in story.items()}
             told["requests"][broker] = {s: _once(t) if _topic(s) in moving else t for s, t in texts.items() if t}
+    return told
+
+
+def _without_own_znodes(step: dict[str, Any]) -> dict[str, Any]:
+    told = dict(step)
+    for part in ("tree", "writes"):
+        if part in step:
+            told[part] = {path: each for path, each in step[part].items() if not f"{path}/".startswith(_OWN)}
+    if "order" in step:
+        orders = {t: [k for k in kinds if f" {_OWN}" not in f"{k}/"] for t, kinds in step["order"].items()}
+        told["order"] = {topic: kinds for topic, kinds in orders.items() if len(kinds) > 1}
     return told
 
 
@@ -87,6 +106,16 @@ def _without_same_list(step: dict[str, Any], listed: str | None) -> tuple[str | 
         told["order"] = {topic: kinds for topic, kinds in orders.items() if len(kinds) > 1}
     told |= {"tree": tree, "writes": writes}
     return listed, told
+
+
+def _has_shortcuts(step: dict[str, Any]) -> bool:
+    is_moving = any(_TOPIC.match(path) and _moves(texts) for path, texts in step.get("writes", {}).items())
+    return is_moving or any(_REQUEST.match(path) for path in step.get("tree", {}))
+
+
+def _kept(texts: list[str]) -> list[str]:
+    """Without the end of what is condemned."""
+    return [text for text in texts if not text.startswith(_CONDEMNED)]
 
 
 def _moves(texts: list[str]) -> bool:
