@@ -1,8 +1,10 @@
 """A scenario's run as text: what was done, who was controller, who lost and won leadership, what each broker was told.
 
-The last part is what `klamm explain` prints, word for word.
+The last part is what `klamm explain` prints, word for word. Times are cut to tenths of a second: a request more or less
+in an event is not worth a difference.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -23,7 +25,7 @@ def transcript(name: str, scenario: Scenario) -> str:
     recent = [e for e in entries if e.ts_ms >= START_MS + TROUBLE_S * 1000]
     parts = [
         [name.upper(), "", scenario.about],
-        ["WHAT HAPPENED (virtual seconds)", "", *outcome.said],
+        ["WHAT HAPPENED (virtual seconds)", "", *map(_in_tenths, outcome.said)],
         ["WHO WAS CONTROLLER", "", *_terms(entries)],
         ["LEADERS THAT CHANGED", "", *(list(map(_leader_change, leader_changes(recent))) or ["none"])],
         ["REQUESTS OF CONTROLLERS FROM THEN ON", "", *_requests(recent)],
@@ -32,15 +34,20 @@ def transcript(name: str, scenario: Scenario) -> str:
     return "\n\n\n".join("\n".join(part) for part in parts) + "\n"
 
 
+def _in_tenths(line: str) -> str:
+    """The time at its beginning."""
+    return re.sub(r"^(\s*[-\d: ]*\d\.\d)\d\d  ", r"\1  ", line)
+
+
 def _seconds(ts_ms: int | None) -> str:
-    return "        -" if ts_ms is None else f"{(ts_ms - START_MS) / 1000:9.3f}"
+    return "      -" if ts_ms is None else f"{(ts_ms - START_MS) // 100 / 10:7.1f}"
 
 
 def _terms(entries: Iterable[Entry]) -> list[str]:
-    lines = ["epoch  node    elected      ready   resigned"]
+    lines = ["epoch  node  elected    ready  resigned"]
     for term in controller_terms(entries):
-        times = "  ".join(map(_seconds, (term.elected_ms, term.ready_ms, term.resigned_ms)))
-        lines.append(f"{term.controller_epoch:5}  {term.node:4}  {times}")
+        elected, ready, resigned = map(_seconds, (term.elected_ms, term.ready_ms, term.resigned_ms))
+        lines.append(f"{term.controller_epoch:5}  {term.node:4}  {elected}  {ready}  {resigned:>8}")
     return lines
 
 
@@ -61,4 +68,4 @@ def _requests(entries: Sequence[Entry]) -> list[str]:
 
 def _explained(entries: Iterable[Entry], partition: str) -> list[str]:
     story = story_of(entries, parse_topic_partition(partition))
-    return [*told(story), f"{partition} now: {last_state(story)}"]
+    return [*map(_in_tenths, told(story)), f"{partition} now: {last_state(story)}"]

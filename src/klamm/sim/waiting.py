@@ -1,5 +1,6 @@
 """Tasks of a simulation as they stand: how old, waiting where; and their burial."""
 
+import warnings
 from asyncio import Task
 from typing import Any
 
@@ -26,6 +27,8 @@ def bury(task: "Task[Any]") -> None:
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     coroutine: Any = task.get_coro()
     try:
-        coroutine.close()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # what it was about to await has not begun: so be it
+            coroutine.close()
     except (RuntimeError, ValueError):  # it awaits in a `finally`, or is running
         return
