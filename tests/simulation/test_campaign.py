@@ -40,7 +40,7 @@ def test_a_campaign_tells_what_it_did(capsys: pytest.CaptureFixture[str]) -> Non
 def test_it_ends_with_what_broke(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def report_on(seed: int) -> Report:
         violation = "rule: wrong" if seed == 3 else None
-        return Report(seed, violation, "", 120.0, 10, 10, 1, campaign.LEAST_EFFECTS, 0.1)
+        return Report(seed, violation, "", 120.0, 10, 10, 1, campaign.LEAST_EFFECTS, {}, 0.1)
 
     monkeypatch.setattr(campaign, "report_on", report_on)
     chosen = campaign.Campaign(1, seconds=60, most=1_000, violations=1, cores=1)
@@ -53,7 +53,7 @@ def test_it_ends_with_what_broke(capsys: pytest.CaptureFixture[str], monkeypatch
 
 def test_a_schedule_in_which_nothing_was_written_does_not_count() -> None:
     tally = Tally()
-    tally.add(Report(1, None, "", 120.0, 10, 10, 1, 0, 0.1))
-    tally.add(Report(2, "rule: wrong", "", 120.0, 10, 10, 1, 0, 0.1))
+    tally.add(Report(1, None, "", 120.0, 10, 10, 1, 0, {}, 0.1))
+    tally.add(Report(2, "rule: wrong", "", 120.0, 10, 10, 1, 0, {}, 0.1))
 
     assert (tally.done, tally.idle, len(tally.broken)) == (1, 1, 1)
