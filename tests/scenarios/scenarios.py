@@ -73,6 +73,11 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         [_at(0, "fail log dir", {"node": 2, "replicas": [["t1", 0], ["t1", 1]], "back_s": 10.0})],
         ["t1-1"],
     ),
+    "a topic is deleted without a broker": Scenario(
+        "Node 3 dies; t1 is deleted meanwhile and made again on the others. What node 3 holds goes when it is back.",
+        [_at(0, "delete without a node", {"node": 3, "away_s": 30.0, "topics": ["t1"], "again": [[1, 2], [2, 1]]})],
+        ["t1-0", "t1-2"],
+    ),
     "partitions move": Scenario(
         "t2-0 moves from node 1 to node 2, and the controller dies as the new replica comes into the ISR.",
         [

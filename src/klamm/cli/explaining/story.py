@@ -22,13 +22,15 @@ def told(story: Iterable[Entry]) -> list[str]:
 
 
 def last_state(story: Iterable[Entry]) -> str | None:
-    """Who leads since when, by the last decision that ZooKeeper took; None where there is none."""
+    """Who leads since when, by the last decision that ZooKeeper took, or that it is gone; None where there is none."""
     state = None
     for entry in story:
         facts = entry.facts
         if entry.kind == "decision" and facts.get("leader_to") is not None:
             isr = ", ".join(map(str, facts.get("isr") or ()))
             state = f"{_leader(facts['leader_to'])}, leader epoch {facts.get('leader_epoch')}, ISR {isr or 'unknown'}"
+        elif entry.kind == "deletion" and facts.get("step") == "completed":
+            state = "deleted with its topic"
     return state
 
 
