@@ -15,11 +15,11 @@ def main() -> None:
 
 def _run() -> None:
     from klamm.cli.commands import app
-    from klamm.cli.speech import complain
+    from klamm.cli.speech import WrongUse, complain
     from klamm.model.errors import KlammError
 
     try:
         app()
     except KlammError as error:
         complain(error)
-        sys.exit(1)
+        sys.exit(2 if isinstance(error, WrongUse) else 1)

@@ -2,11 +2,19 @@
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
+import msgspec
+import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from klamm.model.errors import KlammError
+
+
+class WrongUse(KlammError):
+    """The command line itself is wrong: exit status 2."""
 
 
 def say(text: str = "") -> None:
@@ -27,5 +35,40 @@ def show(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str | 
         return
     table = Table(*columns, title=title, title_justify="left", header_style="bold")
     for row in texts:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))  # a name may hold [brackets]
     Console().print(table)
+
+
+def say_json(value: Any) -> None:
+    """One JSON document on one line."""
+    say(msgspec.json.encode(value).decode())
+
+
+def confirm(question: str, yes: bool) -> None:
+    """Go on only where the operator agrees. Raises WrongUse where nobody can be asked, KlammError where he does not."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise WrongUse(f"{question} Nobody can be asked here: --yes says so")
+    if not typer.confirm(f"{question} Go on?", err=True):
+        raise KlammError("left as it was")
+
+
+class Progress:
+    """One line on a terminal that is written over; nothing in a pipe."""
+
+    def __init__(self) -> None:
+        self._width = 0
+
+    def at(self, text: str) -> None:
+        if sys.stderr.isatty() and (self._width or text):
+            sys.stderr.write(f"\r{text.ljust(self._width)}")
+            sys.stderr.flush()
+            self._width = len(text)
+
+    def end(self) -> None:
+        self.at("")
+        if sys.stderr.isatty():
+            sys.stderr.write("\r")
+            sys.stderr.flush()
+        self._width = 0

@@ -3,8 +3,9 @@
 import pytest
 
 from klamm import __version__
-from klamm.cli.commands import app, parse_overrides
-from klamm.cli.up import CannotStart
+from klamm.cli.commands import app
+from klamm.cli.speech import WrongUse
+from klamm.cli.verbs.nodes import parse_overrides
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -15,7 +16,23 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"klamm {__version__}\n"
 
 
-@pytest.mark.parametrize("words", [[], ["up"], ["node"], ["explain"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["up"],
+        ["node"],
+        ["explain"],
+        ["topics"],
+        ["reassign"],
+        ["elect"],
+        ["config"],
+        ["brokers"],
+        ["controller"],
+        ["zk"],
+    ],
+    ids=" ".join,
+)
 def test_every_command_tells_its_options(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         app([*words, "--help"])
@@ -26,7 +43,7 @@ def test_every_command_tells_its_options(words: list[str], capsys: pytest.Captur
 
 def test_overrides_are_pairs() -> None:
     assert parse_overrides(["a.b=1", " c = x=y "]) == {"a.b": "1", "c": "x=y"}
-    with pytest.raises(CannotStart, match="KEY=VALUE"):
+    with pytest.raises(WrongUse, match="KEY=VALUE"):
         parse_overrides(["a.b"])
-    with pytest.raises(CannotStart, match="KEY=VALUE"):
+    with pytest.raises(WrongUse, match="KEY=VALUE"):
         parse_overrides(["=1"])

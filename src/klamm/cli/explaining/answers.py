@@ -11,6 +11,7 @@ from klamm.cli.audit.findings import Finding, findings
 from klamm.cli.audit.snapshot import Snapshot
 from klamm.cli.explaining.sources import Found
 from klamm.cli.explaining.story import last_state, told, when
+from klamm.cli.explaining.under_way import unanswered
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.telemetry.journal_reader import (
     Entry,
@@ -158,22 +159,12 @@ def _came_or_went(entry: Entry, number: int) -> str:
 
 
 def _under_way(entries: Iterable[Entry], number: int | None = None) -> list[str]:
-    """Control requests that were sent and not answered, by broker: how many, how old, how many joined in one."""
-    waiting: dict[tuple[int, str], Entry] = {}
-    last_ms = 0
-    for e in in_order(entries):
-        last_ms = max(last_ms, e.ts_ms)
-        key = (e.facts.get("broker", -1), e.facts.get("api", ""))
-        if e.kind == "request" and number in (None, key[0]):
-            waiting[key] = e
-        elif e.kind == "response" and "failed" not in e.facts:
-            waiting.pop(key, None)
-        elif e.kind in ("elected", "resigned"):
-            waiting.clear()  # another term, other channels
+    """To one broker, or to all."""
     return [
-        f"{api} to broker {to} unanswered for {(last_ms - e.ts_ms) / 1000:.1f} s: {e.facts.get('count', 0)} partitions"
-        + (f", joined from {len(e.facts['causes'])} events" if e.facts.get("causes") else "")
-        for (to, api), e in sorted(waiting.items())
+        f"{u.api} to broker {u.broker} unanswered for {u.age_ms / 1000:.1f} s: {u.partitions} partitions"
+        + (f", joined from {u.merged} events" if u.merged > 1 else "")
+        for u in unanswered(entries)
+        if number in (None, u.broker)
     ]
 
 

@@ -53,6 +53,11 @@ def read(sources: Sources, disk: Disk) -> Found:
     return Found(entries, where, now)
 
 
+def read_entries(sources: Sources, disk: Disk) -> list[Entry]:
+    """The journals alone. Raises NoStory."""
+    return _journals(sources, disk)[0]
+
+
 def _journals(sources: Sources, disk: Disk) -> tuple[list[Entry], str]:
     if sources.bootstrap:
         addresses = [parse_address(text) for text in sources.bootstrap.split(",")]

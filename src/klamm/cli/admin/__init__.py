@@ -1,0 +1,1 @@
+"""Asking any Kafka-compatible cluster, over klamm's own wire: what the operator's commands stand on."""

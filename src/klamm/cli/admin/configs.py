@@ -1,0 +1,170 @@
+"""Configs of topics, of brokers and of the cluster's defaults: read and changed where they have to be."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, Final, NamedTuple
+
+from klamm.cli.admin.client import Admin
+from klamm.cli.admin.refusals import Refusal
+from klamm.model.ids import BrokerId
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestAlterableConfig,
+    IncrementalAlterConfigsRequestAlterConfigsResource,
+)
+
+TOPIC: Final = 2
+BROKER: Final = 4
+_CHUNK: Final = 500
+_SET, _DELETE = 0, 1
+
+
+class Source(IntEnum):
+    """Where a value comes from, as DescribeConfigs numbers it."""
+
+    UNKNOWN = -1
+    TOPIC = 1
+    BROKER = 2
+    CLUSTER = 3
+    FILE = 4
+    DEFAULT = 5
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Source":
+        return cls.UNKNOWN
+
+    @property
+    def words(self) -> str:
+        """As Kafka's own tools call it."""
+        return _WORDS[self]
+
+
+_WORDS: Final = {
+    Source.UNKNOWN: "UNKNOWN",
+    Source.TOPIC: "DYNAMIC_TOPIC_CONFIG",
+    Source.BROKER: "DYNAMIC_BROKER_CONFIG",
+    Source.CLUSTER: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    Source.FILE: "STATIC_BROKER_CONFIG",
+    Source.DEFAULT: "DEFAULT_CONFIG",
+}
+
+
+class Entity(NamedTuple):
+    """What is configured: a topic, a broker, or with an empty name all brokers."""
+
+    type: int
+    name: str
+
+    def __str__(self) -> str:
+        if self.type == TOPIC:
+            return f"topic {self.name}"
+        return f"broker {self.name}" if self.name else "the brokers' defaults"
+
+
+class Synonym(NamedTuple):
+    name: str
+    value: str | None
+    source: Source
+
+
+class Config(NamedTuple):
+    name: str
+    value: str | None
+    source: Source
+    is_read_only: bool
+    is_sensitive: bool
+    synonyms: tuple[Synonym, ...]
+    documentation: str | None
+
+
+Configs = dict[str, Config]
+
+
+async def read_configs(
+    admin: Admin, entities: Iterable[Entity], keys: Sequence[str] | None = None, *, documented: bool = False
+) -> tuple[dict[Entity, Configs], list[Refusal]]:
+    """What holds for each, by name; brokers are asked themselves."""
+    found: dict[Entity, Configs] = {}
+    refused: list[Refusal] = []
+    for answer in await asyncio.gather(*(_describe(admin, p, keys, documented) for p in _portions(entities))):
+        for result in answer.results:
+            entity = Entity(result.resource_type, result.resource_name)
+            if result.error_code:
+                refused.append(Refusal(str(entity), result.error_code, result.error_message))
+            else:
+                found[entity] = {c.name: _config(c) for c in result.configs}
+    return found, refused
+
+
+def _portions(entities: Iterable[Entity]) -> list[list[Entity]]:
+    """Those that one broker can be asked about together."""
+    anywhere, portions = list[Entity](), list[list[Entity]]()
+    for entity in entities:
+        if entity.type == BROKER and entity.name:
+            portions.append([entity])
+        else:
+            anywhere.append(entity)
+    return portions + [anywhere[i : i + _CHUNK] for i in range(0, len(anywhere), _CHUNK)]
+
+
+async def _describe(admin: Admin, entities: list[Entity], keys: Sequence[str] | None, documented: bool) -> Any:
+    wanted = None if keys is None else tuple(keys)
+
+    def request(version: int) -> DescribeConfigsRequest:
+        return DescribeConfigsRequest(
+            resources=[DescribeConfigsResource(e.type, e.name, wanted) for e in entities],
+            include_synonyms=version >= 1,
+            include_documentation=documented and version >= 3,
+        )
+
+    return await _ask_for(admin, entities[0], ApiKey.DESCRIBE_CONFIGS, request)
+
+
+async def _ask_for(admin: Admin, entity: Entity, key: ApiKey, request: Any) -> Any:
+    if entity.type == BROKER and entity.name:
+        return await admin.ask_broker(BrokerId(int(entity.name)), key, request)
+    return await admin.ask(key, request)
+
+
+def _config(found: Any) -> Config:
+    return Config(
+        found.name,
+        found.value,
+        Source(found.config_source),
+        found.read_only,
+        found.is_sensitive,
+        tuple(Synonym(s.name, s.value, Source(s.source)) for s in found.synonyms),
+        found.documentation,
+    )
+
+
+async def change_configs(admin: Admin, changes: Mapping[Entity, Mapping[str, str | None]]) -> list[Refusal]:
+    """Set these, unset those that are None; each entity wholly or not at all."""
+    answers = await asyncio.gather(*(_alter(admin, portion, changes) for portion in _portions(changes)))
+    return [
+        Refusal(str(Entity(r.resource_type, r.resource_name)), r.error_code, r.error_message)
+        for answer in answers
+        for r in answer.responses
+        if r.error_code
+    ]
+
+
+async def _alter(admin: Admin, entities: list[Entity], changes: Mapping[Entity, Mapping[str, str | None]]) -> Any:
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            IncrementalAlterConfigsRequestAlterConfigsResource(
+                e.type,
+                e.name,
+                [
+                    IncrementalAlterConfigsRequestAlterableConfig(name, _DELETE if value is None else _SET, value)
+                    for name, value in changes[e].items()
+                ],
+            )
+            for e in entities
+        ]
+    )
+    return await _ask_for(admin, entities[0], ApiKey.INCREMENTAL_ALTER_CONFIGS, request)

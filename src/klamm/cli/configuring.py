@@ -1,0 +1,106 @@
+"""`klamm config explain`: what a key means, what it may be, and whether it changes while brokers run."""
+
+import difflib
+from typing import Any, Final, NamedTuple
+
+from klamm.cli.admin.configs import Config
+from klamm.cli.speech import WrongUse
+from klamm.config.broker_keys import BROKER_KEYS
+from klamm.config.dynamic_keys import DYNAMIC_KEYS, QUOTA_KEYS, base_name, dynamic_key, is_per_broker, synonyms
+from klamm.config.meanings import BROKER_MEANINGS
+from klamm.config.topic_config import TOPIC_KEYS
+
+TOPICS: Final = "topics"
+BROKERS: Final = "brokers"
+
+
+class Explained(NamedTuple):
+    key: str
+    entity_type: str
+    meaning: str | None
+    type: str
+    default: str | None
+    allowed: str
+    dynamic: str
+    """Whether and where it can be changed while brokers run."""
+    synonyms: tuple[str, ...]
+    """Other keys that give it its value."""
+
+
+def explain_key(key: str, entity_type: str | None) -> list[Explained]:
+    """For topics, for brokers, or both. Raises WrongUse with the nearest key where there is none."""
+    found = []
+    if key in TOPIC_KEYS and entity_type in (None, TOPICS):
+        found.append(_of_topics(key))
+    if dynamic_key(key) is not None and entity_type in (None, BROKERS):
+        found.append(_of_brokers(key))
+    if not found:
+        known = {TOPICS: [*TOPIC_KEYS], BROKERS: [*BROKER_KEYS, *QUOTA_KEYS]}
+        names = [name for kind, keys in known.items() if entity_type in (None, kind) for name in keys]
+        near = difflib.get_close_matches(key, names, 3)
+        hint = f"did you mean {' or '.join(dict.fromkeys(near))}?" if near else "no key has a name like it"
+        raise WrongUse(f"{key} is no config{f' of {entity_type}' if entity_type else ''}: {hint}")
+    return found
+
+
+def _of_topics(name: str) -> Explained:
+    key = TOPIC_KEYS[name]
+    dynamic = "yes: klamm config set --topic TOPIC"
+    others = tuple(s.name for s in key.synonyms)
+    return Explained(name, TOPICS, key.doc, key.type.name.lower(), key.default, key.allowed.text, dynamic, others)
+
+
+def _of_brokers(name: str) -> Explained:
+    key = dynamic_key(name)
+    assert key is not None, f"{name} is known"
+    meaning = BROKER_MEANINGS.get(base_name(name))
+    others = tuple(s for s in synonyms(name) if s != name)
+    allowed = _allowed(key.allowed) if key.allowed else "any value"
+    return Explained(name, BROKERS, meaning, key.type, key.default, allowed, _dynamic(name), others)
+
+
+def _dynamic(name: str) -> str:
+    if base_name(name) not in DYNAMIC_KEYS and base_name(name) not in QUOTA_KEYS:
+        return "no: in server.properties, and the broker is started anew"
+    if name in QUOTA_KEYS:
+        return "only so: klamm config set --broker N, or --entity-default"
+    if is_per_broker(name):
+        return "yes, for each broker: klamm config set --broker N"
+    return "yes: klamm config set --broker N, or --entity-default for all"
+
+
+def _allowed(text: str) -> str:
+    """`1..` and `a|b` in words."""
+    if ".." not in text:
+        return f"one of {', '.join(text.split('|'))}"
+    low, _, high = text.partition("..")
+    return f"from {low} to {high}" if low and high else f"at least {low}" if low else f"at most {high}"
+
+
+def rows(explained: Explained, now: Config | None) -> list[tuple[str, object]]:
+    """What is said of it, a line each."""
+    documentation = now.documentation if now else None
+    said: list[tuple[str, object]] = [
+        ("key", explained.key),
+        ("of", explained.entity_type),
+        ("meaning", explained.meaning or documentation or "Kafka's documentation has it; nothing here looks at it"),
+        ("type", explained.type),
+        ("default", "not set" if explained.default is None else explained.default or "(empty)"),
+        ("allowed", explained.allowed),
+        ("dynamic", explained.dynamic),
+    ]
+    if explained.synonyms:
+        of_brokers = " of the brokers" if explained.entity_type == TOPICS else ""
+        said.append(("also given by", ", ".join(explained.synonyms) + of_brokers))
+    if now is not None:
+        value = "(sensitive)" if now.is_sensitive else "not set" if now.value is None else now.value
+        said.append(("now", f"{value}, from {now.source.words}"))
+        said += [("", f"{s.source.words}: {s.name}={s.value}") for s in now.synonyms]
+    return said
+
+
+def as_data(explained: Explained, now: Config | None) -> dict[str, Any]:
+    content: dict[str, Any] = explained._asdict()
+    if now is not None:
+        content["now"] = {"value": now.value, "source": now.source.words}
+    return content

@@ -1,0 +1,165 @@
+"""`klamm controller`: who it is and since when, a new election, and what brokers were told and have not answered."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple, cast
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from klamm.cli.admin.client import Address, Admin, CannotAsk
+from klamm.model.errors import KlammError
+from klamm.model.ids import BrokerId
+from klamm.runtime.world import World
+from klamm.zk import znodes
+from klamm.zk.client import ZooKeeper
+from klamm.zk.errors import BadVersion, NoNode
+
+QUEUE_SIZE: Final = "kafka_controller_controllerchannelmanager_queuesize"
+QUEUE_TIME: Final = "kafka_controller_controllerchannelmanager_requestrateandqueuetimems"
+ACTIVE: Final = "kafka_controller_kafkacontroller_activecontrollercount"
+_MOST_PAGE_BYTES: Final = 64 * 1024 * 1024
+_WIN_S: Final = 10.0
+_LOOK_S: Final = 0.1
+
+
+class Office(NamedTuple):
+    """The controller as ZooKeeper has it."""
+
+    controller: BrokerId | None
+    epoch: int | None
+    since_ms: int | None
+    version: int
+
+
+class Queue(NamedTuple):
+    """Control requests to one broker that it has not answered yet."""
+
+    controller: str
+    broker: str
+    depth: int
+    sent: int
+    waited_ms: dict[str, float]
+    """Quantile -> how long the oldest change in a request had waited when it was sent."""
+
+
+async def named_controller(admin: Admin) -> tuple[BrokerId | None, Address | None]:
+    await admin.look()
+    address = admin.brokers.get(admin.controller)
+    return (admin.controller if admin.controller >= 0 else None), address
+
+
+async def read_office(client: ZooKeeper) -> Office:
+    """Raises MalformedZnode where the epoch is no number."""
+    try:
+        epoch = znodes.decode_controller_epoch((await client.get(znodes.CONTROLLER_EPOCH))[0])
+    except NoNode:
+        epoch = None
+    try:
+        content, stat = await client.get(znodes.CONTROLLER)
+    except NoNode:
+        return Office(None, epoch, None, -1)
+    registration = znodes.decode_controller(content)
+    return Office(registration.broker if registration else None, epoch, stat.ctime, stat.version)
+
+
+async def reelect(client: ZooKeeper, seen: Office) -> Office:
+    """Take the office from who was seen in it, and wait for the next. Raises KlammError where it moved meanwhile."""
+    try:
+        await client.delete(znodes.CONTROLLER, seen.version)
+    except (NoNode, BadVersion) as error:
+        raise KlammError("the office changed hands meanwhile: nothing was done; look again") from error
+    try:
+        async with asyncio.timeout(_WIN_S):
+            while True:
+                now = await read_office(client)
+                if now.controller is not None and now.epoch != seen.epoch:
+                    return now
+                await asyncio.sleep(_LOOK_S)
+    except TimeoutError:
+        raise KlammError(
+            f"the office is free, and nobody took it within {_WIN_S:g} s: look at the brokers' logs"
+        ) from None
+
+
+# ---- queues
+
+
+async def read_queues(world: World, addresses: Sequence[Address], timeout_s: float) -> list[Queue]:
+    """From every page that answers; the controller's is the one that counts. Raises CannotAsk where none does."""
+    pages = await asyncio.gather(*(_page_or_problem(world, a, timeout_s) for a in addresses))
+    problems = [p for p in pages if isinstance(p, CannotAsk)]
+    if len(problems) == len(pages):
+        raise problems[0]
+    return [q for a, p in zip(addresses, pages, strict=True) if isinstance(p, str) for q in queues(str(a), p)]
+
+
+async def _page_or_problem(world: World, address: Address, timeout_s: float) -> str | CannotAsk:
+    try:
+        return await _page(world, address, timeout_s)
+    except CannotAsk as error:
+        return error
+
+
+def queues(controller: str, page: str) -> list[Queue]:
+    """Of a node that is controller; none of another's."""
+    depth: dict[str, int] = {}
+    sent: dict[str, int] = {}
+    waited: dict[str, dict[str, float]] = {}
+    for sample in _samples(page):
+        broker = sample.labels.get("broker_id", "")
+        if sample.name == ACTIVE and sample.value != 1:
+            return []
+        if sample.name == QUEUE_SIZE:
+            depth[broker] = int(sample.value)
+        elif sample.name == f"{QUEUE_TIME}_count":
+            sent[broker] = int(sample.value)
+        elif sample.name == QUEUE_TIME and "quantile" in sample.labels:
+            waited.setdefault(broker, {})[sample.labels["quantile"]] = sample.value
+    ordered = sorted(depth, key=lambda b: (len(b), b))
+    return [Queue(controller, b, depth[b], sent.get(b, 0), waited.get(b, {})) for b in ordered]
+
+
+def _samples(page: str) -> Iterable[Any]:
+    return (sample for family in text_string_to_metric_families(page) for sample in family.samples)
+
+
+async def _page(world: World, address: Address, timeout_s: float) -> str:
+    """`GET /metrics`. Raises CannotAsk."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[bytes] = loop.create_future()
+    try:
+        async with asyncio.timeout(timeout_s):
+            await world.network.connect(lambda: _Get(address, answer), address.host, address.port)
+            content = await answer
+    except (OSError, TimeoutError) as error:
+        why = f"no answer within {timeout_s:g} s" if isinstance(error, TimeoutError) else error.strerror or str(error)
+        raise CannotAsk(f"--metrics {address}: {why}; klamm.metrics.port says where a node shows them") from None
+    head, _, body = content.partition(b"\r\n\r\n")
+    if b" 200 " not in head.split(b"\r\n", 1)[0] + b" ":
+        raise CannotAsk(f"--metrics {address} shows no metrics: {head[:80].decode(errors='replace')!r}")
+    return body.decode(errors="replace")
+
+
+class _Get(asyncio.Protocol):
+    def __init__(self, address: Address, answer: "asyncio.Future[bytes]") -> None:
+        self._address = address
+        self._answer = answer
+        self._received = bytearray()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        request = f"GET /metrics HTTP/1.0\r\nHost: {self._address}\r\nAccept: text/plain\r\n\r\n"
+        self._transport.write(request.encode())
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        if len(self._received) > _MOST_PAGE_BYTES:
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._answer.done():
+            return
+        if exc is not None:
+            self._answer.set_exception(OSError(str(exc)))
+        else:
+            self._answer.set_result(bytes(self._received))

@@ -1,0 +1,1 @@
+"""What `klamm reassign` does."""

@@ -1,0 +1,196 @@
+"""What `klamm reassign` asks of a cluster, and in which order."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from klamm.cli.admin.client import Admin, CannotAsk
+from klamm.cli.admin.cluster import Cluster, Move, read_cluster, read_moves
+from klamm.cli.admin.configs import BROKER, TOPIC, change_configs, read_configs
+from klamm.cli.admin.refusals import Refusal
+from klamm.cli.reassigning.plan import Goal, Plan, Racks, plan_moves
+from klamm.cli.reassigning.status import Standing, State, is_over, judge
+from klamm.cli.reassigning.throttles import (
+    RATES,
+    REPLICAS,
+    Changes,
+    copying,
+    entities,
+    plan_removal,
+    plan_throttle,
+)
+from klamm.cli.speech import Progress, WrongUse
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+
+_CHUNK: Final = 5_000
+_LOOK_S: Final = 0.5
+Replicas = tuple[BrokerId, ...]
+Assignment = Mapping[TopicPartition, Replicas]
+
+
+class Wanted(NamedTuple):
+    """What to plan for."""
+
+    topics: Sequence[str] | None
+    """None: every topic that has something to move."""
+    brokers: Sequence[BrokerId] | None
+    removed: Sequence[BrokerId]
+    replication_factor: int | None
+    rack_aware: bool
+
+
+class Planned(NamedTuple):
+    current: Assignment
+    """Of every partition that was looked at."""
+    plan: Plan
+
+
+async def make_plan(admin: Admin, wanted: Wanted) -> Planned:
+    """Raises WrongUse for brokers and topics that are not there."""
+    cluster = await read_cluster(admin)
+    names = list(cluster.topics) if wanted.topics is None else wanted.topics
+    if absent := [name for name in names if name not in cluster.topics]:
+        raise WrongUse(f"topic {absent[0]} does not exist ({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name})")
+    current = {at: p.replicas for at, p in cluster.partitions.items()}
+    racks, gone = _racks(cluster, wanted), frozenset(wanted.removed)
+    is_spread = wanted.brokers is not None
+    chosen = [at for at in current if at.topic in set(names)]
+    if wanted.topics is None and not is_spread and wanted.replication_factor is None:
+        chosen = [at for at in chosen if gone.intersection(current[at])]
+    away = frozenset(b for at in chosen for b in current[at] if b not in cluster.brokers)
+    kept = frozenset() if is_spread else away - gone
+    goal = Goal(racks, wanted.replication_factor, kept, is_spread)
+    plan = plan_moves(current, chosen, goal)
+    return Planned({at: current[at] for at in chosen}, plan)
+
+
+def _racks(cluster: Cluster, wanted: Wanted) -> Racks:
+    brokers = list(cluster.brokers) if wanted.brokers is None else list(wanted.brokers)
+    if unknown := [b for b in brokers if b not in cluster.brokers]:
+        raise WrongUse(_unknown("--broker-list", unknown, cluster))
+    kept = [b for b in brokers if b not in wanted.removed]
+    return {b: cluster.brokers[b].rack if wanted.rack_aware else None for b in sorted(kept)}
+
+
+def _unknown(option: str, brokers: Sequence[BrokerId], cluster: Cluster) -> str:
+    alive = ", ".join(map(str, sorted(cluster.brokers)))
+    return f"{option}: broker {brokers[0]} is not alive; alive are {alive}"
+
+
+class Started(NamedTuple):
+    current: Assignment
+    """As it was before, for a rollback."""
+    begun: list[TopicPartition]
+    refused: list[Refusal]
+
+
+async def current_assignment(admin: Admin, wanted: Assignment) -> dict[TopicPartition, Replicas]:
+    """Raises WrongUse for partitions and brokers that are not there."""
+    cluster = await read_cluster(admin, sorted({at.topic for at in wanted}))
+    found = cluster.partitions
+    if absent := [at for at in wanted if at not in found]:
+        raise WrongUse(
+            f"partition {absent[0]} does not exist ({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name}): take it out of the "
+            "file"
+        )
+    if unknown := [b for replicas in wanted.values() for b in replicas if b not in cluster.brokers]:
+        raise WrongUse(_unknown("--reassignment-json-file", unknown, cluster))
+    return {at: found[at].replicas for at in wanted}
+
+
+async def start(
+    admin: Admin, wanted: Assignment, current: Assignment, throttle: int | None, additional: bool
+) -> Started:
+    """Throttle, then ask for the moves. Raises KlammError where others move, unless `additional`."""
+    moving = await read_moves(admin)
+    if moving and not additional:
+        raise KlammError(
+            f"{len(moving)} partitions move already ({ErrorCode.REASSIGNMENT_IN_PROGRESS.name}): wait for them, cancel "
+            "them, or say --additional to add these, and to change the throttle of all"
+        )
+    if throttle is not None:
+        refused = await change_configs(admin, plan_throttle(copying(wanted, current, moving), throttle))
+        if refused:
+            return Started(current, [], refused)
+    refused = await reassign(admin, wanted)
+    names = {r.subject for r in refused}
+    return Started(current, [at for at in sorted(wanted) if str(at) not in names], refused)
+
+
+async def reassign(admin: Admin, wanted: Mapping[TopicPartition, Replicas | None]) -> list[Refusal]:
+    """None: what moves goes back."""
+    refused: list[Refusal] = []
+    progress = Progress()
+    ordered = sorted(wanted)
+    for begin in range(0, len(ordered), _CHUNK):
+        refused += await _reassign_some(admin, {at: wanted[at] for at in ordered[begin : begin + _CHUNK]})
+        if len(ordered) > _CHUNK:
+            progress.at(f"asked for {min(begin + _CHUNK, len(ordered)):,} of {len(ordered):,} partitions")
+    progress.end()
+    return refused
+
+
+async def _reassign_some(admin: Admin, wanted: Mapping[TopicPartition, Replicas | None]) -> list[Refusal]:
+    topics: dict[str, list[ReassignablePartition]] = {}
+    for at, replicas in wanted.items():
+        topics.setdefault(at.topic, []).append(ReassignablePartition(at.partition, replicas))
+    request = AlterPartitionReassignmentsRequest(
+        timeout_ms=admin.left_ms, topics=[ReassignableTopic(name, listed) for name, listed in topics.items()]
+    )
+    answer = await admin.ask_controller(ApiKey.ALTER_PARTITION_REASSIGNMENTS, request)
+    if answer.error_code:
+        return [Refusal(str(at), answer.error_code, answer.error_message) for at in wanted]
+    return [
+        Refusal(f"{t.name}-{p.partition_index}", p.error_code, p.error_message)
+        for t in answer.responses
+        for p in t.partitions
+        if p.error_code
+    ]
+
+
+async def standings(admin: Admin, wanted: Assignment | None) -> tuple[list[Standing], bool]:
+    """Of those, or of all that move; and whether anything moves at all."""
+    moves = await read_moves(admin)
+    if wanted is None:
+        wanted = {at: _target(move) for at, move in moves.items()}
+    cluster = await read_cluster(admin, sorted({at.topic for at in wanted}))
+    return judge(wanted, cluster.partitions, moves), bool(moves)
+
+
+def _target(move: Move) -> Replicas:
+    return tuple(b for b in move.replicas if b not in move.removing)
+
+
+async def wait_until_over(admin: Admin, wanted: Assignment) -> list[Standing]:
+    """Raises CannotAsk when time is over."""
+    progress = Progress()
+    while True:
+        found, _ = await standings(admin, wanted)
+        if is_over(found):
+            progress.end()
+            return found
+        done = sum(s.state is State.COMPLETE for s in found)
+        progress.at(f"{done:,} of {len(found):,} partitions have moved; {admin.left_s:.0f} s left")
+        if not await admin.pause(_LOOK_S):
+            progress.end()
+            raise CannotAsk(
+                f"{len(found) - done:,} of {len(found):,} partitions still move, the time allowed is over: they go on; "
+                "`klamm reassign status` shows how far they are, and takes the throttles away at the end"
+            )
+
+
+async def unthrottle(admin: Admin, topics: Iterable[str]) -> tuple[Changes, list[Refusal]]:
+    """Take away what throttles moves of these topics, on every living broker; what it was."""
+    await admin.look()
+    wanted = entities(topics, admin.brokers)
+    of_topics, refused = await read_configs(admin, [e for e in wanted if e.type == TOPIC], REPLICAS)
+    of_brokers, refused_too = await read_configs(admin, [e for e in wanted if e.type == BROKER], RATES)
+    changes = plan_removal(of_topics | of_brokers)
+    gone = [r for r in (*refused, *refused_too) if r.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    return changes, [*gone, *(await change_configs(admin, changes) if changes else [])]

@@ -1,0 +1,75 @@
+"""How fast moves may copy: which configs that means, and which of them are ours to take away.
+
+Source: ReassignPartitionsCommand.java. Leaders are throttled for the replicas that exist, followers for those that
+come; the rate is a broker's, counted over all of them.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from klamm.cli.admin.cluster import Move
+from klamm.cli.admin.configs import BROKER, TOPIC, Configs, Entity, Source
+from klamm.model.ids import BrokerId, TopicPartition
+
+LEADER_RATE: Final = "leader.replication.throttled.rate"
+FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
+LEADERS: Final = "leader.replication.throttled.replicas"
+FOLLOWERS: Final = "follower.replication.throttled.replicas"
+RATES: Final = (LEADER_RATE, FOLLOWER_RATE)
+REPLICAS: Final = (LEADERS, FOLLOWERS)
+Changes = dict[Entity, dict[str, str | None]]
+Replicas = tuple[BrokerId, ...]
+
+
+class Copying(NamedTuple):
+    sources: Replicas
+    targets: Replicas
+
+
+def copying(
+    wanted: Mapping[TopicPartition, Replicas],
+    current: Mapping[TopicPartition, Replicas],
+    moving: Mapping[TopicPartition, Move],
+) -> dict[TopicPartition, Copying]:
+    """From whom to whom each partition is copied: those that move already, and those that shall."""
+    found = {
+        at: Copying(tuple(b for b in move.replicas if b not in move.adding), move.adding) for at, move in moving.items()
+    }
+    for at, replicas in wanted.items():
+        sources = found[at].sources if at in found else current[at]
+        found[at] = Copying(sources, tuple(b for b in replicas if b not in sources))
+    return found
+
+
+def plan_throttle(copies: Mapping[TopicPartition, Copying], bytes_per_s: int) -> Changes:
+    """Configs to set before the moves begin: for each topic who is throttled, for each broker how much."""
+    leaders: dict[str, list[str]] = {}
+    followers: dict[str, list[str]] = {}
+    brokers: set[BrokerId] = set()
+    for at, (sources, targets) in sorted(copies.items()):
+        leaders.setdefault(at.topic, []).extend(f"{at.partition}:{b}" for b in sorted(sources))
+        followers.setdefault(at.topic, []).extend(f"{at.partition}:{b}" for b in sorted(targets))
+        brokers.update(sources, targets)
+    changes: Changes = {}
+    for topic in leaders:
+        named = {LEADERS: leaders[topic], FOLLOWERS: followers[topic]}
+        changes[Entity(TOPIC, topic)] = {name: ",".join(entries) for name, entries in named.items() if entries}
+    for broker in sorted(brokers):
+        changes[Entity(BROKER, str(broker))] = dict.fromkeys(RATES, str(bytes_per_s))
+    return changes
+
+
+def entities(topics: Iterable[str], brokers: Iterable[BrokerId]) -> list[Entity]:
+    """Where throttles of moves of these topics may be."""
+    return [Entity(TOPIC, t) for t in sorted(set(topics))] + [Entity(BROKER, str(b)) for b in sorted(brokers)]
+
+
+def plan_removal(found: Mapping[Entity, Configs]) -> Changes:
+    """What of it is set just there, and has to go."""
+    own = {TOPIC: Source.TOPIC, BROKER: Source.BROKER}
+    changes: Changes = {}
+    for entity, configs in found.items():
+        names = [c.name for c in configs.values() if c.name in (*RATES, *REPLICAS) and c.source is own[entity.type]]
+        if names:
+            changes[entity] = dict.fromkeys(names)
+    return changes

@@ -1,0 +1,140 @@
+"""`klamm topics create`, `alter`, `delete`: asked of the controller; with `--wait`, until every broker knows."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from klamm.cli.admin.client import Admin, CannotAsk
+from klamm.cli.admin.cluster import Cluster, Topic, read_cluster
+from klamm.cli.admin.refusals import Refusal
+from klamm.cli.speech import Progress
+from klamm.cli.topics.selection import literal_names, selected
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+
+_BY_THE_BROKER: Final = -1
+_DEFAULTS_SINCE: Final = 4
+_STATES_SINCE: Final = 6
+_LOOK_S: Final = 0.1
+Assignment = Sequence[tuple[BrokerId, ...]]
+
+
+class NewTopic(NamedTuple):
+    name: str
+    partitions: int | None
+    """None: as the brokers' `num.partitions` says."""
+    replication_factor: int | None
+    assignment: Assignment | None
+    configs: Mapping[str, str]
+
+
+async def create(admin: Admin, topic: NewTopic) -> Refusal | None:
+    def request(version: int) -> CreateTopicsRequest:
+        if version < _DEFAULTS_SINCE and topic.assignment is None and None in (topic[1], topic[2]):
+            raise CannotAsk("these brokers have no defaults for it: name --partitions and --replication-factor")
+        return CreateTopicsRequest(topics=[_creatable(topic)], timeout_ms=admin.left_ms, validate_only=False)
+
+    answer = await admin.ask_controller(ApiKey.CREATE_TOPICS, request, repeatable=False)
+    [result] = answer.topics
+    return _refusal(result) if result.error_code else None
+
+
+def _creatable(topic: NewTopic) -> CreatableTopic:
+    configs = [CreatableTopicConfig(name, value) for name, value in topic.configs.items()]
+    if topic.assignment is not None:
+        given = [CreatableReplicaAssignment(index, replicas) for index, replicas in enumerate(topic.assignment)]
+        return CreatableTopic(topic.name, _BY_THE_BROKER, _BY_THE_BROKER, given, configs)
+    partitions = _BY_THE_BROKER if topic.partitions is None else topic.partitions
+    copies = _BY_THE_BROKER if topic.replication_factor is None else topic.replication_factor
+    return CreatableTopic(topic.name, partitions, copies, [], configs)
+
+
+async def grow(admin: Admin, topics: Sequence[Topic], partitions: int, assignment: Assignment | None) -> list[Refusal]:
+    """`assignment` speaks of all partitions, also of those that are there."""
+    asked = [
+        CreatePartitionsTopic(
+            t.name,
+            partitions,
+            None if assignment is None else [CreatePartitionsAssignment(r) for r in assignment[len(t.partitions) :]],
+        )
+        for t in topics
+    ]
+    request = CreatePartitionsRequest(topics=asked, timeout_ms=admin.left_ms, validate_only=False)
+    answer = await admin.ask_controller(ApiKey.CREATE_PARTITIONS, request, repeatable=False)
+    return [_refusal(r) for r in answer.results if r.error_code]
+
+
+async def delete(admin: Admin, names: Sequence[str]) -> list[Refusal]:
+    def request(version: int) -> DeleteTopicsRequest:
+        if version >= _STATES_SINCE:
+            return DeleteTopicsRequest(topics=[DeleteTopicState(name=n) for n in names], timeout_ms=admin.left_ms)
+        return DeleteTopicsRequest(topic_names=tuple(names), timeout_ms=admin.left_ms)
+
+    answer = await admin.ask_controller(ApiKey.DELETE_TOPICS, request, repeatable=False)
+    return [_refusal(r) for r in answer.responses if r.error_code]
+
+
+def _refusal(result: Any) -> Refusal:
+    return Refusal(f"topic {result.name}", result.error_code, getattr(result, "error_message", None))
+
+
+async def find(admin: Admin, pattern: str) -> tuple[Cluster, list[str]]:
+    """The topics that are meant, as far as there are any."""
+    cluster = await read_cluster(admin, literal_names(pattern))
+    return cluster, selected(cluster, pattern)
+
+
+def no_such_topic(pattern: str) -> Refusal:
+    return Refusal(f"topic {pattern}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is none")
+
+
+def has_leaders(names: Sequence[str], partitions: int | None) -> Callable[[Cluster], str | None]:
+    """What is missing yet, as one broker knows it, until all are there and led; None when nothing is."""
+
+    def missing(cluster: Cluster) -> str | None:
+        for name in names:
+            topic = cluster.topics.get(name)
+            if topic is None or (partitions is not None and len(topic.partitions) < partitions):
+                return f"{name} is not known yet"
+            if leaderless := sum(p.leader < 0 for p in topic.partitions.values()):
+                return f"{leaderless} partitions of {name} have no leader yet"
+        return None
+
+    return missing
+
+
+def are_gone(names: Sequence[str]) -> Callable[[Cluster], str | None]:
+    def missing(cluster: Cluster) -> str | None:
+        left = [name for name in names if name in cluster.topics]
+        return f"{len(left)} of {len(names)} topics are still there" if left else None
+
+    return missing
+
+
+async def wait_until(admin: Admin, names: Sequence[str], missing: Callable[[Cluster], str | None]) -> None:
+    """Every living broker says so. Raises CannotAsk when time is over, with what is missing."""
+    progress = Progress()
+    while True:
+        await admin.look()
+        for broker in sorted(admin.brokers):
+            problem = missing(await read_cluster(admin, names, of=broker))
+            if problem is not None:
+                break
+        else:
+            progress.end()
+            return
+        progress.at(f"{problem}; {admin.left_s:.0f} s left")
+        if not await admin.pause(_LOOK_S):
+            progress.end()
+            raise CannotAsk(f"not within the time allowed: {problem} (broker {broker}); --timeout gives it more")

@@ -1,0 +1,137 @@
+"""Who is asked, in which version, how often, and what is said when nobody answers."""
+
+import pytest
+from tests.unit.cli.admin.scripted_brokers import Brokers, run
+
+from klamm.cli.admin.client import Address, Admin, CannotAsk, parse_addresses
+from klamm.cli.speech import WrongUse
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+)
+
+NO_TOPICS = CreateTopicsRequest()
+
+
+def creation(brokers: Brokers) -> None:
+    """Answered by the controller alone, in the item: NOT_CONTROLLER elsewhere."""
+
+    def answer(_version: int, _message: object) -> CreateTopicsResponse:
+        is_controller = brokers.asked[-1][0] == f"b{brokers.controller}"
+        code = ErrorCode.NONE if is_controller else ErrorCode.NOT_CONTROLLER
+        return CreateTopicsResponse(topics=[CreatableTopicResult(name="t", error_code=code)])
+
+    brokers.answers[ApiKey.CREATE_TOPICS] = answer
+
+
+def test_the_controller_is_asked_in_the_highest_version_that_both_know() -> None:
+    brokers = Brokers(1, 2, 3)
+    brokers.controller = 2
+    brokers.newest[ApiKey.CREATE_TOPICS] = 5
+    creation(brokers)
+
+    run(brokers, lambda admin: admin.ask_controller(ApiKey.CREATE_TOPICS, NO_TOPICS))
+
+    assert brokers.asked == [("b2", "CREATE_TOPICS", 5)]
+
+
+def test_not_controller_is_followed() -> None:
+    brokers = Brokers(1, 2)
+    creation(brokers)
+
+    async def work(admin: Admin) -> None:
+        await admin.look()
+        brokers.controller = 2  # since then
+        await admin.ask_controller(ApiKey.CREATE_TOPICS, NO_TOPICS, repeatable=False)
+
+    run(brokers, work)
+
+    assert [host for host, _, _ in brokers.asked] == ["b1", "b2"]
+
+
+def test_an_error_code_of_the_whole_answer_counts_too() -> None:
+    brokers = Brokers(1)
+    brokers.answers[ApiKey.ELECT_LEADERS] = lambda _v, _m: ElectLeadersResponse(error_code=ErrorCode.NOT_CONTROLLER)
+
+    with pytest.raises(CannotAsk, match=r"NOT_CONTROLLER.*within 5 s"):
+        run(brokers, lambda admin: admin.ask_controller(ApiKey.ELECT_LEADERS, ElectLeadersRequest()))
+
+    assert len(brokers.asked) > 3
+
+
+def test_what_may_have_been_done_is_not_asked_again() -> None:
+    brokers = Brokers(1)
+    brokers.answers[ApiKey.CREATE_TOPICS] = lambda _v, _m: None
+
+    with pytest.raises(CannotAsk, match="may have been done"):
+        run(brokers, lambda admin: admin.ask_controller(ApiKey.CREATE_TOPICS, NO_TOPICS, repeatable=False))
+
+    assert len(brokers.asked) == 1
+
+
+def test_a_bootstrap_server_that_is_away_is_passed_over() -> None:
+    brokers = Brokers(1, 2)
+    brokers.down = {"b1"}
+
+    async def work(admin: Admin) -> dict[BrokerId, Address]:
+        await admin.look()
+        return admin.brokers
+
+    assert run(brokers, work) == {2: Address("b2", 9092)}
+
+
+def test_nobody_answers_within_the_time_allowed() -> None:
+    brokers = Brokers(1)
+    brokers.down = {"b1"}
+
+    with pytest.raises(CannotAsk, match=r"nobody answers at b1:9092 within 5 s: .*Connection refused"):
+        run(brokers, lambda admin: admin.look())
+
+
+def test_a_broker_that_is_not_alive_is_named_with_those_that_are() -> None:
+    with pytest.raises(CannotAsk, match=r"broker 7 is not alive \(BROKER_NOT_AVAILABLE\); alive are 1, 2"):
+        run(
+            Brokers(1, 2),
+            lambda admin: admin.ask_broker(BrokerId(7), ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest()),
+        )
+
+
+def test_an_api_that_is_not_offered_is_said() -> None:
+    brokers = Brokers(1)
+    brokers.newest[ApiKey.ELECT_LEADERS] = -1
+
+    with pytest.raises(CannotAsk, match=r"does not offer ElectLeaders \(UNSUPPORTED_VERSION\)"):
+        run(brokers, lambda admin: admin.ask_controller(ApiKey.ELECT_LEADERS, ElectLeadersRequest()))
+
+
+def test_a_broker_that_does_not_know_our_api_versions_is_asked_in_the_oldest() -> None:
+    brokers = Brokers(1)
+    brokers.old_api_versions = True
+    brokers.answers[ApiKey.DESCRIBE_LOG_DIRS] = lambda _v, _m: DescribeLogDirsResponse()
+
+    run(brokers, lambda a: a.ask_broker(BrokerId(1), ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=None)))
+
+    assert len(brokers.asked) == 1
+
+
+def test_a_cluster_without_a_controller() -> None:
+    brokers = Brokers(1)
+    brokers.controller = -1
+
+    with pytest.raises(CannotAsk, match="names no controller"):
+        run(brokers, lambda admin: admin.ask_controller(ApiKey.CREATE_TOPICS, NO_TOPICS))
+
+
+def test_addresses() -> None:
+    assert parse_addresses("a:1, [::1]:2,") == [Address("a", 1), Address("::1", 2)]
+    for wrong in ("a", "a:x", ":1", "a:70000", "", ","):
+        with pytest.raises(WrongUse, match="HOST:PORT"):
+            parse_addresses(wrong)

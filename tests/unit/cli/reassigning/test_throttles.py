@@ -1,0 +1,80 @@
+"""Which replicas are throttled while they are copied, and what is taken away afterwards."""
+
+from klamm.cli.admin.cluster import Move, Partition
+from klamm.cli.admin.configs import BROKER, TOPIC, Config, Entity, Source
+from klamm.cli.reassigning.status import State, in_words, is_complete, is_over, judge
+from klamm.cli.reassigning.throttles import (
+    FOLLOWER_RATE,
+    FOLLOWERS,
+    LEADER_RATE,
+    LEADERS,
+    copying,
+    plan_removal,
+    plan_throttle,
+)
+from klamm.model.ids import BrokerId, TopicPartition
+
+
+def ids(*numbers: int) -> tuple[BrokerId, ...]:
+    return tuple(map(BrokerId, numbers))
+
+
+P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
+
+
+def config(name: str, value: str, source: Source) -> Config:
+    return Config(name, value, source, False, False, (), None)
+
+
+def test_those_who_send_and_those_who_receive() -> None:
+    copies = copying({P0: ids(2, 3)}, {P0: ids(1, 2)}, {})
+    rates: dict[str, str | None] = {LEADER_RATE: "500", FOLLOWER_RATE: "500"}
+
+    assert plan_throttle(copies, 500) == {
+        Entity(TOPIC, "t"): {LEADERS: "0:1,0:2", FOLLOWERS: "0:3"},
+        Entity(BROKER, "1"): rates,
+        Entity(BROKER, "2"): rates,
+        Entity(BROKER, "3"): rates,
+    }
+
+
+def test_what_moves_already_is_throttled_with_it() -> None:
+    moving = {P1: Move(replicas=ids(4, 1), adding=ids(4), removing=ids(1))}
+
+    changes = plan_throttle(copying({P0: ids(2)}, {P0: ids(2)}, moving), 500)
+
+    assert changes[Entity(TOPIC, "t")] == {LEADERS: "0:2,1:1", FOLLOWERS: "1:4"}
+
+
+def test_an_override_is_copied_from_where_the_replicas_are() -> None:
+    moving = {P0: Move(replicas=ids(4, 1), adding=ids(4), removing=ids(1))}
+
+    assert copying({P0: ids(5)}, {P0: ids(4, 1)}, moving)[P0] == (ids(1), ids(5))
+
+
+def test_only_what_is_set_just_there_is_removed() -> None:
+    topic, broker = Entity(TOPIC, "t"), Entity(BROKER, "1")
+    found = {
+        topic: {LEADERS: config(LEADERS, "0:1", Source.TOPIC), FOLLOWERS: config(FOLLOWERS, "", Source.DEFAULT)},
+        broker: {LEADER_RATE: config(LEADER_RATE, "5", Source.CLUSTER)},
+    }
+
+    assert plan_removal(found) == {topic: {LEADERS: None}}
+
+
+def test_how_far_it_is() -> None:
+    led = BrokerId(1)
+    found = {P0: Partition(led, ids(1, 2), ids(1, 2)), P1: Partition(led, ids(1, 3), ids(1))}
+    moves = {P1: Move(ids(1, 3), ids(3), ())}
+    wanted = {P0: ids(1, 2), P1: ids(1, 3), P2: ids(1)}
+
+    done, moving, unknown = judge(wanted, found, moves)
+
+    assert (done.state, moving.state, unknown.state) == (State.COMPLETE, State.MOVING, State.UNKNOWN)
+    assert in_words(moving) == "in progress: 3 not in sync yet"
+    assert not is_over([done, moving])
+    assert is_complete([done])
+    [elsewhere] = judge({P0: ids(2, 1)}, found, {})
+    assert elsewhere.state is State.ELSEWHERE
+    assert is_over([elsewhere])
+    assert not is_complete([elsewhere])
