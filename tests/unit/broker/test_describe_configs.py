@@ -156,6 +156,14 @@ async def test_the_clusters_defaults_are_those_changed_at_run_time() -> None:
     assert [s.source for s in size.synonyms] == [3]
 
 
+async def test_a_quota_which_no_file_holds_has_no_default() -> None:
+    name = "leader.replication.throttled.rate"
+    rate = entry(await describe(BROKER, "1", broker={name: "10"}), name)
+
+    assert (rate.value, rate.config_source) == ("10", 2)
+    assert [(s.value, s.source) for s in rate.synonyms] == [("10", 2)]
+
+
 async def test_a_key_that_nobody_knows_is_not_told() -> None:
     plugin = entry(await describe(BROKER, "1", broker={"my.plugin": "secret"}), "my.plugin")
 

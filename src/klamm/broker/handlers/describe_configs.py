@@ -117,7 +117,7 @@ class DescribeConfigs:
         names = synonyms(name)
         found = [Origin(n, given[n], source) for source, given in self._dynamic.layers for n in names if n in given]
         for n in names:
-            key = dynamic_key(n)
+            key = BROKER_KEYS.get(n)  # quotas, which no file holds, have no default that is told
             if key is not None and key.default is not None and not is_for_one_listener(n):
                 found.append(Origin(n, key.default, ConfigSource.DEFAULT))
         return list(dropwhile(lambda origin: origin.name != name, found))

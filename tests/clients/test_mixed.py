@@ -1,0 +1,111 @@
+"""Apache Kafka's brokers under our controller, and ours under Apache Kafka's; the office moves in the midst of work.
+
+One cluster for all of it, in this order: node 100 is klamm's, nodes 1-3 are Apache Kafka's, a producer never stops.
+`make mixed` plays longer, at two protocol versions.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.support import apache_kafka
+from tests.support.cluster import Cluster
+from tests.support.mixed_cluster import KAFKA, KLAMM, MixedCluster
+from tests.support.mixed_verbs import THREE, HalfDone, Operator
+from tests.support.mixed_world import operated
+from tests.support.tool_talk import play
+
+from klamm.cli.cluster import Command, klamm_node
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kafka() -> None:
+    if why := apache_kafka.why_missing():
+        pytest.skip(why)
+
+
+@pytest.fixture(scope="module")
+def operator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    with operated(tmp_path_factory.mktemp("mixed"), "3.9") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def mixed(operator: Operator) -> MixedCluster:
+    return operator.cluster
+
+
+def test_kafkas_brokers_do_what_our_controller_says(operator: Operator, mixed: MixedCluster) -> None:
+    assert mixed.office == KLAMM
+    began, moved = {0: (1, 2), 1: (2, 3)}, {0: (3, 1), 1: (1, 2)}
+    operator.create("orders", began, "retention.ms=3600000")
+    operator.produce("orders", began)
+    operator.start_moving("orders", moved)
+    operator.wait_until_moved("orders", moved)
+    operator.elect_preferred("orders", moved)
+    operator.grow("orders", {**moved, 2: (2, 3)})
+    operator.produce("orders", [2], 10)
+    operator.delete("orders")
+    operator.load_is_right()
+
+
+def test_a_kafka_broker_shuts_down_in_order(operator: Operator, mixed: MixedCluster) -> None:
+    mixed.stop_node(2)
+    assert "Controlled shutdown request returned successfully" in Path(mixed.node(2).output_path).read_text()
+    mixed.start_node(2)
+    operator.load_is_right()
+    operator.elect_preferred(operator.load.topic, THREE)
+
+
+def test_hand_back_with_a_reassignment_and_a_deletion_under_way(operator: Operator, mixed: MixedCluster) -> None:
+    work = HalfDone(operator, "handed-back")
+    work.begin()
+    mixed.stop_node(KLAMM)
+    assert mixed.wait_for_office(KAFKA) in KAFKA
+    work.is_half_done()
+    work.end()
+    operator.load_is_right()
+
+
+def test_our_broker_leads_and_follows_under_kafkas_controller(operator: Operator, mixed: MixedCluster) -> None:
+    assert mixed.office in KAFKA
+    mixed.start_node(KLAMM)
+    assignment = {0: (KLAMM, 1), 1: (2, KLAMM)}
+    operator.create("shared", assignment)
+    operator.produce("shared", assignment)
+    mixed.kill_node(KLAMM)
+    operator.produce("shared", assignment)
+    mixed.start_node(KLAMM)
+    mixed.wait_until_right("shared", assignment)
+    operator.elect_preferred("shared", assignment)
+    operator.delete("shared")
+
+
+def test_take_over_with_a_reassignment_and_a_deletion_under_way(operator: Operator, mixed: MixedCluster) -> None:
+    work = HalfDone(operator, "taken-over")
+    work.begin()
+    mixed.move_office({KLAMM})
+    work.is_half_done()
+    work.end()
+    operator.load_is_right()
+
+
+def test_kafkas_tools_say_the_same_of_klamm_and_of_kafka(
+    operator: Operator, mixed: MixedCluster, cluster: Cluster, node_command: Command
+) -> None:
+    if node_command is not klamm_node:
+        pytest.skip("both would be Apache Kafka's")
+    mixed.stop_node(KLAMM)
+    mixed.wait_for_office(KAFKA)
+    theirs = play(operator.tools, mixed, KAFKA)
+    ours = play(operator.tools, cluster, (1, 2, 3))
+    assert ours == theirs
+
+
+def test_nothing_was_lost_and_no_broker_complained(operator: Operator, mixed: MixedCluster) -> None:
+    operator.load.stop()
+    verdict = operator.load.check()
+    assert verdict.acknowledged > 0
+    assert verdict.is_clean, verdict
+    assert not operator.load.failures
+    assert {i: mixed.complaints(i) for i in KAFKA} == {i: [] for i in KAFKA}

@@ -1,0 +1,64 @@
+"""Apache Kafka's command-line tools, many commands to one Java process. See KafkaTools.java."""
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.support import apache_kafka
+
+SOURCE = Path(__file__).parent / "KafkaTools.java"
+MAINS: Final = {
+    "kafka-topics": "org.apache.kafka.tools.TopicCommand",
+    "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "kafka-leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
+    "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+}
+
+
+class Said(NamedTuple):
+    """How a tool ended, and all that it printed."""
+
+    status: int
+    text: str
+
+
+class KafkaTools:
+    """`ask` for a command by the name of its script, `run` to insist on its success."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def ask(self, bootstrap: str, tool: str, *arguments: str) -> Said:
+        """Blocks until it ends."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        stdin.write("\t".join([MAINS[tool], "--bootstrap-server", bootstrap, *arguments]).encode() + b"\n")
+        stdin.flush()
+        head = stdout.readline().split()
+        assert head, "the tools' process has ended"
+        status, size = map(int, head)
+        return Said(status, stdout.read(size).decode(errors="replace"))
+
+    def run(self, bootstrap: str, tool: str, *arguments: str) -> str:
+        said = self.ask(bootstrap, tool, *arguments)
+        assert said.status == 0, f"{tool} {' '.join(arguments)}: {said.text}"
+        return said.text
+
+
+@contextmanager
+def kafka_tools(log: Path) -> Iterator[KafkaTools]:
+    """`log` takes what the tools log."""
+    with open(log, "wb") as errors:
+        process = subprocess.Popen(
+            apache_kafka.java(str(SOURCE)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
+        )
+    try:
+        yield KafkaTools(process)
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait()

@@ -1,0 +1,286 @@
+"""klamm and Apache Kafka nodes over one ZooKeeper: who holds the office, how it moves, and whether all agree."""
+
+import json
+import re
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka.admin import NewTopic
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+from tests.support import apache_kafka
+from tests.support.cluster import SESSION_TIMEOUT_S, Cluster
+
+from klamm.cli.cluster import NodeProcess, klamm_node, local_properties
+from klamm.runtime.ports import free_ports
+from klamm.runtime.processes import ticks
+
+KLAMM: Final = 100
+KAFKA: Final = (1, 2, 3)
+OFFICE_S: Final = SESSION_TIMEOUT_S + 20.0
+Assignment = Mapping[int, Sequence[int]]
+"""Partition -> replicas, the preferred one first."""
+_COMPLAINT: Final = re.compile(r"^\S+ \S+ (?:ERROR|FATAL) (.*)$", re.MULTILINE)
+_EXPECTED: Final = re.compile(
+    r"\[Controller id=\d+"  # its own controller's, which moves adding replicas to NewReplica again at a failover
+    r"|RequestSendThread controllerId="  # its own controller's again, to a broker that has just gone
+    r"|cannot become follower since the new leader -1 is unavailable"  # as under its own: a partition without a leader
+)
+
+
+class MixedCluster(Cluster):
+    """Node 100 is klamm's, nodes 1-3 are Apache Kafka's; `kafka` and `klamm` name others."""
+
+    def __init__(
+        self,
+        directory: Path,
+        protocol: str = "3.9",
+        *,
+        kafka: Sequence[int] = KAFKA,
+        klamm: Sequence[int] = (KLAMM,),
+        overrides: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(directory, 0)
+        ids = [*klamm, *kafka]
+        properties = {
+            **local_properties(self.zookeeper.connect_string, len(kafka)),
+            "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_S * 1000),
+            "inter.broker.protocol.version": protocol,
+            "auto.create.topics.enable": "false",
+            "auto.leader.rebalance.enable": "false",
+            "log.segment.delete.delay.ms": "500",
+            "log.initial.task.delay.ms": "500",
+            "offsets.topic.num.partitions": "3",
+            "replica.lag.time.max.ms": "5000",
+            "replica.fetch.max.bytes": "20000",  # so that a throttle holds from the second fetch on
+            **(overrides or {}),
+        }
+        self.kafka_ids = tuple(kafka)
+        self.nodes = [
+            NodeProcess(
+                broker_id,
+                port,
+                str(directory / f"node-{broker_id}"),
+                properties,
+                apache_kafka.broker() if broker_id in kafka else klamm_node,
+            )
+            for broker_id, port in zip(ids, free_ports(len(ids)), strict=True)
+        ]
+        self._znodes: KazooClient | None = None
+
+    # ---- life
+
+    @property
+    def bootstrap(self) -> str:
+        """Apache Kafka's nodes: the klamm one comes and goes."""
+        return ",".join(self.node(i).address for i in self.kafka_ids)
+
+    def start_first(self, broker_id: int) -> None:
+        """ZooKeeper and one node, which takes the office."""
+        self.zookeeper.start()
+        self.start_node(broker_id)
+        self.wait_for_office({broker_id})
+
+    def start_others(self) -> None:
+        waiting = [node for node in self.nodes if not node.is_running]
+        for node in waiting:
+            node.start()
+        for node in waiting:
+            self._wait_until_started(node)
+        self.wait_until_complete()
+
+    def start_node(self, broker_id: int) -> None:
+        """Start it and wait until it serves."""
+        node = self.node(broker_id)
+        node.start()
+        self._wait_until_started(node)
+
+    def kill_node(self, broker_id: int) -> None:
+        """SIGKILL, and wait until its session is over for the others."""
+        self.node(broker_id).kill()
+        self.wait_until_forgotten(broker_id)
+
+    def stop_node(self, broker_id: int) -> None:
+        """SIGTERM: a controlled shutdown; it must end by itself."""
+        node = self.node(broker_id)
+        assert node.child is not None
+        node.terminate()
+        assert node.child.wait(60) is not None, f"{node.name} does not end: {node.child.log_tail()}"
+
+    def kill(self) -> None:
+        if self._znodes is not None:
+            self._znodes.stop()
+            self._znodes.close()
+        super().kill()
+
+    def _wait_until_started(self, node: NodeProcess) -> None:
+        if node.broker_id in self.kafka_ids:
+            apache_kafka.wait_until_started(node, 120)
+        else:
+            node.wait_until_listening()
+
+    # ---- the office
+
+    @property
+    def znodes(self) -> KazooClient:
+        if self._znodes is None:
+            self._znodes = KazooClient(self.zookeeper.connect_string)
+            self._znodes.start()
+        return self._znodes
+
+    def znode(self, path: str) -> Any:
+        """Its JSON; None where there is none."""
+        try:
+            return json.loads(self.znodes.get(path)[0])
+        except NoNodeError:
+            return None
+
+    @property
+    def office(self) -> int:
+        """Whom `/controller` names; -1 where it is not there."""
+        found = self.znode("/controller")
+        return -1 if found is None else int(found["brokerid"])
+
+    @property
+    def controller_epoch(self) -> int:
+        return int(self.znodes.get("/controller_epoch")[0])
+
+    def wait_for_office(self, wanted: Collection[int]) -> int:
+        """Until one of these holds it and every running node says so to its clients."""
+        self.wait_until(f"one of {sorted(wanted)} is controller", lambda: self.office in wanted, OFFICE_S)
+        holder = self.office
+        for node in self.nodes:
+            if node.is_running:
+                self.wait_until(
+                    f"{node.name} knows controller {holder}",
+                    lambda n=node: self.metadata(n).controller_id == holder,
+                    OFFICE_S,
+                )
+        return holder
+
+    def move_office(self, wanted: Collection[int]) -> int:
+        """Delete `/controller` until one of these is the quickest; how often that took."""
+        for tries in range(1, 50):
+            before = self.controller_epoch
+            self.znodes.delete("/controller")
+            for _ in ticks(OFFICE_S):
+                if self.controller_epoch > before and self.office >= 0:
+                    break
+            if self.wait_for_office(set(self.kafka_ids) | {n.broker_id for n in self.nodes}) in wanted:
+                return tries
+        raise AssertionError(f"none of {sorted(wanted)} ever won the election")
+
+    # ---- topics
+
+    def create(self, topic: str, assignment: Assignment, config: Mapping[str, str] | None = None) -> None:
+        """Through the API, and wait until all is in sync, on the disks too."""
+        admin = self.admin()
+        replicas = [list(assignment[p]) for p in sorted(assignment)]
+        new = NewTopic(topic, len(replicas), replica_assignment=replicas, config=dict(config or {}))
+        admin.create_topics([new], request_timeout=30)[topic].result()
+        self.wait_until_right(topic, assignment)
+
+    def delete(self, *topics: str) -> None:
+        """Asks, and waits for what the controller says, not for the disks."""
+        admin = self.admin()
+        for answer in admin.delete_topics(list(topics), operation_timeout=30).values():
+            answer.result()
+
+    def leaders(self, topic: str) -> dict[int, int]:
+        """As ZooKeeper has it."""
+        return {p: int(self.state(topic, p)["leader"]) for p in self._partitions(topic)}
+
+    def state(self, topic: str, partition: int) -> Any:
+        return self.znode(f"/brokers/topics/{topic}/partitions/{partition}/state")
+
+    def wait_until_right(self, topic: str, assignment: Assignment, timeout_s: float = 60) -> None:
+        """All replicas are in sync, and what every node tells and every disk holds is what ZooKeeper says."""
+        for _ in ticks(timeout_s, 0.1):
+            if not (wrong := self.wrongs(topic, assignment)):
+                return
+        raise AssertionError(f"{topic} is not right after {timeout_s:g} s: {wrong}\n{self.story()}")
+
+    def wrongs(self, topic: str, assignment: Assignment) -> list[str]:
+        """Where znodes, metadata of each running node and its disk differ from this assignment, all in sync."""
+        znode = self.znode(f"/brokers/topics/{topic}")
+        if znode is None:
+            return ["no znode"]
+        found = {int(p): tuple(r) for p, r in znode["partitions"].items()}
+        if found != {p: tuple(r) for p, r in assignment.items()} or any(
+            znode.get(k) for k in ("adding_replicas", "removing_replicas")
+        ):
+            return [f"znode {znode}"]
+        states = {p: self.state(topic, p) for p in assignment}
+        wrong = [
+            f"partition {p}: {state}"
+            for p, state in states.items()
+            if state is None or state["leader"] < 0 or sorted(state["isr"]) != sorted(assignment[p])
+        ]
+        return wrong or [
+            text
+            for node in self.nodes
+            if node.is_running
+            for text in (
+                *self._wrong_metadata(node, topic, assignment, states),
+                *self._wrong_disk(node, topic, assignment, znode.get("topic_id")),
+            )
+        ]
+
+    def wait_until_gone(self, topic: str, timeout_s: float = 60) -> None:
+        """No znode, no node that tells of it, nothing on the disk of a running node."""
+        paths = (f"/brokers/topics/{topic}", f"/config/topics/{topic}", f"/admin/delete_topics/{topic}")
+
+        def left() -> list[str]:
+            running = [n for n in self.nodes if n.is_running]
+            return [
+                *(path for path in paths if self.znodes.exists(path)),
+                *(f"{n.name} tells of it" for n in running if topic in self.metadata(n).topics),
+                *(f"{n.name} holds {name}" for n in running for name in self.directories(n, topic)),
+            ]
+
+        self.wait_until(f"{topic} is gone", lambda: not left(), timeout_s)
+
+    def directories(self, node: NodeProcess, topic: str) -> list[str]:
+        """Of its partitions, also of those that wait for their removal, are strays or come from elsewhere."""
+        return sorted(
+            path.name
+            for path in Path(node.log_directory).iterdir()
+            if path.is_dir() and re.match(re.escape(topic) + r"[-.]\d+", path.name)
+        )
+
+    def _partitions(self, topic: str) -> list[int]:
+        return sorted(int(p) for p in self.znode(f"/brokers/topics/{topic}")["partitions"])
+
+    def _wrong_metadata(
+        self, node: NodeProcess, topic: str, assignment: Assignment, states: Mapping[int, Any]
+    ) -> list[str]:
+        told = self.metadata(node).topics.get(topic)
+        if told is None or set(told.partitions) != set(assignment):
+            return [f"{node.name} tells {sorted(told.partitions) if told else None}"]
+        return [
+            f"{node.name} tells of partition {p}: leader {told.partitions[p].leader}, {told.partitions[p].replicas}, "
+            f"{told.partitions[p].isrs}; {states[p]}"
+            for p in assignment
+            if (told.partitions[p].leader, list(told.partitions[p].replicas), sorted(told.partitions[p].isrs))
+            != (states[p]["leader"], list(assignment[p]), sorted(states[p]["isr"]))
+        ]
+
+    def _wrong_disk(self, node: NodeProcess, topic: str, assignment: Assignment, topic_id: str | None) -> list[str]:
+        wanted = sorted(f"{topic}-{p}" for p, replicas in assignment.items() if node.broker_id in replicas)
+        found = self.directories(node, topic)
+        if found != wanted:
+            return [f"{node.name} holds {found}, not {wanted}"]
+        written = {name: Path(node.log_directory, name, "partition.metadata") for name in found}
+        return [
+            f"{node.name} holds {name} with another id"
+            for name, path in written.items()
+            if topic_id is not None and f"topic_id: {topic_id}" not in (path.read_text() if path.exists() else "")
+        ]
+
+    # ---- what they say
+
+    def complaints(self, broker_id: int) -> list[str]:
+        """An Apache Kafka node's errors, but for those that it has under its own kind of controller as well."""
+        said = _COMPLAINT.findall(Path(self.node(broker_id).output_path).read_text(errors="replace"))
+        return [text for text in said if not _EXPECTED.search(text)]

@@ -1,0 +1,31 @@
+"""A mixed cluster with its load and an operator at work, in one `with`."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.kafka_tools import kafka_tools
+from tests.support.mixed_cluster import KLAMM, MixedCluster
+from tests.support.mixed_verbs import THREE, Operator
+from tests.support.workload import Workload
+
+RATE = 200
+TOPIC = "load"
+
+
+@contextmanager
+def operated(directory: Path, protocol: str, overrides: Mapping[str, str] | None = None) -> Iterator[Operator]:
+    """Our controller in office, three brokers of Apache Kafka, a producer that never stops (acks=all, idempotent)."""
+    cluster = MixedCluster(directory, protocol, overrides=overrides)
+    try:
+        cluster.start_first(KLAMM)
+        cluster.start_others()
+        # groups meet at brokers that serve them, so this topic must not get replicas on node 100
+        cluster.create("__consumer_offsets", {p: THREE[p] for p in range(3)}, {"cleanup.policy": "compact"})
+        cluster.create(TOPIC, THREE, {"min.insync.replicas": "2"})
+        load = Workload(cluster.bootstrap, TOPIC, len(THREE), RATE)
+        load.start()
+        with kafka_tools(directory / "tools.log") as tools:
+            yield Operator(cluster, tools, load, directory)
+    finally:
+        cluster.kill()
