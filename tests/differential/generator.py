@@ -155,7 +155,10 @@ class Life(RuleBasedStateMachine):
         assignment = self._assignment(topic)
         number = draw(st.sampled_from(sorted(assignment)))
         isr = self._isr(topic, number)
-        return None if isr is None else (topic, number, assignment[number], isr)
+        now = assignment[number]
+        if isr is None or (now.is_being_reassigned and self.live.isdisjoint({*now.target} - {self.broken})):
+            return None  # at the end of a move that nobody can lead ours stops
+        return topic, number, now, isr
 
     def _is_queued(self, topic: str) -> bool:
         return f"/admin/delete_topics/{topic}" in self.stages[0]._tree

@@ -63,6 +63,7 @@ REASONS = {
     "what_creations_are_refused_for": "an empty list of replicas is INVALID_REPLICA_ASSIGNMENT; Kafka makes the topic",
     "a_reassignment_in_2_6": _OLDER,
     "features_before_they_were_invented": _OLDER,
+    "topics_get_no_ids_in_2_7": _OLDER,
     "a_small_life_in_2_8": _OLDER,
     "a_small_life_in_2_4": _OLDER,
     "a_small_life_in_2_2": _OLDER,

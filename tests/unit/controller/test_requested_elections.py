@@ -5,6 +5,7 @@ from tests.support.controller_room import Room, alter_partition
 
 from klamm.controller.decisions.requested_elections import Imbalance, plan_rebalance
 from klamm.controller.events import (
+    ApiPartitionReassignment,
     AutoPreferredReplicaLeaderElection,
     BrokerChange,
     ControlledShutdown,
@@ -15,6 +16,7 @@ from klamm.controller.events import (
 from klamm.controller.handlers.brokers import on_broker_change
 from klamm.controller.handlers.elections import on_rebalance, on_requested_election, on_topic_unclean_enabled
 from klamm.controller.handlers.isr import on_alter_partition
+from klamm.controller.handlers.reassignment_requests import on_api_reassignment
 from klamm.controller.handlers.shutdown import on_controlled_shutdown
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.watches import event_of
@@ -239,6 +241,25 @@ async def test_a_preferred_replica_that_lags_is_left_alone_with_its_reason() -> 
         "the preferred replica lags: it is not in the ISR": {"a": [0]},
         "the preferred replica is not alive": {"a": [1]},
     }
+
+
+async def test_leaders_return_while_partitions_move() -> None:
+    """To a preferred replica that is still being added only once it has joined."""
+    room = await Room.open(topics={"a": [(1, 2)], "b": [(2, 1)], "c": [(2, 1)]})
+    await bounce(room, 1)
+    await join(room, "a-0", 2, 1)
+    three, two, one = BrokerId(3), BrokerId(2), BrokerId(1)
+    wanted = {parse_topic_partition("b-0"): (three, two), parse_topic_partition("c-0"): (three, two, one)}
+    await room.handle(on_api_reassignment, ApiPartitionReassignment(wanted))
+
+    await room.handle(on_rebalance, AutoPreferredReplicaLeaderElection())
+    before = room.stored("b-0").leader, room.stored("c-0").leader
+    await join(room, "c-0", 2, 3)  # not at its end: 1 has yet to join
+    await room.handle(on_rebalance, AutoPreferredReplicaLeaderElection())
+
+    assert room.stored("a-0").leader == 1
+    assert before == (2, 2)
+    assert (room.stored("b-0").leader, room.stored("c-0").leader) == (2, 3)
 
 
 async def test_the_ratio_is_counted_for_each_broker() -> None:
