@@ -19,6 +19,7 @@ from klamm.controller.events import (
     ZkPartitionReassignment,
 )
 from klamm.controller.handlers.brokers import on_broker_change
+from klamm.controller.handlers.condemned import forget_condemned
 from klamm.controller.handlers.isr import on_alter_partition, on_isr_change_notification
 from klamm.controller.handlers.reassignment_requests import (
     on_api_reassignment,
@@ -362,6 +363,23 @@ async def test_a_moved_replica_whose_broker_registered_anew_unseen_goes_all_the_
 
     [stop] = [r for r in requests if r.startswith("SR a-0")]
     assert stop.endswith("+delete -> 2")
+
+
+async def test_a_moved_replica_that_could_not_be_deleted_outlives_its_topic_in_a_record() -> None:
+    """Its log directory failed: the topic's deletion asks other brokers, a later topic of that name would meet it."""
+    room = await room_with(1, 2)
+    await ask(room, a_0=[1, 3])
+    await join(room, 1, 2, 3)
+    partition = room.partition("a-0")
+    room.bench.context.queue_deletion(["a"])
+    epoch = room.bench.context.registered[BrokerId(2)].epoch
+
+    failed = {partition: ErrorCode.KAFKA_STORAGE_ERROR}
+    await room.handle(on_replica_deletion_answer, TopicDeletionStopReplicaResponseReceived(BrokerId(2), epoch, failed))
+    await forget_condemned(room.bench, "a", [])
+
+    [record] = room.bench.context.condemned[BrokerId(2)].values()
+    assert (record.topic, list(record.partitions)) == ("a", [0])
 
 
 async def test_a_replica_that_moved_back_before_its_broker_returned_is_not_touched() -> None:

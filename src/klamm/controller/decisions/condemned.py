@@ -83,7 +83,16 @@ def plan_answers(
 
 
 def other_brokers_of(context: ControllerContext, topic_id: uuid.UUID, kept: Iterable[BrokerId]) -> list[BrokerId]:
-    """Brokers with a record for this topic that was written before a crash and is wrong by now."""
-    named = set(kept)
-    here = context.registered
-    return [b for b, records in context.condemned.items() if topic_id in records and b not in named and b in here]
+    """Brokers with a record for this topic that was written before a crash and is wrong by now.
+
+    They deleted their replicas after all: but not those that a reassignment took from them before, which nobody asked
+    them about again.
+    """
+    named = {*kept, *(b for b in context.condemned if b not in context.registered)}
+    written = {b: records[topic_id] for b, records in context.condemned.items() if topic_id in records}
+    return [b for b, record in written.items() if b not in named and not _has_moved(context, record)]
+
+
+def _has_moved(context: ControllerContext, record: CondemnedReplicas) -> bool:
+    topic = context.topics.get(record.topic)
+    return topic is not None and any(not _is_there(topic, number, record.broker) for number in record.partitions)

@@ -61,7 +61,7 @@ async def condemn_refused(bench: Workbench, broker: BrokerId, broker_epoch: int,
     """
     moved: dict[str, dict[BrokerId, list[Partition]]] = {}
     for p in refused:
-        is_known = bench.context.partition(p.topic, p.partition) is p and not bench.context.is_to_be_deleted(p)
+        is_known = bench.context.partition(p.topic, p.partition) is p
         if is_known and broker not in p.replicas and bench.context.topics[p.topic].id is not None:
             moved.setdefault(p.topic, {}).setdefault(broker, []).append(p)
     await condemn(bench, moved)
