@@ -20,6 +20,7 @@ from klamm.controller.handlers.reassignment_requests import on_api_reassignment
 from klamm.controller.handlers.shutdown import on_controlled_shutdown
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.watches import event_of
+from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, parse_topic_partition
 from klamm.zk import znodes
@@ -212,15 +213,18 @@ async def test_a_list_nobody_can_read_is_refused_and_removed(payload: bytes | No
 # ---- rebalance
 
 
+def led_by_another(room: Room, name: str, leader: int) -> None:
+    room.write_state(name, room.stored(name)._replace(leader=BrokerId(leader)))
+    room.bench.context.put_leadership(room.partition(name), room.stored(name))
+
+
 @pytest.mark.parametrize(("partitions", "elsewhere", "moves"), [(10, 1, False), (10, 2, True), (1, 1, True)])
 async def test_leaders_return_where_more_than_a_tenth_are_elsewhere(
     partitions: int, elsewhere: int, moves: bool
 ) -> None:
     room = await Room.open(topics={"a": [(1, 2)] * partitions})
     for n in range(elsewhere):
-        led_by_2 = room.stored(f"a-{n}")._replace(leader=BrokerId(2))
-        room.write_state(f"a-{n}", led_by_2)
-        room.bench.context.put_leadership(room.partition(f"a-{n}"), room.stored(f"a-{n}"))
+        led_by_another(room, f"a-{n}", 2)
 
     await room.handle(on_rebalance, AutoPreferredReplicaLeaderElection())
 
@@ -283,6 +287,48 @@ async def test_the_next_look_is_counted_from_the_end_of_the_last_even_where_that
         await room.handle(on_rebalance, AutoPreferredReplicaLeaderElection())
 
     assert "rebalance" in room.bench.timers
+
+
+async def test_a_partition_that_is_assigned_to_nobody_has_no_preferred_replica() -> None:
+    room = await Room.open(topics={"a": [()], "b": [(1, 2)]})
+    led_by_another(room, "b-0", 2)
+
+    answer, _ = await ask(room, "a-0")
+    await room.handle(on_rebalance, AutoPreferredReplicaLeaderElection())
+
+    assert errors(answer) == {"a-0": ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
+    assert room.stored("b-0").leader == 1
+
+
+async def reassign(room: Room, name: str, *target: int) -> None:
+    event = ApiPartitionReassignment({parse_topic_partition(name): tuple(map(BrokerId, target))})
+    await room.handle(on_api_reassignment, event)
+    assert event.reply.result() == (ErrorCode.NONE, {})
+
+
+async def test_leaders_return_while_other_partitions_move_and_these_arrive_afterwards() -> None:
+    room = await Room.open(topics={"a": [(2, 1)], "b": [(1,)]})
+    led_by_another(room, "a-0", 1)
+    await reassign(room, "b-0", 3)
+
+    await room.handle(on_rebalance, AutoPreferredReplicaLeaderElection())
+    assert room.stored("a-0").leader == 2
+
+    await join(room, "b-0", 1, 3)
+    assert (room.partition("b-0").replicas, room.stored("b-0").leader) == ((3,), 3)
+
+
+async def test_the_first_replica_of_a_partition_that_moves_leads_before_it_has_arrived() -> None:
+    room = await Room.open(topics={"a": [(1, 2)]})
+    await reassign(room, "a-0", 2, 1, 3)
+    assert room.now("a-0") == "1 / [1,2] / 1 / 1"
+
+    await room.handle(on_rebalance, AutoPreferredReplicaLeaderElection())
+    assert room.now("a-0") == "2 / [1,2] / 2 / 2"
+
+    await join(room, "a-0", 1, 2, 3)
+    assert room.partition("a-0").assignment == ReplicaAssignment((BrokerId(2), BrokerId(1), BrokerId(3)))
+    assert room.stored("a-0").leader == 2
 
 
 async def test_where_it_is_not_wanted_nobody_looks() -> None:

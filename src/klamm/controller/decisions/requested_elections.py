@@ -33,7 +33,7 @@ def _why_needless(context: ControllerContext, partition: Partition, unclean: boo
     """A partition whose leader nobody knows has none: Kafka fails over it, and answers nobody."""
     if unclean:
         return f"broker {partition.leader} leads, and is alive" if _is_led(context, partition) else None
-    led = partition.leader == partition.replicas[0]
+    led = _leads_as_preferred(partition)
     return f"the preferred replica {partition.leader} leads already" if led else None
 
 
@@ -48,10 +48,17 @@ def not_elected(context: ControllerContext, partition: Partition, unclean: bool)
         if _is_led(context, partition):
             return None
         return Refusal(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, f"no replica of {_listed(partition)} is alive")
-    if partition.leader == partition.replicas[0]:
+    if _leads_as_preferred(partition):
         return None
+    if not partition.replicas:
+        return Refusal(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "its topic's znode assigns it to nobody")
     why = f"the preferred replica {partition.replicas[0]} of {_listed(partition)} is not alive, or not in sync"
     return Refusal(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, why)
+
+
+def _leads_as_preferred(partition: Partition) -> bool:
+    """A znode written by hand may assign nobody: then nobody is preferred."""
+    return partition.replicas[:1] == (partition.leader,)
 
 
 def _listed(partition: Partition) -> str:
@@ -69,6 +76,8 @@ class Imbalance:
 
     def count(self, partitions: Iterable[Partition]) -> None:
         for p in partitions:
+            if not p.replicas:
+                continue  # assigned to nobody, by hand
             first = p.replicas[0]
             self.preferred[first] = self.preferred.get(first, 0) + 1
             if p.leadership is not None and p.leadership.leader != first:
