@@ -87,12 +87,16 @@ class MemoryZooKeeper:
         self.on_watch: Callable[[WatchEvent], None] = lambda _: None
 
     @property
-    def data_watches(self) -> set[str]:
-        return set(self.ensemble.watchers.paths_of(self)[0])
+    def data_watches(self) -> frozenset[str]:
+        return frozenset(self.ensemble.watchers.paths_of(self)[0])
 
     @property
-    def child_watches(self) -> set[str]:
-        return set(self.ensemble.watchers.paths_of(self)[1])
+    def child_watches(self) -> frozenset[str]:
+        return frozenset(self.ensemble.watchers.paths_of(self)[1])
+
+    def is_not_told_of(self, path: str) -> None:
+        """Its data watch on a path is gone, as if what fired were still on its way."""
+        self.ensemble.watchers.data.get(path, {}).pop(self, None)
 
     async def _turn(self) -> None:
         await asyncio.sleep(0)

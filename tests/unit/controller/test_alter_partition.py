@@ -10,6 +10,7 @@ from klamm.controller.context import ControllerContext, Partition
 from klamm.controller.decisions.alter_partition import Proposal, Verdict, check_sender, judge
 from klamm.controller.events import AlterPartitionReceived
 from klamm.controller.handlers.isr import on_alter_partition
+from klamm.controller.settings import ControllerSettings
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker
 from klamm.model.errors import ErrorCode
@@ -23,7 +24,8 @@ from klamm.wire.messages import (
     BrokerState,
 )
 from klamm.zk.fenced import ControllerMoved
-from klamm.zk.operations import Op, Set
+from klamm.zk.operations import Create, Op, Set
+from klamm.zk.znodes import encode_topic
 
 RECOVERED, RECOVERING = LeaderRecoveryState
 NOW = LeaderAndIsr(BrokerId(1), 5, (BrokerId(1), BrokerId(2)), 6, 8)
@@ -77,6 +79,40 @@ def test_refused(proposal: Proposal, error: ErrorCode) -> None:
 
     assert (verdict.error, verdict.write, verdict.current) == (error, None, None)
     assert verdict.why
+
+
+RECOVERING_ROWS = {
+    "partition epoch behind": (asked(partition_epoch=7, recovery=RECOVERING), ErrorCode.INVALID_UPDATE_VERSION),
+    "partition epoch ahead": (asked(partition_epoch=9, recovery=RECOVERING), ErrorCode.NOT_CONTROLLER),
+    "leader epoch behind": (asked(leader_epoch=4, recovery=RECOVERING), ErrorCode.FENCED_LEADER_EPOCH),
+    "leader epoch ahead": (asked(leader_epoch=6, recovery=RECOVERING), ErrorCode.NOT_CONTROLLER),
+    "all epochs right": (asked(recovery=RECOVERING), ErrorCode.INVALID_REQUEST),
+}
+
+
+@pytest.mark.parametrize("now", [NOW, NOW._replace(isr=ids("1"), recovery=RECOVERING)], ids=["recovered", "recovering"])
+@pytest.mark.parametrize(("proposal", "error"), RECOVERING_ROWS.values(), ids=RECOVERING_ROWS)
+def test_epochs_are_looked_at_before_the_recovery_state(
+    now: LeaderAndIsr, proposal: Proposal, error: ErrorCode
+) -> None:
+    """The leader may be working with what is no longer so."""
+    context, partition = cluster(now)
+
+    assert judge(context, partition, proposal, 3).error is error
+
+
+def test_epochs_of_an_unclean_leader_that_recovered_are_looked_at_too() -> None:
+    context, partition = cluster(NOW._replace(isr=ids("1"), recovery=RECOVERING))
+    epochs = {"partition_epoch": (7, 9), "leader_epoch": (4, 6)}
+
+    errors = [
+        judge(context, partition, asked(**{name: wrong}), 3).error  # type: ignore[arg-type]
+        for name, both in epochs.items()
+        for wrong in both
+    ]
+
+    not_controller = ErrorCode.NOT_CONTROLLER
+    assert errors == [ErrorCode.INVALID_UPDATE_VERSION, not_controller, ErrorCode.FENCED_LEADER_EPOCH, not_controller]
 
 
 def test_an_unknown_partition_and_one_without_leadership_are_refused() -> None:
@@ -182,6 +218,26 @@ async def test_all_versions_are_answered_in_their_own_terms(version: int) -> Non
     [answer] = topic.partitions
     assert (answer.error_code, answer.leader_id, answer.isr, answer.partition_epoch) == (0, 1, (1, 2), 1)
     assert requests == ["UMR a-0=1/[1,2]/0/1 -> 1,2,3"]
+
+
+@pytest.mark.parametrize(("version", "has_id"), [(0, False), (1, False), (2, True), (3, True)])
+async def test_under_a_protocol_without_topic_ids_names_do_and_ids_that_are_there_already(
+    version: int, has_id: bool
+) -> None:
+    """Ids stay after a downgrade from a protocol that had them."""
+    old = ControllerSettings(BrokerId(1), ibp=(2, 7, 2))
+    room = await Room.open(topics={"a": [(1, 2, 3)]} if has_id else {}, settings=old)
+    if not has_id:
+        znode = encode_topic(None, {0: ReplicaAssignment(ids("123"))})
+        room.ensemble.apply([Create("/brokers/topics/a", znode)])
+        await room.take_office()
+
+    response, _ = await ask(room, version, isr=(1, 2, 3))
+
+    [topic] = response.topics
+    assert (topic.topic_name == "a", topic.topic_id == room.bench.context.topics["a"].id) == (not has_id, has_id)
+    [answer] = topic.partitions
+    assert (answer.error_code, answer.isr, answer.partition_epoch) == (0, (1, 2, 3), 0)  # as it is: nothing is written
 
 
 async def test_a_stale_sender_is_refused_at_the_top() -> None:

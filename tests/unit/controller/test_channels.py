@@ -2,12 +2,30 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
-from tests.support.controller_nodes import Nodes
+from tests.support.controller_nodes import FakeConnection, Nodes
+from tests.support.controller_room import FixedClock, ListSink
 
-from klamm.model.errors import ErrorCode
-from klamm.wire.messages import UpdateMetadataResponse
+from klamm.controller.channels import ChannelPorts, Channels
+from klamm.controller.context import ControllerContext
+from klamm.controller.control_requests import StopReplicaItem
+from klamm.controller.events import Event, TopicDeletionStopReplicaResponseReceived
+from klamm.controller.settings import ControllerSettings
+from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import BrokerId
+from klamm.runtime.turns import Turns
+from klamm.telemetry.journal import Journal
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    LeaderAndIsrPartitionError,
+    LeaderAndIsrResponse,
+    LeaderAndIsrTopicError,
+    StopReplicaPartitionState,
+    UpdateMetadataResponse,
+)
 
 
 @pytest.fixture
@@ -111,6 +129,71 @@ async def test_an_error_in_an_answer_to_metadata_becomes_an_event(nodes: Nodes) 
 
     assert "UpdateMetadataResponseReceived" in {e.facts["event"] for e in nodes.journal(1, "event")}
     assert ErrorCode.STALE_BROKER_EPOCH in {e.facts.get("error") for e in nodes.journal(1, "response")}
+
+
+async def test_an_answer_to_leader_and_isr_becomes_an_event_with_what_was_answered(nodes: Nodes) -> None:
+    controller = await nodes.start(1)
+    await nodes.settle()
+    failed = ErrorCode.KAFKA_STORAGE_ERROR
+
+    def answer(key: ApiKey, request: Any) -> LeaderAndIsrResponse | None:
+        if key is not ApiKey.LEADER_AND_ISR:
+            return None
+        errors = [LeaderAndIsrPartitionError(partition_index=0, error_code=failed)]
+        return LeaderAndIsrResponse(topics=[LeaderAndIsrTopicError(t.topic_id, errors) for t in request.topic_states])
+
+    nodes.receivers[1].answer = answer
+    await nodes.topic("a", [(1,)])
+
+    assert controller.bench is not None
+    assert [str(p) for p in controller.bench.context.offline_dirs[BrokerId(1)]] == ["a-0"]
+
+
+async def test_of_answers_to_stops_only_deletions_become_events_and_name_nothing_else(nodes: Nodes) -> None:
+    controller = await nodes.start(1)
+    await nodes.topic("a", [(1,), (1,)])
+    await nodes.topic("b", [(1,)])
+    bench = controller.bench
+    assert bench is not None
+    deleted, stopped, other = (bench.context.partition(t, n) for t, n in (("a", 0), ("a", 1), ("b", 0)))
+    heard: list[Event] = []
+    ports = ChannelPorts(nodes._connect_to, heard.append)
+    channels = Channels(bench.context, bench.settings, ports, bench.journal, bench.turns)
+    assert channels.add(bench.context.registered[BrokerId(1)]) is None
+
+    for stops in ({stopped: False, other: False}, {deleted: True, stopped: False}):
+        items = {p: StopReplicaPartitionState(p.partition, 0, d) for p, d in stops.items() if p is not None}
+        channels.send(BrokerId(1), StopReplicaItem(items, ("c",), 0))
+    await nodes.eventually(lambda: channels.waiting == 0)
+
+    [event] = heard
+    assert isinstance(event, TopicDeletionStopReplicaResponseReceived)
+    assert list(event.errors) == [deleted]
+    await channels.close()
+
+
+async def test_control_requests_go_to_the_control_plane_listener_and_to_no_other() -> None:
+    called: list[tuple[str, int]] = []
+
+    async def refuse(host: str, port: int, client_id: str, timeout_s: float) -> FakeConnection:
+        called.append((host, port))
+        raise KlammError("nobody is there")
+
+    settings = ControllerSettings(BrokerId(1), control_plane_listener="CONTROLLER")
+    endpoints = [
+        Endpoint(n, SecurityProtocol.PLAINTEXT, "h", p) for n, p in (("PLAINTEXT", 9092), ("CONTROLLER", 9093))
+    ]
+    context, journal = ControllerContext(1), Journal(ListSink(), 1, FixedClock())
+    channels = Channels(context, settings, ChannelPorts(refuse, lambda event: None), journal, Turns())
+
+    assert channels.add(Broker(BrokerId(1), tuple(endpoints))) is None
+    assert "no listener CONTROLLER" in (channels.add(Broker(BrokerId(2), tuple(endpoints[:1]))) or "")
+    channels.send(BrokerId(1), StopReplicaItem({}, ("c",), 0))
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+    assert set(called) == {("h", 9093)}
+    await channels.close()
 
 
 async def test_each_request_and_answer_names_the_event_that_caused_it(nodes: Nodes) -> None:

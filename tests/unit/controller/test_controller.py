@@ -8,9 +8,12 @@ from tests.support.controller_nodes import Nodes
 
 from klamm.controller.controller import HANDLERS
 from klamm.controller.events import ListPartitionReassignments
+from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
-from klamm.model.ids import BrokerId
-from klamm.wire.messages import AlterPartitionRequest
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import AlterPartitionRequest, StopReplicaPartitionError, StopReplicaResponse
+from klamm.zk.admin_znodes import encode_preferred_election, encode_reassignment
 from klamm.zk.operations import Create, Delete, Set
 from klamm.zk.registrar import BrokerIdTaken
 from klamm.zk.watches import EventType, WatchEvent
@@ -21,6 +24,7 @@ from klamm.zk.znodes import (
     REASSIGN_PARTITIONS,
     MalformedZnode,
     encode_controller,
+    encode_topic,
 )
 
 
@@ -111,19 +115,71 @@ async def test_callers_after_the_stop_are_told(nodes: Nodes) -> None:
     assert (await controller.allocate_producer_ids(BrokerId(1), 1)).error is ErrorCode.NOT_CONTROLLER
 
 
+def depose(nodes: Nodes) -> None:
+    """Broker 9 has the office, and node 1 has not heard of it yet."""
+    nodes.clients[1].is_not_told_of(CONTROLLER)
+    nodes.ensemble.apply([Set(CONTROLLER_EPOCH, b"2"), Delete(CONTROLLER)])
+    nodes.ensemble.apply([Create(CONTROLLER, encode_controller(BrokerId(9), 0))])
+
+
 async def test_a_deposed_controller_finds_out_by_its_first_write_and_resigns(nodes: Nodes) -> None:
     controller = await nodes.start(1)
     await nodes.settle()
-    nodes.clients[1].data_watches.discard(CONTROLLER)  # it does not hear of what happens now
-    nodes.ensemble.apply([Set(CONTROLLER_EPOCH, b"2")])
-    nodes.ensemble.apply([Delete(CONTROLLER)])
-    nodes.ensemble.apply([Create(CONTROLLER, encode_controller(BrokerId(9), 0))])
+    depose(nodes)
 
     await nodes.topic("a", [(1,)])
 
     assert not controller.is_active
     assert "/brokers/topics/a/partitions" not in nodes.ensemble.nodes
     assert controller_epoch(nodes) == 2
+
+
+MOVED_WHILE = {
+    "a topic is created": Create("/brokers/topics/b", encode_topic(None, {0: ReplicaAssignment((BrokerId(1),))})),
+    "a preferred leader is asked for": Create(PREFERRED_ELECTION, encode_preferred_election([TopicPartition("a", 0)])),
+    "a partition is to move": Create(
+        REASSIGN_PARTITIONS, encode_reassignment({TopicPartition("a", 0): (BrokerId(1),)})
+    ),
+}
+
+
+@pytest.mark.parametrize("asked", MOVED_WHILE.values(), ids=MOVED_WHILE)
+async def test_whatever_a_deposed_controller_is_asked_it_does_nothing_and_resigns(nodes: Nodes, asked: Create) -> None:
+    controller = await nodes.start(1)
+    await nodes.settle()
+    await nodes.topic("a", [(1,)])
+    depose(nodes)
+    before = dict(nodes.ensemble.nodes)
+    nodes.receivers[1].received.clear()
+
+    nodes.ensemble.apply([asked])
+    await nodes.settle()
+
+    assert not controller.is_active
+    assert nodes.journal(1, "moved")
+    assert {p: n.version for p, n in nodes.ensemble.nodes.items() if p != asked.path} == {
+        p: n.version for p, n in before.items()
+    }
+    assert asked.path in nodes.ensemble.nodes
+    assert nodes.receivers[1].take("LeaderAndIsr") == nodes.receivers[1].take("StopReplica") == []
+
+
+async def test_a_deposed_controller_that_is_asked_to_delete_a_topic_leaves_its_znodes_and_resigns(nodes: Nodes) -> None:
+    """Brokers that know the new controller refuse its requests; here nobody does, and the first write is the last."""
+    controller = await nodes.start(1)
+    await nodes.settle()
+    await nodes.topic("a", [(1,)])
+    depose(nodes)
+    deleted = StopReplicaResponse(partition_errors=[StopReplicaPartitionError("a", 0, ErrorCode.NONE)])
+    nodes.receivers[1].answer = lambda key, request: deleted if key is ApiKey.STOP_REPLICA else None
+
+    nodes.ensemble.apply([Create("/admin/delete_topics/a")])
+    await nodes.settle()
+
+    assert not controller.is_active
+    assert nodes.journal(1, "moved")
+    left = {"/admin/delete_topics/a", "/config/topics/a", "/brokers/topics/a/partitions/0/state"}
+    assert left <= nodes.ensemble.nodes.keys()
 
 
 async def test_a_controller_znode_of_an_earlier_session_of_ours_does_not_make_us_active(nodes: Nodes) -> None:

@@ -64,6 +64,9 @@ PREFERRED = {
     "Kafka: not in the ISR": (facts("45", "5", live="45"), None),
     "not live": (facts("45", "45", live="5"), None),
     "nobody else will do": (facts("123", "23", live="23"), None),
+    "Kafka: the first leads": (facts("24", "24", live="24"), choice(2, "24", "24")),
+    "Kafka: in the ISR, but not live": (facts("24", "2", live=""), None),
+    "Kafka: neither in the ISR nor live": (facts("24", "", live=""), None),
     "no replicas": (facts("", "", live="1"), None),
 }
 
@@ -77,6 +80,8 @@ REASSIGN = {
     "first of the target": (facts("45123", "1245", live="12345", target="45"), choice(4, "1245", "45")),
     "Kafka: none of the target in the ISR": (facts("54", "1", live="54", target="54"), None),
     "Kafka: none of the target live": (facts("54", "54", live="", target="54"), None),
+    "Kafka: the second of the target is live": (facts("24", "24", live="4", target="24"), choice(4, "24", "24")),
+    "Kafka: an empty ISR": (facts("24", "", live="2", target="24"), None),
 }
 
 

@@ -72,6 +72,23 @@ async def test_a_closed_queue_answers_at_once() -> None:
     assert len(queue) == 0
 
 
+async def test_a_stop_preempts_all_that_waits_before_the_last_event_is_taken() -> None:
+    queue = EventQueue()
+    partition = TopicPartition("a", 0)
+    election = ReplicaLeaderElection([partition], unclean=False)
+    shutdown = ControlledShutdown(BrokerId(1), 1)
+    moves = [ApiPartitionReassignment({partition: None}), ListPartitionReassignments([partition])]
+    waiting = [queue.put(event) for event in (TopicChange(), election, shutdown, *moves)]
+
+    queue.close(ShutdownEventThread())
+
+    assert election.reply.result().refused[partition].error is ErrorCode.NOT_CONTROLLER
+    assert shutdown.reply.result() == ShutdownAnswer(ErrorCode.STALE_CONTROLLER_EPOCH)
+    assert [e.reply.result().error for e in moves] == [ErrorCode.NOT_CONTROLLER] * 2
+    assert not any(queued.begin() for queued in waiting)
+    assert isinstance((await queue.take()).event, ShutdownEventThread)
+
+
 async def test_every_caller_can_be_refused_and_the_first_answer_stays() -> None:
     partition = TopicPartition("a", 0)
     election = ReplicaLeaderElection([partition], unclean=False)

@@ -15,7 +15,7 @@ from klamm.controller.settings import ControllerSettings
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId
 from klamm.zk.admin_znodes import decode_features
-from klamm.zk.operations import Set
+from klamm.zk.operations import Create, Delete, Set
 from klamm.zk.registrations import FeatureRange, encode_registration
 
 UPGRADE, SAFE, UNSAFE = UpgradeType
@@ -148,6 +148,32 @@ async def test_taking_office_waits_until_the_node_knows_what_is_finalized() -> N
     with pytest.raises(KlammError, match="/feature of version 0"):
         await set_up_features(room.bench)
     assert asked == [(0, 18.0)]
+
+
+FOUND = {
+    "enabled stays": ((2, 7, 0), b'{"version":1,"status":1,"features":{}}', (1, True), 0),
+    "disabled is enabled": ((2, 7, 0), b'{"version":1,"status":0,"features":{}}', (1, True), 1),
+    "enabled is disabled": ((2, 6, 0), b'{"version":1,"status":1,"features":{}}', (1, False), 1),
+    "disabled stays": ((2, 6, 0), b'{"version":1,"status":0,"features":{}}', (1, False), 0),
+    "nothing was there": ((2, 7, 0), None, (1, True), 0),
+    "nothing was there, and none are wanted": ((2, 6, 0), None, (1, False), 0),
+}
+
+
+@pytest.mark.parametrize(("ibp", "found", "wanted", "version"), FOUND.values(), ids=FOUND)
+async def test_what_a_controller_finds_is_written_only_where_its_protocol_wants_another(
+    ibp: tuple[int, int, int], found: bytes | None, wanted: tuple[int, bool], version: int
+) -> None:
+    room = await Room.open()
+    room.ensemble.apply([Delete("/feature")])
+    if found is not None:
+        room.ensemble.apply([Create("/feature", found)])
+    room.settings = ControllerSettings(BrokerId(1), ibp=ibp)
+
+    await room.take_office()
+
+    znode = room.ensemble.nodes["/feature"]
+    assert (decode_features(znode.data), znode.version) == ((*wanted, {}), version)
 
 
 async def test_features_that_nobody_can_read_stop_no_controller() -> None:

@@ -2,16 +2,26 @@
 
 import asyncio
 
+import pytest
 from tests.support.controller_nodes import Nodes
 from tests.support.controller_room import Room, assert_counted
 
-from klamm.controller.controller import Controller
-from klamm.controller.events import BrokerChange
+from klamm.controller.controller import HANDLERS, QUEUE_TIMES_KEPT_S, Controller
+from klamm.controller.events import (
+    AutoPreferredReplicaLeaderElection,
+    BrokerChange,
+    Event,
+    TopicChange,
+    UpdateMetadataResponseReceived,
+)
 from klamm.controller.handlers.brokers import on_broker_change
 from klamm.controller.metrics import TIMER_OF, ControllerMetrics
 from klamm.controller.states import ControllerState, PartitionState
+from klamm.model.errors import KlammError
+from klamm.model.ids import BrokerId
 from klamm.telemetry.meters import Timer
 from klamm.telemetry.metric_table import SUMMARY, TABLE
+from klamm.wire.messages import UpdateMetadataResponse
 
 GAUGE = "kafka_controller_kafkacontroller_"
 
@@ -103,6 +113,94 @@ async def test_a_queue_that_was_idle_for_long_forgets_how_long_events_waited() -
 
     assert dict(metrics.queue_time.quantiles())[0.5] == 0.0
     assert metrics.queue_time.count == 1
+
+
+class SteppedClock:
+    """The loop's time, where a test says what it is; nothing else waits for it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1_000.0
+        monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: self.now)
+
+
+def queue_times(controller: Controller) -> tuple[int, float, float]:
+    """How many events were taken; how long they waited in all, and the longest of late, in milliseconds."""
+    [timer] = [r.value for r in controller.readings() if r.name.endswith("eventqueuetimems")]
+    assert isinstance(timer, Timer)
+    return timer.count, timer.total_ms, timer.quantiles()[-1][1]
+
+
+async def test_how_long_an_event_waited_is_counted_from_its_arrival_to_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nodes = Nodes()
+    controller = await nodes.start(1)
+    await nodes.settle()
+    clock = SteppedClock(monkeypatch)
+    controller._metrics.queue_time = Timer()
+
+    async def takes_half_a_second(*_: object) -> None:
+        clock.now += 0.5
+
+    monkeypatch.setitem(HANDLERS, TopicChange, takes_half_a_second)
+    controller._queue.put(TopicChange())
+    controller._queue.put(TopicChange())
+    await nodes.settle()
+
+    assert queue_times(controller) == (2, 500.0, 500.0)
+
+    clock.now += QUEUE_TIMES_KEPT_S - 1
+    assert queue_times(controller) == (2, 500.0, 500.0)
+    clock.now += 1
+    assert queue_times(controller) == (2, 500.0, 0.0)  # a dashboard must not show an hour-old wait as today's
+    await nodes.close()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize(
+    ("event", "timer"),
+    [(AutoPreferredReplicaLeaderElection(), "autoleaderbalance"), (BrokerChange(), "leaderelection")],
+)
+async def test_an_event_is_timed_and_shown_as_the_state_whether_it_succeeds_or_not(
+    monkeypatch: pytest.MonkeyPatch, event: Event, timer: str, fails: bool
+) -> None:
+    nodes = Nodes()
+    controller = await nodes.start(1)
+    await nodes.settle()
+    before = timed(controller, timer)
+    seen: list[float] = []
+
+    async def look(*_: object) -> None:
+        seen.append(gauges(controller)["controllerstate"])
+        if fails:
+            raise KlammError("it went wrong")
+
+    monkeypatch.setitem(HANDLERS, type(event), look)
+    controller._queue.put(event)
+    await nodes.settle()
+
+    assert seen == [int(event.state)]
+    assert (controller.state, timed(controller, timer)) == (ControllerState.IDLE, before + 1)
+    await nodes.close()
+
+
+async def test_an_event_without_a_timer_is_handled_and_so_is_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = Nodes()
+    controller = await nodes.start(1)
+    await nodes.settle()
+    handled: list[str] = []
+
+    async def note(_: object, event: Event) -> None:
+        handled.append(type(event).__name__)
+
+    for kind in (UpdateMetadataResponseReceived, TopicChange):
+        monkeypatch.setitem(HANDLERS, kind, note)
+    controller._queue.put(UpdateMetadataResponseReceived(UpdateMetadataResponse(), BrokerId(1)))
+    controller._queue.put(TopicChange())
+    await nodes.settle()
+
+    assert handled == ["UpdateMetadataResponseReceived", "TopicChange"]
+    await nodes.close()
 
 
 def test_every_state_with_a_timer_in_kafka_has_it() -> None:

@@ -139,11 +139,15 @@ async def test_every_version_of_every_request_can_be_sent_and_read(ibp: str) -> 
     assert (states[0].leader, states[0].isr, states[0].replicas) == (1, (1, 2), (1, 2))
     assert states[0].adding_replicas == ((2,) if versions.leader_and_isr >= 3 else ())
     assert states[0].leader_recovery_state == (1 if versions.leader_and_isr >= 6 else 0)
+    if versions.leader_and_isr >= 2:
+        assert lisr.topic_states[0].topic_id == uuid.UUID(int=5 if versions.leader_and_isr >= 5 else 0)
 
     [umr] = scene.decoded(by_kind[UpdateMetadataItem], 2)
     states = umr.ungrouped_partition_states or umr.topic_states[0].partition_states
     assert umr.broker_epoch == (102 if versions.update_metadata >= 5 else -1)
     assert [b.id for b in umr.live_brokers] == [1, 2, 3]
+    if versions.update_metadata >= 5:
+        assert umr.topic_states[0].topic_id == uuid.UUID(int=5 if versions.update_metadata >= 7 else 0)
     if versions.update_metadata == 0:
         assert [(b.v0_host, b.v0_port) for b in umr.live_brokers] == [("h1", 9092), ("h2", 9092), ("h3", 9092)]
     else:
@@ -172,6 +176,70 @@ async def test_an_old_stop_replica_cannot_mix_deletions_and_stops_so_there_are_t
         assert [x.partition_index for x in second.ungrouped_partitions] == [0, 2]
     else:
         assert (first.topics[0].partition_indexes, second.topics[0].partition_indexes) == ((1,), (0, 2))
+
+
+@pytest.mark.parametrize("ibp", ["2.6-IV0", "3.9"])
+async def test_a_newer_stop_replica_has_both_in_one(ibp: str) -> None:
+    scene = Scene(ibp, partitions=2)
+    for p, delete in zip(scene.partitions, (False, True), strict=True):
+        scene.batch.add_stop_replica(ids(2), p, delete)
+    await scene.batch.send("c")
+    [(_, item)] = scene.outbox.sent
+
+    [request] = scene.decoded(item, 2)
+
+    [topic] = request.topic_states
+    states = [(s.partition_index, s.leader_epoch, s.delete_partition) for s in topic.partition_states]
+    assert (topic.topic_name, states) == ("a", [(0, 0, False), (1, 0, True)])
+
+
+@pytest.mark.parametrize("begun", [False, True], ids=["queued", "begun"])
+@pytest.mark.parametrize("delete", [False, True], ids=["stop", "delete"])
+async def test_a_stop_of_a_topic_that_is_to_be_deleted_says_so_in_its_leader_epoch(begun: bool, delete: bool) -> None:
+    scene = Scene()
+    other = scene.context.add_partition(scene.context.add_topic("b", None), 0, ReplicaAssignment(ids(1, 2)))
+    scene.lead(other, 1, epoch=3)
+    scene.context.queue_deletion(["a"])
+    if begun:
+        scene.context.topics_with_deletion_started.add("a")
+    for p in (*scene.partitions, other):
+        scene.batch.add_stop_replica(ids(2), p, delete)
+    await scene.batch.send("c")
+
+    suffix = "+delete" if delete else ""
+    assert scene.outbox.texts == [f"SR a-0@-2{suffix} b-0@3{suffix} -> 2"]
+
+
+async def test_metadata_leaves_out_what_was_never_led_and_names_all_brokers_all_the_same() -> None:
+    scene = Scene()
+    unled = scene.context.add_partition(scene.topic, 7, ReplicaAssignment(ids(1, 2)))
+    scene.batch.add_metadata(ids(2), [unled])
+    await scene.batch.send("c")
+    [(_, item)] = scene.outbox.sent
+
+    [request] = scene.decoded(item, 2)
+
+    assert request.topic_states == []
+    assert [b.id for b in request.live_brokers] == [1, 2, 3]
+
+
+async def test_a_broker_that_shuts_down_is_told_and_named_and_a_dead_one_is_not() -> None:
+    scene = Scene()
+    [p] = scene.partitions
+    scene.context.begin_shutdown(BrokerId(2))
+    scene.context.remove_brokers(ids(3))
+    scene.batch.add_leader_and_isr(ids(1, 2, 3), p, is_new=False)
+    scene.batch.add_metadata(ids(1, 2, 3), [])
+    scene.batch.add_stop_replica(ids(2, 3), p, delete=False)
+    await scene.batch.send("c")
+
+    kinds = {
+        (text.partition(" ")[0], broker)
+        for text, (broker, _) in zip(scene.outbox.texts, scene.outbox.sent, strict=True)
+    }
+    assert kinds == {("LISR", 1), ("LISR", 2), ("UMR", 1), ("UMR", 2), ("SR", 2)}
+    [metadata] = {id(i): i for _, i in scene.outbox.sent if isinstance(i, UpdateMetadataItem)}.values()
+    assert [b.id for b in scene.decoded(metadata, 1)[0].live_brokers] == [1, 2]
 
 
 async def test_topic_ids_go_along_where_there_are_any() -> None:

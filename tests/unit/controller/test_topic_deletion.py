@@ -249,6 +249,38 @@ async def test_an_answer_from_before_a_broker_went_counts_for_nothing() -> None:
     assert cluster.znodes_of("a")
 
 
+async def test_an_answer_for_a_replica_that_is_not_being_deleted_changes_nothing() -> None:
+    cluster = await Deleting.open({"a": [(1, 2)]})
+    epoch = cluster.room.bench.context.registered[BrokerId(1)].epoch
+    cluster.room.bench.context.queue_deletion(["a"])
+
+    for error in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR):
+        errors = {cluster.room.partition("a-0"): error}
+        answer = TopicDeletionStopReplicaResponseReceived(BrokerId(1), epoch, errors)
+        assert await cluster.do(on_replica_deletion_answer, answer) == []
+
+    assert cluster.room.bench.context.replicas_on(BrokerId(1))[cluster.room.partition("a-0")] is ReplicaState.ONLINE
+    assert cluster.room.bench.context.topics_ineligible_for_deletion == {}
+
+
+async def test_a_new_controller_knows_what_is_to_be_deleted_and_which_of_it_has_to_wait() -> None:
+    cluster = await Deleting.open({"foo": [(1, 2)], "bar": [(1, 2)], "baz": [(1, 2)], "more": [(1, 2)]})
+    for name in ("bar", "baz"):
+        moving = encode_topic(
+            cluster.room.bench.context.topics[name].id,
+            {0: ReplicaAssignment((BrokerId(3), BrokerId(1), BrokerId(2)), (BrokerId(3),), (BrokerId(2),))},
+        )
+        cluster.room.ensemble.apply([Set(znodes.topic_path(name), moving)])
+    cluster.room.ensemble.apply([Create(znodes.delete_topic_path(t)) for t in ("foo", "bar")])
+
+    await cluster.room.take_office()
+
+    context = cluster.room.bench.context
+    assert set(context.topics_to_be_deleted) == {"foo", "bar"}
+    assert set(context.topics_ineligible_for_deletion) == {"bar"}
+    assert context.topics_with_deletion_started == {"foo"}
+
+
 async def test_a_reassignment_holds_the_topic_back_until_it_has_ended() -> None:
     cluster = await Deleting.open({"a": [(1, 2)]})
     partition = cluster.room.partition("a-0")

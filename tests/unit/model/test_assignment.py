@@ -24,9 +24,35 @@ def test_reassign_to(start: str, target: str, expected: tuple[str, str, str]) ->
     assert got == ReplicaAssignment(*map(ids, expected))
 
 
+TARGETS = [
+    ("123456", "234", "156", "234"),
+    ("1234", "", "14", "23"),
+    ("1234", "4", "2", "134"),
+    ("123456", "", "", "123456"),
+]
+
+
+@pytest.mark.parametrize(("replicas", "adding", "removing", "target"), TARGETS)
+def test_the_target_is_what_is_not_removed(replicas: str, adding: str, removing: str, target: str) -> None:
+    assignment = ReplicaAssignment(ids(replicas), ids(adding), ids(removing))
+
+    assert assignment.target == ids(target)
+    assert assignment.is_being_reassigned == bool(adding or removing)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "adding", "removing"), [("123", "", ""), ("456123", "456", "123"), ("4231", "4", "1")]
+)
+def test_a_reassignment_to_the_target_changes_nothing(replicas: str, adding: str, removing: str) -> None:
+    assignment = ReplicaAssignment(ids(replicas), ids(adding), ids(removing))
+
+    assert assignment.reassign_to(assignment.target) == assignment
+
+
 def test_an_override_keeps_the_origin_and_its_own_target_changes_nothing() -> None:
     first = ReplicaAssignment(ids("123")).reassign_to(ids("456"))
     second = first.reassign_to(ids("789"))
+    assert second == ReplicaAssignment(ids("123")).reassign_to(ids("789"))
 
     assert second == ReplicaAssignment(ids("789123"), ids("789"), ids("123"))
     assert second.reassign_to(ids("123")) == ReplicaAssignment(ids("123"))

@@ -1,0 +1,83 @@
+"""What memory answers, and what it counts as leaders, assignments and deletions change."""
+
+from tests.support.controller_room import assert_counted
+
+from klamm.controller.context import ControllerContext, Partition
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.ids import BrokerId
+from klamm.model.leader_and_isr import LeaderAndIsr
+
+
+def ids(*brokers: int) -> tuple[BrokerId, ...]:
+    return tuple(map(BrokerId, brokers))
+
+
+def three_partitions() -> tuple[ControllerContext, Partition, Partition, Partition]:
+    """`a-0`, `a-1` and `b-0`, each on brokers 1, 2 and 3, led by nobody yet."""
+    context = ControllerContext(1)
+    a, b = context.add_topic("a", None), context.add_topic("b", None)
+    return context, *(context.add_partition(t, n, ReplicaAssignment(ids(1, 2, 3))) for t, n in ((a, 0), (a, 1), (b, 0)))
+
+
+def lead(context: ControllerContext, partition: Partition, leader: int) -> None:
+    context.put_leadership(partition, LeaderAndIsr(BrokerId(leader), 0, ids(1, 2, 3), 0))
+
+
+def test_what_does_not_exist_is_not_found_and_nothing_is_made_of_the_question() -> None:
+    context, *_ = three_partitions()
+
+    assert context.partition("a", 100) is None
+    assert context.partition("nobody", 0) is None
+    assert list(context.topics) == ["a", "b"]
+
+
+def test_a_topics_partitions_have_their_own_replicas() -> None:
+    context, _, second, _ = three_partitions()
+    context.put_assignment(second, ReplicaAssignment(ids(3, 1, 2), adding=ids(1), removing=ids(2)))
+
+    assert {n: p.replicas for n, p in context.topics["a"].partitions.items()} == {0: ids(1, 2, 3), 1: ids(3, 1, 2)}
+    assert second.assignment == (ids(3, 1, 2), ids(1), ids(2))
+    assert list(context.reassigning) == [second]
+
+    context.put_assignment(second, ReplicaAssignment(ids(4)))
+    assert second.assignment == (ids(4), (), ())
+    assert not context.reassigning
+
+
+def test_leaders_elsewhere_are_counted_as_leaders_and_assignments_change() -> None:
+    context, first, second, third = three_partitions()
+    counts = [len(context.imbalanced)]
+    for partition, leader in ((first, 1), (second, 2), (third, 3)):
+        lead(context, partition, leader)
+        counts.append(len(context.imbalanced))
+    assert counts == [0, 0, 1, 2]
+
+    for partition in (first, second):  # now 2 is to lead both: what was right is wrong, and the other way round
+        context.put_assignment(partition, ReplicaAssignment(ids(2, 3, 1)))
+    assert list(context.imbalanced) == [third, first]
+
+    context.queue_deletion(["b"])
+    assert list(context.imbalanced) == [first]
+    for leader in (1, 2):
+        lead(context, third, leader)
+    assert list(context.imbalanced) == [first]
+    assert_counted(context)
+
+    for topic in ("a", "b"):
+        context.remove_topic(topic)
+    assert not context.imbalanced
+    assert_counted(context)
+
+
+def test_a_topic_that_is_queued_again_is_not_counted_again() -> None:
+    context, first, second, third = three_partitions()
+    lead(context, third, 3)
+    assert context.queue_deletion(["a"]) == ["a"]
+    for partition in (first, second):
+        lead(context, partition, -1)
+    assert list(context.imbalanced) == [third]
+
+    assert context.queue_deletion(["a", "b"]) == ["b"]
+
+    assert not context.imbalanced
+    assert_counted(context)

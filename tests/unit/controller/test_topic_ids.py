@@ -1,0 +1,161 @@
+"""A topic's id: made once where the protocol knows of ids, kept through growth, moves, failovers and downgrades."""
+
+import uuid
+
+from tests.support.controller_room import Room
+
+from klamm.controller.control_requests import LeaderAndIsrItem, RequestBuilder
+from klamm.controller.events import (
+    ApiPartitionReassignment,
+    PartitionModifications,
+    TopicChange,
+    TopicDeletion,
+    TopicDeletionStopReplicaResponseReceived,
+)
+from klamm.controller.handlers.reassignment_requests import on_api_reassignment
+from klamm.controller.handlers.topic_deletion import on_replica_deletion_answer, on_topic_deletion
+from klamm.controller.handlers.topics import on_partition_modifications, on_topic_change
+from klamm.controller.settings import ControllerSettings, Ibp
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId, parse_topic_partition
+from klamm.runtime.turns import Turns
+from klamm.zk import znodes
+from klamm.zk.operations import Create, Set
+
+OLD: Ibp = (2, 7, 0)
+NEW: Ibp = (2, 8, 0)
+
+
+async def open_room(ibp: Ibp) -> Room:
+    return await Room.open(brokers=(1, 2), settings=ControllerSettings(BrokerId(1), ibp=ibp))
+
+
+async def create(room: Room, *names: str) -> None:
+    """As an old tool does: without ids."""
+    znode = znodes.encode_topic(None, {0: ReplicaAssignment((BrokerId(1),))})
+    for name in names:
+        room.ensemble.apply([Create(znodes.topic_path(name), znode)])
+    await room.handle(on_topic_change, TopicChange())
+
+
+async def restart(room: Room, ibp: Ibp) -> None:
+    """The next term is of another protocol level."""
+    room.settings = ControllerSettings(BrokerId(1), ibp=ibp)
+    await room.take_office()
+
+
+def topic_id(room: Room, name: str = "a") -> uuid.UUID | None:
+    """As memory has it; the znode says the same, and the id leads back to the name."""
+    known = room.bench.context.topics[name].id
+    assert znodes.decode_topic(name, room.ensemble.nodes[znodes.topic_path(name)].data).topic_id == known
+    if known is not None:
+        assert room.bench.context.topic_with_id(known) is room.bench.context.topics[name]
+    return known
+
+
+async def grow(room: Room) -> None:
+    both = {n: ReplicaAssignment((BrokerId(1),)) for n in range(2)}
+    room.ensemble.apply([Set(znodes.topic_path("a"), znodes.encode_topic(topic_id(room), both))])
+    await room.handle(on_partition_modifications, PartitionModifications("a"))
+
+
+async def delete(room: Room) -> None:
+    room.ensemble.apply([Create(znodes.delete_topic_path("a"))])
+    await room.handle(on_topic_deletion, TopicDeletion())
+    errors = dict.fromkeys(room.bench.context.topics["a"].partitions.values(), ErrorCode.NONE)
+    epoch = room.bench.context.registered[BrokerId(1)].epoch
+    answer = TopicDeletionStopReplicaResponseReceived(BrokerId(1), epoch, errors)
+    await room.handle(on_replica_deletion_answer, answer)
+    assert "a" not in room.bench.context.topics
+
+
+async def test_each_topic_gets_an_id_of_its_own_that_a_later_one_does_not_change() -> None:
+    room = await open_room(NEW)
+    await create(room, "a")
+    first = topic_id(room)
+    room.bench.random_bytes = lambda n: b"\x43" * n
+    await create(room, "b")
+
+    assert first is not None
+    assert (topic_id(room), topic_id(room, "b")) == (first, uuid.UUID(bytes=b"\x43" * 16, version=4))
+
+
+async def test_an_old_protocol_makes_none() -> None:
+    room = await open_room(OLD)
+    await create(room, "a")
+    await create(room, "b")
+
+    assert (topic_id(room), topic_id(room, "b")) == (None, None)
+    assert room.ensemble.nodes[znodes.topic_path("a")].version == 0
+
+
+async def test_it_stays_when_the_topic_grows_and_goes_with_it() -> None:
+    room = await open_room(NEW)
+    await create(room, "a")
+    before = topic_id(room)
+    assert before is not None
+
+    await grow(room)
+    assert (topic_id(room), len(room.bench.context.topics["a"].partitions)) == (before, 2)
+
+    await delete(room)
+    assert room.bench.context.topic_with_id(before) is None
+
+
+async def test_a_topic_without_one_grows_and_goes_too() -> None:
+    room = await open_room(OLD)
+    await create(room, "a")
+
+    await grow(room)
+    assert (topic_id(room), len(room.bench.context.topics["a"].partitions)) == (None, 2)
+
+    await delete(room)
+
+
+async def test_the_next_controller_has_the_same() -> None:
+    for ibp in (NEW, OLD):
+        room = await open_room(ibp)
+        await create(room, "a")
+        before = topic_id(room)
+
+        await restart(room, ibp)
+
+        assert topic_id(room) == before
+        assert (before is None) == (ibp is OLD)
+
+
+async def test_an_upgrade_gives_one_to_topics_without_and_replicas_are_told_of_it() -> None:
+    room = await open_room(OLD)
+    await create(room, "a")
+    room.channels.take()
+
+    await restart(room, (3, 9, 0))
+
+    made = topic_id(room)
+    assert made is not None
+    builder = RequestBuilder(room.bench.context, room.settings, Turns())
+    [(broker, item)] = [(b, i) for b, i in room.channels.items if isinstance(i, LeaderAndIsrItem)]
+    [request] = builder.messages(item, room.bench.context.registered[BrokerId(broker)])
+    assert [t.topic_id for t in request.topic_states] == [made]
+
+
+async def test_it_survives_a_downgrade_and_a_reassignment_there() -> None:
+    room = await open_room(OLD)
+    await create(room, "a")
+    await restart(room, NEW)
+    made = topic_id(room)
+    assert made is not None
+
+    await restart(room, OLD)
+    assert topic_id(room) == made
+
+    event = ApiPartitionReassignment({parse_topic_partition("a-0"): (BrokerId(1),)})
+    await room.handle(on_api_reassignment, event)
+    assert event.reply.result() == (ErrorCode.NONE, {})
+    assert (room.now("a-0"), topic_id(room)) == ("1 / [1] / 1 / 1", made)
+
+    await restart(room, NEW)
+    assert topic_id(room) == made
+    await delete(room)
+    assert room.bench.context.topic_with_id(made) is None
