@@ -76,6 +76,7 @@ class SimulatedCluster:
         self.gone: frozenset[int] = frozenset()
         """Nodes that nobody starts for now."""
         self._sleeper: asyncio.Future[None] | None = None
+        self._await_commit: list[asyncio.Future[None]] = []
         self.sometimes = Sometimes(self)
 
     # ---- what invariants look at
@@ -265,8 +266,16 @@ class SimulatedCluster:
     def _committed(self, transaction: Transaction, ops: Sequence[Op]) -> None:
         for event in self.history.events_of(transaction, ops):
             self._observe(event)
+        while self._await_commit:
+            _wake(self._await_commit.pop())
+
+    def next_commit(self) -> "asyncio.Future[None]":
+        self._await_commit.append(self.loop.create_future())
+        return self._await_commit[-1]
 
     def _writing(self, session: int, ops: Sequence[Op]) -> Loss | None:
+        if not self.traps.are_set:
+            return None
         writer = next((n for n, node in self.nodes.items() if node.host.is_alive and node.session == session), 0)
         return self.traps.step(Step(StepKind.WRITE, writer, 0, " ".join(op.path for op in ops)))
 

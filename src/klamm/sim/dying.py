@@ -1,6 +1,7 @@
 """Verbs about growth and end of topics: deleted, made again at once, grown meanwhile, without a node for long."""
 
 import asyncio
+import contextlib
 from typing import Final
 
 from klamm.model.assignment import ReplicaAssignment
@@ -36,16 +37,7 @@ async def recreate_topic(stage: Stage, draw: Draw) -> None:
     replicas = draw("replicas", lambda dice: [_some_nodes(stage, dice) for _ in range(dice.randint(1, 3))])
     stage.tell(f"topic {topic} is to be deleted, and made again at once: {replicas}")
     await request_deletions(stage.store, [topic])
-    assignment = {n: ReplicaAssignment(tuple(map(BrokerId, r))) for n, r in enumerate(replicas)}
-    until = stage.loop.time() + _LONGEST_S
-    while stage.loop.time() < until:
-        try:
-            await stage.store.create_topic(topic, assignment, new_topic_id(stage.admin.randomness.bytes), {})
-        except TopicExists:
-            await asyncio.sleep(_LOOK_S)
-            continue
-        stage.tell(f"topic {topic} is there again")
-        return
+    await _create_again(stage, topic, replicas)
 
 
 async def grow_topic(stage: Stage, draw: Draw) -> None:
@@ -85,16 +77,26 @@ async def delete_without_a_node(stage: Stage, draw: Draw) -> None:
     stage.loop.kill(node.host)
     later(stage, away_s, restart, stage, number)
     await request_deletions(stage.store, topics)
-    assignment = {n: ReplicaAssignment(tuple(map(BrokerId, r))) for n, r in enumerate(again)}
-    until = stage.loop.time() + _LONGEST_S
-    while again and stage.loop.time() < until:
-        try:
-            await stage.store.create_topic(topics[0], assignment, new_topic_id(stage.admin.randomness.bytes), {})
-        except TopicExists:
-            await asyncio.sleep(_LOOK_S)
-            continue
-        stage.tell(f"topic {topics[0]} is there again")
-        return
+    if again:
+        await _create_again(stage, topics[0], again)
+
+
+async def _create_again(stage: Stage, topic: str, replicas: list[list[int]]) -> None:
+    """In the first moment in which the name is free, as the ensemble sees it; servers may know it later."""
+    assignment = {n: ReplicaAssignment(tuple(map(BrokerId, r))) for n, r in enumerate(replicas)}
+    taken = (znodes.delete_topic_path(topic), znodes.topic_path(topic))
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_LONGEST_S):
+            while True:
+                while any(stage.ensemble.tree.get(path) is not None for path in taken):
+                    await stage.next_commit()
+                try:
+                    await stage.store.create_topic(topic, assignment, new_topic_id(stage.admin.randomness.bytes), {})
+                except TopicExists:
+                    await asyncio.sleep(_LOOK_S)
+                    continue
+                stage.tell(f"topic {topic} is there again")
+                return
 
 
 def _topics(stage: Stage) -> list[str]:

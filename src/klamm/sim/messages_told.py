@@ -1,6 +1,6 @@
 """What a control request says of partitions, whatever its version."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -17,10 +17,25 @@ class Stop(NamedTuple):
     delete: bool
 
 
-def states_told(message: Any) -> Iterator[tuple[TopicPartition, UUID | None, Any]]:
-    """(partition, topic id or None, its state) of a LeaderAndIsr or UpdateMetadata; nothing of other requests."""
-    if not isinstance(message, LeaderAndIsrRequest | UpdateMetadataRequest):
-        return
+Told = tuple[TopicPartition, UUID | None, Any]
+"""A partition, its topic's id or None, its state."""
+
+
+def states_told(message: Any) -> Sequence[Told]:
+    """Of a LeaderAndIsr or UpdateMetadata; nothing of other requests."""
+    global _newest
+    if type(message) is not LeaderAndIsrRequest and type(message) is not UpdateMetadataRequest:
+        return ()
+    if _newest[0] is not message:
+        _newest = message, tuple(_states(message))
+    return _newest[1]
+
+
+_newest: tuple[Any, Sequence[Told]] = (None, ())
+"""Many ask about one message, one after the other."""
+
+
+def _states(message: LeaderAndIsrRequest | UpdateMetadataRequest) -> Iterator[Told]:
     for topic in message.topic_states:
         topic_id = None if topic.topic_id == ZERO_ID else topic.topic_id
         for state in topic.partition_states:

@@ -138,24 +138,27 @@ class SimulatedNetwork:
         there, back = self.link(host.name, name), self.link(name, host.name)
         while there.is_cut or back.is_cut or name in self._down:  # noqa: ASYNC110
             await asyncio.sleep(_SYN_AGAIN_S)
-        await asyncio.sleep(self.delay_s(there))
-        listener = self._listeners.get((name, port))
-        if listener is None or not listener.is_open or name in self.exhausted:
-            await asyncio.sleep(self.delay_s(back))
+        answered: asyncio.Future[End | None] = self.loop.create_future()
+        self.loop.call_on(host, self.loop.now + self.delay_s(there), self._arrive, host, name, port, answered)
+        near = await answered
+        if near is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"connection to {name}:{port} refused")
-        near, far = connected(
-            self._wires, (host, (host.name, self.new_port()), there), (listener.host, (name, port), back)
-        )
-        self._ends |= {near: None, far: None}
-        self.loop.call_on(listener.host, self.loop.time(), _accept, listener, far)
-        try:
-            await asyncio.sleep(self.delay_s(back))
-        except asyncio.CancelledError:
-            near.abort()
-            raise
         protocol = make()
         near.attach(protocol)
         return protocol
+
+    def _arrive(self, host: Host, name: str, port: int, answered: "asyncio.Future[End | None]") -> None:
+        """A wish to connect is there; the answer needs its time, too."""
+        if answered.done():
+            return  # given up
+        there, back = self.link(host.name, name), self.link(name, host.name)
+        listener, near = self._listeners.get((name, port)), None
+        if listener is not None and listener.is_open and name not in self.exhausted:
+            ends = (host, (host.name, self.new_port()), there), (listener.host, (name, port), back)
+            near, far = connected(self._wires, *ends)
+            self._ends |= {near: None, far: None}
+            self.loop.call_on(listener.host, self.loop.now, _accept, listener, far)
+        self.loop.call_on(host, self.loop.now + self.delay_s(back), _answer, answered, near)
 
     def new_port(self) -> int:
         self._next_port += 1
@@ -171,6 +174,13 @@ class SimulatedNetwork:
     def unbind(self, listener: "_Listener") -> None:
         if self._listeners.get((listener.host.name, listener.port)) is listener:
             del self._listeners[listener.host.name, listener.port]
+
+
+def _answer(answered: "asyncio.Future[End | None]", near: End | None) -> None:
+    if not answered.done():
+        answered.set_result(near)
+    elif near is not None:
+        near.abort()
 
 
 def _accept(listener: "_Listener", end: End) -> None:

@@ -1,5 +1,6 @@
 """What faults and verbs get into their hands: the cluster as a stage, and dice whose results are written down."""
 
+import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol, TypeVar
 
@@ -74,6 +75,10 @@ class Stage(Protocol):
     @property
     def clocks(self) -> dict[str, SimulatedClock]:
         """Of each machine, by its name."""
+        ...
+
+    def next_commit(self) -> "asyncio.Future[None]":
+        """Done as soon as ZooKeeper has changed something."""
         ...
 
     def start(self, number: int) -> None: ...

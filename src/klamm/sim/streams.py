@@ -86,7 +86,8 @@ class End(asyncio.Transport):
         """The connection stands; what came meanwhile is handed over after this."""
         self.set_protocol(protocol)
         protocol.connection_made(self)
-        self._wires.loop.call_on(self.host, self._wires.loop.time(), self._take)
+        if self.peer._arrived:
+            self._wires.loop.call_on(self.host, self._wires.loop.time(), self._take)
 
     def mend(self) -> None:
         """The link is whole again: what it swallowed is sent once more."""

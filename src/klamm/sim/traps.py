@@ -38,6 +38,10 @@ class Traps:
         self.watch: Callable[[Step], None] = lambda step: None
         """Told of each step of a node, from the moment that a trap is set."""
 
+    @property
+    def are_set(self) -> bool:
+        return bool(self._set)
+
     def set(self, trap: Trap) -> None:
         self._set.append(trap)
 
