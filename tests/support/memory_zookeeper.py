@@ -5,7 +5,7 @@ are the model's; the client itself is tested against the model on a simulated ne
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from klamm.runtime.randomness import Dice
 from klamm.sim.zookeeper.ensemble import Ensemble, SessionRecord
@@ -146,6 +146,10 @@ class MemoryZooKeeper:
         for depth in range(1, len(parts) + 1):
             if await self.exists("/" + "/".join(parts[:depth])) is None:
                 await self.create("/" + "/".join(parts[:depth]), None)
+
+    async def ensure_paths(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            await self.ensure_path(path)
 
     async def ensure_chroot(self, acl: Sequence[Acl] = OPEN_ACL) -> None:
         return

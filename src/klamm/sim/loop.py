@@ -90,23 +90,24 @@ class SimulatedLoop(AbstractEventLoop):
 
     def _run_until(self, future: "asyncio.Future[Any]", limit_s: float, most_steps: int) -> None:
         """One callback after the other; where none is ready, time jumps to the next timer."""
-        take, is_done = self._ready.take, future.done
+        take, is_done, account = self._ready.take, future.done, self._account
         while not is_done():
             entry = take() or self._jump(limit_s)
             host = entry.host
-            if not host.is_alive or entry._cancelled:
+            if entry._cancelled or not host.is_alive:
                 continue
             if host.is_paused:
                 host.parked.append(entry)
                 continue
-            self._account(host, entry._callback)
+            callback = entry._callback
+            account(host, callback)
             self._current = host
             try:
-                entry._context.run(entry._callback, *entry._args)
+                entry._context.run(callback, *entry._args)
             except (SystemExit, KeyboardInterrupt):
                 raise
             except BaseException as error:
-                self.errors.append({"message": f"in {entry._callback}", "exception": error})
+                self.errors.append({"message": f"in {callback}", "exception": error})
             self._current = self.main_host
             if host.step_s:
                 self._let_rest(host)

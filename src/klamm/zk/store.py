@@ -62,15 +62,9 @@ class Store:
     # ---- the cluster
 
     async def create_top_level_paths(self) -> None:
-        """The chroot, and what every Kafka broker expects to be there.
-
-        Looked at first, all at once: most often nothing is missing, and a refused write is a transaction, too.
-        """
+        """The chroot, and what every Kafka broker expects to be there."""
         await self.client.ensure_chroot()
-        there = await self.client.exists_many(znodes.TOP_LEVEL)
-        for path, stat in zip(znodes.TOP_LEVEL, there, strict=True):
-            if stat is None:
-                await self.client.ensure_path(path)
+        await self.client.ensure_paths(znodes.TOP_LEVEL)
 
     async def read_or_create_cluster_id(self, candidate: uuid.UUID) -> str:
         """The cluster's id; the candidate becomes it where there is none."""
