@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from klamm.broker.controlled_shutdown import ControlledShutdown
 from klamm.broker.controller_channel import ControllerChannel, says_not_controller_anywhere
@@ -94,6 +95,15 @@ def _controller_settings(config: NodeConfig, number: BrokerId, tuning: Tuning) -
     """Nodes refuse older protocols in their configuration; controllers know them."""
     settings = controller_settings(config, number)
     return replace(settings, ibp=parse_ibp(tuning.protocol), resend_pause_ms=tuning.resend_pause_ms)
+
+
+class Proposal(NamedTuple):
+    """An ISR that a leader wants, as it was when it was first asked for."""
+
+    topic_id: UUID
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[BrokerId, ...]
 
 
 class Received(NamedTuple):
@@ -344,8 +354,15 @@ class StubBroker:
         loop.call_later(_ISR_CHECK_S, self._look_after_isrs)
 
     async def _propose(self, proposed: Mapping[TopicPartition, Replica]) -> None:
-        """All in one request; the same again until it is answered: only so does a lost answer do no harm."""
-        build = partial(self._alter_partition, proposed)
+        """All in one request; the same again until it is answered: only so does a lost answer do no harm.
+
+        Topic ids and epochs are those of now: a topic of that name that is made meanwhile is another one.
+        """
+        asked = {
+            p: Proposal(self.replicas.logs.get(p, ZERO_ID), r.leader_epoch, r.partition_epoch, r.proposal or ())
+            for p, r in proposed.items()
+        }
+        build = partial(self._alter_partition, asked)
         if self._isr_znodes is None:
             answer = await self._channel.ask(
                 ApiKey.ALTER_PARTITION, _ALTER_PARTITION_VERSION, build, says_not_controller_anywhere
@@ -355,27 +372,27 @@ class StubBroker:
                 answer = await self._isr_znodes.send(build, _ALTER_PARTITION_VERSION)
             except KlammError:
                 return  # no ZooKeeper: a second later the same is proposed again
-        names = {self.replicas.logs[p]: p.topic for p in proposed if p in self.replicas.logs}
+        names = {a.topic_id: p.topic for p, a in asked.items()}
         for topic in answer.topics:
             for answered in topic.partitions:
                 p = TopicPartition(topic.topic_name or names.get(topic.topic_id, ""), answered.partition_index)
                 if p in proposed:
                     self.replicas.answered(p, proposed[p], answered)
 
-    def _alter_partition(self, proposed: Mapping[TopicPartition, Replica], version: int) -> AlterPartitionRequest:
-        topics: dict[str, AlterPartitionRequestTopicData] = {}
-        for p, replica in proposed.items():
+    def _alter_partition(self, asked: Mapping[TopicPartition, Proposal], version: int) -> AlterPartitionRequest:
+        topics: dict[tuple[str, UUID], AlterPartitionRequestTopicData] = {}
+        for p, proposal in asked.items():
             data = AlterPartitionRequestPartitionData(
                 partition_index=p.partition,
-                leader_epoch=replica.leader_epoch,
-                partition_epoch=replica.partition_epoch,
+                leader_epoch=proposal.leader_epoch,
+                partition_epoch=proposal.partition_epoch,
             )
             if version < _ALTER_PARTITION_VERSION:
-                data.new_isr = replica.proposal or ()
+                data.new_isr = proposal.isr
             else:
-                data.new_isr_with_epochs = [BrokerState(broker_id=b, broker_epoch=-1) for b in replica.proposal or ()]
-            topic_id = self.replicas.logs.get(p, ZERO_ID)
-            topics.setdefault(p.topic, AlterPartitionRequestTopicData(p.topic, topic_id)).partitions.append(data)
+                data.new_isr_with_epochs = [BrokerState(broker_id=b, broker_epoch=-1) for b in proposal.isr]
+            key = p.topic, proposal.topic_id
+            topics.setdefault(key, AlterPartitionRequestTopicData(*key)).partitions.append(data)
         return AlterPartitionRequest(self.number, self.broker_epoch, list(topics.values()))
 
 

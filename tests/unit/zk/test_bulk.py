@@ -158,3 +158,20 @@ def test_a_bulk_read_that_is_cancelled_leaves_nothing_behind(watch: bool) -> Non
     stage.run(scenario)
 
     assert stage.count() == {"connect": 1, "get": 1}
+
+
+def test_paths_that_are_there_are_not_written_again() -> None:
+    stage = Full(0)
+
+    async def scenario(stage: Full) -> None:
+        client = await stage.client()
+        await client.ensure_path("/brokers/ids")
+        written = stage.ensemble.tree.zxid
+        await client.ensure_paths(["/brokers/ids", "/brokers/topics", "/config/topics"])
+        assert stage.ensemble.tree.zxid == written + 3
+        assert sorted((await client.children("/brokers"))[0]) == ["ids", "topics"]
+        assert await client.exists("/config/topics") is not None
+        await client.ensure_paths(["/config/topics", "/brokers/topics"])
+        assert stage.ensemble.tree.zxid == written + 3
+
+    stage.run(scenario)

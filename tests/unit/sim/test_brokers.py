@@ -1,0 +1,46 @@
+"""Stub brokers as leaders."""
+
+import uuid
+from typing import Any
+
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.sim.brokers import StubBroker, Surroundings, Tuning
+from klamm.sim.loop import SimulatedLoop
+from klamm.sim.replicas import Replica
+from klamm.sim.world import Universe
+from klamm.wire.messages import AlterPartitionResponse
+
+P = TopicPartition("orders", 0)
+ID, OTHER_ID = uuid.UUID(int=7), uuid.UUID(int=8)
+TUNING = Tuning("zk-1:2181", 6_000, "3.9", 256, 30_000, 100, 300)
+
+
+class Forgetful:
+    """A controller whose first answer is lost."""
+
+    def __init__(self, logs: dict[TopicPartition, uuid.UUID]) -> None:
+        self._logs = logs
+        self.asked: list[Any] = []
+
+    async def ask(self, api_key: int, newest: int, build: Any, is_refused: Any) -> AlterPartitionResponse:
+        self.asked.append(build(newest))
+        self._logs[P] = OTHER_ID  # meanwhile the topic is deleted and made again
+        self.asked.append(build(newest))
+        return AlterPartitionResponse()
+
+
+def test_a_proposal_that_is_repeated_is_about_the_same_topic() -> None:
+    loop = SimulatedLoop()  # type: ignore[abstract]
+    _, world = Universe.of(loop).start("node-1")
+    logs = {P: ID}
+
+    async def scenario() -> None:
+        nobody = Surroundings(lambda event: None, lambda *asked: False, logs, lambda step: None)
+        broker: Any = StubBroker(world, 1, 1, TUNING, nobody)
+        broker._channel = channel = Forgetful(logs)
+        await broker._propose({P: Replica(proposal=(BrokerId(1),))})
+        first, second = channel.asked
+        assert first == second
+        assert [t.topic_id for t in second.topics] == [ID]
+
+    loop.run(scenario())
