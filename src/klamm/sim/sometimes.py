@@ -50,7 +50,6 @@ _ANSWERS: Final = {
     "an ISR change of an older partition epoch": ErrorCode.INVALID_UPDATE_VERSION,
     "an ISR change that makes no sense": ErrorCode.INVALID_REQUEST,
     "an ISR change with somebody who may not enter": ErrorCode.INELIGIBLE_REPLICA,
-    "an ISR change of an old protocol with somebody who may not enter": ErrorCode.OPERATION_NOT_ATTEMPTED,
 }
 _TOP_ANSWERS: Final = {
     "an ISR change reaches one who is no controller": ErrorCode.NOT_CONTROLLER,
