@@ -667,3 +667,18 @@ MUTANTS = (
     Mutant("e", "", "deletions do not resume when brokers come", deletions_do_not_resume, (43,)),
     Mutant("f", "", "replicas go before the target is in sync", joined_is_enough, (28, 22)),
 )
+
+
+HIDING = {
+    "7": "a leader that does not know of the removal is fenced by its leader epoch: 7a takes both away",
+    "9b": "the next controller reads the state and heals it; the answer to that very write is seldom lost",
+    "14": "watches fire once: the newest list is nearly always handled last",
+    "17": "a leader that takes the replica into its ISR sets the move going, too",
+    "24": "registering is tried again each second, and the old znode goes with its session: 5 tries once",
+    "25": "as 24",
+    "25a": "such a session is most often granted to a node that starts, and waits for its znode to go",
+    "28": "the process ends right after",
+    "37": "it takes an error while taking office that leaves the session alive",
+    "41a": "by the book nobody knows more than the controller that it asks",
+}
+"""What guards that may survive hide behind."""

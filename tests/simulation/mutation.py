@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
-from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.mutants import HIDING, MUTANTS, Mutant
 
 from klamm.runtime.cores import core_count, over_cores
 from klamm.sim.campaign import be_quiet
@@ -25,8 +25,9 @@ _HEADING: Final = """# Mutants
 
 Guards of the controller that the simulation must see missing: each is taken out (`tests/simulation/mutants.py`), and
 schedules run until a rule speaks. Numbers and tickets are those of bugs that Apache Kafka had; letters are ours.
-"Caught by" has the invariants (see [invariants.md](invariants.md)) that spoke, from three first seeds; in brackets
-those that were expected. No figure of schedules without a violation says anything of a rule whose mutant survives.
+"Caught by" has the invariants (see [invariants.md](invariants.md)) that spoke, from up to three first seeds; in
+brackets those that were expected. No figure of schedules without a violation says anything of a rule whose mutant
+survives.
 
 Drawn by `make mutants`; at most {most} schedules were run from each first seed.
 
@@ -73,6 +74,12 @@ def row(mutant: Mutant, found: Sequence[Found]) -> str:
     return f"| {mutant.number} | {mutant.ticket} | {mutant.what} | {by} ({expected}) | {needed} |"
 
 
+def page(rows: Sequence[str], survivors: Sequence[Mutant], most: int) -> str:
+    hiding = [f"- {m.number}: {HIDING.get(m.number, 'nobody knows yet behind what')}." for m in survivors]
+    why = "\n## Survivors, and what they hide behind\n\n" + "\n".join(hiding) + "\n" if hiding else ""
+    return _HEADING.format(most=most) + "\n".join(rows) + "\n" + why
+
+
 def chosen_mutants(names: Sequence[str]) -> list[int]:
     return [i for i, m in enumerate(MUTANTS) if not names or m.number in names]
 
@@ -106,7 +113,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = [row(MUTANTS[i], sorted(results[i], key=lambda f: f.job.first)) for i in mutants]
     print("\n".join(rows))
     if chosen.record:
-        PAGE.write_text(_HEADING.format(most=chosen.most) + "\n".join(rows) + "\n")
+        survivors = [MUTANTS[i] for i in mutants if all(f.schedules is None for f in results[i])]
+        PAGE.write_text(page(rows, survivors, chosen.most))
     return int(any(all(f.schedules is None for f in found) for found in results.values()))
 
 
