@@ -284,7 +284,7 @@ class Life(RuleBasedStateMachine):
         found = self._partition(draw)
         if found is None or set(found[2].adding) & set(found[3]):
             return
-        if self.live.isdisjoint(found[3]) or self.live.isdisjoint(wanted):
+        if self.live.isdisjoint(found[3]) or self.live.isdisjoint({*wanted} - {self.broken}):
             return
         if by_api:
             self.do("reassign", {found[:2]: wanted})

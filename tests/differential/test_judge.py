@@ -8,7 +8,7 @@ from tests.differential.nodes import KlammNode, start_klamm
 from tests.differential.plays import RECORDED, all_names, differences, play, recorded, script_of
 from tests.differential.said import BROKERS, VERSIONS
 from tests.differential.scripts import SCRIPTS
-from tests.differential.wanted import NOT_YET, REASONS, WANTED, is_always_wanted, unwanted, wanted
+from tests.differential.wanted import REASONS, WANTED, is_always_wanted, unwanted, wanted
 
 from klamm.cli.zookeeper import ZooKeeperServer
 from klamm.controller.controller import Controller
@@ -16,7 +16,7 @@ from klamm.controller.handlers import partitions
 from klamm.wire.messages import AlterPartitionResponse
 
 
-@pytest.mark.parametrize("name", [name for name in all_names() if name not in NOT_YET])
+@pytest.mark.parametrize("name", all_names())
 async def test_we_do_as_kafka_did(name: str, shared_zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     steps = await play(script_of(name), start_klamm, shared_zookeeper, f"/judged-{name}", tmp_path)
 

@@ -72,9 +72,6 @@ REASONS = {
 }
 """By script. Its differences are in the file of that name."""
 
-NOT_YET = frozenset(Path(__file__).with_name("not_yet.txt").read_text().split())
-"""Scripts about what our controller does not do yet, or not yet as Apache Kafka does."""
-
 
 def unwanted(script: str, found: Iterable[Difference]) -> list[Difference]:
     """Those that nobody asked for."""
