@@ -1,0 +1,51 @@
+"""Generated scripts: shortened, printed, kept."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from tests.differential import lives
+from tests.differential.generator import kind_of, shorten
+from tests.differential.lives import Call, as_text, keep, read_life
+from tests.differential.plays import Difference
+
+CALLS = [Call("kill", [n]) for n in range(20)]
+
+
+def test_what_can_be_spared_is_left_out() -> None:
+    played = []
+
+    def differs(calls: Sequence[Call]) -> bool:
+        played.append(calls)
+        return CALLS[3] in calls and CALLS[17] in calls
+
+    assert shorten(CALLS, differs) == [CALLS[3], CALLS[17]]
+    assert len(played) < 60
+
+
+def test_a_script_is_printed_ready_to_paste() -> None:
+    calls = [Call("create_topic", ["a", [[1, 2]]]), Call("leader_asks", ["a", [1], 0], {"version": 2})]
+
+    assert as_text("two_steps", calls) == (
+        "@script(1, 2, 3, 4)\n"
+        "async def two_steps(s: Stage) -> None:\n"
+        "    await s.create_topic('a', [[1, 2]])\n"
+        "    await s.leader_asks('a', [1], 0, version=2)"
+    )
+
+
+def test_a_life_that_is_kept_calls_the_same_verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lives, "LIVES", tmp_path)
+    calls = [Call("reassign", [{("a", 0): [1, 2], ("b", 1): None}]), Call("elect", [0, [["a", 0]]], {"timeout_ms": 1})]
+
+    keep("a_life", calls, [{"did": "nothing"}])
+
+    assert read_life("a_life") == (calls, [{"did": "nothing"}])
+
+
+def test_differences_of_one_kind_may_be_of_other_brokers_and_partitions() -> None:
+    one = Difference(7, "ask to reassign a-0 to [1]", "requests 3 a-0", None, [])
+    other = Difference(2, "ask to reassign a-1 to [4, 2]", "requests 1 a-1", [], None)
+
+    assert kind_of(one) == kind_of(other)
+    assert kind_of(one) != kind_of(one._replace(place="answer a-0"))

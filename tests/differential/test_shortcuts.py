@@ -1,0 +1,71 @@
+"""What is left out of both plays, and what is not."""
+
+from typing import Any
+
+from tests.differential.said import order_said
+from tests.differential.shortcuts import without_shortcuts
+
+STATE = "/brokers/topics/a/partitions/0/state"
+REQUEST = "/admin/delete_topics/a"
+LIST = "/admin/reassign_partitions"
+GONE = "UpdateMetadata -2 / {} / 0 / 0 of [1,2] decided in 1 offline [], by 100 epoch 1"
+STOP = "StopReplica leader epoch -2, by 100 epoch 1"
+DELETE = "StopReplica leader epoch -2 delete, by 100 epoch 1"
+
+
+def left(*steps: dict[str, Any]) -> list[dict[str, Any]]:
+    [play] = without_shortcuts(list(steps))
+    return [{name: part for name, part in step.items() if part} for step in play]
+
+
+def test_a_deletion_leaves_out_how_replicas_retreat() -> None:
+    request = {
+        "tree": {REQUEST: "null v0", STATE: "{} v1"},
+        "writes": {STATE: ["set {}"]},
+        "requests": {"1": {"a-0": [GONE.format("[1,2]"), GONE.format("[2]"), STOP, DELETE]}},
+    }
+
+    [step] = left(request)
+
+    assert step == {
+        "tree": {REQUEST: "null v0"},
+        "requests": {"1": {"a-0": ["UpdateMetadata -2  of [1,2]", DELETE]}},
+    }
+
+
+def test_the_state_of_another_topic_counts() -> None:
+    other = STATE.replace("/a/", "/b/")
+    step = {"tree": {REQUEST: "null v0", other: "{} v1"}, "writes": {other: ["set {}"]}}
+
+    assert left(step) == [step]
+
+
+def test_once_a_deletion_has_ended_everything_counts() -> None:
+    queued = {"tree": {REQUEST: "null v0"}}
+    deleted = {"tree": {REQUEST: None, STATE: None}, "writes": {REQUEST: ["delete"], STATE: ["delete"]}}
+    anew = {"tree": {STATE: "{} v0"}, "writes": {STATE: ["create {}", "set {}"]}}
+
+    assert left(queued, deleted, anew) == [queued, deleted, anew]
+
+
+def test_what_is_condemned_and_a_list_that_stays_are_no_matter() -> None:
+    first = {"tree": {LIST: "{list} v0"}}
+    again = {
+        "tree": {LIST: "{list} v1", "/klamm/condemned_replicas/1": "null v0"},
+        "writes": {LIST: ["set {list}"], "/klamm/condemned_replicas/1": ["create null"]},
+        "requests": {"1": {"a-0": [DELETE]}},
+    }
+
+    assert left(first, again) == [{"tree": {LIST: "{list}"}}, {"requests": {"1": {}}}]
+
+
+def test_the_order_is_told_by_kinds_of_places() -> None:
+    writes = [
+        (STATE, "set"), (STATE.replace("/0/", "/7/"), "set"), (STATE.replace("/a/", "/b/"), "set"),
+        ("/brokers/topics/a", "set"), (LIST, "delete"),
+    ]  # fmt: skip
+
+    assert order_said(writes) == {
+        "a": ["set state", "set topic", f"delete {LIST}"],
+        "b": ["set state", f"delete {LIST}"],
+    }
