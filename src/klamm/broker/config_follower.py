@@ -1,4 +1,4 @@
-"""What a change of configs means for this node: its logs, its connections, its controller, its registration.
+"""What a change of configs means for this node: its logs, connections, throttles, controller, registration.
 
 Source: TopicConfigHandler, BrokerConfigHandler, DynamicLogConfig, SocketServer.reconfigure (3.9).
 """
@@ -10,6 +10,7 @@ from typing import Final
 
 import structlog
 
+from klamm.broker.replication_throttles import ReplicationThrottles
 from klamm.broker.settings import server_limits
 from klamm.config.config_types import InvalidConfig
 from klamm.config.dynamic_config import DynamicConfig
@@ -36,6 +37,7 @@ class ConfigFollower:
         controller: Controller,
         store: Callable[[], Store],
         advertise: Callable[[NodeConfig], None],
+        throttles: ReplicationThrottles,
         on_topics: Callable[[Sequence[str]], None] = lambda _topics: None,
     ) -> None:
         """`advertise` has the broker registered with other listeners; `on_topics` hears whose overrides changed."""
@@ -45,6 +47,7 @@ class ConfigFollower:
         self._controller = controller
         self._store = store
         self._advertise = advertise
+        self._throttles = throttles
         self._on_topics = on_topics
         self._topics_are_behind = False
 
@@ -54,6 +57,7 @@ class ConfigFollower:
         self._on_topics(list(overrides))
         await self._apply(overrides)
         for topic, own in overrides.items():
+            self._throttles.topic_changed(topic, own)
             if own.get(_UNCLEAN, "").strip().lower() == "true":
                 self._controller.unclean_election_enabled(topic)
 
@@ -77,6 +81,7 @@ class ConfigFollower:
         before = self._dynamic.current
         self._dynamic.take(cluster, broker)
         now = self._dynamic.current
+        self._throttles.rates_changed(self._dynamic)
         if now is not before:
             self._apply_to_node(before, now)
         if self._logs.change_defaults(now.given):

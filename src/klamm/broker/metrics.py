@@ -55,6 +55,9 @@ class NodeMetrics:
         yield Reading(f"{topics}messagesin", self._replicas.counts.messages_in)
         yield Reading(f"{topics}bytesout", self._fetch.bytes_out)
         yield Reading(f"{topics}replicationbytesout", self._fetch.replication_bytes_out)
+        quotas = self._replicas.quotas
+        yield Reading("kafka_server_leaderreplication_byterate", quotas.leader.byte_rate())
+        yield Reading("kafka_server_followerreplication_byterate", quotas.follower.byte_rate())
         session = "kafka_server_sessionexpirelistener_zookeeper"
         counts = self._sessions.counts
         yield Reading(f"{session}connected", int(self._sessions.is_connected))

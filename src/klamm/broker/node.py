@@ -31,6 +31,7 @@ from klamm.broker.metrics_endpoint import MetricsEndpoint
 from klamm.broker.pid_file import write_pid
 from klamm.broker.producer_ids import ProducerIdBlock, ProducerIds
 from klamm.broker.replica_logs import ReplicaLogs
+from klamm.broker.replication_throttles import ReplicationThrottles
 from klamm.broker.routes import routes
 from klamm.broker.settings import controller_settings, log_settings, replication_settings, server_limits
 from klamm.broker.start import CannotStart
@@ -52,6 +53,7 @@ from klamm.model.ids import BrokerId
 from klamm.model.topic_ids import new_topic_id
 from klamm.net.client import Connection
 from klamm.net.server import Server
+from klamm.replication.quota import ReplicationQuotas
 from klamm.replication.replica_manager import ReplicaManager
 from klamm.runtime.world import World
 from klamm.telemetry.journal import Journal
@@ -108,6 +110,11 @@ class Node:
         self.broker_id = await choose_broker_id(self._world.disk, config, cluster_id, store)
         self._dynamic.take(*await read_broker_configs(ConfigStore(store.client), self.broker_id))
         config = self._config = self._dynamic.current
+        self._quotas = ReplicationQuotas.new(
+            _loop_ms, config.replication_quota_window_num, config.replication_quota_window_size_seconds
+        )
+        self._throttles = ReplicationThrottles(self._quotas, self.broker_id)
+        self._throttles.rates_changed(self._dynamic)
         broker = await self._bind()
         self._logs = LogManager(
             self._world,
@@ -199,6 +206,8 @@ class Node:
         overrides, unreadable = await store.read_topic_configs(await store.list_topics())
         for topic, reason in unreadable.items():
             log.error("topic config ignored, the broker's defaults hold", topic=topic, reason=reason)
+        for topic, own in overrides.items():
+            self._throttles.topic_changed(topic, own)
         try:
             await self._logs.load(overrides)
         except BadLogDirectory as error:
@@ -242,6 +251,7 @@ class Node:
             self._send_alter_partition if self._isr_znodes is None else self._isr_znodes.send,
             self._connect_fetcher,
             replication_settings(config),
+            quotas=self._quotas,
         )
         self._replicas = replicas
         # plain files beside the partitions: Apache Kafka, given this directory, takes folders for partitions
@@ -290,6 +300,7 @@ class Node:
             controller,
             lambda: self._sessions.store,
             self._advertise,
+            self._throttles,
             replica_logs.topics_changed,
         )
         self._config_changes = ConfigChanges(
@@ -477,3 +488,7 @@ class Node:
     async def _close_controller(self) -> None:
         if self._controller is not None:
             await self._controller.stop()
+
+
+def _loop_ms() -> float:
+    return asyncio.get_running_loop().time() * 1000

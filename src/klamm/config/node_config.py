@@ -88,6 +88,8 @@ class NodeConfig:
     replica_fetch_backoff_ms: int
     replica_socket_timeout_ms: int
     replica_high_watermark_checkpoint_interval_ms: int
+    replication_quota_window_num: int
+    replication_quota_window_size_seconds: int
     log_flush_offset_checkpoint_interval_ms: int
     log_flush_start_offset_checkpoint_interval_ms: int
     log_flush_scheduler_interval_ms: int

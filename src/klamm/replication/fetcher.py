@@ -22,6 +22,7 @@ from klamm.replication.fetch_session_client import FetchSessionClient, FetchSett
 from klamm.replication.leader_end_point import EARLIEST, LATEST, LeaderEndPoint
 from klamm.replication.partition import Partition
 from klamm.replication.ports import PartitionRefused
+from klamm.replication.quota import ReplicationQuota
 from klamm.replication.truncation import truncation_offset
 from klamm.wire.messages import FetchResponse, FetchResponsePartitionData
 from klamm.wire.records import CorruptRecords
@@ -92,13 +93,18 @@ class Fetcher:
         settings: FetchSettings,
         broker_epoch: Callable[[], int],
         backoff_s: float,
+        quota: ReplicationQuota,
     ) -> None:
+        """`quota` is the follower's: while it is used up, its partitions that are behind are not fetched."""
         self._leader = leader
         self._settings = settings
         self._broker_epoch = broker_epoch
         self._backoff_s = backoff_s
+        self._quota = quota
         self._followed: dict[TopicPartition, Followed] = {}
         self._resting: dict[TopicPartition, Followed] = {}
+        self._behind: dict[TopicPartition, Followed] = {}
+        """Below the leader's high watermark as its last answer told it, or not told yet."""
         self._session = FetchSessionClient()
         self._news = asyncio.Event()
         self.failed: set[TopicPartition] = set()
@@ -125,7 +131,7 @@ class Fetcher:
             self._fail(topic_partition, error)
             return
         self._resting.pop(topic_partition, None)
-        self._followed[topic_partition] = followed
+        self._followed[topic_partition] = self._behind[topic_partition] = followed
         self._session.want(topic_partition, followed.wanted())
         self._news.set()
 
@@ -133,6 +139,7 @@ class Fetcher:
         self.failed.discard(topic_partition)
         if self._followed.pop(topic_partition, None) is not None:
             self._resting.pop(topic_partition, None)
+            self._behind.pop(topic_partition, None)
             self._session.forget(topic_partition)
 
     def set_topic_id(self, topic_partition: TopicPartition, topic_id: uuid.UUID) -> None:
@@ -148,6 +155,7 @@ class Fetcher:
     async def run(self) -> None:
         try:
             while True:
+                self._hold_throttled()
                 self._wake_rested()
                 if len(self._session):
                     await self._fetch_once()
@@ -212,6 +220,20 @@ class Fetcher:
         followed.retry_at = asyncio.get_running_loop().time() + pause
         self._resting[topic_partition] = followed
         self._session.forget(topic_partition)
+
+    def _hold_throttled(self) -> None:
+        """Leave out what is throttled and behind till the quota may allow it, or for the back-off time at most."""
+        quota = self._quota
+        if not quota.is_on or not quota.is_exceeded():
+            return
+        retry_at = min(quota.ask_again_ms / 1000, asyncio.get_running_loop().time() + self._backoff_s)
+        for topic_partition, followed in self._behind.items():
+            if not quota.covers(topic_partition):
+                continue
+            followed.retry_at = max(followed.retry_at, retry_at)
+            if topic_partition not in self._resting:
+                self._resting[topic_partition] = followed
+                self._session.forget(topic_partition)
 
     def _wake_rested(self) -> None:
         if not self._resting:
@@ -279,6 +301,12 @@ class Fetcher:
             start = own_log.start_offset
             if answer.records:
                 partition.append_as_follower(answer.records)
+                if self._quota.is_on and self._quota.covers(topic_partition):
+                    self._quota.record(len(answer.records))
+            if own_log.end_offset < answer.high_watermark:
+                self._behind[topic_partition] = followed
+            else:
+                self._behind.pop(topic_partition, None)
             partition.follow_offsets(answer.high_watermark, answer.log_start_offset)
             if own_log.end_offset != followed.fetch_offset:
                 followed.resume(own_log.end_offset)

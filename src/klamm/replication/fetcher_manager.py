@@ -11,6 +11,7 @@ from klamm.replication.fetcher import Fetcher
 from klamm.replication.leader_end_point import Connect, LeaderEndPoint
 from klamm.replication.partition import Partition
 from klamm.replication.ports import MetadataPort
+from klamm.replication.quota import ReplicationQuota
 
 
 class Following(NamedTuple):
@@ -29,6 +30,7 @@ class FetcherManager:
         metadata: MetadataPort,
         connect: Connect,
         settings: FetchSettings,
+        quota: ReplicationQuota,
         *,
         fetchers_per_leader: int = 1,
         backoff_ms: int = 1_000,
@@ -39,6 +41,7 @@ class FetcherManager:
         self._metadata = metadata
         self._connect = connect
         self._settings = settings
+        self._quota = quota
         self._per_leader = fetchers_per_leader
         self._backoff_s = backoff_ms / 1000
         self._timeout_s = socket_timeout_ms / 1000
@@ -96,7 +99,7 @@ class FetcherManager:
         leader, number = key
         client_id = f"broker-{self._broker_id}-fetcher-{number}"
         end_point = LeaderEndPoint(self._broker_id, leader, client_id, self._metadata, self._connect, self._timeout_s)
-        fetcher = Fetcher(end_point, self._settings, self._broker_epoch, self._backoff_s)
+        fetcher = Fetcher(end_point, self._settings, self._broker_epoch, self._backoff_s, self._quota)
         self._fetchers[key] = fetcher
         self._tasks[key] = asyncio.get_running_loop().create_task(fetcher.run(), name=f"fetcher-{leader}-{number}")
         return fetcher

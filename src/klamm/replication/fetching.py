@@ -13,6 +13,7 @@ from klamm.replication.fetch_sessions import FetchAnswer, FetchContext, FetchReq
 from klamm.replication.hosting import Hosting
 from klamm.replication.partition import Partition
 from klamm.replication.ports import PartitionRefused
+from klamm.replication.quota import ReplicationQuota
 from klamm.replication.watch import FetchData, FetchParams, WatchedPartition
 from klamm.wire.records import CorruptRecords
 
@@ -26,21 +27,28 @@ class Looked(NamedTuple):
     """Bytes of records."""
     is_urgent: bool
     """An error or a diverging epoch, which is answered at once."""
+    is_held: bool
+    """Records of some partition are held back by the throttle of replication."""
 
 
 class Fetches:
-    """Serves consumers and followers. At most `limit` fetches wait; one more is answered with what there is."""
+    """Serves consumers and followers. At most `limit` fetches wait; one more is answered with what there is.
+
+    `quota` is the leader's: what followers get of throttled partitions counts against it.
+    """
 
     def __init__(
         self,
         hosting: Hosting,
         sessions: FetchSessions,
         now_ms: Callable[[], float],
+        quota: ReplicationQuota,
         limit: int = 20_000,
     ) -> None:
         self._hosting = hosting
         self._sessions = sessions
         self._now_ms = now_ms
+        self._quota = quota
         self._limit = limit
         self._waiting = 0
 
@@ -56,9 +64,11 @@ class Fetches:
         try:
             found = self._look(context, params, results, is_first=True)
             if self._has_to_wait(params, context, found):
-                await self._wait(context, params, results)
+                await self._wait(context, params, results, is_held=found.is_held)
             answer = context.answer(results)
             answered = not answer.error
+            if params.is_follower and self._quota.is_on:
+                self._count(answer)
             return answer
         finally:
             if not answered:
@@ -75,18 +85,21 @@ class Fetches:
         )
 
     async def _wait(
-        self, context: FetchContext, params: FetchParams, results: dict[WatchedPartition, FetchData]
+        self, context: FetchContext, params: FetchParams, results: dict[WatchedPartition, FetchData], *, is_held: bool
     ) -> None:
         until = asyncio.get_running_loop().time() + params.max_wait_ms / 1000
         self._waiting += 1
         try:
             while True:
-                has_news = await context.watch.wait(until)
+                pause = min(until, self._quota.ask_again_ms / 1000) if is_held else until
+                has_news = await context.watch.wait(pause)
                 if context.is_void():
                     return
                 found = self._look(context, params, results, is_first=False)
-                if not has_news or found.is_urgent or found.size >= params.min_bytes:
+                is_late = not has_news and pause == until
+                if is_late or found.is_urgent or found.size >= params.min_bytes:
                     return
+                is_held = found.is_held
         finally:
             self._waiting -= 1
 
@@ -98,7 +111,7 @@ class Fetches:
         left = params.max_bytes
         at_least_one = params.first_may_exceed
         size = 0
-        is_urgent = False
+        is_urgent = is_held = False
         for watched in list(watch.marked):
             del watch.marked[watched]  # before reading: what moves from here on marks it again
             data = self._read(watched, params, left, at_least_one=at_least_one, is_first=is_first)
@@ -112,7 +125,19 @@ class Fetches:
                 watch.marked[watched] = None
             if data.error or data.diverging is not None:
                 is_urgent = True
-        return Looked(size, is_urgent)
+            is_held = is_held or data.held
+        return Looked(size, is_urgent, is_held)
+
+    def _count(self, answer: FetchAnswer) -> None:
+        """What goes to followers of throttled partitions, also to those in sync."""
+        quota = self._quota
+        size = sum(
+            len(data.records)
+            for watched, data in answer.partitions
+            if data.records and watched.topic_partition is not None and quota.covers(watched.topic_partition)
+        )
+        if size:
+            quota.record(size)
 
     def _read(
         self, watched: WatchedPartition, params: FetchParams, left: int, *, at_least_one: bool, is_first: bool

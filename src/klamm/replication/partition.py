@@ -276,7 +276,8 @@ class Partition:
         else:
             bound = high_watermark
         records = b""
-        if offset < bound and (max_bytes > 0 or at_least_one):
+        is_held = replica is not None and offset < bound and self._is_throttled(replica)
+        if offset < bound and not is_held and (max_bytes > 0 or at_least_one):
             records = own_log.read(offset, min(max_bytes, request.max_bytes), bound, at_least_one).records
         if replica is not None and is_first:
             self._follower_fetched(replica, offset, request.log_start_offset, end)
@@ -290,7 +291,15 @@ class Partition:
             records,
             aborted=aborted if is_committed else None,
             settled=settled,
+            held=is_held,
         )
+
+    def _is_throttled(self, replica: RemoteReplica) -> bool:
+        """Whether this follower has to wait; never one that is in sync: it would leave the ISR for that."""
+        quota = self._around.leader_quota
+        if not quota.is_on or replica.broker_id in self.isr_state.isr:
+            return False
+        return quota.covers(self.topic_partition) and quota.is_exceeded()
 
     def _follower(self, replica_id: BrokerId, epoch: int) -> RemoteReplica:
         replica = self.replicas.get(replica_id)

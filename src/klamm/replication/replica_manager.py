@@ -25,6 +25,7 @@ from klamm.replication.offset_lookup import FoundOffset, look_up
 from klamm.replication.partition import Partition
 from klamm.replication.ports import LogsPort, MetadataPort, PartitionRefused
 from klamm.replication.purgatory import Purgatory
+from klamm.replication.quota import ReplicationQuotas
 from klamm.replication.surroundings import Surroundings
 from klamm.replication.watch import CONSUMER, FetchParams, Isolation
 from klamm.runtime.disk import Buffer
@@ -67,9 +68,14 @@ class ReplicaManager:
         connect: Connect,
         settings: ReplicationSettings | None = None,
         *,
+        quotas: ReplicationQuotas | None = None,
         on_leadership_change: Callable[[LeadershipChange], None] = lambda change: None,
     ) -> None:
-        """`broker_epoch()` is the czxid of our registration; `on_leadership_change` is told after every order."""
+        """`broker_epoch()` is the czxid of our registration; `on_leadership_change` is told after every order.
+
+        Without `quotas`, nothing can be throttled but through `quotas` of this object.
+        """
+        self.quotas = quotas = quotas or ReplicationQuotas.new(_now_ms)
         self._settings = settings = settings or ReplicationSettings()
         self._logs = logs
         self._alter_partition = AlterPartitionManager(broker_id, broker_epoch, send_alter_partition)
@@ -80,6 +86,7 @@ class ReplicaManager:
             self._alter_partition,
             self._produces,
             _now_ms,
+            quotas.leader,
             settings.replica_lag_time_max_ms,
         )
         self.counts = around.counts
@@ -96,6 +103,7 @@ class ReplicaManager:
                 settings.replica_fetch_response_max_bytes,
                 settings.replica_fetch_max_bytes,
             ),
+            quotas.follower,
             fetchers_per_leader=settings.num_replica_fetchers,
             backoff_ms=settings.replica_fetch_backoff_ms,
             socket_timeout_ms=settings.replica_socket_timeout_ms,
@@ -106,7 +114,7 @@ class ReplicaManager:
         self._appends = Appends(self._hosting, self._produces, self.counts)
         dice = world.randomness.stream("fetch sessions")
         self._sessions = FetchSessions(dice, _now_ms, settings.max_incremental_fetch_session_cache_slots)
-        self._fetches = Fetches(self._hosting, self._sessions, _now_ms)
+        self._fetches = Fetches(self._hosting, self._sessions, _now_ms, quotas.leader)
         self._tasks: list[asyncio.Task[None]] = []
         self._checkpoints_run = False
 

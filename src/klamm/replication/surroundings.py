@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.replication.ports import AlterPartitionPort, MetadataPort
 from klamm.replication.purgatory import Purgatory
+from klamm.replication.quota import ReplicationQuota
 
 
 @dataclass(slots=True)
@@ -27,5 +28,6 @@ class Surroundings:
     alter_partition: AlterPartitionPort
     produces: Purgatory[TopicPartition]
     now_ms: Callable[[], float]
+    leader_quota: ReplicationQuota
     lag_time_max_ms: int = 30_000
     counts: Counts = field(default_factory=Counts)

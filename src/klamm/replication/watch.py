@@ -69,6 +69,8 @@ class FetchData(NamedTuple):
     aborted: Sequence[AbortedTransaction] | None = None
     settled: bool = False
     """Nothing is left to tell until the partition marks itself again."""
+    held: bool = False
+    """There are records, but the throttle of replication holds them back for now."""
 
 
 class Watched(Protocol):

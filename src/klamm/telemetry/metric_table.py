@@ -35,6 +35,11 @@ def _replicas(name: str, sentence: str) -> MetricRow:
     return MetricRow(f"kafka_server_replicamanager_{name.lower()}", GAUGE, "", (), bean, sentence)
 
 
+def _throttled(side: str, sentence: str) -> MetricRow:
+    bean = f"kafka.server:type={side}Replication,attribute=byte-rate"
+    return MetricRow(f"kafka_server_{side.lower()}replication_byterate", GAUGE, "bytes", (), bean, sentence)
+
+
 def _per_second(room: str, kind: str, name: str, sentence: str, unit: str = "") -> MetricRow:
     bean = f"kafka.{room}:type={kind},name={name}PerSec"
     return MetricRow(f"kafka_{room}_{kind.lower()}_{name.lower()}", COUNTER, unit, (), bean, sentence)
@@ -105,6 +110,8 @@ TABLE: Final[dict[str, MetricRow]] = {
         _per_second("server", "BrokerTopicMetrics", "MessagesIn", "Records that producers sent."),
         _per_second("server", "BrokerTopicMetrics", "BytesOut", "Bytes of records that consumers fetched.", "bytes"),
         _per_second("server", "BrokerTopicMetrics", "ReplicationBytesOut", "The same of followers.", "bytes"),
+        _throttled("Leader", "Bytes per second sent of partitions whose replication is throttled."),
+        _throttled("Follower", "Bytes per second fetched of partitions whose replication is throttled."),
         MetricRow("kafka_network_requestmetrics_requests", COUNTER, "", ("request",),
                   "kafka.network:type=RequestMetrics,name=RequestsPerSec,request=([A-Za-z]+)", "Requests served."),
         MetricRow("kafka_network_requestmetrics_totaltimems", SUMMARY, "ms", ("request",),

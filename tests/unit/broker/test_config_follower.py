@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 
 from klamm.broker.config_follower import ConfigFollower
+from klamm.broker.replication_throttles import ReplicationThrottles
 from klamm.config.dynamic_config import DynamicConfig
 from klamm.config.node_config import NodeConfig, parse_node_config
 from klamm.config.topic_config import TopicConfig
 from klamm.log.manager import LogManagerSettings
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.net.connection_table import ConnectionLimits
+from klamm.replication.quota import UNLIMITED, ReplicationQuotas
 from klamm.zk.errors import ConnectionLoss
 
 
@@ -52,8 +55,10 @@ class Node:
         )
         store: Any = SimpleNamespace(read_topic_configs=self._read)
         logs: Any = self.logs
+        self.quotas = ReplicationQuotas.new(lambda: 0.0)
+        throttles = ReplicationThrottles(self.quotas, BrokerId(1))
         self.follower = ConfigFollower(
-            self.dynamic, logs, server, controller, lambda: store, self._advertise, self.told.extend
+            self.dynamic, logs, server, controller, lambda: store, self._advertise, throttles, self.told.extend
         )
 
     async def _read(self, topics: Sequence[str]) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
@@ -133,3 +138,53 @@ async def test_what_else_has_a_meaning_at_run_time() -> None:
     assert [limits.max_per_address for limits in node.limits] == [3]
     assert node.logs.settings.producer_expiration_ms == 77
     assert node.advertised == ["PLAINTEXT://elsewhere:2"]
+
+
+def throttled(node: Node, topic: str) -> tuple[list[int], list[int]]:
+    """Which of the first three partitions are throttled, as leader and as follower."""
+    leader, follower = ([p for p in range(3) if q.covers(TopicPartition(topic, p))] for q in node.quotas)
+    return leader, follower
+
+
+LISTS = {
+    "own partitions": ("0:1,1:2,2:1", "1:1", ([0, 2], [1])),
+    "all": ("*", "0:1", ([0, 1, 2], [0])),
+    "of others alone": ("0:2", "0:12", ([], [])),
+    "empty": ("", "", ([], [])),
+}
+
+
+@pytest.mark.parametrize(("leader", "follower", "expected"), LISTS.values(), ids=LISTS)
+async def test_throttled_replicas_also_of_a_topic_not_hosted_yet(leader: str, follower: str, expected: object) -> None:
+    node = Node()
+    lists = {"leader.replication.throttled.replicas": leader, "follower.replication.throttled.replicas": follower}
+    await node.follower.topics_changed({"elsewhere": lists})
+
+    assert throttled(node, "elsewhere") == expected
+    assert throttled(node, "orders") == ([], [])
+
+    await node.follower.topics_changed({"elsewhere": {"retention.ms": "7"}})
+
+    assert throttled(node, "elsewhere") == ([], [])
+    assert not node.quotas.leader.is_on
+    assert not node.quotas.follower.is_on
+
+
+async def test_a_bad_list_of_throttled_replicas_changes_nothing() -> None:
+    node = Node()
+    await node.follower.topics_changed({"orders": {"leader.replication.throttled.replicas": "0:1"}})
+    await node.follower.topics_changed({"orders": {"leader.replication.throttled.replicas": "0:1,all"}})
+
+    assert throttled(node, "orders") == ([0], [])
+
+
+async def test_throttled_rates_the_brokers_own_above_the_clusters() -> None:
+    node = Node()
+    told = []
+    for cluster, own in (({"leader": 5, "follower": 6}, {"follower": 0}), ({"leader": 5}, {"leader": 7}), ({}, {})):
+        await node.follower.brokers_changed(
+            *({f"{side}.replication.throttled.rate": str(r) for side, r in rates.items()} for rates in (cluster, own))
+        )
+        told.append((node.quotas.leader.limit, node.quotas.follower.limit))
+
+    assert told == [(5, 0), (7, UNLIMITED), (UNLIMITED, UNLIMITED)]

@@ -111,7 +111,8 @@ def follow(run: Callable[..., None]) -> Callable[..., None]:
             leader = Leader()
             leader.answers, leader.offsets = list(answers), list(offsets)
             end_point = LeaderEndPoint(1, 2, "broker-1-fetcher-0", cluster.metadata, leader.connect, 30)
-            fetcher = Fetcher(end_point, FetchSettings(1), lambda: 100, BACKOFF_S)
+            quota = cluster.brokers[1].quotas.follower
+            fetcher = Fetcher(end_point, FetchSettings(1), lambda: 100, BACKOFF_S, quota)
             cluster.brokers[1]._fetchers.add = lambda following: None
             for number, count in enumerate(records):
                 tp = TopicPartition("orders", number)
@@ -200,7 +201,8 @@ def test_a_log_without_epochs_is_cut_to_its_high_watermark(run) -> None:
         log.update_high_watermark(1)
         leader = Leader()
         end_point = LeaderEndPoint(1, 2, "c", cluster.metadata, leader.connect, 30)
-        fetcher = Fetcher(end_point, FetchSettings(1), lambda: 100, BACKOFF_S)
+        quota = cluster.brokers[1].quotas.follower
+        fetcher = Fetcher(end_point, FetchSettings(1), lambda: 100, BACKOFF_S, quota)
         fetcher.add(P0, cluster.partition(1), 3)
         assert (log.end_offset, log.truncations) == (1, [1])
         assert fetcher._followed[P0].wanted()[1:4] == (1, 3, -1)
@@ -570,7 +572,8 @@ def test_a_fetcher_per_leader_and_id(run) -> None:
         async def connect(host: str, port: int, client_id: str) -> Leader:
             return await leaders.setdefault(port, Leader()).connect(host, port, client_id)
 
-        manager = FetcherManager(1, lambda: 100, cluster.metadata, connect, FetchSettings(1), fetchers_per_leader=2)
+        settings, quota = FetchSettings(1), cluster.brokers[1].quotas.follower
+        manager = FetcherManager(1, lambda: 100, cluster.metadata, connect, settings, quota, fetchers_per_leader=2)
         for number in range(8):
             tp = TopicPartition("orders", number)
             await cluster.brokers[1].become_leader_or_follower(leader_and_isr(2, (2,), (1, 2, 3), 0, 1, tp), 7)

@@ -22,7 +22,7 @@ def test_names_are_the_exporters() -> None:
         assert re.fullmatch(r"(kafka|klamm)_[a-z_]+", row.name)
         assert row.sentence.endswith(".")
         if row.source:
-            kind = re.match(r"kafka\.(\w+):type=(\w+),name=", row.source)
+            kind = re.match(r"kafka\.(\w+):type=(\w+),(name|attribute)=", row.source)
             assert kind is not None
             assert row.name.startswith(f"kafka_{kind[1]}_{kind[2].lower()}_")
         assert (row.kind == SUMMARY) == row.name.endswith("ms")

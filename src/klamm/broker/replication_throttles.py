@@ -1,0 +1,59 @@
+"""Configs that slow replication down, carried to the quotas. Source: TopicConfigHandler, BrokerConfigHandler (3.9)."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import structlog
+
+from klamm.config.config_types import InvalidConfig
+from klamm.config.dynamic_config import DynamicConfig
+from klamm.config.topic_config import TopicConfig
+from klamm.model.ids import BrokerId
+from klamm.replication.quota import ALL, UNLIMITED, ReplicationQuota, ReplicationQuotas
+
+LEADER_RATE: Final = "leader.replication.throttled.rate"
+FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
+LEADER_REPLICAS: Final = "leader.replication.throttled.replicas"
+FOLLOWER_REPLICAS: Final = "follower.replication.throttled.replicas"
+log = structlog.get_logger("config")
+
+
+class ReplicationThrottles:
+    def __init__(self, quotas: ReplicationQuotas, broker_id: BrokerId) -> None:
+        self._quotas = quotas
+        self._broker_id = broker_id
+
+    def topic_changed(self, topic: str, overrides: Mapping[str, str]) -> None:
+        """Take over a topic's lists, whether it has a replica here or will get one; a bad list changes nothing."""
+        leader, follower = self._quotas
+        given = {name: overrides[name] for name in (LEADER_REPLICAS, FOLLOWER_REPLICAS) if name in overrides}
+        if not (given or leader.is_on or follower.is_on):
+            return
+        try:
+            lists = TopicConfig.parse(given) if given else None
+        except InvalidConfig as error:
+            log.error("throttled replicas ignored, what counted before goes on", topic=topic, reason=str(error))
+            return
+        for quota, replicas in (
+            (leader, lists.leader_replication_throttled_replicas if lists else ()),
+            (follower, lists.follower_replication_throttled_replicas if lists else ()),
+        ):
+            quota.throttle(topic, own_partitions(replicas, self._broker_id))
+
+    def rates_changed(self, dynamic: DynamicConfig) -> None:
+        """A file's entries do not count: the rates can only be set while the node runs."""
+        for name, quota in ((LEADER_RATE, self._quotas.leader), (FOLLOWER_RATE, self._quotas.follower)):
+            self._limit(name, quota, int(dynamic.broker.get(name) or dynamic.cluster.get(name) or UNLIMITED))
+
+    def _limit(self, name: str, quota: ReplicationQuota, rate: int) -> None:
+        if rate != quota.limit:
+            log.info("replication throttle changed", key=name, bytes_per_second=rate, before=quota.limit)
+            quota.set_limit(rate)
+
+
+def own_partitions(replicas: tuple[str, ...], broker_id: BrokerId) -> frozenset[int] | None:
+    """Of a list of PARTITION:BROKER, or `*`: the partitions of this broker."""
+    if replicas == ("*",):
+        return ALL
+    pairs = (entry.split(":") for entry in replicas)
+    return frozenset(int(partition) for partition, broker in pairs if int(broker) == broker_id)

@@ -1,0 +1,146 @@
+"""How many bytes per second go to replicas that are not in sync (KIP-73).
+
+Source: ReplicationQuotaManager.scala, SimpleRate.java, SampledStat.java (3.9). Times are the event loop's, in
+milliseconds. Nothing here waits: who may not go on is told when to ask again.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from klamm.model.ids import TopicPartition
+
+UNLIMITED: Final = 2**63 - 1
+"""Bytes per second where nothing is configured."""
+ALL: Final = None
+"""In place of partitions: every partition of the topic, those to come as well."""
+_LEAST_PAUSE_MS: Final = 1.0
+
+
+class _Sample:
+    __slots__ = ("amount", "last_ms", "start_ms")
+
+    def __init__(self, now_ms: float) -> None:
+        self.restart(now_ms)
+
+    def restart(self, now_ms: float) -> None:
+        self.amount = 0
+        self.start_ms = now_ms
+        self.last_ms = now_ms
+
+
+class ByteRate:
+    """Bytes per second since the oldest of the last `samples` windows began, but over one whole window at least.
+
+    One window more is kept: the one that the beginning of that time lies in.
+    """
+
+    def __init__(self, samples: int, window_ms: float) -> None:
+        self._most = samples + 1
+        self._window_ms = window_ms
+        self._span_ms = samples * window_ms
+        self._ring: list[_Sample] = []
+        self._current = 0
+
+    def record(self, amount: int, now_ms: float) -> None:
+        if not self._ring:
+            self._ring.append(_Sample(now_ms))
+        sample = self._ring[self._current]
+        if now_ms - sample.start_ms >= self._window_ms:
+            sample = self._next(now_ms)
+        sample.amount += amount
+        sample.last_ms = now_ms
+
+    def _next(self, now_ms: float) -> _Sample:
+        self._current = (self._current + 1) % self._most
+        if self._current == len(self._ring):
+            self._ring.append(_Sample(now_ms))
+        else:
+            self._ring[self._current].restart(now_ms)
+        return self._ring[self._current]
+
+    def at(self, now_ms: float) -> float:
+        """The rate now; samples without an event in all that time start over."""
+        if not self._ring:
+            return 0.0
+        for sample in self._ring:
+            if now_ms - sample.last_ms >= self._span_ms:
+                sample.restart(now_ms)
+        elapsed_ms = now_ms - min(s.start_ms for s in self._ring)
+        return self._total() * 1000 / max(elapsed_ms, self._window_ms)
+
+    def may_fall_to(self, limit: int, now_ms: float) -> float:
+        """Before this time the rate stays above `limit`, if it is above it now. Call `at` first."""
+        total = self._total()
+        expires_ms = min(s.last_ms for s in self._ring if s.amount) + self._span_ms
+        falls_ms = min(s.start_ms for s in self._ring) + total * 1000 / limit if limit > 0 else expires_ms
+        return max(min(falls_ms, expires_ms), now_ms + _LEAST_PAUSE_MS)
+
+    def _total(self) -> int:
+        return sum(s.amount for s in self._ring)
+
+
+class ReplicationQuota:
+    """The throttle of one side, leader or follower: its partitions, its rate, and what went through.
+
+    Bytes of its partitions count whoever fetches them; only who is not in sync has to wait.
+    """
+
+    def __init__(self, now_ms: Callable[[], float], samples: int = 11, window_s: int = 1) -> None:
+        self._now_ms = now_ms
+        self._rate = ByteRate(samples, window_s * 1000.0)
+        self._partitions: dict[str, frozenset[int] | None] = {}
+        self._exceeded_until_ms = 0.0
+        self.limit = UNLIMITED
+        self.is_on = False
+        """Whether any partition is throttled; where none is, nothing else needs to be asked."""
+
+    def set_limit(self, bytes_per_second: int) -> None:
+        self.limit = bytes_per_second
+        self._exceeded_until_ms = 0.0
+
+    def throttle(self, topic: str, partitions: frozenset[int] | None) -> None:
+        """Of this topic, these partitions and no others: `ALL`, or an empty set for none."""
+        if partitions is ALL or partitions:
+            self._partitions[topic] = partitions
+        else:
+            self._partitions.pop(topic, None)
+        self.is_on = bool(self._partitions)
+
+    def covers(self, topic_partition: TopicPartition) -> bool:
+        topic, partition = topic_partition
+        if topic not in self._partitions:
+            return False
+        partitions = self._partitions[topic]
+        return partitions is ALL or partition in partitions
+
+    def record(self, size: int) -> None:
+        """`size` bytes of its partitions went through."""
+        self._rate.record(size, self._now_ms())
+
+    def is_exceeded(self) -> bool:
+        now_ms = self._now_ms()
+        if now_ms < self._exceeded_until_ms:
+            return True
+        if self._rate.at(now_ms) <= self.limit:
+            return False
+        self._exceeded_until_ms = self._rate.may_fall_to(self.limit, now_ms)
+        return True
+
+    @property
+    def ask_again_ms(self) -> float:
+        """When to ask again, after `is_exceeded` said so: it holds until then, unless the limit is raised."""
+        return self._exceeded_until_ms
+
+    def byte_rate(self) -> float:
+        return self._rate.at(self._now_ms())
+
+
+class ReplicationQuotas(NamedTuple):
+    """Of one broker: what it sends as leader, and what it takes in as follower."""
+
+    leader: ReplicationQuota
+    follower: ReplicationQuota
+
+    @classmethod
+    def new(cls, now_ms: Callable[[], float], samples: int = 11, window_s: int = 1) -> "ReplicationQuotas":
+        return cls(ReplicationQuota(now_ms, samples, window_s), ReplicationQuota(now_ms, samples, window_s))

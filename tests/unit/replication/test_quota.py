@@ -1,0 +1,147 @@
+"""The throttle of replication: a rate over sliding windows, and what it applies to."""
+
+import pytest
+
+from klamm.model.ids import TopicPartition
+from klamm.replication.quota import ALL, UNLIMITED, ByteRate, ReplicationQuota
+
+P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.ms = 0.0
+
+    def __call__(self) -> float:
+        return self.ms
+
+
+def test_the_first_window_counts_as_a_whole_one() -> None:
+    rate = ByteRate(11, 1000)
+    assert rate.at(0) == 0
+    rate.record(500, 10)
+    assert [rate.at(t) for t in (10, 510, 1010, 2010, 5010)] == [500, 500, 500, 250, 100]
+
+
+def test_bytes_leave_the_rate_when_their_window_is_over() -> None:
+    rate = ByteRate(3, 1000)
+    for second in range(10):
+        rate.record(100, second * 1000)
+        if second >= 3:  # three windows, and the one that the beginning lies in
+            assert rate.at(second * 1000 + 999) == pytest.approx(300 * 1000 / 2999)
+
+
+def test_the_window_that_the_beginning_lies_in_counts_as_a_whole() -> None:
+    rate = ByteRate(3, 1000)
+    for ms in (0, 900, 1000, 1900, 2000, 2900, 3000):
+        rate.record(100, ms)
+    assert rate.at(3000) == pytest.approx(700 / 3)
+
+
+def test_a_window_lives_from_its_last_event_on() -> None:
+    rate = ByteRate(2, 1000)
+    rate.record(50, 0)
+    rate.record(50, 900)
+    assert rate.at(2899) == pytest.approx(100 * 1000 / 2899)
+    assert rate.at(2900) == 0
+
+
+def test_after_a_long_silence_the_rate_starts_over() -> None:
+    rate = ByteRate(11, 1000)
+    rate.record(1_000_000, 0)
+    assert rate.at(11_000) == 0
+    rate.record(70, 11_500)
+    assert rate.at(11_500) == 70
+
+
+def quota(limit: int, samples: int = 11) -> tuple[ReplicationQuota, Clock]:
+    clock = Clock()
+    made = ReplicationQuota(clock, samples)
+    made.set_limit(limit)
+    return made, clock
+
+
+def test_at_the_limit_it_is_not_exceeded() -> None:
+    q, _ = quota(100)
+    q.record(100)
+    assert not q.is_exceeded()
+    q.record(1)
+    assert q.is_exceeded()
+
+
+@pytest.mark.parametrize(
+    ("size", "allowed_ms"),
+    [(101, 1010), (350, 3500), (1000, 10_000), (5000, 11_000)],
+    ids=["soon", "later", "within the windows", "forgotten by the windows"],
+)
+def test_it_tells_when_to_ask_again(size: int, allowed_ms: float) -> None:
+    q, clock = quota(100)
+    q.record(size)
+    assert q.is_exceeded()
+    assert q.ask_again_ms == allowed_ms
+    clock.ms = allowed_ms - 1
+    assert q.is_exceeded()
+    clock.ms = allowed_ms
+    assert not q.is_exceeded()
+
+
+def test_it_never_says_to_ask_again_at_once() -> None:
+    q, clock = quota(3)
+    q.record(10_000)
+    asked = 0
+    while q.is_exceeded():
+        assert q.ask_again_ms >= clock.ms + 1
+        clock.ms = q.ask_again_ms
+        asked += 1
+    assert asked < 20
+    rate = ByteRate(11, 1000)
+    rate.record(101, 0)
+    assert rate.may_fall_to(100, 1010) == 1011  # it has, but for a rounding
+
+
+def test_over_a_long_time_the_rate_is_kept() -> None:
+    """Whoever sends 300 bytes whenever it may, sends 100 in a second."""
+    q, clock = quota(100)
+    sent = 0
+    while clock.ms < 200_000:
+        if q.is_exceeded():
+            clock.ms = q.ask_again_ms
+        else:
+            q.record(300)
+            sent += 300
+    assert sent == pytest.approx(100 * 200, rel=0.1)
+
+
+def test_zero_lets_through_what_comes_after_silence() -> None:
+    q, clock = quota(0)
+    assert not q.is_exceeded()
+    q.record(1)
+    assert q.is_exceeded()
+    assert q.ask_again_ms == 11_000
+    clock.ms = 11_000
+    assert not q.is_exceeded()
+
+
+def test_a_raised_limit_counts_at_once() -> None:
+    q, _ = quota(1)
+    q.record(1000)
+    assert q.is_exceeded()
+    q.set_limit(1000)
+    assert not q.is_exceeded()
+    q.set_limit(999)
+    assert q.is_exceeded()
+    q.set_limit(UNLIMITED)
+    assert not q.is_exceeded()
+
+
+def test_which_partitions() -> None:
+    q, _ = quota(1)
+    assert not q.is_on
+    q.throttle("orders", frozenset([0]))
+    assert q.is_on
+    assert (q.covers(P0), q.covers(P1), q.covers(TopicPartition("clicks", 0))) == (True, False, False)
+    q.throttle("orders", ALL)
+    assert (q.covers(P0), q.covers(P1), q.covers(TopicPartition("clicks", 0))) == (True, True, False)
+    q.throttle("orders", frozenset())
+    assert not q.is_on
+    assert not q.covers(P0)
