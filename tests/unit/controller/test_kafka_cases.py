@@ -1,13 +1,17 @@
 """The cases of Apache Kafka 3.9's own controller tests: each by name, its fact, and the tests of ours that hold it.
 
 `kafka_cases.txt` has a section for each of its suites, and a line for each case. A test of ours is `file::name`, in
-this folder unless it says otherwise, or `judge::name` for a script played before both controllers.
+this folder unless it says otherwise, with the words that tell one row of its table from the others in brackets, or
+`judge::name` for a script played before both controllers. `none: ` tells why a case cannot apply to ours, `differs: `
+quotes what `docs/differences.md` says where ours behaves otherwise.
 """
 
 import ast
+import re
 from collections import Counter
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -26,44 +30,79 @@ SUITES = {
 }
 
 
-def read_cases() -> list[tuple[str, str, str, list[str]]]:
-    """Suite, name, fact, tests of ours."""
+NONE = "none: "
+DIFFERS = "differs: "
+OUTSIDE_BRACKETS = re.compile(r", (?![^\[]*\])")
+
+
+class Case(NamedTuple):
+    suite: str
+    name: str
+    fact: str
+    shown: str
+    differs: str
+
+    @property
+    def tests(self) -> list[str]:
+        return [] if self.shown.startswith(NONE) else OUTSIDE_BRACKETS.split(self.shown)
+
+
+def read_cases() -> list[Case]:
     cases = []
     suite = ""
     for line in (HERE / "kafka_cases.txt").read_text().splitlines():
         if line.startswith("["):
             suite = line.strip("[]")
         elif line:
-            name, fact, tests = line.split(" | ")
-            cases.append((suite, name, fact, tests.split(", ")))
+            name, fact, shown, *differs = line.split(" | ")
+            cases.append(Case(suite, name, fact, shown, "".join(differs)))
     return cases
 
 
+class File(NamedTuple):
+    functions: frozenset[str]
+    texts: frozenset[object]
+    """Its constants: rows of tables are named by some of them."""
+
+
 @cache
-def names_in(path: Path, prefix: str) -> frozenset[str]:
-    tree = ast.parse(path.read_text())
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    return frozenset(f.name.removeprefix(prefix) for f in functions if f.name.startswith(prefix))
+def parse(path: Path) -> File:
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    functions = [node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return File(frozenset(functions), frozenset(n.value for n in nodes if isinstance(n, ast.Constant)))
 
 
 def exists(test: str) -> bool:
     where, _, name = test.partition("::")
     if where == "judge":
-        return any(name in names_in(path, "") for path in (TESTS / "differential" / "scripts").glob("*.py"))
-    roots = (HERE, TESTS / "unit", TESTS)
-    return any(name in names_in(root / f"{where}.py", "test_") for root in roots if (root / f"{where}.py").exists())
+        return any(name in parse(path).functions for path in (TESTS / "differential" / "scripts").glob("*.py"))
+    name, _, row = name.removesuffix("]").partition("[")
+    files = [parse(path) for root in (HERE, TESTS / "unit", TESTS) if (path := root / f"{where}.py").exists()]
+    return any(f"test_{name}" in file.functions and (not row or row in file.texts) for file in files)
 
 
 def test_every_case_is_there_once() -> None:
     cases = read_cases()
 
-    assert Counter(suite for suite, *_ in cases) == SUITES
-    assert len({(suite, name) for suite, name, *_ in cases}) == 173
+    assert Counter(case.suite for case in cases) == SUITES
+    assert len({(case.suite, case.name) for case in cases}) == 173
 
 
-@pytest.mark.parametrize("case", read_cases(), ids=lambda case: f"{case[0]}-{case[1]}")
-def test_a_test_of_ours_holds_it(case: tuple[str, str, str, list[str]]) -> None:
-    *_, fact, tests = case
+@pytest.mark.parametrize("case", read_cases(), ids=lambda case: f"{case.suite}-{case.name}")
+def test_a_test_of_ours_holds_it(case: Case) -> None:
+    assert case.fact
+    assert case.tests or case.shown.removeprefix(NONE)
+    assert [test for test in case.tests if not exists(test)] == []
 
-    assert fact
-    assert [test for test in tests if not exists(test)] == []
+
+@pytest.mark.parametrize("case", [c for c in read_cases() if c.differs], ids=lambda case: f"{case.suite}-{case.name}")
+def test_where_ours_behaves_otherwise_the_page_of_differences_says_so(case: Case) -> None:
+    assert case.differs.startswith(DIFFERS)
+    assert case.differs.removeprefix(DIFFERS) in (TESTS.parent / "docs" / "differences.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "test", ["test_states::no_such_test", "test_elections::offline_election[no row]", "judge::none"]
+)
+def test_what_does_not_exist_is_found_out(test: str) -> None:
+    assert not exists(test)

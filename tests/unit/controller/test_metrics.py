@@ -13,6 +13,7 @@ from klamm.controller.events import (
     Event,
     TopicChange,
     UpdateMetadataResponseReceived,
+    ZkPartitionReassignment,
 )
 from klamm.controller.handlers.brokers import on_broker_change
 from klamm.controller.metrics import TIMER_OF, ControllerMetrics
@@ -159,7 +160,11 @@ async def test_how_long_an_event_waited_is_counted_from_its_arrival_to_its_turn(
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize(
     ("event", "timer"),
-    [(AutoPreferredReplicaLeaderElection(), "autoleaderbalance"), (BrokerChange(), "leaderelection")],
+    [
+        (AutoPreferredReplicaLeaderElection(), "autoleaderbalance"),
+        (BrokerChange(), "leaderelection"),
+        (ZkPartitionReassignment(), "partitionreassignment"),
+    ],
 )
 async def test_an_event_is_timed_and_shown_as_the_state_whether_it_succeeds_or_not(
     monkeypatch: pytest.MonkeyPatch, event: Event, timer: str, fails: bool

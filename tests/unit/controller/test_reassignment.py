@@ -185,6 +185,7 @@ async def test_a_target_that_is_away_is_waited_for() -> None:
 
     await room.handle(on_zk_reassignment, ZkPartitionReassignment())
     assert room.now("a-0") == "1 / [1] / 1 / 1"
+    assert znodes.REASSIGN_PARTITIONS in room.ensemble.nodes
 
     await room.register(2)
     requests = await room.handle(on_broker_change, BrokerChange())
@@ -194,6 +195,18 @@ async def test_a_target_that_is_away_is_waited_for() -> None:
 
     await join(room, 1, 2)
     assert room.now("a-0") == "2 / [2] / 4 / 5"  # four leader epochs in all
+    assert znodes.REASSIGN_PARTITIONS not in room.ensemble.nodes
+
+
+async def test_a_failed_directory_that_holds_other_partitions_is_no_hindrance() -> None:
+    room = await Room.open((1, 2), topics={"a": [(1,)], "filler": [(2,)]})
+    room.bench.context.offline_dirs[BrokerId(2)] = {room.partition("filler-0"): None}
+    leave_request(room, a_0=[2])
+
+    await room.handle(on_zk_reassignment, ZkPartitionReassignment())
+    await join(room, 1, 2)
+
+    assert (assigned(room), room.now("a-0")) == ("[2] + [] - []", "2 / [2] / 3 / 4")
     assert znodes.REASSIGN_PARTITIONS not in room.ensemble.nodes
 
 

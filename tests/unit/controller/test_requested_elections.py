@@ -186,6 +186,20 @@ async def test_the_old_tools_list_is_worked_off_once_and_removed() -> None:
     assert [type(event_of(watch)) for watch in heard] == [ReplicaLeaderElection]  # which sets the watch again
 
 
+async def test_the_old_tools_list_is_worked_off_each_time_it_is_made() -> None:
+    room = await Room.open(topics={"a": [(1, 2)]})
+    for leader_epoch in (2, 4):
+        await bounce(room, 1)
+        await join(room, "a-0", 2, 1)
+        listed = encode_preferred_election([parse_topic_partition("a-0")])
+        room.ensemble.apply([Create(znodes.PREFERRED_ELECTION, listed)])
+
+        await room.handle(on_requested_election, ReplicaLeaderElection(None, unclean=False))
+
+        assert room.now("a-0").startswith(f"1 / [2,1] / {leader_epoch} /")
+        assert znodes.PREFERRED_ELECTION not in room.ensemble.nodes
+
+
 async def test_a_new_controller_works_it_off_too() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     await bounce(room, 1)

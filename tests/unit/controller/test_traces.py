@@ -4,6 +4,7 @@ Three brokers; partition `a-0` on 1, 2, 3 unless a test says otherwise. A state 
 partition epoch; a request `LISR a-0=1/[1,2,3]/0/0+new -> 1,2,3`.
 """
 
+import pytest
 from tests.support.controller_room import Room, alter_partition
 
 from klamm.controller.events import BrokerChange, ControlledShutdown, TopicChange
@@ -11,6 +12,7 @@ from klamm.controller.handlers.brokers import on_broker_change
 from klamm.controller.handlers.isr import on_alter_partition
 from klamm.controller.handlers.shutdown import on_controlled_shutdown
 from klamm.controller.handlers.topics import on_topic_change
+from klamm.controller.settings import ControllerSettings
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 
@@ -74,8 +76,11 @@ async def test_c_a_follower_dies() -> None:
     assert requests == ["LISR a-0=1/[1,2]/1/1 -> 1,2", "UMR a-0=1/[1,2]/1/1 -> 1,2"]
 
 
-async def test_d_the_only_replica_dies_and_returns() -> None:
-    room = await room_with(1)
+@pytest.mark.parametrize("unclean", [False, True])
+async def test_d_the_only_replica_dies_and_returns(unclean: bool) -> None:
+    """Whatever may be elected: there is nobody else."""
+    settings = ControllerSettings(BrokerId(1), unclean_leader_election=unclean)
+    room = await Room.open(topics={"a": [(1,)]}, settings=settings)
     room.kill(1)
 
     requests = await room.handle(on_broker_change, BrokerChange())
