@@ -262,7 +262,8 @@ class Controller:
         loop = asyncio.get_running_loop()
         began = loop.time()
         waited_ms = round((began - queued.enqueued_at) * 1000, 1)
-        cause = self._journal.event(type(event).__name__, waited_ms=waited_ms, **_facts(event))
+        facts = _facts(event) if self._journal.is_kept else {}
+        cause = self._journal.event(type(event).__name__, waited_ms=waited_ms, **facts)
         self.state = event.state
         self._last_event_at = began
         self._metrics.event_taken(waited_ms)

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from contextvars import Context, ContextVar
 from typing import Any, Final
 
+_LOOK_AFTER: Final = 128
+"""New tasks, and those that have ended are forgotten."""
+
 
 class Entry(TimerHandle):
     """A callback that is ready, or will be; made often, so nothing is asked of the loop.
@@ -38,7 +41,7 @@ class Host:
 
     __slots__ = (
         "context", "graveyard", "incarnation", "is_alive", "is_paused", "name", "number", "on_kill", "parked",
-        "priority", "ready", "step_s", "tasks",
+        "priority", "ready", "started", "step_s", "tasks",
     )  # fmt: skip
 
     def __init__(self, name: str, incarnation: int = 1, number: int = 0) -> None:
@@ -57,12 +60,23 @@ class Host:
         """What became ready while the host was paused."""
         self.tasks = 0
         """How many tasks it ever started."""
+        self.started: list[Task[Any]] = []
+        """The tasks that may not have ended yet, oldest first."""
         self.graveyard: list[Task[Any]] = []
         """Tasks that will never go on: they must not be finalised at a moment that nobody chose."""
         self.on_kill: list[Callable[[], None]] = []
         """Called when it is killed, to drop its connections."""
         self.context: Context = contextvars.copy_context()
         self.context.run(CURRENT.set, self)
+
+    def add(self, task: "Task[Any]") -> None:
+        self.started.append(task)
+        if len(self.started) % _LOOK_AFTER == 0:
+            self.started = self.unfinished()
+
+    def unfinished(self) -> list["Task[Any]"]:
+        """What asyncio itself would find only among the tasks of all loops there ever were."""
+        return [t for t in self.started if not t.done()]
 
     def __repr__(self) -> str:
         return f"{self.name}.{self.incarnation}"

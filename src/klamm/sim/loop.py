@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 from klamm.runtime.randomness import Dice
 from klamm.sim.hosts import CURRENT, Entry, Host
 from klamm.sim.schedules import Policy, schedule
-from klamm.sim.waiting import age, bury, where
+from klamm.sim.waiting import bury, where
 
 T = TypeVar("T")
 
@@ -185,7 +185,7 @@ class SimulatedLoop(AbstractEventLoop):
         for host in self.hosts:
             host.step_s = 0.0
             self._wake(host)
-        left = sorted((t for t in asyncio.all_tasks(self) if self._host_of(t).is_alive), key=age)
+        left = [t for h in self.hosts if h.is_alive for t in h.unfinished()]
         for task in left:
             task.cancel()
         if left:
@@ -193,8 +193,7 @@ class SimulatedLoop(AbstractEventLoop):
                 self._run_until(
                     asyncio.gather(*left, return_exceptions=True), self.now + _ENDING_S, self.steps + _ENDING_STEPS
                 )
-        for task in sorted(asyncio.all_tasks(self), key=age):
-            bury(task)
+        bury(t for h in self.hosts for t in (*h.graveyard, *h.unfinished()))
 
     def _host_of(self, task: "Task[Any]") -> Host:
         name = task.get_name().partition("/")[0]
@@ -202,8 +201,8 @@ class SimulatedLoop(AbstractEventLoop):
 
     def who_waits(self) -> str:
         """Each task that has not ended, and the line at which it waits."""
-        tasks = sorted(asyncio.all_tasks(self), key=age)
-        return "\n".join(f"  {t.get_name()} at {where(t)}" for t in tasks if self._host_of(t).is_alive)
+        tasks = [t for h in self.hosts if h.is_alive for t in h.unfinished()]
+        return "\n".join(f"  {t.get_name()} at {where(t)}" for t in tasks)
 
     # ---- hosts
 
@@ -225,8 +224,7 @@ class SimulatedLoop(AbstractEventLoop):
             return
         host.is_alive = False
         host.parked.clear()
-        mine = [t for t in asyncio.all_tasks(self) if t.get_name().startswith(f"{host!r}/")]
-        host.graveyard += sorted(mine, key=age)
+        host.graveyard, host.started = host.unfinished(), []
         for drop in host.on_kill:
             drop()
         self.note(f"kill {host!r}")
@@ -303,7 +301,9 @@ class SimulatedLoop(AbstractEventLoop):
 
     def _task(self, host: Host, coro: Any, name: str, context: Any) -> "Task[Any]":
         host.tasks += 1
-        return Task(coro, loop=self, name=f"{host!r}/{name}#{host.tasks}", context=context)
+        task = Task(coro, loop=self, name=f"{host!r}/{name}#{host.tasks}", context=context)
+        host.add(task)
+        return task
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         task = context.get("task") or context.get("future")

@@ -1,13 +1,10 @@
-"""Tasks of a simulation as they stand: how old, waiting where; and their burial."""
+"""Tasks of a simulation as they stand: waiting where; and their burial."""
 
+import contextlib
 import warnings
 from asyncio import Task
+from collections.abc import Iterable
 from typing import Any
-
-
-def age(task: "Task[Any]") -> tuple[str, int]:
-    name, _, number = task.get_name().rpartition("#")
-    return name.partition("/")[0], int(number)
 
 
 def where(task: "Task[Any]") -> str:
@@ -22,13 +19,12 @@ def where(task: "Task[Any]") -> str:
     return line
 
 
-def bury(task: "Task[Any]") -> None:
-    """End a task that nobody runs any more, so that it is not finalised later, at a moment that nobody chose."""
-    task._log_destroy_pending = False  # type: ignore[attr-defined]
-    coroutine: Any = task.get_coro()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # what it was about to await has not begun: so be it
-            coroutine.close()
-    except (RuntimeError, ValueError):  # it awaits in a `finally`, or is running
-        return
+def bury(tasks: "Iterable[Task[Any]]") -> None:
+    """End tasks that nobody runs any more, so that they are not finalised later, at a moment that nobody chose."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # what they were about to await has not begun: so be it
+        for task in tasks:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            coroutine: Any = task.get_coro()
+            with contextlib.suppress(RuntimeError, ValueError):  # it awaits in a `finally`, or is running
+                coroutine.close()

@@ -132,6 +132,10 @@ class Session:
         """There may be outcomes to take, or something to send; always so without a connection."""
         return bool(self._outcomes or self._queue or self._urgent) or self.phase is not CONNECTED
 
+    @property
+    def may_send(self) -> bool:
+        return bool(self._urgent or self._queue)
+
     def take_outcomes(self) -> list[Outcome]:
         taken, self._outcomes = self._outcomes, []
         return taken

@@ -175,7 +175,7 @@ class Driver:
         session.tick(now)
         self._follow_attempts()
         link = self._link
-        while link is not None and link.writable and (pieces := session.take_outgoing(now)):
+        while link is not None and link.writable and session.may_send and (pieces := session.take_outgoing(now)):
             link.write(pieces)
         self._hand_out()
         self._set_timer()

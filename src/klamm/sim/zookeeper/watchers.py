@@ -15,12 +15,16 @@ class Watchers(Generic[W]):
     def __init__(self) -> None:
         self.data: dict[str, dict[W, None]] = {}
         self.children: dict[str, dict[W, None]] = {}
+        self._watching: set[W] = set()
+        """Whoever watches something, or did."""
 
     def watch_data(self, path: str, watcher: W) -> None:
         self.data.setdefault(path, {})[watcher] = None
+        self._watching.add(watcher)
 
     def watch_children(self, path: str, watcher: W) -> None:
         self.children.setdefault(path, {})[watcher] = None
+        self._watching.add(watcher)
 
     def fire(self, event: WatchEvent) -> list[W]:
         """Who is told, once each; their watches are spent."""
@@ -33,6 +37,9 @@ class Watchers(Generic[W]):
 
     def forget(self, watcher: W) -> None:
         """Its connection is gone."""
+        if watcher not in self._watching:
+            return
+        self._watching.remove(watcher)
         for table in (self.data, self.children):
             for path in [p for p, watchers in table.items() if watcher in watchers]:
                 del table[path][watcher]
