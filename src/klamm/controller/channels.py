@@ -101,7 +101,13 @@ class Channels:
         return None
 
     def remove(self, broker: BrokerId) -> None:
-        """What waits for it is dropped."""
+        """What waits for it is dropped; of replicas that it was to delete it is said that it did not."""
+        channel = self._channels.get(broker)
+        if channel is not None:
+            channel.give_up()
+        self._close(broker)
+
+    def _close(self, broker: BrokerId) -> None:
         channel = self._channels.pop(broker, None)
         if channel is not None:
             closing = asyncio.ensure_future(channel.close())
@@ -115,7 +121,7 @@ class Channels:
 
     async def close(self) -> None:
         for broker in list(self._channels):
-            self.remove(broker)
+            self._close(broker)
         await asyncio.gather(*self._closing)
 
 
@@ -138,20 +144,29 @@ class Channel:
         self._pending = PendingRequests()
         self._oldest_put = 0.0
         self.queue_time = Timer()
-        self._under_way = False
+        self._item: ControlItem | None = None
+        """On its way."""
         self._arrived = asyncio.Event()
         self._connection: BrokerConnection | None = None
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"controller-to-broker-{broker.id}")
 
     @property
     def waiting(self) -> int:
-        return len(self._pending) + self._under_way
+        return len(self._pending) + (self._item is not None)
 
     def put(self, item: ControlItem) -> None:
         if not len(self._pending):
             self._oldest_put = asyncio.get_running_loop().time()
         self._pending.put(item)
         self._arrived.set()
+
+    def give_up(self) -> None:
+        """The broker is gone: nobody will answer for the replicas that it was to delete."""
+        stops = [*([self._item] if isinstance(self._item, StopReplicaItem) else []), *self._pending.stops]
+        replicas = [p for item in stops for p, stop in item.stops.items() if stop.delete_partition]
+        if replicas:
+            errors = dict.fromkeys(replicas, ErrorCode.NETWORK_EXCEPTION)
+            self._ports.put(TopicDeletionStopReplicaResponseReceived(self._broker.id, self._broker.epoch, errors))
 
     async def close(self) -> None:
         """Stop sending first, then close the connection (KAFKA-4959)."""
@@ -169,11 +184,11 @@ class Channel:
             now = asyncio.get_running_loop().time()
             self.queue_time.observe((now - self._oldest_put) * 1000)
             self._oldest_put = now
-            self._under_way = True
+            self._item = item
             for message in await self._builder.bodies(item, self._broker):
                 response = await self._deliver(item, message)
                 self._tell(item, message, response)
-            self._under_way = False
+            self._item = None
 
     async def _deliver(self, item: ControlItem, message: Any) -> Any:
         """The answer, however often it takes; everything sent is idempotent at the receiver."""

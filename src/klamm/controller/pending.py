@@ -29,6 +29,10 @@ class PendingRequests:
     def clear(self) -> None:
         self._items.clear()
 
+    @property
+    def stops(self) -> Iterator[StopReplicaItem]:
+        return (item for item in self._items if isinstance(item, StopReplicaItem))
+
     def put(self, item: ControlItem) -> None:
         """LeaderAndIsr never overtakes a StopReplica, nor metadata that changes the broker list.
 

@@ -8,11 +8,12 @@ import pytest
 from tests.support.controller_nodes import FakeConnection, Nodes
 from tests.support.controller_room import FixedClock, ListSink
 
-from klamm.controller.channels import ChannelPorts, Channels
-from klamm.controller.context import ControllerContext
+from klamm.controller.channels import Channel, ChannelPorts, Channels
+from klamm.controller.context import ControllerContext, Partition
 from klamm.controller.control_requests import StopReplicaItem
 from klamm.controller.events import Event, TopicDeletionStopReplicaResponseReceived
 from klamm.controller.settings import ControllerSettings
+from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId
@@ -83,6 +84,23 @@ async def test_a_request_is_sent_again_until_it_is_answered(nodes: Nodes) -> Non
     assert all(request == first for request in again)
     [failure] = [e for e in nodes.journal(1, "response") if "failed" in e.facts]
     assert "connection" in failure.facts["failed"]
+
+
+async def test_what_a_gone_broker_was_to_delete_counts_as_refused() -> None:
+    told: list[Any] = []
+    endpoint = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "node-2", 9092)
+    broker = Broker(BrokerId(2), (endpoint,), epoch=40)
+    unused: Any = None
+    channel = Channel(broker, endpoint, unused, unused, ChannelPorts(unused, told.append), unused)
+    deleted, stopped = (Partition("a", n, ReplicaAssignment((BrokerId(1),))) for n in (0, 1))
+    states = {deleted: StopReplicaPartitionState(0, 5, True), stopped: StopReplicaPartitionState(1, 5, False)}
+    channel.put(StopReplicaItem(states, ("1.1.1",), 1))
+
+    channel.give_up()
+    await channel.close()
+
+    [event] = told
+    assert (event.broker, event.broker_epoch, event.errors) == (2, 40, {deleted: ErrorCode.NETWORK_EXCEPTION})
 
 
 async def test_a_broker_that_dies_is_no_longer_tried(nodes: Nodes) -> None:

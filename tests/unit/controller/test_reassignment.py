@@ -378,6 +378,21 @@ async def test_a_moved_replica_whose_broker_registered_anew_unseen_goes_all_the_
     assert stop.endswith("+delete -> 2")
 
 
+async def test_a_moved_replica_whose_broker_died_before_it_was_told_is_written_down() -> None:
+    room = await room_with(1, 2)
+    await ask(room, a_0=[1, 3])
+    await join(room, 1, 2, 3)
+    epoch = room.bench.context.registered[BrokerId(2)].epoch
+    room.kill(2)
+    await room.handle(on_broker_change, BrokerChange())
+
+    unheard = {room.partition("a-0"): ErrorCode.NETWORK_EXCEPTION}
+    await room.handle(on_replica_deletion_answer, TopicDeletionStopReplicaResponseReceived(BrokerId(2), epoch, unheard))
+
+    [record] = room.bench.context.condemned[BrokerId(2)].values()
+    assert (record.topic, list(record.partitions)) == ("a", [0])
+
+
 async def test_a_moved_replica_that_could_not_be_deleted_outlives_its_topic_in_a_record() -> None:
     """Its log directory failed: the topic's deletion asks other brokers, a later topic of that name would meet it."""
     room = await room_with(1, 2)
