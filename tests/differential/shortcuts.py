@@ -17,6 +17,7 @@ from klamm.zk.znodes import REASSIGN_PARTITIONS
 Steps = list[dict[str, Any]]
 
 _REQUEST = re.compile(r"/admin/delete_topics/([^/]+)$")
+_RETURN = re.compile(r"(?:start|bounce) (\d+)")
 _STATE = re.compile(r"/brokers/topics/([^/]+)/partitions/\d+/state$")
 _TOPIC = re.compile(r"/brokers/topics/([^/]+)$")
 _PLACES = ("topic", "state", "partitions", "/config/topics", "/admin/delete_topics")
@@ -39,27 +40,31 @@ def without_shortcuts(*plays: Steps) -> list[Steps]:
 def _without_shortcuts(steps: Steps, leaves_kinds_out: bool) -> Steps:
     queued: set[str] = set()
     told_gone: set[tuple[str, str]] = set()
+    returned: set[str] = set()
     moving: set[str] = set()
     listed: str | None = None
     left: Steps = []
     for step in steps:
         step = _without_own_znodes(step)
+        if (back := _RETURN.match(step.get("did", ""))) and queued:
+            returned.add(back[1])
         tree, writes = step.get("tree", {}), step.get("writes", {})
         requests = {found[1] for path in (*tree, *writes) if (found := _REQUEST.match(path))}
         queued |= requests
         moving |= {found[1] for path, texts in writes.items() if (found := _TOPIC.match(path)) and _moves(texts)}
-        listed, step = _without_same_list(_without(step, queued, told_gone, moving), listed)
+        listed, step = _without_same_list(_without(step, queued, told_gone, returned, moving), listed)
         if leaves_kinds_out:
             for story in step.get("requests", {}).values():
                 story.pop(VERSIONS, None)
         left.append(step)
         queued -= {topic for topic in requests if not tree.get(f"/admin/delete_topics/{topic}")}
+        returned = returned if queued else set()
         told_gone = {(broker, subject) for broker, subject in told_gone if _topic(subject) in queued}
     return left
 
 
 def _without(
-    step: dict[str, Any], queued: set[str], told_gone: set[tuple[str, str]], moving: set[str]
+    step: dict[str, Any], queued: set[str], told_gone: set[tuple[str, str]], returned: set[str], moving: set[str]
 ) -> dict[str, Any]:
     told = dict(step)
     if "tree" in step:
@@ -73,7 +78,10 @@ def _without(
     if "requests" in step:
         told["requests"] = {}
         for broker, story in step["requests"].items():
-            texts = {s: _told(broker, s, t, told_gone) if _topic(s) in queued else _kept(t) for s, t in story.items()}
+            texts = {
+                s: _told(broker, s, t, told_gone, returned) if _topic(s) in queued else _kept(t)
+                for s, t in story.items()
+            }
             told["requests"][broker] = {s: _once(t) if _topic(s) in moving else t for s, t in texts.items() if t}
     return told
 
@@ -153,13 +161,15 @@ def _without_states(kinds: list[str]) -> list[str]:
     return left
 
 
-def _told(broker: str, subject: str, texts: list[str], told_gone: set[tuple[str, str]]) -> list[str]:
-    """That it is gone: once, whatever its ISR was."""
+def _told(
+    broker: str, subject: str, texts: list[str], told_gone: set[tuple[str, str]], returned: set[str]
+) -> list[str]:
+    """That it is gone: once, whatever its ISR was. Who has returned since has never heard of it."""
     left = []
     for text in texts:
         if not text.startswith(_GONE):
             left += [text] if not text.startswith(_IDLE) else []
-        elif (broker, subject) not in told_gone:
+        elif (broker, subject) not in told_gone and broker not in returned:
             told_gone.add((broker, subject))
             left.append(_GONE + text[text.index(" of ") :].partition(" decided")[0])
     return left
