@@ -1,8 +1,14 @@
 """The command line's own rules."""
 
+import inspect
+import re
+from typing import Any
+
 import pytest
+import typer
 
 from klamm import __version__
+from klamm.cli.audit import findings
 from klamm.cli.commands import app
 from klamm.cli.speech import WrongUse
 from klamm.cli.verbs.nodes import parse_overrides
@@ -47,3 +53,18 @@ def test_overrides_are_pairs() -> None:
         parse_overrides(["a.b"])
     with pytest.raises(WrongUse, match="KEY=VALUE"):
         parse_overrides(["=1"])
+
+
+def test_every_remedy_of_the_audit_is_a_command_that_there_is() -> None:
+    """Words and options of each `klamm ...` in its findings."""
+    said = re.findall(r"klamm ((?:[a-z]+ ?)+)((?:--[a-z-]+ ?)*)", inspect.getsource(findings))
+    assert len(said) > 6
+    for words, options in said:
+        found: Any = typer.main.get_command(app)
+        for word in words.split():
+            if not hasattr(found, "commands") or word not in found.commands:
+                break
+            found = found.commands[word]
+        assert found.name != "klamm", words
+        known = {name for parameter in found.params for name in parameter.opts}
+        assert set(options.split()) <= known, (words, options)

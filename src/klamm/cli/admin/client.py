@@ -29,7 +29,8 @@ Build = Callable[[int], WireMessage]
 _NOT_CONTROLLER: Final = ErrorCode.NOT_CONTROLLER
 _PAUSE_S: Final = 0.2
 _LEAST_S: Final = 0.05
-_CONNECT_S: Final = 5.0
+_PATIENCE_S: Final = 5.0
+"""With one broker where another may answer."""
 
 
 class Address(NamedTuple):
@@ -92,13 +93,17 @@ class Admin:
     async def ask(self, key: ApiKey, message: WireMessage | Build) -> Any:
         """Any broker that answers."""
 
+        patience_s = _PATIENCE_S
+
         async def once() -> Any:
+            nonlocal patience_s
             last: ConnectionLost | None = None
-            for address in (*self._bootstrap, *self.brokers.values()):
+            for address in dict.fromkeys((*self._bootstrap, *self.brokers.values())):
                 try:
-                    return await self._ask(address, key, message)
+                    return await self._ask(address, key, message, min(patience_s, self.left_s))
                 except ConnectionLost as error:
                     last = error
+            patience_s *= 2  # a large answer may take its time
             raise last or ConnectionLost("no broker is known")
 
         return await self._again(once, f"nobody answers at {', '.join(map(str, self._bootstrap))}")
@@ -166,17 +171,19 @@ class Admin:
                 if not await self.pause():
                     raise CannotAsk(f"{problem} within {self._timeout_s:g} s: {error}") from None
 
-    async def _ask(self, address: Address, key: ApiKey, message: WireMessage | Build) -> Any:
+    async def _ask(
+        self, address: Address, key: ApiKey, message: WireMessage | Build, patience_s: float | None = None
+    ) -> Any:
         peer = await self._peer(address)
         version = _agreed(peer, key)
         body = message if isinstance(message, WireMessage) else message(version)
-        return await peer.connection.request(key, version, body, self.left_s)
+        return await peer.connection.request(key, version, body, patience_s or self.left_s)
 
     async def _peer(self, address: Address) -> _Peer:
         async with self._opening[address]:  # one connection, however many ask at once
             peer = self._peers.get(address)
             if peer is None or peer.connection.closed:
-                patience_s = min(_CONNECT_S, self.left_s)
+                patience_s = min(_PATIENCE_S, self.left_s)
                 connection = await Connection.open(self._world, address.host, address.port, CLIENT_ID, patience_s)
                 try:
                     peer = self._peers[address] = _Peer(connection, await self._versions(connection))
@@ -189,7 +196,7 @@ class Admin:
         """An old broker that does not know our version of the question is asked in the oldest one."""
         asked = ApiVersionsRequest(client_software_name="klamm", client_software_version=__version__)
         for version in (3, 0):
-            answer = await connection.request(ApiKey.API_VERSIONS, version, asked, self.left_s)
+            answer = await connection.request(ApiKey.API_VERSIONS, version, asked, min(_PATIENCE_S, self.left_s))
             if answer.error_code == ErrorCode.NONE:
                 return {a.api_key: (a.min_version, a.max_version) for a in answer.api_keys}
         raise ConnectionLost(f"{connection.peer} does not say which versions it speaks: {code_name(answer.error_code)}")

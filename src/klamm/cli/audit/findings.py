@@ -20,7 +20,7 @@ IMBALANCE: Final = 0.10
 
 NO_ACTION: Final = "nothing: it mends itself"
 LOOK_AT_LEADER: Final = "look why those brokers do not catch up: their logs, their network, their disks"
-REELECT: Final = "klamm controller reelect (or delete /controller): the next controller takes everything up anew"
+REELECT: Final = "klamm controller reelect --zookeeper (or delete /controller): the next one takes everything up anew"
 
 
 class Severity(StrEnum):
@@ -164,7 +164,8 @@ def _leaderless(s: Snapshot, p: TopicPartition, isr: tuple[BrokerId, ...]) -> It
     others = [b for b in s.assignments[p].replicas if b in s.live]
     remedy = _start_one_of(isr)
     if others:
-        remedy += f"; or lose what only they have: klamm elect --election-type unclean ({_list(others)} would lead)"
+        unclean = f"klamm elect --election-type unclean --topic {p.topic} ({_list(others)} would lead)"
+        remedy += f"; or lose what only they have: {unclean}"
     yield Said(_CRITICAL, "no leader", str(p), f"no member of its ISR {_list(isr)} is alive", remedy)
 
 
@@ -227,7 +228,7 @@ def assignments(s: Snapshot) -> Iterator[Said]:
             yield Said(_CRITICAL, "assignment", str(p), "it has no replica", f"mend {path} by hand")
         elif len(set(assignment.replicas)) < len(assignment.replicas):
             why = f"a broker twice in {_list(assignment.replicas)}"
-            yield Said(_WARNING, "assignment", str(p), why, "klamm reassign apply, with a list that names each once")
+            yield Said(_WARNING, "assignment", str(p), why, "klamm reassign apply, with a file that names each once")
     for p in s.stray_partitions:
         why = "there is a znode for it, but the topic does not have this partition"
         yield Said(_WARNING, "stray partition", str(p), why, f"delete {znodes.partition_path(p)} and what is below it")
@@ -251,7 +252,7 @@ def deletions(s: Snapshot) -> Iterator[Said]:
         if dead := sorted({b for _, a in partitions for b in a.replicas if b not in s.live}):
             why, remedy = f"asked {waiting} ago; {_list(dead)} with replicas of it not alive", _start(dead)
         elif any(a.is_being_reassigned for _, a in partitions):
-            why, remedy = f"asked {waiting} ago; a reassignment of it is under way", "klamm reassign cancel"
+            why, remedy = f"asked {waiting} ago; a reassignment of it is under way", _cancel(topic)
         else:
             why, remedy = f"asked {waiting} ago, and nothing that could hold it up", REELECT
         yield Said(_WARNING, "stuck deletion", topic, why, remedy)
@@ -266,7 +267,7 @@ def reassignments(s: Snapshot) -> Iterator[Said]:
         missing = [b for b in assignment.target if state is None or b not in state.isr]
         dead = [b for b in missing if b not in s.live]
         if dead:
-            why, remedy = f"waits for {_list(dead)}, not alive", f"{_start(dead)}, or klamm reassign cancel"
+            why, remedy = f"waits for {_list(dead)}, not alive", f"{_start(dead)}, or {_cancel(p.topic)}"
             yield Said(_WARNING, "stuck reassignment", str(p), why, remedy)
         elif missing:
             yield Said(_NOTICE, "reassignment", str(p), f"waits for {_list(missing)} to catch up", NO_ACTION)
@@ -363,6 +364,10 @@ def _min_insync(s: Snapshot, topic: str) -> int:
 def _bring_back(s: Snapshot, missing: list[BrokerId]) -> str:
     dead = [b for b in missing if b not in s.live]
     return _start(dead) if dead else LOOK_AT_LEADER
+
+
+def _cancel(topic: str) -> str:
+    return f"klamm reassign cancel --topic {topic}"
 
 
 def _start(brokers: Iterable[BrokerId]) -> str:

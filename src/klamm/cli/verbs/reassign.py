@@ -24,7 +24,10 @@ reassign_app = typer.Typer(
 File = Annotated[str, typer.Option("--reassignment-json-file", help='{"version":1,"partitions":[{"topic":..., ...}]}')]
 KeepThrottles = Annotated[bool, typer.Option("--preserve-throttles", help="leave the throttles as they are")]
 _FILE = "--reassignment-json-file"
-_LONG_S = 600.0
+_WAIT_S = 600.0
+MaybeTimeout = Annotated[
+    float | None, typer.Option("--timeout", min=0.1, help="seconds until it is given up; 30, with --wait 600")
+]
 
 
 @reassign_app.command()
@@ -114,7 +117,7 @@ def apply(
     preserve_throttles: KeepThrottles = False,
     wait: Wait = False,
     as_json: AsJson = False,
-    timeout: Timeout = _LONG_S,
+    timeout: MaybeTimeout = None,
 ) -> None:
     """Begin a reassignment, and print how it was, for a rollback; with --wait, see it through."""
     wanted = _read(file)
@@ -132,7 +135,7 @@ def apply(
             return started, found, {}, []
         return started, found, *await asking.unthrottle(admin, {at.topic for at in wanted})
 
-    started, found, unset, refused = with_admin(bootstrap, timeout, work)
+    started, found, unset, refused = with_admin(bootstrap, _patience_s(timeout, wait), work)
     if as_json:
         say_json(
             {
@@ -169,7 +172,7 @@ def status(
     preserve_throttles: KeepThrottles = False,
     wait: Wait = False,
     as_json: AsJson = False,
-    timeout: Timeout = _LONG_S,
+    timeout: MaybeTimeout = None,
 ) -> None:
     """How far it is; when nothing moves any more, the throttles go. Exit status 1: not (yet) as the file says."""
     wanted = None if file is None else _read(file)
@@ -183,7 +186,7 @@ def status(
             return found, {}, []
         return found, *await asking.unthrottle(admin, {at.topic for at in wanted})
 
-    found, unset, refused = with_admin(bootstrap, timeout, work)
+    found, unset, refused = with_admin(bootstrap, _patience_s(timeout, wait), work)
     if as_json:
         say_json({"partitions": _standings_as_data(found), "throttles_removed": _removed_as_data(unset)})
     else:
@@ -220,6 +223,7 @@ def _removed_as_data(unset: Changes) -> list[dict[str, object]]:
 @reassign_app.command()
 def cancel(
     file: Annotated[str | None, typer.Option(_FILE, help="cancel these, as far as they move")] = None,
+    topic: Annotated[list[str] | None, typer.Option("--topic", help="cancel what moves of it; repeatable")] = None,
     everything: Annotated[bool, typer.Option("--all", help="cancel all that moves")] = False,
     bootstrap: Bootstrap = LOCAL,
     preserve_throttles: KeepThrottles = False,
@@ -227,17 +231,17 @@ def cancel(
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
     """Back to where the replicas were."""
-    if (file is None) != everything:
-        raise WrongUse(f"say which: {_FILE} FILE, or --all")
+    if sum((file is not None, bool(topic), everything)) != 1:
+        raise WrongUse(f"say which, in one way: {_FILE} FILE, --topic TOPIC or --all")
     wanted = None if file is None else _read(file)
 
     async def work(admin: Admin) -> tuple[list[TopicPartition], Changes, list[Refusal]]:
         moving = await read_moves(admin)
-        chosen = [at for at in moving if wanted is None or at in wanted]
+        chosen = [at for at in moving if (wanted is None or at in wanted) and (not topic or at.topic in topic)]
         refused = await asking.reassign(admin, dict.fromkeys(chosen)) if chosen else []
         names = {r.subject for r in refused}
         cancelled = [at for at in chosen if str(at) not in names]
-        topics = {at.topic for at in (wanted or moving)}
+        topics = topic or {at.topic for at in (wanted or moving)}
         if preserve_throttles or refused or len(chosen) < len(moving):  # others still need them
             return cancelled, {}, refused
         return cancelled, *await asking.unthrottle(admin, topics)
@@ -269,6 +273,10 @@ def list_(bootstrap: Bootstrap = LOCAL, as_json: AsJson = False, timeout: Timeou
 def _tell_moves(moves: Mapping[TopicPartition, Move]) -> None:
     rows = [(at, listed(m.replicas), listed(m.adding), listed(m.removing)) for at, m in moves.items()]
     show(("partition", "replicas", "adding", "removing"), rows)
+
+
+def _patience_s(timeout: float | None, wait: bool) -> float:
+    return timeout if timeout is not None else _WAIT_S if wait else TIMEOUT_S
 
 
 def _read(path: str) -> dict[TopicPartition, tuple[BrokerId, ...]]:

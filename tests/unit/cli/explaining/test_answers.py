@@ -176,7 +176,7 @@ def test_what_moves_and_what_it_waits_for() -> None:
     assert lines[1].endswith("orders-0: reassignment begun, adding [9], awaited [9]")
     assert lines[-2:] == [
         "warning: orders-0: stuck reassignment, waits for 9, not alive",
-        "    helps: start broker 9, or klamm reassign cancel",
+        "    helps: start broker 9, or klamm reassign cancel --topic orders",
     ]
 
 
