@@ -679,6 +679,7 @@ HIDING = {
     "25a": "such a session is most often granted to a node that starts, and waits for its znode to go",
     "28": "the process ends right after",
     "37": "it takes an error while taking office that leaves the session alive",
+    "42": "the leader leaves the ISR before the assignment is written, and another is elected when the move goes on",
     "41a": "by the book nobody knows more than the controller that it asks",
 }
 """What guards that may survive hide behind."""
