@@ -99,6 +99,9 @@ model: $(READY)  ## SEQUENCES=10000 of operations on the model ZooKeeper and on 
 campaign: $(READY)  ## ROUNDS=30 kills of nodes under load, then ZooKeeper outages and frozen nodes
 	$(PY) -m tests.campaign.run --rounds $(ROUNDS) --others
 
+mixed: $(READY)  ## klamm's controller over Apache Kafka's brokers at two protocol versions, the office handed over 3 times each way
+	$(PY) -m tests.campaign.mixed
+
 coverage: $(READY)  ## branches that unit and contract tests reach
 	$(PY) -m pytest --cov --cov-report=term-missing tests/unit tests/contracts
 
@@ -115,4 +118,4 @@ bench-%: $(READY)
 clean:  ## remove what demo and cluster left, and the caches; not .venv
 	rm -rf demo-data klamm-data spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
-.PHONY: mutants pages sim scenarios plants steps shrink seed digests model help setup demo cluster check unit test clients clients-of-kafka judge campaign coverage bench bench-controller clean
+.PHONY: mutants pages sim scenarios plants steps shrink seed digests model help setup demo cluster check unit test clients clients-of-kafka judge campaign mixed coverage bench bench-controller clean

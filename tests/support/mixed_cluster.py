@@ -21,11 +21,13 @@ KAFKA: Final = (1, 2, 3)
 OFFICE_S: Final = SESSION_TIMEOUT_S + 20.0
 Assignment = Mapping[int, Sequence[int]]
 """Partition -> replicas, the preferred one first."""
-_COMPLAINT: Final = re.compile(r"^\S+ \S+ (?:ERROR|FATAL) (.*)$", re.MULTILINE)
+_COMPLAINT: Final = re.compile(r"^\S+ \S+ (?:ERROR|FATAL) (.*(?:\n[\w.]+Exception:.*)?)$", re.MULTILINE)
 _EXPECTED: Final = re.compile(
     r"\[Controller id=\d+"  # its own controller's, which moves adding replicas to NewReplica again at a failover
     r"|RequestSendThread controllerId="  # its own controller's again, to a broker that has just gone
     r"|cannot become follower since the new leader -1 is unavailable"  # as under its own: a partition without a leader
+    r"|Error processing append operation .*\n.*(?:NotEnoughReplicas|OutOfOrderSequence)"  # two of three brokers gone
+    r"|Unexpected error .*\n.*ControllerMovedException: .* from an old controller"  # the guard against zombies
 )
 
 
@@ -242,12 +244,16 @@ class MixedCluster(Cluster):
         self.wait_until(f"{topic} is gone", lambda: not left(), timeout_s)
 
     def directories(self, node: NodeProcess, topic: str) -> list[str]:
-        """Of its partitions, also of those that wait for their removal, are strays or come from elsewhere."""
-        return sorted(
-            path.name
-            for path in Path(node.log_directory).iterdir()
+        """Names of its partitions' directories, also of those that wait for their removal or are strays."""
+        return sorted(path.name for path in self.partition_paths(node, topic))
+
+    def partition_paths(self, node: NodeProcess, topic: str) -> list[Path]:
+        return [
+            path
+            for directory in node.properties["log.dirs"].split(",")
+            for path in Path(directory).iterdir()
             if path.is_dir() and re.match(re.escape(topic) + r"[-.]\d+", path.name)
-        )
+        ]
 
     def _partitions(self, topic: str) -> list[int]:
         return sorted(int(p) for p in self.znode(f"/brokers/topics/{topic}")["partitions"])
@@ -271,7 +277,7 @@ class MixedCluster(Cluster):
         found = self.directories(node, topic)
         if found != wanted:
             return [f"{node.name} holds {found}, not {wanted}"]
-        written = {name: Path(node.log_directory, name, "partition.metadata") for name in found}
+        written = {path.name: path / "partition.metadata" for path in self.partition_paths(node, topic)}
         return [
             f"{node.name} holds {name} with another id"
             for name, path in written.items()
@@ -279,6 +285,11 @@ class MixedCluster(Cluster):
         ]
 
     # ---- what they say
+
+    def warnings(self, broker_id: int) -> list[str]:
+        """A klamm node's log, but for what is only information."""
+        said = Path(self.node(broker_id).output_path).read_text(errors="replace").splitlines()
+        return [line for line in said if "level=info" not in line]
 
     def complaints(self, broker_id: int) -> list[str]:
         """An Apache Kafka node's errors, but for those that it has under its own kind of controller as well."""

@@ -14,6 +14,7 @@ THREE: Final = {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2), 3: (1, 3, 2)}
 PLENTY: Final = "100000000"
 CRAWL: Final = "1"
 """Bytes per second: what moves at this pace has not arrived when something else happens."""
+ALL_THROTTLED: Final = {"leader.replication.throttled.replicas": "*", "follower.replication.throttled.replicas": "*"}
 
 
 class Operator:
@@ -96,6 +97,12 @@ class Operator:
         said = self.run("kafka-reassign-partitions", "--reassignment-json-file", self._plan(topic, wanted), "--cancel")
         assert "Successfully cancelled partition reassignment" in said, said
 
+    def throttle(self, broker_id: int, rate: str) -> None:
+        self.run(
+            "kafka-configs", "--alter", "--entity-type", "brokers", "--entity-name", str(broker_id), "--add-config",
+            f"leader.replication.throttled.rate={rate},follower.replication.throttled.rate={rate}",
+        )  # fmt: skip
+
     def moving(self) -> str:
         return self.run("kafka-reassign-partitions", "--list")
 
@@ -156,9 +163,11 @@ class HalfDone:
 
     def begin(self) -> None:
         o = self._operator
-        self._cluster.create(self.moving, self.BEFORE)
+        for broker_id in (1, 2, 3):  # before anything moves: the tool's own throttle may come after the first fetches
+            o.throttle(broker_id, CRAWL)
+        self._cluster.create(self.moving, self.BEFORE, ALL_THROTTLED)
         self._cluster.create(self.dying, {0: (3, 1), 1: (1, 2), 2: (2, 3)})
-        self._cluster.create(self.crawling, self.CRAWLING)
+        self._cluster.create(self.crawling, self.CRAWLING, ALL_THROTTLED)
         o.produce(self.moving, self.BEFORE)
         o.produce(self.crawling, self.CRAWLING)
         o.start_moving(self.crawling, self.CRAWLED, CRAWL)

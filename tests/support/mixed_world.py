@@ -1,6 +1,6 @@
 """A mixed cluster with its load and an operator at work, in one `with`."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,9 +14,16 @@ TOPIC = "load"
 
 
 @contextmanager
-def operated(directory: Path, protocol: str, overrides: Mapping[str, str] | None = None) -> Iterator[Operator]:
-    """Our controller in office, three brokers of Apache Kafka, a producer that never stops (acks=all, idempotent)."""
-    cluster = MixedCluster(directory, protocol, overrides=overrides)
+def operated(directory: Path, protocol: str, *, second_directory: int | None = None) -> Iterator[Operator]:
+    """Our controller in office, three brokers of Apache Kafka, a producer that never stops (acks=all, idempotent).
+
+    The broker `second_directory` keeps its partitions in two directories.
+    """
+    cluster = MixedCluster(directory, protocol)
+    if second_directory is not None:
+        more = directory / "second"
+        more.mkdir(parents=True)
+        cluster.node(second_directory).properties["log.dirs"] += f",{more}"
     try:
         cluster.start_first(KLAMM)
         cluster.start_others()

@@ -49,6 +49,11 @@ class _Talk:
         self._moves()
         self._log_dirs()
         self._ask("kafka-topics", "--delete", "--topic", TOPIC)
+        for node in self._cluster.nodes:
+            if node.is_running:
+                self._cluster.wait_until(
+                    f"{node.name} has forgotten it", lambda n=node: TOPIC not in self._cluster.metadata(n).topics
+                )
         self._ask("kafka-topics", "--delete", "--topic", TOPIC)
         return self.said
 
