@@ -169,7 +169,7 @@ class Room:
             self.channels,  # type: ignore[arg-type]
             RequestBatch(context, self.settings, self.channels, turns),
             self.journal,
-            lambda n: b"\x42" * n,
+            lambda n: bytes([epoch.epoch]) * n,  # what is drawn anew in another term differs
             Timers(self.put.append),
             turns,
             ControllerMetrics(),
