@@ -43,6 +43,7 @@ log.dirs: The directories that hold partitions, with commas in between.
 log.flush.offset.checkpoint.interval.ms: How often recovery points are written down.
 log.flush.scheduler.interval.ms: How often it is looked whether a log must be synced to the device.
 log.flush.start.offset.checkpoint.interval.ms: How often the beginnings of logs are written down.
+log.initial.task.delay.ms: How long after the start of a node its work on logs begins.
 log.retention.check.interval.ms: How often old segments are looked for.
 max.connections: How many connections a broker accepts at once.
 max.connections.per.ip: How many connections a broker accepts from one address.
@@ -54,6 +55,7 @@ num.recovery.threads.per.data.dir: How many logs of a directory are loaded at th
 num.replica.fetchers: Connections by which a broker fetches from each other broker.
 offsets.topic.num.partitions: Partitions of the topic that keeps the groups' offsets.
 offsets.topic.replication.factor: Replicas of the topic that keeps the groups' offsets.
+producer.id.expiration.check.interval.ms: How often producers that were idle for too long are looked for.
 producer.id.expiration.ms: How long an idle producer's last batches are remembered, against duplicates.
 replica.fetch.backoff.ms: How long a follower waits after a fetch that failed.
 replica.fetch.max.bytes: Bytes that a follower asks of one partition at a time.
@@ -63,6 +65,8 @@ replica.fetch.wait.max.ms: How long a leader keeps a follower waiting when there
 replica.high.watermark.checkpoint.interval.ms: How often high watermarks are written down.
 replica.lag.time.max.ms: A follower that was not at the leader's end for so long leaves the ISR.
 replica.socket.timeout.ms: How long a follower waits for its leader's answer.
+replication.quota.window.num: Of how many windows the rate of throttled replication is the average.
+replication.quota.window.size.seconds: How long each of these windows is.
 request.timeout.ms: How long a broker waits for another's answer.
 reserved.broker.max.id: The highest id that can be given by hand where ids are also generated.
 socket.connection.setup.timeout.ms: How long it may take to connect to another broker.

@@ -30,6 +30,7 @@ from klamm.wire.messages import (
 
 _CHUNK: Final = 5_000
 _LOOK_S: Final = 0.5
+_LOOKS: Final = 10
 Replicas = tuple[BrokerId, ...]
 Assignment = Mapping[TopicPartition, Replicas]
 
@@ -155,12 +156,18 @@ async def _reassign_some(admin: Admin, wanted: Mapping[TopicPartition, Replicas 
 
 
 async def standings(admin: Admin, wanted: Assignment | None) -> tuple[list[Standing], bool]:
-    """Of those, or of all that move; and whether anything moves at all."""
-    moves = await read_moves(admin)
-    if wanted is None:
-        wanted = {at: _target(move) for at, move in moves.items()}
-    cluster = await read_cluster(admin, sorted({at.topic for at in wanted}))
-    return judge(wanted, cluster.partitions, moves), bool(moves)
+    """Of those, or of all that move; and whether anything moves at all.
+
+    Brokers hear of a move's end a moment after the controller knew it: who seems to be elsewhere is looked at again.
+    """
+    for _ in range(_LOOKS):
+        moves = await read_moves(admin)
+        asked = {at: _target(move) for at, move in moves.items()} if wanted is None else wanted
+        cluster = await read_cluster(admin, sorted({at.topic for at in asked}))
+        found = judge(asked, cluster.partitions, moves)
+        if all(s.state is not State.ELSEWHERE for s in found) or not await admin.pause():
+            break
+    return found, bool(moves)
 
 
 def _target(move: Move) -> Replicas:
