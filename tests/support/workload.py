@@ -13,10 +13,11 @@ NOTICE_GAP_S = 0.25
 class Workload:
     """Sends numbered records to every partition in turn, acks=all and idempotent, until stopped.
 
-    `rate` is records per second over all partitions. Acknowledgements are kept with the time they came.
+    `rate` is records per second over all partitions, `size` the bytes of each at least. Acknowledgements are kept with
+    the time they came.
     """
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, rate: int = 2_000) -> None:
+    def __init__(self, bootstrap: str, topic: str, partitions: int, rate: int = 2_000, size: int = 1) -> None:
         self.bootstrap = bootstrap
         self.topic = topic
         self.partitions = partitions
@@ -25,6 +26,7 @@ class Workload:
         self.gaps: deque[tuple[float, float]] = deque(maxlen=10_000)
         """(when it ended, how long): each stretch of over a quarter second without any acknowledgement."""
         self._rate = rate
+        self._size = size
         self._last = time.monotonic()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -79,7 +81,9 @@ class Workload:
     def _send(self, partition: int, number: int) -> None:
         while not self._stopping.is_set():
             try:
-                self._producer.produce(self.topic, b"%d" % number, partition=partition, on_delivery=self._delivered)
+                self._producer.produce(
+                    self.topic, b"%0*d" % (self._size, number), partition=partition, on_delivery=self._delivered
+                )
             except BufferError:
                 self._producer.poll(0.1)
             else:
