@@ -108,6 +108,9 @@ def test_nodes_are_killed_in_the_middle_of_a_reassignment(own_cluster: Cluster, 
         own_cluster.wait_until_forgotten(victim)
         node.start()
         own_cluster.wait_until_complete(SESSION_TIMEOUT_S + 15)
+        own_cluster.wait_until(
+            "it has heard of the topic", lambda n=node: move.load.topic in own_cluster.metadata(n).topics
+        )
         move.assert_under_way()
         assert set(move.replicas()[0]) >= set(move.wanted[0])
 
