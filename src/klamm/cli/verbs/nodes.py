@@ -5,7 +5,6 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from klamm.cli.node import run_node
 from klamm.cli.node_stop import stop_node
 from klamm.cli.up import UpOptions
 from klamm.cli.up import up as run_up
@@ -45,6 +44,8 @@ Properties = Annotated[str, typer.Argument(metavar="server.properties", help="as
 @node_app.command("run")
 def node(properties: Properties, override: Override = None) -> None:
     """Run one node against the ensemble that its server.properties names; SIGTERM stops it in order."""
+    from klamm.cli.node import run_node  # a whole broker: half of the start of every other command
+
     raise typer.Exit(run_node(properties, parse_overrides(override or [])))
 
 
