@@ -46,13 +46,13 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         ["t1-2"],
     ),
     "the controller dies": Scenario(
-        "Node 3 is controller and is killed. Another node takes the office and then finds that a broker is dead.",
-        [_at(0, "kill", {"node": 3, "back_s": 30.0})],
+        "Node 1 is controller and is killed. Another node takes the office and then finds that a broker is dead.",
+        [_at(0, "kill", {"node": 1, "back_s": 30.0})],
         ["t1-2"],
     ),
     "a controller that was frozen": Scenario(
-        "Node 3 is controller and stands still for longer than its session lives; it wakes up as a broker like others.",
-        [_at(0, "pause", {"node": 3, "for_s": 10.0})],
+        "Node 1 is controller and stands still for longer than its session lives; it wakes up as a broker like others.",
+        [_at(0, "pause", {"node": 1, "for_s": 10.0})],
         ["t1-2"],
     ),
     "a node leaves in order": Scenario(

@@ -36,6 +36,8 @@ from klamm.zk.errors import SessionExpired
 from klamm.zk.operations import Op
 from klamm.zk.store import Store
 
+FIRST_ALONE_S: Final = 0.5
+"""Node 1 starts before the others, so it is the first controller: who breaks one knows where it is."""
 REST_S: Final = 30.0
 """Healed and left alone for so long: sessions end, connections are made anew, requests are repeated."""
 _TICK: Final = EnsembleSettings(tick_ms=500, min_session_ms=1_000)
@@ -166,6 +168,8 @@ class SimulatedCluster:
         self.store = Store(operator)
         for number in range(1, self.options.nodes + 1):
             self.start(number)
+            if number == 1:
+                await asyncio.sleep(FIRST_ALONE_S)
 
     async def _sleep_until(self, at_s: float) -> None:
         """To that very number (a sleep of the difference might miss it by a rounding error), or to a violation."""
