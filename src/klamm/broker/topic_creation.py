@@ -120,9 +120,10 @@ class TopicCreation:
                 self._decide(topic, created, taken)
             if not created.error and not validate_only:
                 assignment = {p: ReplicaAssignment(replicas) for p, replicas in created.placement.items()}
-                created.topic_id = new_topic_id(self._randomness.bytes)
+                topic_id = new_topic_id(self._randomness.bytes) if self._gives_ids else None
+                created.topic_id = topic_id or ZERO_ID
                 taken.others.append(topic.name)
-                wanted.append(TopicToCreate(topic.name, assignment, created.topic_id, created.configs))
+                wanted.append(TopicToCreate(topic.name, assignment, topic_id, created.configs))
             if number % TOPICS_AT_A_STRETCH == TOPICS_AT_A_STRETCH - 1:
                 await asyncio.sleep(0)
         await self._write(wanted, {created.name: created for created in made})
@@ -249,7 +250,8 @@ class TopicCreation:
 def _not_taken(error: KlammError) -> tuple[ErrorCode, str]:
     if isinstance(error, TopicExists):
         return ErrorCode.TOPIC_ALREADY_EXISTS, str(error)
-    return ErrorCode.REQUEST_TIMED_OUT, f"ZooKeeper did not take it: {error}"
+    code = code_of(error) if isinstance(error, ZkError) else ErrorCode.UNKNOWN_SERVER_ERROR
+    return code, f"ZooKeeper did not take it: {error}"
 
 
 def _check_name(name: str, taken: _Taken) -> None:

@@ -13,6 +13,7 @@ from klamm.broker.topic_policy import CreateTopicPolicy, PolicyViolation, TopicA
 from klamm.config.node_config import parse_node_config
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.topic_ids import ZERO_ID
 from klamm.runtime.randomness import RealRandomness
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
@@ -22,7 +23,7 @@ from klamm.wire.messages import (
     CreatableTopicResult,
     CreateTopicsRequest,
 )
-from klamm.zk.errors import ConnectionLoss
+from klamm.zk.errors import ConnectionLoss, NoAuth
 from klamm.zk.store import TopicExists
 from klamm.zk.topic_creation import TopicToCreate
 
@@ -60,11 +61,12 @@ class ZooKeeperTopics:
 
 
 class Cluster:
-    def __init__(self, policy: CreateTopicPolicy | None = None) -> None:
+    def __init__(self, policy: CreateTopicPolicy | None = None, configs: bytes = b"") -> None:
         self.known = cache()
         self.store = ZooKeeperTopics(self.known)
         self.is_controller = True
-        config = parse_node_config(b"zookeeper.connect=z:1\nnum.partitions=4\ndefault.replication.factor=2", "x")
+        given = b"zookeeper.connect=z:1\nnum.partitions=4\ndefault.replication.factor=2\n" + configs
+        config = parse_node_config(given, "x")
         self.creation = TopicCreation(config, self.known, lambda: self.store, RealRandomness(), policy)
         self._handler = CreateTopics(self.known, self.creation, config.given, lambda: self.is_controller)
 
@@ -108,6 +110,15 @@ async def test_a_topic_is_written_and_described(cluster: Cluster) -> None:
     described = {c.name: (c.value, c.config_source) for c in result.configs or []}
     assert described["retention.ms"] == ("1000", 1)
     assert described["min.insync.replicas"] == ("1", 5)
+
+
+async def test_before_there_were_topic_ids_none_is_given() -> None:
+    cluster = Cluster(configs=b"inter.broker.protocol.version=2.7")
+
+    (result,) = await cluster.create(topic("new"))
+
+    assert cluster.store.ids == {"new": None}
+    assert result.topic_id == ZERO_ID
 
 
 async def test_all_topics_of_a_request_are_one_write_and_a_lost_race_is_one_topics_matter(cluster: Cluster) -> None:
@@ -253,6 +264,14 @@ async def test_zookeeper_fails(cluster: Cluster) -> None:
 
     assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
     assert "ZooKeeper" in (result.error_message or "")
+
+
+async def test_what_zookeeper_forbids_is_no_time_out(cluster: Cluster) -> None:
+    cluster.store.fails = NoAuth("/brokers/topics/new")
+
+    (result,) = await cluster.create(topic("new"))
+
+    assert result.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 class TestOnFirstUse:
