@@ -4,7 +4,7 @@ Source: ControllerChannelManager.scala, RequestSendThread (3.9).
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -162,10 +162,14 @@ class Channel:
 
     def give_up(self) -> None:
         """The broker is gone: nobody will answer for the replicas that it was to delete."""
-        stops = [*([self._item] if isinstance(self._item, StopReplicaItem) else []), *self._pending.stops]
+        under_way = [self._item] if self._item is not None else []
+        self._refuse_deletions([*under_way, *self._pending.stops], ErrorCode.NETWORK_EXCEPTION)
+
+    def _refuse_deletions(self, items: Iterable[ControlItem], error: ErrorCode) -> None:
+        stops = [item for item in items if isinstance(item, StopReplicaItem)]
         replicas = [p for item in stops for p, stop in item.stops.items() if stop.delete_partition]
         if replicas:
-            errors = dict.fromkeys(replicas, ErrorCode.NETWORK_EXCEPTION)
+            errors = dict.fromkeys(replicas, error)
             self._ports.put(TopicDeletionStopReplicaResponseReceived(self._broker.id, self._broker.epoch, errors))
 
     async def close(self) -> None:
@@ -185,10 +189,20 @@ class Channel:
             self.queue_time.observe((now - self._oldest_put) * 1000)
             self._oldest_put = now
             self._item = item
-            for message in await self._builder.bodies(item, self._broker):
-                response = await self._deliver(item, message)
-                self._tell(item, message, response)
+            try:
+                await self._send(item)
+            except Exception as error:  # a mistake, ours or in an answer: the broker still needs what comes next
+                what = f"{type(item).__name__} to broker {self._broker.id}"
+                self._journal.line(item.causes[-1], "failed", what=what, why=repr(error))
+                self._journal.flush()
+                self._disconnect()
+                self._refuse_deletions([item], ErrorCode.UNKNOWN_SERVER_ERROR)
             self._item = None
+
+    async def _send(self, item: ControlItem) -> None:
+        for message in await self._builder.bodies(item, self._broker):
+            response = await self._deliver(item, message)
+            self._tell(item, message, response)
 
     async def _deliver(self, item: ControlItem, message: Any) -> Any:
         """The answer, however often it takes; everything sent is idempotent at the receiver."""

@@ -25,8 +25,10 @@ from klamm.wire.messages import (
     LeaderAndIsrResponse,
     LeaderAndIsrTopicError,
     StopReplicaPartitionState,
+    StopReplicaResponse,
     UpdateMetadataResponse,
 )
+from klamm.zk.operations import Create
 
 
 @pytest.fixture
@@ -101,6 +103,24 @@ async def test_what_a_gone_broker_was_to_delete_counts_as_refused() -> None:
 
     [event] = told
     assert (event.broker, event.broker_epoch, event.errors) == (2, 40, {deleted: ErrorCode.NETWORK_EXCEPTION})
+
+
+async def test_an_answer_that_nobody_understands_does_not_silence_the_channel(nodes: Nodes) -> None:
+    await nodes.start(1)
+    await nodes.topic("a", [(1,)])
+    receiver = nodes.receivers[1]
+    receiver.answer = lambda key, _: StopReplicaResponse(error_code=9_999) if key is ApiKey.STOP_REPLICA else None
+    nodes.ensemble.apply([Create("/admin/delete_topics/a", b"")])
+    await nodes.settle()
+    receiver.received.clear()
+
+    await nodes.topic("b", [(1,)])
+
+    [told] = receiver.take("LeaderAndIsr")
+    assert [t.topic_name for t in told.topic_states] == ["b"]
+    assert [e.facts["what"] for e in nodes.journal(1, "failed")] == ["StopReplicaItem to broker 1"]
+    [held] = [e for e in nodes.journal(1, "deletion") if e.facts["step"] == "held back"]
+    assert "UNKNOWN_SERVER_ERROR" in held.facts["why"]
 
 
 async def test_a_broker_that_dies_is_no_longer_tried(nodes: Nodes) -> None:
