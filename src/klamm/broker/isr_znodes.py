@@ -4,8 +4,8 @@ Since 2.7-IV2 the controller is asked instead. Source: ZkAlterPartitionManager.s
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -21,12 +21,15 @@ from klamm.wire.messages import (
 )
 from klamm.zk.admin_znodes import encode_isr_change
 from klamm.zk.errors import BadVersion, NoNode
+from klamm.zk.fenced import chunks
 from klamm.zk.store import Store
 from klamm.zk.znodes import ISR_CHANGES, decode_state, encode_state, state_path
 
 CHECK_S: Final = 2.5
 QUIET_S: Final = 5.0
 LONGEST_S: Final = 60.0
+TOLD_AT_ONCE: Final = 2_000
+"""Partitions in one notice: with the longest names it stays below what ZooKeeper takes."""
 _NAMES_TOPICS: Final = 1  # the newest AlterPartition that names topics instead of their ids
 _AT_ONCE: Final = 100
 log = structlog.get_logger("isr")
@@ -131,15 +134,15 @@ class IsrZnodes:
                 log.warning("the controller does not know of changed ISRs yet", reason=str(error))
 
     async def tell(self) -> None:
-        """One notice for all that changed, when it is quiet or has not been for long. Raises KlammError."""
+        """All that changed in few notices, when it is quiet or has not been for long. Raises KlammError."""
         now = asyncio.get_running_loop().time()
         is_due = now - self._last_change > QUIET_S or now - self._last_told > LONGEST_S
         if not self._changed or not is_due:
             return
-        told: Sequence[Any] = list(self._changed)
-        await self._store().client.create(f"{ISR_CHANGES}/isr_change_", encode_isr_change(told), sequential=True)
-        for partition in told:
-            self._changed.pop(partition, None)
+        for told in chunks(list(self._changed), TOLD_AT_ONCE):
+            await self._store().client.create(f"{ISR_CHANGES}/isr_change_", encode_isr_change(told), sequential=True)
+            for partition in told:
+                self._changed.pop(partition, None)
         self._last_told = now
 
 

@@ -1,5 +1,6 @@
 """ElectLeaders: what is asked of the controller, and when it is answered."""
 
+import asyncio
 from collections.abc import Sequence
 
 from tests.unit.broker.cluster_state import cache, partition, request, update
@@ -72,6 +73,18 @@ async def test_a_leader_that_does_not_show_in_our_metadata_in_time_is_told() -> 
     answer = await elect(known(2), controller, ElectLeadersRequest(0, NAMED, 0))
 
     assert results(answer) == {0: ErrorCode.REQUEST_TIMED_OUT}
+
+
+async def test_a_leader_that_has_shown_counts_also_where_another_leads_before_the_last_one_shows() -> None:
+    metadata = known(1)
+    controller = Controller(ElectionAnswer({A1: BrokerId(1), A0: BrokerId(1)}))
+    answering = asyncio.create_task(elect(metadata, controller, ElectLeadersRequest(0, NAMED, 5_000)))
+    await asyncio.sleep(0)
+
+    metadata.update(update({"a": [partition(0, 2)]}))
+    metadata.update(update({"a": [partition(1, 1)]}))
+
+    assert results(await answering) == {0: 0, 1: 0}
 
 
 async def test_another_broker_than_the_controllers_says_so_for_each_partition() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from tests.support.memory_zookeeper import MemoryEnsemble
 
-from klamm.broker.isr_znodes import LONGEST_S, QUIET_S, IsrZnodes
+from klamm.broker.isr_znodes import CHECK_S, LONGEST_S, QUIET_S, TOLD_AT_ONCE, IsrZnodes
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
@@ -19,6 +19,7 @@ from klamm.wire.messages import (
 from klamm.zk.admin_znodes import decode_isr_change
 from klamm.zk.jute import Stat
 from klamm.zk.operations import Create, Set
+from klamm.zk.session import SERVER_PACKET_BYTES
 from klamm.zk.store import Store
 from klamm.zk.znodes import ISR_CHANGES, decode_state, encode_state, state_path
 
@@ -139,5 +140,24 @@ def test_changes_without_end_are_told_all_the_same() -> None:
         assert len(room.notices) == 1
         assert LONGEST_S < 80
         await room.isr.close()
+
+    SimulatedLoop().run(main())
+
+
+def test_a_great_many_changes_are_told_in_several_notices() -> None:
+    async def main() -> None:
+        room = await Room().begin()
+        changed = [TopicPartition("t" * 249, n) for n in range(TOLD_AT_ONCE + 1)]
+        room.isr._changed = dict.fromkeys(changed)
+        room.isr.start()
+        await asyncio.sleep(QUIET_S + 2 * CHECK_S)
+
+        assert [len(notice) for notice in room.notices] == [TOLD_AT_ONCE, 1]
+        sizes = [len(room.ensemble.nodes[f"{ISR_CHANGES}/{c}"].data or b"") for c in children(room)]
+        assert max(sizes) < SERVER_PACKET_BYTES
+        await room.isr.close()
+
+    def children(room: Room) -> list[str]:
+        return sorted(room.ensemble.nodes[ISR_CHANGES].children)
 
     SimulatedLoop().run(main())

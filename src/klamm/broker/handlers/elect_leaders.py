@@ -54,13 +54,19 @@ class ElectLeaders:
         return list(dict.fromkeys(named))
 
     async def _missing(self, answer: ElectionAnswer, timeout_ms: int) -> list[TopicPartition]:
-        """Elections of which our metadata does not know when the time is over."""
+        """Elections of which our metadata does not know when the time is over.
 
-        def missing() -> list[TopicPartition]:
-            return [key for key, leader in answer.leaders.items() if not self._is_led_by(key, leader)]
+        What has shown is done with, whoever leads since: an update is held against the rest alone, not against all.
+        """
+        left = list(answer.leaders.items())
 
-        await self._cache.wait_until(lambda: not missing(), max(timeout_ms, 0) / 1000)
-        return missing()
+        def all_shown() -> bool:
+            while left and self._is_led_by(*left[-1]):
+                left.pop()
+            return not left
+
+        await self._cache.wait_until(all_shown, max(timeout_ms, 0) / 1000)
+        return [key for key, leader in left if not self._is_led_by(key, leader)]
 
     def _is_led_by(self, key: TopicPartition, leader: BrokerId) -> bool:
         state = self._cache.state(key)
