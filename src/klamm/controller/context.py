@@ -112,6 +112,8 @@ class ControllerContext:
     """Only states that call for work are indexed."""
     replica_states: dict[BrokerId, dict[Partition, ReplicaState]] = field(default_factory=dict)
     """By broker; lists every replica assigned to it, NonExistent ones too."""
+    unreadable_topics: set[str] = field(default_factory=set)
+    """Topics that are there, but nobody can read who holds replicas of them: nothing under their names may go."""
     topics_to_be_deleted: dict[str, None] = field(default_factory=dict)
     """Queued for deletion, in order of arrival."""
     topics_with_deletion_started: set[str] = field(default_factory=set)
@@ -225,6 +227,7 @@ class ControllerContext:
 
     def add_topic(self, name: str, topic_id: uuid.UUID | None) -> Topic:
         topic = self.topics[name] = Topic(name, topic_id)
+        self.unreadable_topics.discard(name)
         if topic_id is not None:
             self._topics_by_id[topic_id] = topic
         return topic

@@ -203,6 +203,10 @@ class ReplicaLeaderElection(Answered[ElectionAnswer]):
     unclean: bool
     state = ControllerState.MANUAL_LEADER_BALANCE
 
+    @property
+    def owes_answer(self) -> bool:
+        return self.partitions is not None and not self.reply.done()
+
     def refusal(self, error: ErrorCode) -> ElectionAnswer:
         return ElectionAnswer(refused=dict.fromkeys(self.partitions or (), Refusal(error, "")))
 

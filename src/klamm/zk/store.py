@@ -146,7 +146,10 @@ class Store:
         found: dict[str, TopicZnode] = {}
         unreadable: dict[str, str] = {}
         for topic, result in zip(topics, results, strict=True):
+            if result.code is ZkCode.NO_NODE:
+                continue
             if result.code is not ZkCode.OK:
+                unreadable[topic] = f"ZooKeeper: {result.code.name}"
                 continue
             try:
                 found[topic] = znodes.decode_topic(topic, result.data)

@@ -541,6 +541,24 @@ async def test_a_log_of_another_id_that_nobody_condemned_is_left_alone() -> None
     assert await leader_and_isr_answer(cluster, 1, ErrorCode.INCONSISTENT_TOPIC_ID) == []
 
 
+async def test_nothing_goes_under_the_name_of_a_topic_that_nobody_can_read() -> None:
+    cluster = await condemned_then_made_again()
+    path = znodes.topic_path("a")
+    payload = cluster.room.ensemble.nodes[path].data
+    cluster.room.ensemble.apply([Set(path, b"{")])
+    await cluster.room.register(2)
+
+    await cluster.room.take_office()
+
+    assert not any(r.startswith("SR") for r in cluster.room.channels.take())
+    assert len(cluster.condemned()) == 1
+
+    cluster.room.ensemble.apply([Set(path, payload)])  # mended
+    requests = await cluster.do(on_partition_modifications, PartitionModifications("a"))
+    assert any(r.startswith("LISR a-0=1/[1]/") for r in requests)
+    assert await leader_and_isr_answer(cluster, 2, ErrorCode.INCONSISTENT_TOPIC_ID) == ["SR a-0@-2+delete -> 2"]
+
+
 async def test_nothing_of_a_topic_whose_deletion_was_called_off_is_destroyed() -> None:
     cluster = await Deleting.open({"a": [(1, 2)]}, settings=NO_PATIENCE)
     topic_id = cluster.room.bench.context.topics["a"].id

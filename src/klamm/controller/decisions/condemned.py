@@ -27,6 +27,8 @@ class ReturnPlan:
 def plan_return(context: ControllerContext, broker: BrokerId) -> ReturnPlan:
     plan = ReturnPlan()
     for condemned in all_condemned(context, broker):
+        if condemned.topic in context.unreadable_topics:
+            continue  # whoever has the name may hold replicas there
         topic = context.topics.get(condemned.topic)
         if topic is not None and topic.id == condemned.topic_id:
             if topic.name in context.topics_to_be_deleted:

@@ -27,6 +27,7 @@ REMEMBER_CHUNK: Final = 500  # partitions made between two awaits
 
 async def on_topic_change(bench: Workbench, event: TopicChange) -> None:
     listed = await bench.store.list_topics(watch=True)
+    bench.context.unreadable_topics.intersection_update(listed)
     changes = diff_topics(bench.context.topics, listed)
     if condemned := [name for name in changes.deleted if name in bench.context.topics_to_be_deleted]:
         await delete_requests(bench.store, condemned)  # somebody was faster, by hand
@@ -44,6 +45,10 @@ async def on_partition_modifications(bench: Workbench, event: PartitionModificat
     for why in unreadable.values():
         bench.journal.refused(bench.cause, "topic", why, topic=name)
     znode = found.get(name)
+    if znode is not None and name in bench.context.unreadable_topics:
+        bench.timers.put(TopicDeletion())  # which may be asked for since
+        await on_new_partitions(bench, await _remember(bench, found))
+        return
     if znode is None or name not in bench.context.topics:
         return  # the list of topics tells of it
     if is_another_topic(bench.context, name, znode.topic_id):
@@ -94,6 +99,7 @@ async def load_topics(bench: Workbench, names: Sequence[str]) -> list[Partition]
         found, unreadable = await bench.store.read_topics(chunk, watch=True)
         for topic, why in unreadable.items():
             bench.journal.refused(bench.cause, "topic", why, topic=topic)
+        bench.context.unreadable_topics.update(unreadable)
         partitions += await _remember(bench, found)
         if len(names) > TOPIC_CHUNK:  # a few topics are not worth it: what is garbage by now would stay, too
             memory.settle()
