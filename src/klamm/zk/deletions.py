@@ -37,16 +37,25 @@ class _Condemned(msgspec.Struct):
     partitions: tuple[int, ...]
 
 
-async def delete_topics(store: ControllerStore, topics: Sequence[str]) -> None:
+async def delete_topics(store: ControllerStore, topics: Sequence[str]) -> dict[str, str]:
     """Everything below each topic, then the topic with its config, and the request last; what is gone is no matter.
 
-    After a crash in between the request is still there, and the next controller begins again.
+    Why not, by topic, for those that stay, for example because somebody put something below them. After a crash in
+    between the request is still there, and the next controller begins again.
     """
     paths = [znodes.topic_path(t) for t in topics]
-    for level in reversed(await _levels_below(store, paths)):
-        await _delete(store, level)
-    await _delete(store, [*paths, *(znodes.topic_config_path(t) for t in topics)])
-    await delete_requests(store, topics)
+    below = reversed(await _levels_below(store, paths))
+    failed: dict[str, str] = {}
+    for level in (*below, [*paths, *(znodes.topic_config_path(t) for t in topics)]):
+        left = await _try_deleting(store, [path for path in level if _topic_of(path) not in failed])
+        failed |= {_topic_of(path): f"{path} cannot be deleted: {code.name}" for path, code in left.items()}
+    await delete_requests(store, [t for t in topics if t not in failed])
+    return failed
+
+
+def _topic_of(path: str) -> str:
+    """Of `/brokers/topics/TOPIC/...` and `/config/topics/TOPIC`."""
+    return path.split("/")[3]
 
 
 async def delete_requests(store: ControllerStore, topics: Iterable[str]) -> None:
@@ -69,11 +78,19 @@ async def _levels_below(store: ControllerStore, paths: Sequence[str]) -> list[li
 
 
 async def _delete(store: ControllerStore, paths: Sequence[str]) -> None:
-    """Raises ZkError for what stays, for example because somebody put something below it."""
+    """Raises ZkError for what stays."""
+    for path, code in (await _try_deleting(store, paths)).items():
+        raise error_of(code, path)
+
+
+async def _try_deleting(store: ControllerStore, paths: Sequence[str]) -> dict[str, ZkCode]:
+    """What stays, with ZooKeeper's reason."""
+    failed: dict[str, ZkCode] = {}
     for chunk in chunks(paths, LIST_CHUNK):
         for path, result in zip(chunk, await store.write([Delete(path) for path in chunk]), strict=True):
             if result.code not in (ZkCode.OK, ZkCode.NO_NODE):
-                raise error_of(result.code, path)
+                failed[path] = result.code
+    return failed
 
 
 # ---- condemned replicas

@@ -44,7 +44,7 @@ from klamm.wire.messages import (
     StopReplicaTopicState,
 )
 from klamm.zk import znodes
-from klamm.zk.operations import Create, Delete, Set
+from klamm.zk.operations import Create, Delete, Op, Set
 from klamm.zk.znodes import encode_topic
 
 NO_PATIENCE = ControllerSettings(BrokerId(1), dead_broker_patience_ms=0)
@@ -141,6 +141,28 @@ async def test_the_request_goes_last_and_the_topic_before_it() -> None:
     assert gone[-1] == "/admin/delete_topics/a"
     assert gone.index("/brokers/topics/a") > gone.index("/brokers/topics/a/partitions/0/state")
     assert set(gone[-3:-1]) == {"/brokers/topics/a", "/config/topics/a"}
+
+
+async def test_a_topic_whose_znodes_cannot_go_holds_up_no_other() -> None:
+    cluster = await Deleting.open({"a": [(1,)], "b": [(1,)], "c": [(1,)]})
+    await cluster.delete("a", "b")
+
+    def put_something_below(ops: Sequence[Op]) -> None:
+        if any(op.path == znodes.topic_path("a") for op in ops):
+            cluster.room.ensemble.apply([Create("/brokers/topics/a/mine")])
+
+    cluster.room.ensemble.before_multi = put_something_below
+    await cluster.answer(1)
+
+    assert cluster.znodes_of("b") == []
+    assert znodes.delete_topic_path("a") in cluster.znodes_of("a")
+    assert cluster.why("a") == "/brokers/topics/a cannot be deleted: NOT_EMPTY; the next controller tries again"
+
+    cluster.room.ensemble.before_multi = lambda ops: None
+    await cluster.room.take_office()
+    cluster.stops = [(b, i) for b, i in cluster.room.channels.items if isinstance(i, StopReplicaItem)]
+    await cluster.answer(1)
+    assert cluster.znodes_of("a") == []
 
 
 async def test_a_topic_without_partitions_is_deleted_at_once() -> None:

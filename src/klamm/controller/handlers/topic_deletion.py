@@ -254,8 +254,12 @@ async def _complete(bench: Workbench, found: dict[str, Survey]) -> None:
     context = bench.context
     condemned = {t: s.gone for t, s in found.items() if s.gone}
     await condemn(bench, condemned)
-    await delete_topics(bench.store, list(found))
+    failed = await delete_topics(bench.store, list(found))
+    for topic, why in failed.items():
+        _wait(bench, [topic], f"{why}; the next controller tries again")
     for topic, survey_ in found.items():
+        if topic in failed:
+            continue
         await forget_condemned(bench, topic, survey_.gone)
         numbers = {topic: sorted(context.topics[topic].partitions)}
         facts = {"condemned_on": sorted(survey_.gone)} if survey_.gone else {}
