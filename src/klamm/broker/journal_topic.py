@@ -115,6 +115,9 @@ class JournalTopic:
             except (KlammError, OSError) as error:
                 log.debug("journal lines wait", topic=self._topic, reason=str(error))
                 await asyncio.sleep(RETRY_S)
+            except Exception as error:  # a mistake, ours or in an answer: the lines wait, and must not wait for ever
+                log.error("journal lines wait", topic=self._topic, reason=repr(error))
+                await asyncio.sleep(RETRY_S)
 
     def _position(self) -> Position:
         try:

@@ -118,7 +118,8 @@ async def test_a_missing_topic_is_created_and_the_lines_follow(tmp_path: Path) -
 
 
 async def test_lines_wait_for_a_leader_that_refuses_or_cannot_be_reached(tmp_path: Path) -> None:
-    cluster = Cluster(ErrorCode.NOT_LEADER_OR_FOLLOWER, ConnectionLost("gone"), ErrorCode.NOT_ENOUGH_REPLICAS)
+    refused, unheard_of = ErrorCode.NOT_LEADER_OR_FOLLOWER, ValueError("9999 is not a valid ErrorCode")
+    cluster = Cluster(refused, ConnectionLost("gone"), unheard_of, ErrorCode.NOT_ENOUGH_REPLICAS)
     write(tmp_path, b"one")
     topic = publisher(tmp_path, cluster)
     topic.start()
