@@ -32,6 +32,8 @@ def _must_stay(history: History, p: TopicPartition, event: OrderSent) -> str | N
         c.topic == p.topic and p.partition in c.partitions for c in history.condemned[broker].values()
     ):
         return None  # its log can only be that of an earlier topic, and a record says that this one was deleted
+    if p in history.buried_replicas and not any(told[:2] == (p, broker) for told in history.told_of):
+        return None  # never told of this topic, it can only hold the one of this name that somebody deleted by hand
     states = history.states.get(p)
     isr = states[-1].isr if states else ()
     if broker in found.removing and set(found.target) <= set(isr):
