@@ -236,7 +236,7 @@ class History:
     def _condemned(self, path: str, change: Change) -> None:
         broker = BrokerId(int(path.split("/")[3]))
         self.condemned[broker].pop(path, None)
-        if isinstance(change, CreateChange):
+        if isinstance(change, CreateChange | SetChange):
             self.condemned[broker][path] = decode_condemned(path, change.data)
 
     def _configured(self, path: str, change: Change) -> None:
