@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from klamm.cli.audit.snapshot import Snapshot
+from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderRecoveryState
 from klamm.zk import znodes
@@ -239,6 +240,9 @@ def assignments(s: Snapshot) -> Iterator[Said]:
 
 def deletions(s: Snapshot) -> Iterator[Said]:
     """What was asked to go goes."""
+    assigned: dict[str, list[ReplicaAssignment]] = {}
+    for p, assignment in s.assignments.items() if s.deletions else ():
+        assigned.setdefault(p.topic, []).append(assignment)
     for topic, asked_ms in s.deletions.items():
         path = znodes.delete_topic_path(topic)
         if topic not in s.topic_ids and znodes.topic_path(topic) not in s.malformed:
@@ -248,10 +252,10 @@ def deletions(s: Snapshot) -> Iterator[Said]:
         waiting = _age(s, asked_ms)
         if waiting is None:
             continue
-        partitions = [(p, a) for p, a in s.assignments.items() if p.topic == topic]
-        if dead := sorted({b for _, a in partitions for b in a.replicas if b not in s.live}):
+        partitions = assigned.get(topic, [])
+        if dead := sorted({b for a in partitions for b in a.replicas if b not in s.live}):
             why, remedy = f"asked {waiting} ago; {_list(dead)} with replicas of it not alive", _start(dead)
-        elif any(a.is_being_reassigned for _, a in partitions):
+        elif any(a.is_being_reassigned for a in partitions):
             why, remedy = f"asked {waiting} ago; a reassignment of it is under way", _cancel(topic)
         else:
             why, remedy = f"asked {waiting} ago, and nothing that could hold it up", REELECT
