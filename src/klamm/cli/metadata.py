@@ -1,10 +1,9 @@
 """What a cluster tells its clients about itself, asked by the command line over klamm's own wire."""
 
-from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.net.client import Connection, ConnectionLost
+from klamm.net.client import Connection
 from klamm.runtime.world import World
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import MetadataRequest
@@ -47,13 +46,3 @@ async def read_metadata(world: World, host: str, port: int) -> ClusterFacts:
         for p in topic.partitions
     }
     return ClusterFacts(BrokerId(answer.controller_id), frozenset(b.node_id for b in answer.brokers), partitions)
-
-
-async def read_metadata_from_any(world: World, addresses: Sequence[tuple[str, int]]) -> ClusterFacts | None:
-    """The first answer; None where nobody answers."""
-    for host, port in addresses:
-        try:
-            return await read_metadata(world, host, port)
-        except ConnectionLost:
-            continue
-    return None

@@ -58,10 +58,6 @@ class ConfigStore:
             return StoredConfig({}, ABSENT)
         return StoredConfig(decode_config(entity_type, entity, data), stat.version)
 
-    async def list_entities(self, entity_type: str) -> list[str]:
-        """Names of those that have a config of their own."""
-        return sorted((await self._client.children(f"{znodes.CONFIG}/{entity_type}"))[0])
-
     async def write(self, entity_type: str, entity: str, config: Mapping[str, str], version: int) -> None:
         """Put it where the entity still has `version`, then tell every broker.
 
