@@ -32,6 +32,7 @@ from klamm.controller.states import ReplicaState
 from klamm.controller.workbench import Workbench
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import NO_BROKER
+from klamm.model.leader_and_isr import NO_EPOCH
 from klamm.sim.replicas import Replicas
 from klamm.zk import controller_store, fenced, registrar, topic_assignments
 from klamm.zk.operations import Check, Delete
@@ -498,6 +499,79 @@ def stops_without_epochs(patch: Patch) -> None:
     patch.setattr(request_batch.RequestBatch, "add_stop_replica", without)
 
 
+# ---- brokers, in the stubs' book
+
+
+def orders_of_old_leader_epochs_are_taken(patch: Patch) -> None:
+    take = Replicas._take
+
+    def any_older(self: Replicas, order: Any, now_s: float) -> ErrorCode:
+        known = self.hosted.get(order.topic_partition)
+        if known is not None and order.state.leader_epoch < known.leader_epoch:
+            known.leader_epoch, known.partition_epoch = NO_EPOCH, 0
+        return take(self, order, now_s)
+
+    patch.setattr(Replicas, "_take", any_older)
+
+
+def orders_are_taken_twice(patch: Patch) -> None:
+    take = Replicas._take
+
+    def equal_too(self: Replicas, order: Any, now_s: float) -> ErrorCode:
+        known = self.hosted.get(order.topic_partition)
+        if known is not None and order.state.leader_epoch == known.leader_epoch:
+            known.leader_epoch, known.partition_epoch = NO_EPOCH, 0
+        return take(self, order, now_s)
+
+    patch.setattr(Replicas, "_take", equal_too)
+
+
+def refused_for_good(patch: Patch) -> None:
+    begin = Replicas._begin
+
+    def still_refused(self: Replicas, replica: Any, order: Any, now_s: float) -> None:
+        before = replica.is_refused
+        begin(self, replica, order, now_s)
+        replica.is_refused = before
+
+    patch.setattr(Replicas, "_begin", still_refused)
+
+
+def proposals_survive_orders(patch: Patch) -> None:
+    begin = Replicas._begin
+
+    def still_proposed(self: Replicas, replica: Any, order: Any, now_s: float) -> None:
+        before = replica.proposal
+        begin(self, replica, order, now_s)
+        replica.proposal = before
+
+    patch.setattr(Replicas, "_begin", still_proposed)
+
+
+def epochs_remembered_before_the_work(patch: Patch) -> None:
+    """The first order for a partition fails in the middle, once for each process, and its epoch is remembered."""
+    begin = Replicas._begin
+
+    def fails_once(self: Replicas, replica: Any, order: Any, now_s: float) -> None:
+        if replica.leader_epoch == NO_EPOCH and order.state.leader_epoch > 0:
+            replica.leader_epoch = order.state.leader_epoch
+        else:
+            begin(self, replica, order, now_s)
+
+    patch.setattr(Replicas, "_begin", fails_once)
+
+
+def no_replica_without_a_leader(patch: Patch) -> None:
+    take = Replicas._take
+
+    def of_leaders_alone(self: Replicas, order: Any, now_s: float) -> ErrorCode:
+        if order.state.leader == NO_BROKER and order.topic_partition not in self.hosted:
+            return ErrorCode.NONE
+        return take(self, order, now_s)
+
+    patch.setattr(Replicas, "_take", of_leaders_alone)
+
+
 # ---- topics
 
 
@@ -620,11 +694,16 @@ MUTANTS = (
     Mutant("6", "KAFKA-1096", "the epoch is read anew before each write", epoch_read_before_each_write, (1, 3)),
     Mutant("7", "KAFKA-1097", "AlterPartition takes who is no replica", removed_replicas_may_return, (12, 31)),
     Mutant("7a", "KAFKA-1097", "the same, of outdated leaders, too", the_outdated_may_bring_back_the_removed, (12, 31)),
+    Mutant(
+        "8", "KAFKA-1188", "brokers take orders of older leader epochs", orders_of_old_leader_epochs_are_taken, (8, 44)
+    ),
     Mutant("9", "KAFKA-1382", "own writes whose answer was lost are foreign", own_lost_write_not_recognised, (31, 42)),
     Mutant("9a", "KAFKA-1382", "the same, of ISR changes alone", own_lost_isr_change_not_recognised, (31, 42)),
-    Mutant("9b", "KAFKA-1382", "the same, of first states", own_lost_creation_not_recognised, (34, 41)),
+    Mutant("9b", "KAFKA-1382", "the same, of first states", own_lost_creation_not_recognised, (34, 41, 19)),
+    Mutant("10", "KAFKA-1647", "brokers make no replica without a leader", no_replica_without_a_leader, (44,)),
     Mutant("11", "KAFKA-1681", "failover forgets deletions", deletions_forgotten_in_failover, (43,)),
     Mutant("12", "KAFKA-2300, 5310", "the context survives the term", context_survives_the_term, (34, 33)),
+    Mutant("13", "KAFKA-2721", "brokers take an order twice", orders_are_taken_twice, (42,)),
     Mutant("14", "KAFKA-3085, 5502", "brokers as listed when the watch fired", brokers_as_they_were, (34, 36)),
     Mutant("15", "KAFKA-3096", "a dead leader stays leader", dead_leaders_stay, (10, 41)),
     Mutant("16", "KAFKA-3143", "failover takes the dead out of no ISR", offline_replicas_left_alone, (42, 41)),
@@ -648,9 +727,14 @@ MUTANTS = (
     Mutant("28", "KAFKA-8121", "a session is sought after the end", sessions_after_the_end, (36, 37)),
     Mutant("29", "KAFKA-9089", "a move enters memory before ZooKeeper", memory_before_znode, (27, 34)),
     Mutant("30", "KAFKA-9212", "bumped epochs are not remembered", bumped_epoch_not_remembered, (34, 9)),
+    Mutant(
+        "31", "KAFKA-9307, 9769", "the epoch is remembered, the work failed", epochs_remembered_before_the_work, (44,)
+    ),
     Mutant("32", "KAFKA-9478", "impossible entries stay in the list", unknown_entries_stay, (43,)),
     Mutant("33", "KAFKA-9539", "StopReplica without leader epoch", stops_without_epochs, (22, 18)),
     Mutant("34", "KAFKA-10193", "preempted callers are not answered", callers_forgotten, (33,)),
+    Mutant("35", "KAFKA-12686", "what was refused once is never asked again", refused_for_good, (42,)),
+    Mutant("35a", "KAFKA-12751", "a proposal survives newer orders", proposals_survive_orders, (42, 31)),
     Mutant("36", "KAFKA-12835", "the id is lost when a topic is rewritten", ids_lost_when_rewritten, (25,)),
     Mutant("37", "KAFKA-13407", "an office nobody holds counts as held", elected_means_nothing_to_do, (40,)),
     Mutant("38", "KAFKA-13461", "nobody watches who is controller", resigned_without_a_watch, (35, 40)),
@@ -659,7 +743,7 @@ MUTANTS = (
     Mutant("40", "KAFKA-14140", "the dead and the leaving may enter the ISR", the_dead_may_enter, (31, 30)),
     Mutant("41", "KAFKA-14144", "AlterPartition again is fenced", retries_are_fenced, (31,)),
     Mutant("41a", "KAFKA-14154", "a controller that knows less says no", zombies_say_no, (31,)),
-    Mutant("42", "KAFKA-14808", "an override drops the leader", leader_dropped_by_override, (29, 41)),
+    Mutant("42", "KAFKA-14808", "an override drops the leader", leader_dropped_by_override, (41, 29)),
     Mutant("a", "", "offline elections follow the order of the ISR", elected_in_isr_order, (15,)),
     Mutant("b", "", "preferred leaders need not be in sync", preferred_without_being_in_sync, (13, 15, 39)),
     Mutant("c", "", "a shutdown is answered before leaders move", the_leaving_go_at_once, (30,)),
@@ -670,16 +754,8 @@ MUTANTS = (
 
 
 HIDING = {
-    "7": "a leader that does not know of the removal is fenced by its leader epoch: 7a takes both away",
-    "9b": "the next controller reads the state and heals it; the answer to that very write is seldom lost",
-    "14": "watches fire once: the newest list is nearly always handled last",
     "17": "a leader that takes the replica into its ISR sets the move going, too",
-    "24": "registering is tried again each second, and the old znode goes with its session: 5 tries once",
-    "25": "as 24",
-    "25a": "such a session is most often granted to a node that starts, and waits for its znode to go",
-    "28": "the process ends right after",
-    "37": "it takes an error while taking office that leaves the session alive",
-    "42": "the leader leaves the ISR before the assignment is written, and another is elected when the move goes on",
-    "41a": "by the book nobody knows more than the controller that it asks",
+    "28": "a session that is being closed ends as closed, never as expired, and the process ends right after:"
+    " tests/unit/broker/test_zookeeper_sessions.py has the guard alone",
 }
 """What guards that may survive hide behind."""

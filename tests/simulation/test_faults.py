@@ -10,7 +10,13 @@ from klamm.sim.options import Options
 from klamm.sim.schedules import Policy
 from klamm.sim.script import Happening, Script
 
-FOR_ELECTIONS = ("expire taking office", "kill next controllers")
+BESIDE = {
+    "expire taking office": "move",
+    "forbid reading": "move",
+    "kill next controllers": "move",
+    "lose first states": "create topic",
+}
+"""What gives the controller something to do that they wait for; for the others a session ends."""
 
 
 def of_one_kind(name: str, seed: int = 1) -> Script:
@@ -27,7 +33,7 @@ def of_one_kind(name: str, seed: int = 1) -> Script:
     )
     topics = [Happening(5.0 + n, "create topic") for n in range(3)]
     faults = [Happening(20.0 + 10 * n, name) for n in range(5)]
-    work = [Happening(h.at_s + 1, "move" if name in FOR_ELECTIONS else "expire") for h in faults]
+    work = [Happening(h.at_s + 1, BESIDE.get(name, "expire")) for h in faults]
     return Script(options, sorted([*topics, *faults, *work]), 75.0)
 
 

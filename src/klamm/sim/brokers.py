@@ -36,7 +36,7 @@ from klamm.replication.orders import answer_orders, orders_of, stop_orders_of
 from klamm.runtime.world import World
 from klamm.sim.hosts import Host
 from klamm.sim.replicas import Logs, Replica, Replicas
-from klamm.sim.trace import OrderReceived
+from klamm.sim.trace import OrderReceived, OrdersTaken
 from klamm.sim.traps import Step, StepKind, Trap
 from klamm.sim.witness import ControllerWitness, Tell
 from klamm.sim.zookeeper.ensemble import Loss
@@ -324,7 +324,10 @@ class StubBroker:
             stale = refusal is ErrorCode.STALE_CONTROLLER_EPOCH
             errors = {o.topic_partition: refusal for o in orders} if stale else {}
         else:
+            before = {o.topic_partition: self.replicas.leader_epoch(o.topic_partition) for o in orders}
             errors = self.replicas.take_orders(orders, asyncio.get_running_loop().time())
+            epochs = {p: (epoch, self.replicas.leader_epoch(p)) for p, epoch in before.items()}
+            self._tell(OrdersTaken(self.number, self.incarnation, epochs))
         return answer_orders(orders, errors, request.version, refusal)
 
     def _update_metadata(self, request: Request, message: UpdateMetadataRequest) -> UpdateMetadataResponse:

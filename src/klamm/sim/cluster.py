@@ -32,7 +32,7 @@ from klamm.sim.zookeeper.ensemble import Ensemble, EnsembleSettings, Loss
 from klamm.sim.zookeeper.server import Server
 from klamm.sim.zookeeper.tree import Transaction, Tree
 from klamm.zk.client import ZooKeeper
-from klamm.zk.errors import SessionExpired
+from klamm.zk.errors import NoAuth, SessionExpired
 from klamm.zk.operations import Op
 from klamm.zk.store import Store
 
@@ -231,7 +231,7 @@ class SimulatedCluster:
         if task.cancelled() or not node.host.is_alive:
             return
         error = task.exception()
-        if isinstance(error, SessionExpired):
+        if isinstance(error, SessionExpired | NoAuth):
             self.tell(f"node {number} ends: {error}")
             self.loop.kill(node.host)
             self.loop.call_on(self.loop.main_host, self.loop.time() + 1, restart, self, number)

@@ -71,6 +71,8 @@ class History:
     """(partition, topic id, leader epoch) -> the leader of that epoch."""
     registered: dict[BrokerId, tuple[int, int]] = field(default_factory=dict)
     """Broker -> (broker epoch, session) of its registration."""
+    registrations: dict[BrokerId, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    """Broker -> (zxid, broker epoch) of each time its registration came, or went with -1 for an epoch."""
     elected_sessions: set[int] = field(default_factory=set)
     """Sessions that won an election at some time."""
     applied: dict[tuple[BrokerId, int], int] = field(default_factory=dict)
@@ -295,6 +297,7 @@ class History:
                     self.dropped.pop((p, broker), None)
 
     def _registered(self, event: trace.Registered) -> None:
+        self.registrations[event.broker].append((self.zxid, event.epoch))
         if event.epoch < 0:
             self.registered.pop(event.broker, None)
         else:

@@ -16,6 +16,9 @@ from klamm.zk.znodes import MalformedZnode
 _MOST_REPLICAS: Final = 3
 _LEAVING_S: Final = 8.0
 _AWAY_S: Final = 5.0
+_TO_ANOTHER: Final = 2
+_LOOKS: Final = 20
+_LOOK_AGAIN_S: Final = 0.25
 
 
 async def reassign(stage: Stage, draw: Draw) -> None:
@@ -40,6 +43,40 @@ async def reassign_by_znode(stage: Stage, draw: Draw) -> None:
     wanted = {_key(p): tuple(map(BrokerId, t)) for p, t in targets.items() if t is not None}
     stage.tell(f"somebody writes {znodes.REASSIGN_PARTITIONS}: {targets}")
     await _leave(stage, znodes.REASSIGN_PARTITIONS, encode_reassignment(wanted))
+
+
+async def drop_leader(stage: Stage, draw: Draw) -> None:
+    """A move drags on, an adding replica leads meanwhile, and the move is overridden, or cancelled, without it."""
+    name = draw("partition", lambda dice: dice.choice(_partitions(stage) or [""]))
+    away = [n for n in stage.nodes if name and n not in stage.history.replicas(_key(name))]
+    if len(away) < _TO_ANOTHER:
+        return
+    leader, slow = draw("others", lambda dice: dice.sample(away, _TO_ANOTHER))
+    cancels = draw("cancels", lambda dice: dice.random() < 0.5)
+    for node in stage.nodes.values():
+        node.broker.lagging[BrokerId(slow)] = None
+    stage.tell(f"{name} moves to {[leader, slow]}, of which node {slow} lags; {leader} is to lead, and is dropped then")
+    try:
+        await _move(stage, name, [leader, slow])
+        for _ in range(_LOOKS):
+            state = stage.history.states.get(_key(name), [None])[-1]
+            if state is None or state.leader == leader:
+                break
+            if leader in state.isr and (acting := acting_controller(stage)) is not None:
+                elected = acting.broker.controller.elect_leaders([_key(name)], unclean=False)
+                await ask_on_its_host(stage, acting, elected)
+            await asyncio.sleep(_LOOK_AGAIN_S)
+        await _move(stage, name, None if cancels else [slow])
+    finally:
+        for node in stage.nodes.values():
+            node.broker.lagging.pop(BrokerId(slow), None)
+
+
+async def _move(stage: Stage, name: str, target: list[int] | None) -> None:
+    if (node := acting_controller(stage)) is not None:
+        wanted = {_key(name): None if target is None else tuple(map(BrokerId, target))}
+        answer = await ask_on_its_host(stage, node, node.broker.controller.alter_reassignments(wanted))
+        stage.tell(f"the answer to the move of {name} to {target}: {answer}")
 
 
 async def elect_preferred(stage: Stage, draw: Draw) -> None:

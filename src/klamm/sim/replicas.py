@@ -75,6 +75,11 @@ class Replicas:
 
     # ---- orders
 
+    def leader_epoch(self, p: TopicPartition) -> int:
+        """The one it follows, or leads in."""
+        replica = self.hosted.get(p)
+        return NO_EPOCH if replica is None else replica.leader_epoch
+
     def take_orders(self, orders: Iterable[Order], now_s: float) -> Errors:
         return {o.topic_partition: self._take(o, now_s) for o in orders}
 

@@ -187,6 +187,14 @@ class OrderReceived(NamedTuple):
     refusal: ErrorCode
 
 
+class OrdersTaken(NamedTuple):
+    """A LeaderAndIsr was carried out: each partition's leader epoch on this broker before it, and after it."""
+
+    broker: BrokerId
+    incarnation: int
+    epochs: dict[TopicPartition, tuple[int, int]]
+
+
 Event: TypeAlias = (
     Mutation
     | Elected
@@ -204,4 +212,5 @@ Event: TypeAlias = (
     | OrderSent
     | OrderAnswered
     | OrderReceived
+    | OrdersTaken
 )

@@ -54,6 +54,15 @@ class KnownBefore(NamedTuple):
     partitions: dict[tuple[str, int], KnownPartition]
 
 
+class BrokersBefore(NamedTuple):
+    """What a controller knew of brokers when it began to look which there are."""
+
+    registered: dict[BrokerId, int]
+    """Broker -> broker epoch."""
+    zxid: int
+    """How far its session had seen by then."""
+
+
 class ControllerWitness:
     """One for each run of a node's process."""
 
@@ -63,7 +72,7 @@ class ControllerWitness:
         self._tell = tell
         self._term: Term | None = None
         self._began_in: Term | None = None
-        self._known: KnownBefore | None = None
+        self._known: KnownBefore | BrokersBefore | None = None
         self._newest: dict[BrokerId, Any] = {}
         self._in_flight: dict[BrokerId, int] = {}
 
@@ -81,7 +90,7 @@ class ControllerWitness:
             self._tell(TermEnded(term))
 
     def event_begins(self, event: events.Event, waiting: Iterable[events.Event]) -> None:
-        self._known = _known(self._term.bench.context, event) if self._term is not None else None
+        self._known = _known(self._term.bench, event) if self._term is not None else None
         self._began_in = self._term
         queued = tuple(type(e) for e in waiting)
         self._tell(EventBegan(self._broker, self._incarnation, self._term, event, queued))
@@ -164,7 +173,10 @@ class _Outbox:
         self._channels.send(broker, item)
 
 
-def _known(context: ControllerContext, event: events.Event) -> KnownBefore | None:
+def _known(bench: Workbench, event: events.Event) -> KnownBefore | BrokersBefore | None:
+    context = bench.context
+    if isinstance(event, events.BrokerChange):
+        return BrokersBefore({b.id: b.epoch for b in context.registered.values()}, bench.store.client.seen_zxid)
     if isinstance(event, events.ControlledShutdown):
         return _facts(context, {}, {})
     if not isinstance(event, events.AlterPartitionReceived):

@@ -85,6 +85,11 @@ class ZooKeeper:
         return not self._session.has_ended
 
     @property
+    def seen_zxid(self) -> int:
+        """The newest transaction that a server told of: whatever is read from now on is not older."""
+        return self._session.last_zxid
+
+    @property
     def server(self) -> str:
         """The server that the session is connected to, or that it tried last."""
         return str(self._session.server)

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from klamm.sim.brokers import Node
 from klamm.sim.faults.aim import victim
 from klamm.sim.stage import Draw, Stage, later
 from klamm.sim.traps import Step, StepKind
@@ -11,6 +12,8 @@ from klamm.zk.znodes import BROKER_IDS, CONTROLLER_EPOCH
 _LOOK_S: Final = 0.05
 _LOOKS: Final = 200
 _OUTLIVED_S: Final = 8.0
+_FOR_GOOD_S: Final = 100_000.0
+_LOOK_AGAIN_S: Final = 0.5
 
 
 def expire(stage: Stage, draw: Draw) -> None:
@@ -104,3 +107,42 @@ def outlived_session(stage: Stage, draw: Draw) -> None:
         stage.ensemble.outlived_s = lambda: for_s
         stage.ensemble.end_session(node.session)
         stage.ensemble.outlived_s = lambda: 0.0
+
+
+def outlived_registration(stage: Stage, draw: Draw) -> None:
+    """A node's session ends, and the next right after it registered, without the answer: its znode stays for good."""
+    number, node = victim(stage, draw)
+    if not node.session or not stage.ensemble.has_quorum:
+        return
+
+    def trap(step: Step) -> Loss | None:
+        if step.kind is not StepKind.WRITE or step.actor != number or not step.what.split()[-1].startswith(BROKER_IDS):
+            return None
+        stage.traps.remove(trap)
+        later(stage, 0.0, _end_for_good, stage, stage.nodes[number])
+        return Loss.AFTER
+
+    stage.traps.set(trap)
+    stage.tell(f"the session of node {number} is ended")
+    stage.ensemble.end_session(node.session)
+
+
+def _end_for_good(stage: Stage, node: Node) -> None:
+    session = node.session
+    if not session or not stage.ensemble.has_quorum:
+        return
+    stage.tell(f"the session in which node {node.broker.number} registered is ended, its znode stays for good")
+    stage.ensemble.outlived_s = lambda: _FOR_GOOD_S
+    stage.ensemble.end_session(session)
+    stage.ensemble.outlived_s = lambda: 0.0
+    later(stage, _LOOK_AGAIN_S, _bury_with_process, stage, node, session)
+
+
+def _bury_with_process(stage: Stage, node: Node, session: int) -> None:
+    """Only the process that registered may know that it was its own: without it, an operator has to help."""
+    if not stage.ensemble.tree.ephemerals.get(session):
+        return
+    if node.host.is_alive or not stage.ensemble.has_quorum:
+        later(stage, _LOOK_AGAIN_S, _bury_with_process, stage, node, session)
+    else:
+        stage.ensemble.remove_ephemerals(session)

@@ -1,12 +1,19 @@
 """Single steps that go wrong: a write to ZooKeeper, an order, a request to the controller."""
 
 import itertools
+from typing import Final
 
 from klamm.sim.faults.aim import victim
-from klamm.sim.stage import Draw, Stage
+from klamm.sim.stage import Draw, Stage, later
 from klamm.sim.step_faults import STEP_FAULTS
 from klamm.sim.traps import Step, StepKind
 from klamm.sim.zookeeper.ensemble import Loss
+from klamm.zk.acl import OPEN_ACL, Acl, Permission
+from klamm.zk.znodes import CONTROLLER_EPOCH, DELETE_TOPICS, ISR_CHANGES, TOPICS
+
+FORBIDDEN: Final = (ISR_CHANGES, TOPICS, DELETE_TOPICS)
+"""What whoever takes office must read."""
+_UNREADABLE: Final = (Acl(Permission.ALL & ~Permission.READ, "world", "anyone"),)
 
 
 def lose_answer(stage: Stage, draw: Draw) -> None:
@@ -37,5 +44,42 @@ def at_step(stage: Stage, draw: Draw) -> None:
         stage.traps.remove(trap)
         stage.tell(f"{what} as {kind.value} {number} is due: {step.what} by node {step.actor}")
         return STEP_FAULTS[what](stage, step)
+
+    stage.traps.set(trap)
+
+
+def lose_first_states(stage: Stage, draw: Draw) -> None:
+    """The connection breaks when the next partitions got their first leaders: they have them, the answer is lost."""
+    left = draw("left", lambda dice: dice.randint(1, 3))
+
+    def trap(step: Step) -> Loss | None:
+        nonlocal left
+        if step.kind is not StepKind.WRITE or not step.actor or not _creates_states(stage, step):
+            return None
+        left -= 1
+        if not left:
+            stage.traps.remove(trap)
+        stage.tell(f"node {step.actor} is not told that its first states were written: {step.what}")
+        return Loss.AFTER
+
+    stage.traps.set(trap)
+
+
+def _creates_states(stage: Stage, step: Step) -> bool:
+    return any(path.endswith("/state") and stage.tree.get(path) is None for path in step.what.split())
+
+
+def forbid_reading(stage: Stage, draw: Draw) -> None:
+    """Whoever is elected next may for a while not read what it needs: its session lives, and it cannot take office."""
+    path = draw("path", lambda dice: dice.choice(FORBIDDEN))
+    for_s = draw("for_s", lambda dice: 0.5 * dice.random())
+
+    def trap(step: Step) -> Loss | None:
+        if step.kind is StepKind.WRITE and step.actor and step.what.split()[-1] == CONTROLLER_EPOCH:
+            stage.traps.remove(trap)
+            stage.tell(f"node {step.actor} takes office, and nobody may read {path} for {for_s} s")
+            stage.ensemble.write_acl(0, path, _UNREADABLE, -1, ())
+            later(stage, for_s, stage.ensemble.write_acl, 0, path, OPEN_ACL, -1, ())
+        return None
 
     stage.traps.set(trap)

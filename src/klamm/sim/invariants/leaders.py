@@ -11,7 +11,7 @@ from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderRecoveryState
 from klamm.sim.history import History
 from klamm.sim.messages_told import states_told
-from klamm.sim.trace import EventBegan, OrderSent, StateWritten
+from klamm.sim.trace import EventBegan, OrderSent, OrdersTaken, StateWritten
 from klamm.zk.admin_znodes import decode_reassignment
 from klamm.zk.znodes import MalformedZnode
 
@@ -52,6 +52,14 @@ def _leaders_named(
         for p, topic_id, state in states_told(event.message):
             topic = history.topics.get(p.topic)
             yield p, topic_id or (topic.id if topic else None), state.leader, state.leader_epoch
+
+
+def replicas_follow_no_older_leader(history: History, event: OrdersTaken) -> str | None:
+    """No order takes a replica back to an earlier leader epoch."""
+    for p, (before, after) in event.epochs.items():
+        if after < before:
+            return f"{p}: replica {event.broker} was in leader epoch {before}, and goes back to {after}"
+    return None
 
 
 def leader_is_in_sync(history: History, event: StateWritten) -> str | None:

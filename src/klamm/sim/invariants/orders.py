@@ -103,6 +103,8 @@ def leaders_are_told(history: History, event: EventEnded) -> str | None:
     term = event.term
     if term is None or history.epoch != term.epoch or history.ended_term(term):
         return None
+    if not term.bench.store.client.is_alive:
+        return None  # its session ended in the middle: the next controller tells
     context = term.bench.context
     for broker, partitions in history.untold.items():
         leaves_now = isinstance(event.event, ControlledShutdown) and event.event.broker == broker

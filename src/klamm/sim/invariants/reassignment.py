@@ -1,12 +1,12 @@
 """Partitions that move to other brokers."""
 
-from klamm.controller.events import ApiPartitionReassignment
+from klamm.controller.events import ApiPartitionReassignment, ZkPartitionReassignment
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import TopicPartition
 from klamm.sim.history import History
 from klamm.sim.invariants.seen import Cluster
 from klamm.sim.messages_told import states_told
-from klamm.sim.trace import Mutation, OrderSent, TopicWritten
+from klamm.sim.trace import Mutation, OrderSent, StateWritten, TopicWritten
 from klamm.sim.zookeeper.tree import DeleteChange
 from klamm.wire.messages import LeaderAndIsrRequest
 from klamm.zk import znodes
@@ -103,3 +103,20 @@ def no_replica_is_left_behind(cluster: Cluster) -> str | None:
             if broker.number not in history.replicas(p):
                 return f"broker {broker.number} hosts {p}, whose replicas are {history.replicas(p)} since {since}"
     return None
+
+
+def moves_leave_a_leader(history: History, event: StateWritten) -> str | None:
+    """A request to move leaves a partition without a leader only where nobody else in sync could lead (KAFKA-14808)."""
+    before, after, term = event.before, event.after, history.actor
+    if before is None or not before.has_leader or after.has_leader or term is None:
+        return None
+    doing = history.doing.get((term.broker, term.incarnation))
+    partition = term.bench.context.partition(event.partition.topic, event.partition.partition)
+    if (
+        doing is None
+        or not isinstance(doing.event, ApiPartitionReassignment | ZkPartitionReassignment)
+        or not partition
+    ):
+        return None
+    able = [b for b in after.isr if b != before.leader and term.bench.context.is_online(b, partition)]
+    return f"{event.partition}: {before.leader} leads no more, and nobody else, though {able} could" if able else None

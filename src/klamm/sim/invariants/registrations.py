@@ -1,8 +1,10 @@
 """Brokers as ZooKeeper knows them."""
 
+from klamm.controller.events import BrokerChange
+from klamm.model.ids import BrokerId
 from klamm.sim.history import History
 from klamm.sim.invariants.seen import Cluster
-from klamm.sim.trace import OrderReceived
+from klamm.sim.trace import EventEnded, OrderReceived
 from klamm.zk import znodes
 
 
@@ -27,3 +29,25 @@ def one_process_per_id(history: History, event: OrderReceived) -> str | None:
     if not event.refusal and event.incarnation < newest:
         return f"broker {event.broker}.{event.incarnation} takes an order after {event.broker}.{newest} did"
     return None
+
+
+def brokers_are_as_read_now(history: History, event: EventEnded) -> str | None:
+    """Whom the controller takes for registered after a change of brokers was so when it looked, and not only before."""
+    term, before = event.term, event.known
+    if not isinstance(event.event, BrokerChange) or term is None or history.ended_term(term):
+        return None
+    if not term.bench.store.client.is_alive:
+        return None  # it could read nothing any more
+    believed = {b.id: b.epoch for b in term.bench.context.registered.values()}
+    for broker in believed.keys() | before.registered.keys():
+        epoch = believed.get(broker, -1)
+        if epoch not in (there := _epochs_since(history, broker, before.zxid)):
+            return f"{term} believes in {epoch} of broker {broker}, since zxid {before.zxid} it was {there}"
+    return None
+
+
+def _epochs_since(history: History, broker: BrokerId, zxid: int) -> list[int]:
+    """Its broker epochs from then on; -1 where it was not registered."""
+    seen = history.registrations[broker]
+    then = next((epoch for at, epoch in reversed(seen) if at <= zxid), -1)
+    return [then, *(epoch for at, epoch in seen if at > zxid)]

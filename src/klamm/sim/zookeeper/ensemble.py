@@ -201,15 +201,15 @@ class Ensemble:
         outlived_s = self.outlived_s()
         if outlived_s:
             loop = asyncio.get_running_loop()
-            loop.call_later(outlived_s, self._remove_ephemerals, session, context=self._home)
+            loop.call_later(outlived_s, self.remove_ephemerals, session, context=self._home)
             transaction = self._commit(session, [])
         else:
-            transaction = self._remove_ephemerals(session)
+            transaction = self.remove_ephemerals(session)
         if record.holder is not None:
             record.holder.session_ended()
         return transaction.zxid
 
-    def _remove_ephemerals(self, session: int) -> Transaction:
+    def remove_ephemerals(self, session: int) -> Transaction:
         return self._commit(session, [DeleteChange(path) for path in self.tree.ephemerals.get(session, {})])
 
     def _tick(self) -> None:
