@@ -8,7 +8,13 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
-from klamm.controller.control_requests import ControlItem, LeaderAndIsrItem, StopReplicaItem, UpdateMetadataItem
+from klamm.controller.control_requests import (
+    ControlItem,
+    LeaderAndIsrItem,
+    StopReplicaItem,
+    UpdateMetadataItem,
+    merged_causes,
+)
 
 MERGED_PARTITIONS: Final = 2_500
 """Small requests grow into one up to this size: encoding it holds the loop a few ms."""
@@ -19,6 +25,8 @@ COMPACT_AT: Final = 64
 class PendingRequests:
     def __init__(self) -> None:
         self._items: deque[ControlItem] = deque()
+        self._compacted_to = 0
+        """How many were left when large ones were last merged: looking again pays once there are twice as many."""
 
     def __len__(self) -> int:
         return len(self._items)
@@ -44,8 +52,9 @@ class PendingRequests:
         if isinstance(item, UpdateMetadataItem) and self._merge_metadata(item):
             return
         self._items.append(item)
-        if len(self._items) > COMPACT_AT:
+        if len(self._items) > max(COMPACT_AT, 2 * self._compacted_to):
             self._items = deque(_compacted(self._items))
+            self._compacted_to = len(self._items)
 
     def _merge_leader_and_isr(self, item: LeaderAndIsrItem) -> bool:
         for index in range(len(self._items) - 1, -1, -1):
@@ -74,29 +83,32 @@ class PendingRequests:
 
 def _compacted(items: deque[ControlItem]) -> Iterator[ControlItem]:
     """Each stretch between two StopReplica becomes its metadata, cut again, and one LeaderAndIsr."""
-    metadata: UpdateMetadataItem | None = None
+    metadata: list[UpdateMetadataItem] = []
     leader_and_isr: LeaderAndIsrItem | None = None
     for item in items:
         if isinstance(item, UpdateMetadataItem):
-            if metadata is not None and metadata.deletes:
-                yield from _stretch(metadata, None)
-                metadata = None
-            metadata = metadata.merge(item) if metadata else item
+            metadata.append(item)
         elif isinstance(item, LeaderAndIsrItem):
             leader_and_isr = leader_and_isr.merge(item) if leader_and_isr else item
         else:
             yield from _stretch(metadata, leader_and_isr)
-            metadata = leader_and_isr = None
+            metadata, leader_and_isr = [], None
             yield item
     yield from _stretch(metadata, leader_and_isr)
 
 
-def _stretch(metadata: UpdateMetadataItem | None, leader_and_isr: LeaderAndIsrItem | None) -> Iterator[ControlItem]:
-    if metadata is not None:
-        states = iter(metadata.states.items())
+def _stretch(metadata: list[UpdateMetadataItem], leader_and_isr: LeaderAndIsrItem | None) -> Iterator[ControlItem]:
+    newest = {p: state for item in metadata for p, state in item.states.items()}
+    if metadata and len(newest) == sum(len(item.states) for item in metadata):
+        yield from metadata  # nothing to merge: as they are, brokers share what is encoded
+    elif metadata:
+        causes = metadata[0]
+        for item in metadata[1:]:
+            causes = UpdateMetadataItem({}, merged_causes(causes, item), item.broker_list_version)
+        states = iter(newest.items())
         first = True
         while (part := dict(islice(states, MERGED_PARTITIONS))) or first:
-            yield UpdateMetadataItem(part, metadata.causes, metadata.broker_list_version, metadata.deletes)
+            yield UpdateMetadataItem(part, causes.causes, causes.broker_list_version)
             first = False
     if leader_and_isr is not None:
         yield leader_and_isr

@@ -516,3 +516,16 @@ def test_compaction_keeps_each_side_of_a_stop_apart() -> None:
 
     texts = [words(pending.take()) for _ in range(len(pending))]
     assert texts == ["SR a-0@0"] * COMPACT_AT + ["UMR a-0=1/[1,2]/0/4"]
+
+
+def test_many_pieces_of_metadata_that_overlap_nowhere_stay_the_same_objects_for_all_brokers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("klamm.controller.pending.MERGED_PARTITIONS", 1)
+    scene = Scene(partitions=100)
+    items = [umr(scene, p) for p in scene.partitions]
+    pending = PendingRequests()
+    for item in items:
+        pending.put(item)
+
+    assert [pending.take() for _ in range(len(pending))] == items
