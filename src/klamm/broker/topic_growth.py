@@ -94,8 +94,8 @@ def plan_growth(
     if lists is not None:
         _check_brokers(lists, more, brokers)
     first = existing.get(0)
-    if first is None:
-        raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, f"partition 0 of topic {topic} is missing in its znode")
+    if first is None or not first.replicas:
+        raise Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, f"partition 0 of topic {topic} has no replicas in its znode")
     if lists is not None:
         return _checked_lists(lists, len(existing), len(first.replicas))
     try:

@@ -9,11 +9,11 @@ from itertools import islice
 from typing import Final
 
 from klamm.controller.control_requests import (
+    MAX_CAUSES,
     ControlItem,
     LeaderAndIsrItem,
     StopReplicaItem,
     UpdateMetadataItem,
-    merged_causes,
 )
 
 MERGED_PARTITIONS: Final = 2_500
@@ -32,10 +32,13 @@ class PendingRequests:
         return len(self._items)
 
     def take(self) -> ControlItem:
-        return self._items.popleft()
+        item = self._items.popleft()
+        self._compacted_to = min(self._compacted_to, len(self._items))
+        return item
 
     def clear(self) -> None:
         self._items.clear()
+        self._compacted_to = 0
 
     @property
     def stops(self) -> Iterator[StopReplicaItem]:
@@ -102,13 +105,11 @@ def _stretch(metadata: list[UpdateMetadataItem], leader_and_isr: LeaderAndIsrIte
     if metadata and len(newest) == sum(len(item.states) for item in metadata):
         yield from metadata  # nothing to merge: as they are, brokers share what is encoded
     elif metadata:
-        causes = metadata[0]
-        for item in metadata[1:]:
-            causes = UpdateMetadataItem({}, merged_causes(causes, item), item.broker_list_version)
+        causes = tuple(dict.fromkeys(cause for item in metadata for cause in item.causes))[-MAX_CAUSES:]
         states = iter(newest.items())
         first = True
         while (part := dict(islice(states, MERGED_PARTITIONS))) or first:
-            yield UpdateMetadataItem(part, causes.causes, causes.broker_list_version)
+            yield UpdateMetadataItem(part, causes, metadata[-1].broker_list_version)
             first = False
     if leader_and_isr is not None:
         yield leader_and_isr

@@ -180,10 +180,15 @@ class Store:
     async def create_topics(self, wanted: Sequence[TopicToCreate]) -> dict[str, KlammError]:
         """As many at once as ZooKeeper takes; what became of those that were not created.
 
-        The names were looked at before; a race for one of them is lost alone, as TopicExists.
+        The names were looked at before; a race for one of them is lost alone, as TopicExists. A topic that is there
+        under the very id it was to get was created: only the answer was lost, and the repetition refused.
         """
         refused: dict[str, KlammError] = {}
-        for topic in await write_topics(self.client, wanted):
+        left = await write_topics(self.client, wanted)
+        there, _ = await self.read_topics([topic.name for topic in left])
+        for topic in left:
+            if topic.name in there and topic.topic_id is not None and there[topic.name].topic_id == topic.topic_id:
+                continue
             try:
                 await self.create_topic(*topic)
             except (TopicExists, ZkError) as error:

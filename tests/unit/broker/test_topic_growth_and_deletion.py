@@ -9,7 +9,8 @@ from tests.unit.broker.cluster_state import cache, partition, request, update
 
 from klamm.broker.handlers.create_partitions import CreatePartitions
 from klamm.broker.handlers.delete_topics import DeleteTopics
-from klamm.broker.topic_growth import TopicGrowth
+from klamm.broker.topic_creation import Refusal
+from klamm.broker.topic_growth import TopicGrowth, plan_growth
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
@@ -269,3 +270,8 @@ async def test_only_the_controller_deletes_and_a_topic_has_a_name_or_an_id(clust
     [elsewhere] = await cluster.delete("orders")
     assert elsewhere.error_code == ErrorCode.NOT_CONTROLLER
     assert cluster.marked == []
+
+
+def test_a_topic_whose_first_partition_has_no_replicas_cannot_grow() -> None:
+    with pytest.raises(Refusal, match="partition 0 of topic a has no replicas"):
+        plan_growth("a", {0: ReplicaAssignment(())}, 2, None, {BrokerId(1): None})

@@ -14,7 +14,7 @@ from klamm.zk.topic_creation import TopicToCreate
 
 def topics(*names: str, **config: str) -> list[TopicToCreate]:
     placed = {0: ReplicaAssignment((BrokerId(1),))}
-    return [TopicToCreate(name, placed, uuid.uuid5(uuid.NAMESPACE_DNS, name), config) for name in names]
+    return [TopicToCreate(name, placed, uuid.uuid5(uuid.NAMESPACE_URL, name), config) for name in names]
 
 
 async def room_with(*names: str) -> Room:
@@ -29,7 +29,7 @@ async def test_each_topic_has_its_config_and_its_znode(monkeypatch: pytest.Monke
     assert await room.store.create_topics(topics(*names, cleanup="compact")) == {}
 
     found, _ = await room.store.read_topics(names)
-    assert {n: t.topic_id for n, t in found.items()} == {n: uuid.uuid5(uuid.NAMESPACE_DNS, n) for n in names}
+    assert {n: t.topic_id for n, t in found.items()} == {n: uuid.uuid5(uuid.NAMESPACE_URL, n) for n in names}
     configs, _ = await room.store.read_topic_configs(names)
     assert configs == {name: {"cleanup": "compact"} for name in names}
 
@@ -43,6 +43,13 @@ async def test_a_topic_that_came_meanwhile_is_refused_alone() -> None:
     assert {name: type(error) for name, error in refused.items()} == {"t1": TopicExists}
     assert {"t0", "t2"} <= set(await room.store.list_topics())
     assert room.ensemble.nodes[znodes.topic_path("t1")].data == before
+
+
+async def test_topics_that_were_created_although_the_answer_was_lost_are_not_refused() -> None:
+    room = await room_with()
+    assert await room.store.create_topics(topics("t0", "t1")) == {}
+
+    assert await room.store.create_topics(topics("t0", "t1")) == {}
 
 
 async def test_a_config_left_by_an_earlier_topic_is_replaced() -> None:

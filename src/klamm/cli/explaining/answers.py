@@ -65,7 +65,8 @@ def _state_now(now: Snapshot | None, p: TopicPartition) -> str | None:
     if state is None:
         return f"replicas {_list(assignment.replicas)}, nobody leads yet"
     leader = f"node {state.leader} leads" if state.leader >= 0 else "nobody leads"
-    preferred = "" if state.leader == assignment.replicas[0] else f" (preferred is {assignment.replicas[0]})"
+    first = assignment.replicas[0] if assignment.replicas else None
+    preferred = "" if first in (None, state.leader) else f" (preferred is {first})"
     moving = ""
     if assignment.is_being_reassigned:
         moving = f", adding {_list(assignment.adding) or 'none'}, removing {_list(assignment.removing) or 'none'}"

@@ -89,6 +89,13 @@ def test_a_partition_that_nobody_leads_says_who_must_come_back() -> None:
     assert any("start broker 1; or lose what only they have" in line for line in lines)
 
 
+def test_a_partition_that_is_assigned_to_nobody() -> None:
+    scene = Scene()
+    scene.place(ReplicaAssignment(()), LeaderAndIsr(BrokerId(-1), 9, ids(1), 4))
+
+    assert answers.partition(scene.found(), P).lines[0].startswith("orders-0 now: nobody leads, leader epoch 9")
+
+
 def test_a_partition_without_zookeeper_is_told_from_its_journal() -> None:
     scene = Scene()
     scene.broker_died()
