@@ -54,7 +54,10 @@ class SimulatedCluster:
     script: Script
     loop: SimulatedLoop
     history: History = field(default_factory=History)
+    is_told: bool = False
+    """Somebody wants to read the story, and what all controllers write down."""
     story: list[tuple[float, str | Event]] = field(default_factory=list)
+    """With every event where it is told; else only what faults and verbs say of themselves."""
     nodes: dict[int, Node] = field(default_factory=dict)
     logs: dict[int, Logs] = field(default_factory=dict)
     """What lies on each node's machine."""
@@ -62,8 +65,7 @@ class SimulatedCluster:
     happened: list[Happening] = field(default_factory=list)
     """What was carried out, with all that was decided for it: the same as a script is the same run."""
     traps: Traps = field(default_factory=Traps)
-    journal: bytearray | None = None
-    """What all controllers write down, where somebody wants to read it."""
+    journal: bytearray = field(default_factory=bytearray)
     checks: int = 0
     is_healed: bool = False
     effects: int = 0
@@ -211,7 +213,7 @@ class SimulatedCluster:
                 fetches,
                 self.logs.setdefault(number, {}),
                 self.traps.step,
-                None if self.journal is None else _Journaled(host.incarnation, self.journal),
+                _Journaled(host.incarnation, self.journal) if self.is_told else None,
             ),
         )
         if number in self.nodes:
@@ -286,7 +288,8 @@ class SimulatedCluster:
     def _observe(self, event: Event) -> None:
         if self.is_over:
             return  # what the loop tears down at the end has no meaning
-        self.story.append((self.loop.now, event))
+        if self.is_told:
+            self.story.append((self.loop.now, event))
         if isinstance(event, StateWritten) and WARM_UP_S <= self.loop.now < self.script.heal_at_s:
             self.effects += 1
         for name, holds in _ASKED.get(type(event), ()):
@@ -356,7 +359,7 @@ def run_script(script: Script, tell: bool = False, watch: Callable[[Step], None]
     """
     options = script.options
     loop = SimulatedLoop(options.seed, options.policy)  # type: ignore[abstract]  # what nobody here calls is not there
-    cluster = SimulatedCluster(script, loop, journal=bytearray() if tell else None)
+    cluster = SimulatedCluster(script, loop, is_told=tell)
     cluster.traps.watch = watch or cluster.traps.watch
     violation = None
     try:
@@ -380,5 +383,5 @@ def run_script(script: Script, tell: bool = False, watch: Callable[[Step], None]
         dict(cluster.sometimes.reached),
         story,
         said,
-        bytes(cluster.journal or b""),
+        bytes(cluster.journal),
     )

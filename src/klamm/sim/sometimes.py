@@ -4,7 +4,6 @@ To add one: name it in a table below, and count it in `Sometimes` where it can b
 """
 
 import ast
-import asyncio
 import inspect
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -19,6 +18,7 @@ from klamm.sim import trace
 from klamm.sim.brokers import Node
 from klamm.sim.faults.table import ROWS
 from klamm.sim.history import History
+from klamm.sim.hosts import Host
 from klamm.sim.trace import Event
 from klamm.sim.workload import VERBS
 from klamm.sim.zookeeper.tree import DeleteChange
@@ -157,7 +157,7 @@ class Sometimes:
     def _mutated(self, event: trace.Mutation) -> None:
         if any(isinstance(c, DeleteChange) and c.path == CONTROLLER for c in event.changes):
             term = self._cluster.history.actor
-            if term is not None and (step := _failover_step(term)) is not None:
+            if term is not None and (step := _failover_step(term, self._cluster.nodes[term.broker].host)) is not None:
                 self.reached[f"failover is interrupted in {step}"] += 1
 
     # ---- partitions
@@ -209,10 +209,10 @@ class Sometimes:
             self.reached["a deletion is resumed"] += 1
 
 
-def _failover_step(term: trace.Term) -> str | None:
+def _failover_step(term: trace.Term, host: Host) -> str | None:
     """Where the controller stands that is taking office in this term; None where it has done so."""
     worker = f"node-{term.broker}.{term.incarnation}/controller-events"
-    for task in asyncio.all_tasks():
+    for task in host.unfinished():
         if not task.get_name().startswith(worker):
             continue
         awaited: Any = task.get_coro()
