@@ -5,10 +5,12 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from klamm.sim.cluster import run_schedule, run_script
+from klamm.sim.script_text import decode_script
 
 REGRESSIONS = tomllib.loads((Path(__file__).parent / "regressions.toml").read_text())["regression"]
 
@@ -16,6 +18,11 @@ REGRESSIONS = tomllib.loads((Path(__file__).parent / "regressions.toml").read_te
 @pytest.mark.parametrize("seed", [r["seed"] for r in REGRESSIONS])
 def test_what_once_broke_holds(seed: int) -> None:
     assert run_schedule(seed).violation is None
+
+
+@pytest.mark.parametrize("entry", [r for r in REGRESSIONS if "script" in r], ids=lambda r: str(r["seed"]))
+def test_what_broke_in_the_shortest_way_holds(entry: dict[str, Any]) -> None:
+    assert run_script(decode_script(entry["script"], entry["seed"])).violation is None
 
 
 @pytest.mark.parametrize("seed", range(1, 13))

@@ -79,6 +79,8 @@ class RecordingChannels:
             self.log.append(f"remove {broker}")
 
     def send(self, broker: BrokerId, item: ControlItem) -> None:
+        if broker not in self.open:
+            return
         self.items.append((broker, item))
         text = words(item)
         if self.sent and self.sent[-1][0] == text and broker not in self.sent[-1][1]:

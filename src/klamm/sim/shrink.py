@@ -12,6 +12,7 @@ from klamm.sim.cluster import Outcome, run_script
 from klamm.sim.options import Options
 from klamm.sim.schedules import Policy
 from klamm.sim.script import FIRST_TOPICS_S, Script
+from klamm.sim.script_text import encode_script, options_beyond_plain
 
 _DRAWING: Final = {name: getattr(Options.plain(), name) for name in ("pause_s", "work")}
 _GAP_S: Final = 0.5
@@ -186,17 +187,18 @@ def as_test(found: Outcome, seed: int) -> str:
 
 def as_regression(found: Outcome, seed: int) -> str:
     """An entry of `tests/simulation/regressions.toml`."""
-    rule, why = _quoted(broken_rule(found.violation)), _quoted(found.violation or "")
-    return f'[[regression]]\nseed = {seed}\ndigest = "{found.digest}"\ninvariant = {rule}\nwhy = {why}'
+    rule, why, script = (
+        _quoted(broken_rule(found.violation)),
+        _quoted(found.violation or ""),
+        encode_script(found.script),
+    )
+    return f"[[regression]]\nseed = {seed}\ninvariant = {rule}\nwhy = {why}\ntest = \"\"\nscript = '''\n{script}\n'''"
 
 
 def _options(options: Options) -> str:
     """Only what differs from a plain cluster."""
-    plain = Options.plain(options.seed, options.nodes)
-    differs = {f.name: getattr(options, f.name) for f in fields(options)}
-    differs = {name: value for name, value in differs.items() if value != getattr(plain, name)}
     made = f"Options.plain(seed={options.seed}, nodes={options.nodes})"
-    told = ", ".join(f"{name}={_quoted(value)}" for name, value in differs.items())
+    told = ", ".join(f"{name}={_quoted(value)}" for name, value in options_beyond_plain(options).items())
     return f"replace({made}, {told})" if told else made
 
 

@@ -1,7 +1,7 @@
 """Brokers come, go, bounce, change their listeners, lose log directories, and ask to leave."""
 
 import pytest
-from tests.support.controller_room import Room, broker
+from tests.support.controller_room import Room, alter_partition, broker
 
 from klamm.controller.decisions.broker_changes import diff_brokers
 from klamm.controller.events import (
@@ -13,6 +13,7 @@ from klamm.controller.events import (
     UpdateMetadataResponseReceived,
 )
 from klamm.controller.handlers.brokers import on_broker_change, on_broker_modifications
+from klamm.controller.handlers.isr import on_alter_partition
 from klamm.controller.handlers.responses import (
     on_leader_and_isr_response,
     on_log_dir_event,
@@ -98,6 +99,23 @@ async def test_a_bounce_nobody_saw_counts_as_death_and_return() -> None:
         "UMR a-0=2/[2,3]/1/1 -> 1",
         "LISR a-0=2/[2,3]/1/1 -> 1",
         "UMR a-0=2/[2,3]/1/1 -> 1,2,3",
+    ]
+
+
+async def test_a_bounced_broker_hears_of_all_its_partitions_at_once_though_another_one_came_before_it() -> None:
+    room = await Room.open(topics={"a": [(1, 2), (3, 1)]})
+    await room.handle(on_alter_partition, alter_partition(room, 3, 0, 0, [3], "a-1"))
+    room.kill(3)
+    await room.handle(on_broker_change, BrokerChange())
+    room.kill(1)
+    await room.register(1)
+    await room.register(3)
+
+    requests = await room.handle(on_broker_change, BrokerChange())
+
+    assert room.now("a-1") == "3 / [3] / 2 / 3"
+    assert [r for r in requests if r.startswith("LISR") and "1" in r.split("-> ")[1]] == [
+        "LISR a-0=2/[2]/1/1 a-1=3/[3]/2/3 -> 1",
     ]
 
 

@@ -1,5 +1,6 @@
 """What is left of a script, and how it is printed; `run_script` is stood in for by rules that are quick to see."""
 
+import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from klamm.sim.cluster import Outcome
 from klamm.sim.options import Options
 from klamm.sim.schedules import Policy
 from klamm.sim.script import Happening, Script
+from klamm.sim.script_text import decode_script
 from klamm.sim.shrink import Shrinker, as_regression, as_test, broken_rule
 
 WIDE = replace(Options.plain(7, nodes=5), servers=3, policy=Policy.PRIORITIES)
@@ -103,6 +105,9 @@ def test_the_printed_test_runs_the_same_script() -> None:
 
 
 def test_the_entry_for_the_regressions() -> None:
-    assert as_regression(outcome(LONG, 'rule: said "no"'), 7) == (
-        '[[regression]]\nseed = 7\ndigest = "d1"\ninvariant = "rule"\nwhy = "rule: said \\"no\\""'
-    )
+    script = Script(WIDE, [kill(6.5, 1, 0.0), Happening(7.0, "cut", {"topic": "t1", "loss": None})], heal_at_s=9.0)
+
+    [entry] = tomllib.loads(as_regression(outcome(script, 'rule: said "no"'), 7))["regression"]
+
+    assert (entry["seed"], entry["invariant"], entry["why"]) == (7, "rule", 'rule: said "no"')
+    assert decode_script(entry["script"], 7) == script

@@ -24,7 +24,11 @@ MOVE_CHUNK: Final = 5_000
 
 
 async def on_broker_change(bench: Workbench, event: BrokerChange) -> None:
-    """New brokers first, then those that bounced (as dead, then new), then the dead."""
+    """New brokers first, then those that bounced (as dead, then new), then the dead.
+
+    What is decided on the way finds a bounced broker without a channel, as if it were dead: the first thing that its
+    new run hears of leaders must be all of its partitions.
+    """
     found = await bench.store.read_brokers(watch=True)
     changes = diff_brokers(bench.context.registered, usable_brokers(bench, found))
     if changes:
@@ -37,13 +41,14 @@ async def on_broker_change(bench: Workbench, event: BrokerChange) -> None:
     bounced = [b.id for b in changes.bounced]
     for broker in (*bounced, *changes.dead):
         bench.channels.remove(broker)
-    open_channels(bench, (*changes.new, *changes.bounced))
     if changes.new:
+        open_channels(bench, changes.new)
         bench.context.add_brokers(changes.new)
         await on_broker_startup(bench, [b.id for b in changes.new])
     if changes.bounced:
         bench.context.remove_brokers(bounced)
         await on_broker_failure(bench, bounced)
+        open_channels(bench, changes.bounced)
         bench.context.add_brokers(changes.bounced)
         await on_broker_startup(bench, bounced)
     if changes.dead:
