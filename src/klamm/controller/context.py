@@ -75,7 +75,7 @@ class Moves(Protocol):
 
 @dataclass(slots=True, eq=False)
 class CondemnedReplicas:
-    """Replicas of a deleted topic whose broker was gone: they go when it returns. See `decisions/condemned.py`."""
+    """Replicas, of a deleted topic or moved away, that may not be gone yet. See `decisions/condemned.py`."""
 
     broker: BrokerId
     topic: str

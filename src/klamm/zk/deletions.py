@@ -1,12 +1,13 @@
-"""How a topic leaves ZooKeeper, and the record of replicas that could not be deleted because their broker was gone.
+"""How a topic leaves ZooKeeper, and the record of replicas that have to go and are not known to be gone.
 
 `/klamm/condemned_replicas/BROKER/TOPIC-ID` is klamm's own: `{"version":1,"topic":"orders","partitions":[0,3]}`. It is
-written before the topic's znodes go, and goes itself once the broker has returned and deleted what it names.
+written before the topic's znodes go, or before a reassignment takes those replicas from the topic's znode, and goes
+itself once the broker has deleted what it names. It may name more than that: what is there again is never deleted.
 Source of the rest: KafkaZkClient.deleteTopicZNode, deleteTopicConfigs, deleteTopicDeletions (3.9).
 """
 
 import uuid
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -24,7 +25,7 @@ LIST_CHUNK: Final = 2_000  # znodes listed or deleted between two awaits
 
 
 class Condemned(NamedTuple):
-    """What one broker still holds of one deleted topic."""
+    """What one broker may still hold of one topic that is deleted, or that moved away from it."""
 
     broker: BrokerId
     topic: str
@@ -114,18 +115,31 @@ async def read_condemned(store: ControllerStore) -> tuple[list[Condemned], dict[
     return found, unreadable
 
 
-async def write_condemned(store: ControllerStore, condemned: Collection[Condemned]) -> None:
-    """In place of what is there for the same broker and topic id. Raises ZkError."""
-    parents = {f"{CONDEMNED_REPLICAS}/{c.broker}": None for c in condemned}
-    await _create(store, [Create(path) for path in ("/klamm", CONDEMNED_REPLICAS)])
-    await _create(store, [Create(path) for path in parents])
+async def write_condemned(
+    store: ControllerStore, condemned: Collection[Condemned], written: Container[tuple[BrokerId, uuid.UUID]]
+) -> None:
+    """In place of what is there for the same broker and topic id, as for those in `written`. Raises ZkError."""
+    await _make_parents(store, {str(c.broker): None for c in condemned})
     records = {condemned_path(c.broker, c.topic_id): _encode(c) for c in condemned}
-    made = await store.write([Create(path, payload) for path, payload in records.items()])
-    there = [path for path, result in zip(records, made, strict=True) if result.code is ZkCode.NODE_EXISTS]
-    changed = await store.write([Set(path, records[path]) for path in there])
-    for path, result in (*zip(records, made, strict=True), *zip(there, changed, strict=True)):
-        if result.code not in (ZkCode.OK, ZkCode.NODE_EXISTS):
+    there = {condemned_path(c.broker, c.topic_id) for c in condemned if (c.broker, c.topic_id) in written}
+    ops: list[Op] = [Set(path, data) if path in there else Create(path, data) for path, data in records.items()]
+    results = await store.write(ops)
+    wrong = [op for op, r in zip(ops, results, strict=True) if r.code in (ZkCode.NODE_EXISTS, ZkCode.NO_NODE)]
+    again: list[Op] = [Create(op.path, records[op.path]) if op.path in there else Set(op.path, records[op.path])
+                       for op in wrong]  # fmt: skip
+    last = dict(zip((op.path for op in ops), results, strict=True))
+    last |= zip((op.path for op in again), await store.write(again), strict=True)
+    for path, result in last.items():
+        if result.code is not ZkCode.OK:
             raise error_of(result.code, path)
+
+
+async def _make_parents(store: ControllerStore, brokers: Iterable[str]) -> None:
+    there = frozenset((await store.client.children_many([CONDEMNED_REPLICAS]))[0].children)
+    missing = [b for b in brokers if b not in there]
+    if missing:
+        await _create(store, [Create(path) for path in ("/klamm", CONDEMNED_REPLICAS)])
+        await _create(store, [Create(f"{CONDEMNED_REPLICAS}/{b}") for b in missing])
 
 
 async def delete_condemned(store: ControllerStore, names: Iterable[tuple[BrokerId, uuid.UUID]]) -> None:

@@ -6,11 +6,13 @@ Notation as in `test_traces`. `SR a-0@1+delete -> 1` stops the replica for good;
 import pytest
 from tests.support.controller_room import Room, alter_partition
 
+from klamm.controller.context import Partition
 from klamm.controller.decisions.reassignment import awaited
 from klamm.controller.events import (
     ApiPartitionReassignment,
     BrokerChange,
     IsrChangeNotification,
+    LeaderAndIsrResponseReceived,
     ListPartitionReassignments,
     PartitionReassignmentIsrChange,
     ReassignmentAnswer,
@@ -27,6 +29,7 @@ from klamm.controller.handlers.reassignment_requests import (
     on_state_change,
     on_zk_reassignment,
 )
+from klamm.controller.handlers.responses import on_leader_and_isr_response
 from klamm.controller.handlers.topic_deletion import on_replica_deletion_answer
 from klamm.controller.handlers.topics import on_topic_change
 from klamm.controller.settings import ControllerSettings
@@ -35,6 +38,7 @@ from klamm.controller.watches import event_of
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, parse_topic_partition
+from klamm.wire.messages import LeaderAndIsrPartitionError, LeaderAndIsrResponse, LeaderAndIsrTopicError
 from klamm.zk import znodes
 from klamm.zk.admin_znodes import encode_isr_change, encode_reassignment
 from klamm.zk.operations import Create
@@ -376,6 +380,81 @@ async def test_a_moved_replica_whose_broker_registered_anew_unseen_goes_all_the_
 
     [stop] = [r for r in requests if r.startswith("SR a-0")]
     assert stop.endswith("+delete -> 2")
+
+
+async def moved_away(room: Room) -> tuple[Partition, int]:
+    """Partition a-0 from 1, 2 to 1, 3; what broker 2 will be asked about, and in which registration."""
+    await ask(room, a_0=[1, 3])
+    await join(room, 1, 2, 3)
+    assert assigned(room) == "[1, 3] + [] - []"
+    return room.partition("a-0"), room.bench.context.registered[BrokerId(2)].epoch
+
+
+async def new_controller(room: Room) -> list[str]:
+    room.channels.take()
+    await room.take_office()
+    return room.channels.take()
+
+
+async def answer_deletion(room: Room, partition: Partition, epoch: int, error: ErrorCode = ErrorCode.NONE) -> None:
+    answer = TopicDeletionStopReplicaResponseReceived(BrokerId(2), epoch, {partition: error})
+    await room.handle(on_replica_deletion_answer, answer)
+
+
+async def test_the_order_to_delete_a_moved_replica_outlives_its_controller() -> None:
+    """It was queued, not sent, when the controller died: the topic's znode names that broker no more."""
+    room = await room_with(1, 2)
+    await moved_away(room)
+
+    requests = await new_controller(room)
+
+    assert "SR a-0@-2+delete -> 2" in requests
+    [record] = room.bench.context.condemned[BrokerId(2)].values()
+    await answer_deletion(room, record.partitions[0], room.bench.context.registered[BrokerId(2)].epoch)
+    assert not room.bench.context.condemned
+    assert not any(r.startswith("SR") for r in await new_controller(room))
+
+
+async def test_an_answer_that_names_a_moved_replica_twice_settles_it_once() -> None:
+    """Orders of a move and of the next controller, or about two topics of one name, share a request."""
+    room = await room_with(1, 2)
+    partition, epoch = await moved_away(room)
+    [record] = room.bench.context.condemned[BrokerId(2)].values()
+
+    twice = dict.fromkeys((partition, record.partitions[0]), ErrorCode.NONE)
+    await room.handle(on_replica_deletion_answer, TopicDeletionStopReplicaResponseReceived(BrokerId(2), epoch, twice))
+
+    assert not room.bench.context.condemned
+
+
+async def test_what_a_broker_said_before_a_replica_moved_away_does_not_prove_that_it_is_gone() -> None:
+    """Its answer to the LeaderAndIsr with which the move began comes late."""
+    room = await room_with(1, 2)
+    partition, epoch = await moved_away(room)
+
+    topic_id = room.bench.context.topics["a"].id
+    assert topic_id is not None
+    answer = LeaderAndIsrResponse(topics=[LeaderAndIsrTopicError(topic_id, [LeaderAndIsrPartitionError("", 0, 0)])])
+    await room.handle(on_leader_and_isr_response, LeaderAndIsrResponseReceived(answer, BrokerId(2), epoch))
+    assert room.bench.context.condemned[BrokerId(2)]
+
+    await answer_deletion(room, partition, epoch)
+    assert not room.bench.context.condemned
+
+
+async def test_of_two_replicas_that_moved_away_one_comes_back_and_the_other_is_still_remembered() -> None:
+    room = await Room.open((1, 2, 3), topics={"a": [(1, 2), (1, 2)]})
+    for name in ("a-0", "a-1"):
+        await ask(room, **{name.replace("-", "_"): [1, 3]})
+        await join(room, 1, 2, 3, name=name)
+    await ask(room, a_0=[1, 2])
+
+    for _ in range(2):  # the first one asks, and dies before there is an answer
+        requests = await new_controller(room)
+
+        assert [r for r in requests if r.startswith("SR")] == ["SR a-1@-2+delete -> 2"]
+        [record] = room.bench.context.condemned[BrokerId(2)].values()
+        assert list(record.partitions) == [1]
 
 
 async def test_a_moved_replica_whose_broker_died_before_it_was_told_is_written_down() -> None:

@@ -1,4 +1,4 @@
-"""What a broker that returns still holds of topics deleted while it was gone, and what of that may go.
+"""What a broker may still hold of topics deleted while it was gone, or moved away from it, and what of that may go.
 
 Each such replica is written down (see `zk/deletions.py`) before its topic's znodes go. StopReplica names topics, not
 ids, so where the name lives again on that broker it is asked first: LeaderAndIsr carries the id of the new topic, and
@@ -20,8 +20,8 @@ class ReturnPlan:
     """To be deleted at once: nobody else has the name there."""
     ask: list[Partition] = field(default_factory=list)
     """The name is a later topic's, too: its LeaderAndIsr finds out."""
-    void: list[CondemnedReplicas] = field(default_factory=list)
-    """The topic lives, and the broker holds replicas of it again: nothing of it may be destroyed."""
+    void: list[tuple[CondemnedReplicas, Partition]] = field(default_factory=list)
+    """The topic lives, and the broker holds these replicas of it again: they may not be destroyed."""
 
 
 def plan_return(context: ControllerContext, broker: BrokerId) -> ReturnPlan:
@@ -31,12 +31,12 @@ def plan_return(context: ControllerContext, broker: BrokerId) -> ReturnPlan:
             continue  # whoever has the name may hold replicas there
         topic = context.topics.get(condemned.topic)
         if topic is not None and topic.id == condemned.topic_id:
-            if topic.name in context.topics_to_be_deleted:
-                continue  # its deletion is still under way, and asks the broker itself
-            away = [replica for n, replica in condemned.partitions.items() if not _is_there(topic, n, broker)]
-            plan.stop += away  # they moved to other brokers meanwhile
-            if len(away) < len(condemned.partitions):
-                plan.void.append(condemned)  # its deletion was called off, or it moved back
+            is_dying = topic.name in context.topics_to_be_deleted
+            for number, replica in condemned.partitions.items():
+                if not _is_there(topic, number, broker):
+                    plan.stop.append(replica)  # it moved to another broker
+                elif not is_dying:  # a deletion that is under way asks the broker itself
+                    plan.void.append((condemned, replica))
             continue
         for number, replica in condemned.partitions.items():
             is_shared = topic is not None and _is_there(topic, number, broker)
@@ -72,7 +72,9 @@ def plan_answers(
     settled: list[Partition] = []
     named = condemned_by_name(context, broker)
     for partition, code in answers:
-        held = [c for c in named.get(partition.topic, ()) if partition.partition in c.partitions]
+        topic_id = context.topics[partition.topic].id  # its own says nothing of a replica that moved away, and back
+        held = [c for c in named.get(partition.topic, ()) if partition.partition in c.partitions
+                and c.topic_id != topic_id]  # fmt: skip
         if not held:
             continue
         if code == ErrorCode.INCONSISTENT_TOPIC_ID:

@@ -1,6 +1,10 @@
-"""Replicas of deleted topics on brokers that were gone: written down, and deleted when the broker returns."""
+"""Replicas that have to go and whose brokers have not said yet that they went: written down until they say so.
 
-from collections.abc import Iterable, Mapping, Sequence
+Those of deleted topics on brokers that were gone, and all that a reassignment takes from a broker.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
 
 from klamm.controller.context import CondemnedReplicas, Partition
 from klamm.controller.decisions.condemned import (
@@ -16,6 +20,8 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId
 from klamm.telemetry.journal import by_topic
 from klamm.zk.deletions import Condemned, delete_condemned, read_condemned, write_condemned
+
+MOVED_CHUNK: Final = 2_000  # replicas looked at between two awaits
 
 
 async def load_condemned(bench: Workbench) -> None:
@@ -35,42 +41,28 @@ async def condemn(bench: Workbench, topics: Mapping[str, ByBroker]) -> None:
         assert topic_id is not None, f"{topic} has no id to be told apart by"
         for broker, partitions in by_broker.items():
             known = bench.context.condemned.get(broker, {}).get(topic_id)
-            numbers = {p.partition for p in partitions}.union(known.partitions if known is not None else ())
-            records.append(Condemned(broker, topic, topic_id, tuple(sorted(numbers))))
+            listed: Collection[int] = known.partitions if known is not None else ()
+            numbers = {p.partition for p in partitions}.union(listed)
+            if len(numbers) > len(listed):
+                records.append(Condemned(broker, topic, topic_id, tuple(sorted(numbers))))
     if records:
-        await write_condemned(bench.store, records)
+        written = {(b, topic_id) for b, held in bench.context.condemned.items() for topic_id in held}
+        await write_condemned(bench.store, records, written)
         for record in records:
             _remember(bench, record)
 
 
 async def condemn_moved(bench: Workbench, replicas: Mapping[BrokerId, Iterable[Partition]]) -> None:
-    """Replicas that a reassignment takes from brokers that are away: they go when their broker returns."""
-    gone: dict[str, dict[BrokerId, list[Partition]]] = {}
-    for broker, partitions in replicas.items():
-        for p in partitions if broker not in bench.context.registered else ():
-            if bench.context.topics[p.topic].id is not None:
-                gone.setdefault(p.topic, {}).setdefault(broker, []).append(p)
-    await condemn(bench, gone)
+    """Replicas that a reassignment takes from their brokers: written down before the assignment says so.
 
-
-async def condemn_refused(bench: Workbench, broker: BrokerId, broker_epoch: int, refused: Iterable[Partition]) -> None:
-    """Replicas that a reassignment took from a broker which would not let them go: nobody else asks it again.
-
-    It may have registered anew, unseen as yet, and refused what was meant for its registration before. Where that was
-    seen meanwhile it is asked at once, else when it is seen.
+    The order to delete them may be lost, with its broker or with this controller; nobody else knows of it afterwards.
     """
     moved: dict[str, dict[BrokerId, list[Partition]]] = {}
-    for p in refused:
-        is_known = bench.context.partition(p.topic, p.partition) is p
-        if is_known and broker not in p.replicas and bench.context.topics[p.topic].id is not None:
-            moved.setdefault(p.topic, {}).setdefault(broker, []).append(p)
+    for broker, partitions in replicas.items():
+        async for p in bench.turns.each(partitions, MOVED_CHUNK):
+            if bench.context.topics[p.topic].id is not None:
+                moved.setdefault(p.topic, {}).setdefault(broker, []).append(p)
     await condemn(bench, moved)
-    registered = bench.context.registered.get(broker)
-    if registered is not None and registered.epoch != broker_epoch:
-        for by_broker in moved.values():
-            for p in by_broker[broker]:
-                bench.batch.add_stop_replica([broker], p, delete=True)
-        await bench.send_requests()
 
 
 async def forget_condemned(bench: Workbench, topic: str, kept: Iterable[BrokerId]) -> None:
@@ -90,9 +82,10 @@ async def on_brokers_return(bench: Workbench, brokers: Sequence[BrokerId]) -> No
             record.told.clear()
         plan = plan_return(bench.context, broker)
         if plan.void:
-            why = "the topic lives: its deletion was called off"
-            bench.journal.refused(bench.cause, "condemned replicas", why, topics=[c.topic for c in plan.void])
-            await _drop(bench, plan.void)
+            why = "the topic lives, and the broker holds them again: its deletion was called off, or they moved back"
+            voided = by_topic(p for _, p in plan.void)
+            bench.journal.refused(bench.cause, "condemned replicas", why, broker=broker, partitions=voided)
+            await _strike_out(bench, plan.void)
         for replica in plan.stop:
             bench.batch.add_stop_replica([broker], replica, delete=True)
         if plan.stop or plan.ask:
@@ -132,19 +125,26 @@ async def on_replicas_deleted(bench: Workbench, broker: BrokerId, partitions: Se
 async def _settle(bench: Workbench, broker: BrokerId, partitions: Iterable[Partition]) -> list[Partition]:
     """Those under whose name something had been condemned; a record that names nothing more goes."""
     settled: list[Partition] = []
-    ended: dict[CondemnedReplicas, None] = {}
+    ended: list[tuple[CondemnedReplicas, Partition]] = []
     named = condemned_by_name(bench.context, broker)
     for p in partitions:
         held = [c for c in named.get(p.topic, ()) if p.partition in c.partitions]
         if held:
             settled.append(p)
-        for record in held:
-            del record.partitions[p.partition]
-            if not record.partitions:
-                ended[record] = None
-    if ended:
-        await _drop(bench, list(ended))
+        ended += ((record, p) for record in held)
+    await _strike_out(bench, ended)
     return settled
+
+
+async def _strike_out(bench: Workbench, ended: Iterable[tuple[CondemnedReplicas, Partition]]) -> None:
+    """Out of memory; in ZooKeeper a record stays as it is until it names nothing more."""
+    empty: dict[CondemnedReplicas, None] = {}
+    for record, p in ended:
+        record.partitions.pop(p.partition, None)  # an answer may name it twice: two topics of one name in a request
+        if not record.partitions:
+            empty[record] = None
+    if empty:
+        await _drop(bench, list(empty))
 
 
 async def _drop(bench: Workbench, records: Sequence[CondemnedReplicas]) -> None:

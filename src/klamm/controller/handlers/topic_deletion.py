@@ -17,7 +17,6 @@ from klamm.controller.events import (
 )
 from klamm.controller.handlers.condemned import (
     condemn,
-    condemn_refused,
     forget_condemned,
     on_replicas_deleted,
 )
@@ -93,8 +92,6 @@ async def on_replica_deletion_answer(bench: Workbench, event: TopicDeletionStopR
     """A broker deleted replicas, or could not."""
     context, broker = bench.context, event.broker
     registered = context.registered.get(broker)
-    refused = [p for p, error in event.errors.items() if error is not ErrorCode.NONE]
-    await condemn_refused(bench, broker, event.broker_epoch, refused)
     if registered is None or registered.epoch != event.broker_epoch:
         return  # from before it went: by now it counts as failed, and is asked again
     states = context.replicas_on(broker)
