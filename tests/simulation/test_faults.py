@@ -43,3 +43,12 @@ def test_it_takes_effect_and_is_lived_through(row: Row) -> None:
 
     assert outcome.violation is None
     assert any(row.sign in line for line in outcome.story)
+
+
+@pytest.mark.parametrize("bytes_per_s", [0.0, 0.1])
+def test_a_link_with_no_room_at_all_is_healed_too(bytes_per_s: float) -> None:
+    """As the shrinker tries it: numbers go towards zero."""
+    facts = {"role": "anyone", "node": 1, "latency_s": 0.0, "bytes_per_s": bytes_per_s, "for_s": 1.0}
+    happenings = [Happening(5.0, "create topic"), Happening(20.0, "poor link", facts)]
+
+    assert run_script(Script(Options.plain(1), happenings, 25.0)).violation is None

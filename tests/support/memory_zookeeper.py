@@ -37,6 +37,8 @@ class MemoryEnsemble:
         self.before_multi: Callable[[Sequence[Op]], None] = lambda ops: None
         """Called before each multi is carried out: a place for someone else to be faster."""
         self.multis: list[list[Op]] = []
+        self.unreadable: set[str] = set()
+        """Paths that an ACL forbids to read, one by one."""
         self._next_session = 0x100
 
     @property
@@ -194,6 +196,8 @@ class MemoryZooKeeper:
         return result
 
     def _node(self, path: str) -> Znode:
+        if path in self.ensemble.unreadable:
+            raise error_of(ZkCode.NO_AUTH, path)
         node = self.ensemble.nodes.get(path)
         if node is None:
             raise error_of(ZkCode.NO_NODE, path)

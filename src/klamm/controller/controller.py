@@ -27,6 +27,7 @@ from klamm.controller.metrics import ControllerMetrics
 from klamm.controller.office import Office, OfficePorts
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import ControllerState
+from klamm.controller.timers import Timers
 from klamm.controller.watches import event_of
 from klamm.controller.witness import Witness
 from klamm.controller.workbench import WaitForFeatures, Workbench
@@ -42,7 +43,8 @@ from klamm.zk.watches import WatchEvent
 
 Handler = Callable[[Workbench, Any], Awaitable[None]]
 
-REGISTER_RETRY_S: Final = 1.0
+TRY_AGAIN_S: Final = 1.0
+"""After ZooKeeper refused a registration, or to read what a watch called for: an ACL may forbid it for a while."""
 STOP_PATIENCE_S: Final = 5.0
 QUEUE_TIMES_KEPT_S: Final = 300.0
 
@@ -117,7 +119,7 @@ class Controller:
         self._office = Office(settings, ports, journal, self._metrics, witness)
         self._store: Store | None = None
         self._worker: asyncio.Task[None] | None = None
-        self._retry: asyncio.TimerHandle | None = None
+        self._timers = Timers(self._queue.put)
         self._last_event_at = 0.0
         self.state = ControllerState.IDLE
         """What it is doing this moment."""
@@ -159,8 +161,7 @@ class Controller:
 
     async def stop(self) -> None:
         """Finish the event in work, answer who waits, resign. `/controller` goes with the session."""
-        if self._retry is not None:
-            self._retry.cancel()
+        self._timers.close()
         self._queue.close(events.ShutdownEventThread())
         if self._worker is not None:
             await asyncio.wait([self._worker], timeout=STOP_PATIENCE_S)
@@ -277,6 +278,7 @@ class Controller:
             await self._guard(self._office.maybe_resign(cause), cause)
         except KlammError as error:
             self._journal.line(cause, "failed", what=type(event).__name__, why=str(error))
+            self._try_again(events.Reelect() if isinstance(event, events.RegisterBrokerAndReelect) else event)
         except Exception as error:  # a mistake of ours: what memory holds cannot be trusted any more
             if self._witness is not None:
                 self._witness.mistake(error)
@@ -293,6 +295,12 @@ class Controller:
             self._journal.line(cause, "done", event=type(event).__name__, ms=round((loop.time() - began) * 1000, 1))
             self._journal.flush()
 
+    def _try_again(self, event: Event) -> None:
+        """What a watch told of, and could not be read: perhaps nobody watches it now. Kafka never looks there again."""
+        assert self._store is not None, "events are handled from the start on"
+        if event.rests_on_watch and not event.owes_answer and self._store.client.is_alive:
+            self._timers.after(repr(event), TRY_AGAIN_S, event)
+
     async def _guard(self, step: Awaitable[None], cause: str) -> None:
         """Looking after an error must not end the worker: the session may be gone, or we err once more."""
         try:
@@ -302,6 +310,7 @@ class Controller:
                 self._witness.mistake(error)
             why = str(error) if isinstance(error, KlammError) else repr(error)
             self._journal.line(cause, "failed", what="looking who is controller", why=why)
+            self._try_again(events.Reelect())
 
     async def _handle(self, event: Event, cause: str) -> None:
         if isinstance(event, events.Startup):
@@ -332,8 +341,7 @@ class Controller:
             await self._register(event.store)
         except KlammError as error:
             self._journal.line(cause, "failed", what="registration", why=str(error))
-            again = events.RegisterBrokerAndReelect(event.store)
-            self._retry = asyncio.get_running_loop().call_later(REGISTER_RETRY_S, self._queue.put, again)
+            self._timers.after(event.store, TRY_AGAIN_S, event)
             return
         await self._office.elect(cause)
 

@@ -31,6 +31,9 @@ class Event:
     """Something for the controller to do; handled one at a time."""
 
     state: ClassVar[ControllerState]
+    rests_on_watch: ClassVar[bool] = False
+    """A watch has fired and is spent, or none is set yet: what is there now is read, and watched from here on. Unless
+    that succeeds, nobody hears of the next change."""
 
     @property
     def owes_answer(self) -> bool:
@@ -71,6 +74,7 @@ class Answered(Event, Generic[T]):
 @dataclass(slots=True, eq=False)
 class Startup(Event):
     state = ControllerState.CONTROLLER_CHANGE
+    rests_on_watch = True
 
 
 @dataclass(slots=True, eq=False)
@@ -78,6 +82,7 @@ class ControllerChange(Event):
     """`/controller` was created or changed."""
 
     state = ControllerState.CONTROLLER_CHANGE
+    rests_on_watch = True
 
 
 @dataclass(slots=True, eq=False)
@@ -85,6 +90,7 @@ class Reelect(Event):
     """`/controller` is gone."""
 
     state = ControllerState.CONTROLLER_CHANGE
+    rests_on_watch = True
 
 
 @dataclass(slots=True, eq=False)
@@ -113,12 +119,14 @@ class ShutdownEventThread(Event):
 @dataclass(slots=True, eq=False)
 class BrokerChange(Event):
     state = ControllerState.BROKER_CHANGE
+    rests_on_watch = True
 
 
 @dataclass(slots=True, eq=False)
 class BrokerModifications(Event):
     broker: BrokerId
     state = ControllerState.BROKER_CHANGE
+    rests_on_watch = True
 
 
 class ShutdownAnswer(NamedTuple):
@@ -141,6 +149,7 @@ class ControlledShutdown(Answered[ShutdownAnswer]):
 @dataclass(slots=True, eq=False)
 class LogDirEventNotification(Event):
     state = ControllerState.LOG_DIR_CHANGE
+    rests_on_watch = True
 
 
 # ---- topics
@@ -149,17 +158,20 @@ class LogDirEventNotification(Event):
 @dataclass(slots=True, eq=False)
 class TopicChange(Event):
     state = ControllerState.TOPIC_CHANGE
+    rests_on_watch = True
 
 
 @dataclass(slots=True, eq=False)
 class PartitionModifications(Event):
     topic: str
     state = ControllerState.TOPIC_CHANGE
+    rests_on_watch = True
 
 
 @dataclass(slots=True, eq=False)
 class TopicDeletion(Event):
     state = ControllerState.TOPIC_DELETION
+    rests_on_watch = True
 
 
 @dataclass(slots=True, eq=False)
@@ -202,6 +214,7 @@ class ReplicaLeaderElection(Answered[ElectionAnswer]):
     partitions: Sequence[TopicPartition] | None
     unclean: bool
     state = ControllerState.MANUAL_LEADER_BALANCE
+    rests_on_watch = True  # where the znode names them; who waits for an answer gets an error
 
     @property
     def owes_answer(self) -> bool:
@@ -246,6 +259,7 @@ class UpdateMetadataResponseReceived(Event):
 @dataclass(slots=True, eq=False)
 class IsrChangeNotification(Event):
     state = ControllerState.ISR_CHANGE
+    rests_on_watch = True
 
 
 @dataclass(slots=True, eq=False)
@@ -264,6 +278,7 @@ class AlterPartitionReceived(Answered[AlterPartitionResponse]):
 @dataclass(slots=True, eq=False)
 class ZkPartitionReassignment(Event):
     state = ControllerState.ALTER_PARTITION_REASSIGNMENT
+    rests_on_watch = True
 
 
 class ReassignmentAnswer(NamedTuple):
@@ -288,6 +303,7 @@ class ApiPartitionReassignment(Answered[ReassignmentAnswer]):
 class PartitionReassignmentIsrChange(Event):
     partition: TopicPartition
     state = ControllerState.ALTER_PARTITION_REASSIGNMENT
+    rests_on_watch = True
 
 
 class ReassignmentList(NamedTuple):

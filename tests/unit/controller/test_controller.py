@@ -18,10 +18,15 @@ from klamm.zk.operations import Create, Delete, Set
 from klamm.zk.registrar import BrokerIdTaken
 from klamm.zk.watches import EventType, WatchEvent
 from klamm.zk.znodes import (
+    BROKER_IDS,
     CONTROLLER,
     CONTROLLER_EPOCH,
+    DELETE_TOPICS,
+    ISR_CHANGES,
+    LOG_DIR_EVENTS,
     PREFERRED_ELECTION,
     REASSIGN_PARTITIONS,
+    TOPICS,
     MalformedZnode,
     encode_controller,
     encode_topic,
@@ -233,7 +238,7 @@ async def test_the_office_moves_when_an_operator_deletes_the_znode(nodes: Nodes)
 
 
 async def test_a_refused_registration_is_tried_again(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("klamm.controller.controller.REGISTER_RETRY_S", 0)
+    monkeypatch.setattr("klamm.controller.controller.TRY_AGAIN_S", 0)
     await nodes.start(1)
     await nodes.settle()
     registrar = nodes.registrars[1]
@@ -250,6 +255,58 @@ async def test_a_refused_registration_is_tried_again(nodes: Nodes, monkeypatch: 
     await nodes.eventually(lambda: "/brokers/ids/1" in nodes.ensemble.nodes and nodes.active == [1])
 
     assert not refusals
+
+
+LISTS = {
+    BROKER_IDS: lambda nodes: nodes.start(2),
+    TOPICS: lambda nodes: nodes.topic("b", [(1,)]),
+    DELETE_TOPICS: lambda nodes: tell(nodes, DELETE_TOPICS + "/nope"),
+    ISR_CHANGES: lambda nodes: tell(nodes, ISR_CHANGES + "/isr_change_0"),
+    LOG_DIR_EVENTS: lambda nodes: tell(nodes, LOG_DIR_EVENTS + "/log_dir_event_0"),
+    REASSIGN_PARTITIONS: lambda nodes: tell(nodes, REASSIGN_PARTITIONS),
+    PREFERRED_ELECTION: lambda nodes: tell(nodes, PREFERRED_ELECTION),
+}
+"""What the controller watches, and how it changes."""
+
+
+async def tell(nodes: Nodes, path: str) -> None:
+    nodes.ensemble.apply([Create(path)])
+    await nodes.settle()
+
+
+@pytest.mark.parametrize("path", LISTS)
+async def test_what_may_not_be_read_for_a_while_is_looked_at_again(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """The watch is spent by then, and the read that was refused set none."""
+    monkeypatch.setattr("klamm.controller.controller.TRY_AGAIN_S", 0.001)
+    await nodes.start(1)
+    await nodes.settle()
+    nodes.ensemble.unreadable.add(path)
+
+    await LISTS[path](nodes)
+    await nodes.eventually(lambda: bool(nodes.journal(1, "failed")))
+    nodes.ensemble.unreadable.clear()
+    failed = len(nodes.journal(1, "failed"))
+    kind = nodes.journal(1, "failed")[0].facts["what"]
+
+    await nodes.eventually(lambda: sum(e.facts["event"] == kind for e in nodes.journal(1, "done")) > failed)
+    await nodes.eventually(lambda: path in nodes.clients[1].child_watches | nodes.clients[1].data_watches)
+
+
+async def test_a_node_that_may_not_read_who_is_controller_for_a_while_looks_again(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("klamm.controller.controller.TRY_AGAIN_S", 0.001)
+    controller = await nodes.start(1)
+    await nodes.settle()
+    nodes.ensemble.unreadable.add(CONTROLLER)
+
+    nodes.ensemble.apply([Delete(CONTROLLER)])
+    await nodes.eventually(lambda: bool(nodes.journal(1, "failed")))
+    nodes.ensemble.unreadable.clear()
+
+    await nodes.eventually(lambda: controller.is_active and controller.epoch == 2)
 
 
 async def test_requests_of_old_tools_that_nobody_can_read_are_refused_aloud_again_and_again(nodes: Nodes) -> None:

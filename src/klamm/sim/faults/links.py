@@ -8,6 +8,8 @@ from klamm.sim.stage import Draw, Stage, later
 
 _LONGEST_S: Final = 20.0
 _PAUSE_S: Final = 0.5
+_LEAST_BYTES_PER_S: Final = 20e3
+"""With less, whoever makes a run smaller finds links on which something is under way for ever."""
 Ways = Iterable[tuple[str, str]]
 
 
@@ -106,7 +108,8 @@ def poor_link(stage: Stage, draw: Draw) -> None:
     """What a node sends, or gets, takes long, now longer, now shorter, and there is room for little."""
     number, _ = victim(stage, draw)
     latency_s = draw("latency_s", lambda dice: dice.choice((0.02, 0.1, 0.5)))
-    bytes_per_s = draw("bytes_per_s", lambda dice: dice.choice((125e6, 400e3, 20e3)))
+    bytes_per_s = draw("bytes_per_s", lambda dice: dice.choice((125e6, 400e3, _LEAST_BYTES_PER_S)))
+    bytes_per_s = max(bytes_per_s, _LEAST_BYTES_PER_S)
     for_s = draw("for_s", lambda dice: _LONGEST_S * dice.random())
     name = f"node-{number}"
     stage.tell(f"links of {name} have a latency of {latency_s} s and room for {bytes_per_s} bytes/s, for {for_s} s")
