@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 from unittest.mock import patch
 
 from tests.differential.kafka_host import KafkaHost
@@ -166,9 +166,7 @@ class KlammNode:
     def _follows_configs(self) -> bool:
         changes = self._node._config_changes
         assert changes is not None
-        assert changes._task is not None
-        coroutine: Any = changes._task.get_coro()
-        return changes._wanted.is_set() or getattr(coroutine.cr_await, "__qualname__", "") != "Event.wait"
+        return not changes.is_settled
 
     async def session(self) -> tuple[int, bytes]:
         session = self._node._sessions.store.client._session

@@ -10,6 +10,7 @@ from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
 from klamm.controller.controller import Controller
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.witness import Witness
+from klamm.controller.workbench import WaitForFeatures
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
@@ -64,6 +65,10 @@ class FakeConnection:
         self.closed = True
 
 
+async def _knows_all(epoch: int, timeout_s: float) -> bool:
+    return True
+
+
 class Nodes:
     def __init__(self) -> None:
         self.ensemble = MemoryEnsemble()
@@ -75,7 +80,11 @@ class Nodes:
         self._busy = 0
 
     async def start(
-        self, number: int, settings: ControllerSettings | None = None, witness: Witness | None = None
+        self,
+        number: int,
+        settings: ControllerSettings | None = None,
+        witness: Witness | None = None,
+        wait_for_features: WaitForFeatures = _knows_all,
     ) -> Controller:
         self.receivers[number] = Receiver(number)
         client = self._connect(number)
@@ -91,6 +100,7 @@ class Nodes:
             Journal(self.sinks[number], number, FixedClock()),
             lambda s: self._register(number, s),
             witness,
+            wait_for_features,
         )
         self.controllers[number] = controller
         client.on_watch = controller.on_watch

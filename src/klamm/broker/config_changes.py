@@ -4,12 +4,12 @@ A notice only says whose config changed; what it is now is read from the entity.
 one reading, and a broker that was away misses nothing. Source: ZkConfigManager, ZkNodeChangeNotificationListener (3.9).
 """
 
-import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
 
 import structlog
 
+from klamm.broker.following import Following, OnMistake, tell_mistake
 from klamm.model.errors import KlammError
 from klamm.zk.configs import DEFAULT_ENTITY, ConfigStore
 from klamm.zk.store import Store
@@ -18,13 +18,12 @@ from klamm.zk.znodes import CONFIG_CHANGES, MalformedZnode
 
 KEPT_MS: Final = 15 * 60_000
 """How long a notice stays in ZooKeeper; who was away for longer reads everything at its start anyway."""
-_RETRY_S: Final = 1.0
 _READ_AT_ONCE: Final = 1_000
 log = structlog.get_logger("config")
 
 
 class Follower(Protocol):
-    """Whom changes matter to. The calls must not raise."""
+    """Whom changes matter to. Calls that raise KlammError are made again."""
 
     async def topics_changed(self, overrides: Mapping[str, Mapping[str, str]]) -> None:
         """The overrides of these topics are now so; a topic without any has an empty mapping."""
@@ -39,7 +38,12 @@ class ConfigChanges:
     """`start` once ZooKeeper may be asked; `renewed` with each later session; `close` at the end."""
 
     def __init__(
-        self, store: Callable[[], Store], broker_id: int, follower: Follower, now_ms: Callable[[], int]
+        self,
+        store: Callable[[], Store],
+        broker_id: int,
+        follower: Follower,
+        now_ms: Callable[[], int],
+        on_mistake: OnMistake = tell_mistake,
     ) -> None:
         """`store()` is that of the newest ZooKeeper session; raises KlammError where there is none."""
         self._store = store
@@ -47,38 +51,28 @@ class ConfigChanges:
         self._follower = follower
         self._now_ms = now_ms
         self._last = -1
-        self._wanted = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._following = Following("config changes", self.catch_up, on_mistake)
+        self._on_mistake = on_mistake
         self.followed = 0
         """Notices that were acted upon so far."""
 
+    @property
+    def is_settled(self) -> bool:
+        return self._following.is_settled
+
     def start(self) -> None:
-        self._wanted.set()
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="config-changes")
+        self._following.start()
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._following.close()
 
     def on_watch(self, event: WatchEvent) -> None:
         if event.path == CONFIG_CHANGES and event.type is EventType.CHILDREN_CHANGED:
-            self._wanted.set()
+            self._following.wake()
 
     def renewed(self) -> None:
         """A new session knows no watches of the old one."""
-        self._wanted.set()
-
-    async def _run(self) -> None:
-        while True:
-            await self._wanted.wait()
-            self._wanted.clear()
-            try:
-                await self.catch_up()
-            except KlammError as error:
-                log.warning("config changes cannot be read, trying again", reason=str(error))
-                await asyncio.sleep(_RETRY_S)
-                self._wanted.set()
+        self._following.wake()
 
     async def catch_up(self) -> None:
         """Act on every notice not seen yet, and clear away the old ones. Raises KlammError."""
@@ -102,9 +96,19 @@ class ConfigChanges:
             overrides, why_not = await store.read_topic_configs(topics[start : start + _READ_AT_ONCE])
             for topic, reason in why_not.items():
                 log.error("topic config ignored, what counted before goes on", topic=topic, reason=reason)
-            await self._follower.topics_changed(overrides)
+            await self._told(f"configs of {len(overrides)} topics", self._follower.topics_changed(overrides))
         if not entities.keys().isdisjoint((f"brokers/{DEFAULT_ENTITY}", f"brokers/{self._broker_id}")):
-            await self._follower.brokers_changed(*await read_broker_configs(configs, self._broker_id))
+            found = await read_broker_configs(configs, self._broker_id)
+            await self._told("configs of brokers", self._follower.brokers_changed(*found))
+
+    async def _told(self, what: str, call: Awaitable[None]) -> None:
+        """A mistake costs this change alone: read again and again, it would keep all later ones waiting."""
+        try:
+            await call
+        except KlammError:
+            raise
+        except Exception as error:
+            self._on_mistake(f"applying {what}", error)
 
 
 async def read_broker_configs(configs: ConfigStore, broker_id: int) -> tuple[dict[str, str], dict[str, str]]:

@@ -32,7 +32,8 @@ class MetadataCache:
         self._ids: dict[str, uuid.UUID] = {}
         self._names: dict[uuid.UUID, str] = {}
         self._told_as = -1
-        self._waiting: dict[asyncio.Future[None], Callable[[], bool]] = {}
+        self._waiting: dict[str, list[_Wait]] = {}
+        """By topic: who is asked again when an update names it."""
         self.on_update: Callable[[], None] = lambda: None
         """Called after each update; must not raise."""
 
@@ -86,27 +87,41 @@ class MetadataCache:
         partitions = self.partitions(topic)
         return all((p := partitions.get(n)) is not None and p.leader != NO_BROKER for n in range(count))
 
-    async def wait_until(self, holds: Callable[[], bool], timeout_s: float) -> bool:
-        """Whether `holds()` becomes true with an update before the time is over."""
-        if holds():
-            return True
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[waiter] = holds
+    async def wait_until(self, holds: Mapping[str, Callable[[], bool]], timeout_s: float) -> list[str]:
+        """The topics for which `holds` has not become true with an update before the time is over.
+
+        A topic is asked again only after an update that names it, and is done with once it said yes: a request for
+        thousands of topics does not look at all of them with each of thousands of updates.
+        """
+        wait = _Wait({topic: check for topic, check in holds.items() if not check()})
+        if not wait.left:
+            return []
+        for topic in wait.left:
+            self._waiting.setdefault(topic, []).append(wait)
         try:
             async with asyncio.timeout(timeout_s):
-                await waiter
+                await wait.over
         except TimeoutError:
-            return holds()
+            wait.ask(list(wait.left))
         finally:
-            self._waiting.pop(waiter, None)
-        return True
+            for topic in holds:
+                self._forget(topic, wait)
+        return list(wait.left)
+
+    def _forget(self, topic: str, wait: "_Wait") -> None:
+        waiting = self._waiting.get(topic, [])
+        if wait in waiting:
+            waiting.remove(wait)
+            if not waiting:
+                del self._waiting[topic]
 
     # ---- what the controller tells
 
     def update(self, request: UpdateMetadataRequest) -> list[TopicPartition]:
         """Take over a request of any version: brokers are replaced, partitions merged. The partitions deleted."""
         self.generation += 1
-        if request.broker_epoch > self._told_as:
+        is_new_to_us = request.broker_epoch > self._told_as
+        if is_new_to_us:
             self._begin_anew(request.broker_epoch)
         self.controller_id = BrokerId(request.controller_id) if request.controller_id >= 0 else None
         self.brokers = {BrokerId(b.id): _broker(b) for b in request.live_brokers}
@@ -122,7 +137,8 @@ class MetadataCache:
                 for state in topic.partition_states
                 if self._merge(topic.topic_name, state)
             ]
-        self._wake()
+        if self._waiting:
+            self._wake(list(self._waiting) if is_new_to_us else _topics_of(request))
         self.on_update()
         return deleted
 
@@ -165,10 +181,34 @@ class MetadataCache:
             self._ids[topic] = topic_id
             self._names[topic_id] = topic
 
-    def _wake(self) -> None:
-        for waiter, holds in list(self._waiting.items()):
-            if not waiter.done() and holds():
-                waiter.set_result(None)
+    def _wake(self, topics: Iterable[str]) -> None:
+        asked: dict[_Wait, list[str]] = {}
+        for topic in topics:
+            for wait in self._waiting.get(topic, ()):
+                asked.setdefault(wait, []).append(topic)
+        for wait, named in asked.items():
+            wait.ask(named)
+
+
+class _Wait:
+    """Somebody who waits for topics; each leaves `left` when its check says yes."""
+
+    def __init__(self, left: dict[str, Callable[[], bool]]) -> None:
+        self.left = left
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def ask(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            if topic in self.left and self.left[topic]():
+                del self.left[topic]
+        if not self.left and not self.over.done():
+            self.over.set_result(None)
+
+
+def _topics_of(request: UpdateMetadataRequest) -> Iterable[str]:
+    """Those that the request names, each once."""
+    names = [state.topic_name for state in request.ungrouped_partition_states]
+    return dict.fromkeys(names + [topic.topic_name for topic in request.topic_states])
 
 
 def _broker(live: UpdateMetadataBroker) -> Broker:

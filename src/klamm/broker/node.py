@@ -21,6 +21,7 @@ from klamm.broker.controller_channel import (
 from klamm.broker.dispatch import Dispatcher
 from klamm.broker.failure_notices import FailureNotices
 from klamm.broker.features import Features
+from klamm.broker.following import tell_mistake
 from klamm.broker.handlers.fetch import Fetch
 from klamm.broker.identity import check_log_directories, choose_broker_id
 from klamm.broker.isr_znodes import IsrZnodes
@@ -93,8 +94,9 @@ class Node:
         self._ports: dict[str, int] = {}
         self._config_changes: ConfigChanges | None = None
         self._isr_znodes: IsrZnodes | None = None
-        self._features = Features(lambda: self._sessions.store)
+        self._features = Features(lambda: self._sessions.store, self._on_mistake)
         self._metrics_endpoint: MetricsEndpoint | None = None
+        self._journal: Journal | None = None
         self._journal_topic: JournalTopic | None = None
         self._registration_update: asyncio.Task[None] | None = None
 
@@ -256,7 +258,7 @@ class Node:
         self._replicas = replicas
         # plain files beside the partitions: Apache Kafka, given this directory, takes folders for partitions
         journal_files = JournalFiles(world.disk, config.log_directories[0], self.broker_id)
-        journal = Journal(journal_files, self.broker_id, world.clock)
+        journal = self._journal = Journal(journal_files, self.broker_id, world.clock)
         if config.klamm_journal_topic:
             self._journal_topic = JournalTopic(
                 world,
@@ -304,7 +306,7 @@ class Node:
             replica_logs.topics_changed,
         )
         self._config_changes = ConfigChanges(
-            lambda: self._sessions.store, self.broker_id, follower, self._world.clock.now_ms
+            lambda: self._sessions.store, self.broker_id, follower, self._world.clock.now_ms, self._on_mistake
         )
         self._dispatcher = Dispatcher(table)
         metrics = NodeMetrics(controller, replicas, self._dispatcher, fetch, self._sessions, self._config_changes)
@@ -409,6 +411,12 @@ class Node:
             self._registration_update.cancel()  # the newer one says all
         update = self._registrar.update(lambda: self._sessions.store.client, self._world.clock.now_ms)
         self._registration_update = asyncio.get_running_loop().create_task(update, name="registration-update")
+
+    def _on_mistake(self, what: str, error: Exception) -> None:
+        tell_mistake(what, error)
+        if self._journal is not None:
+            self._journal.line(self._journal.event("Mistake"), "failed", what=what, why=repr(error))
+            self._journal.flush()
 
     # ---- to other nodes
 

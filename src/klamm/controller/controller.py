@@ -40,6 +40,7 @@ from klamm.wire.messages import AlterPartitionRequest, AlterPartitionResponse
 from klamm.zk.fenced import ControllerMoved
 from klamm.zk.store import Store
 from klamm.zk.watches import WatchEvent
+from klamm.zk.znodes import FEATURE
 
 Handler = Callable[[Workbench, Any], Awaitable[None]]
 
@@ -111,6 +112,7 @@ class Controller:
         self._journal = journal
         self._witness = witness
         self._register = register
+        self._wait_for_features = wait_for_features
         self._queue = EventQueue()
         ports = OfficePorts(
             ChannelPorts(connect, self._queue.put), world.clock.now_ms, world.randomness.bytes, wait_for_features
@@ -230,9 +232,16 @@ class Controller:
     async def update_features(
         self, updates: Sequence[FeatureUpdate], timeout_s: float, *, validate_only: bool
     ) -> FeatureAnswer:
-        event = events.UpdateFeatures(updates, timeout_s, validate_only)
+        """Answers once this node knows of it: who asks right afterwards is told of the new levels.
+
+        The wait is the caller's, not the event's: brokers that die meanwhile are not kept waiting.
+        """
+        event = events.UpdateFeatures(updates, validate_only)
         self._queue.put(event)
-        return await event.reply
+        answer = await event.reply
+        if answer.epoch is None or await self._wait_for_features(answer.epoch, timeout_s):
+            return answer
+        return answer.unseen(f"written, but this node has not seen {FEATURE} of version {answer.epoch} in time")
 
     def unclean_election_enabled(self, topic: str | None = None) -> None:
         """A config now allows leaders from outside the ISR: for one topic, or (None) by the brokers' default."""

@@ -328,7 +328,6 @@ class ListPartitionReassignments(Answered[ReassignmentList]):
 @dataclass(slots=True, eq=False)
 class UpdateFeatures(Answered[FeatureAnswer]):
     updates: Sequence[FeatureUpdate]
-    timeout_s: float
     validate_only: bool = False
     state = ControllerState.UPDATE_FEATURES
 

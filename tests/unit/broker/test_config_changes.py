@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Mapping
+from itertools import pairwise
 
 import pytest
 from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
 
 from klamm.broker.config_changes import KEPT_MS, ConfigChanges
+from klamm.broker.following import Following
 from klamm.model.ids import BrokerId
 from klamm.sim.loop import SimulatedLoop
 from klamm.zk.admin_znodes import decode_config_change
@@ -195,5 +197,55 @@ def test_a_controller_that_moves_meanwhile_stops_the_write() -> None:
 
         assert (await room.others.read("topics", "orders")).version == ABSENT
         assert room.notices == []
+
+    SimulatedLoop().run(main())
+
+
+def test_a_mistake_while_a_change_is_applied_does_not_end_the_following() -> None:
+    async def main() -> None:
+        room = await Room().begin()
+        mistakes: list[str] = []
+        room.changes = ConfigChanges(
+            room._store, 1, room.heard, lambda: room.now_ms, lambda what, error: mistakes.append(f"{what}: {error!r}")
+        )
+        room.connect()
+        applied = room.heard.topics_changed
+
+        async def mistaken(overrides: Mapping[str, Mapping[str, str]]) -> None:
+            raise ZeroDivisionError
+
+        room.heard.topics_changed = mistaken  # type: ignore[method-assign]
+        room.changes.start()
+        await room.alter("topics", "orders", {"retention.ms": "1"})
+        await asyncio.sleep(1)
+        room.heard.topics_changed = applied  # type: ignore[method-assign]
+        await room.alter("topics", "payments", {"retention.ms": "2"})
+        await asyncio.sleep(1)
+
+        assert mistakes == ["applying configs of 1 topics: ZeroDivisionError()"]
+        assert room.heard.topics == [{"payments": {"retention.ms": "2"}}]
+        await room.changes.close()
+
+    SimulatedLoop().run(main())
+
+
+def test_a_mistake_while_reading_is_tried_again_ever_more_seldom() -> None:
+    async def main() -> None:
+        tries: list[float] = []
+        loop = asyncio.get_running_loop()
+
+        async def read() -> None:
+            tries.append(loop.time())
+            if len(tries) < 4:
+                raise ZeroDivisionError
+
+        following = Following("something", read, lambda what, error: None)
+        following.start()
+        await asyncio.sleep(30)
+        assert [round(b - a) for a, b in pairwise(tries)] == [1, 2, 4]
+        following.wake()
+        await asyncio.sleep(1)
+        assert len(tries) == 5
+        await following.close()
 
     SimulatedLoop().run(main())

@@ -2,6 +2,7 @@
 
 import asyncio
 import uuid
+from functools import partial
 
 from tests.unit.broker.cluster_state import ORDERS_ID, broker, cache, partition, update
 
@@ -83,7 +84,7 @@ def test_zookeepers_word_counts_only_before_the_first_update() -> None:
 
 async def test_waiting_for_leaders() -> None:
     known = cache(update({"orders": [partition(0, 1), partition(1, -1)]}))
-    waiting = asyncio.create_task(known.wait_until(lambda: known.has_leaders("orders", 2), 1000))
+    waiting = asyncio.create_task(known.wait_until({"orders": lambda: known.has_leaders("orders", 2)}, 1000))
     await asyncio.sleep(0)
 
     known.update(update({"orders": [partition(0, 2)]}))
@@ -91,13 +92,43 @@ async def test_waiting_for_leaders() -> None:
     assert not waiting.done()
     known.update(update({"orders": [partition(1, 2)]}))
 
-    assert await waiting
+    assert not await waiting
+
+
+async def test_a_topic_is_asked_again_only_by_updates_that_name_it() -> None:
+    known = cache(update({}))
+    asked: list[str] = []
+
+    def is_led(topic: str) -> bool:
+        asked.append(topic)
+        return known.has_leaders(topic, 1)
+
+    names = [f"t{n}" for n in range(50)]
+    waiting = asyncio.create_task(known.wait_until({name: partial(is_led, name) for name in names}, 1000))
+    await asyncio.sleep(0)
+    asked.clear()
+    for name in names:
+        known.update(update({name: [partition(0, 1)]}))
+
+    assert not await waiting
+    assert asked == names
+
+
+async def test_who_waits_for_topics_to_go_hears_of_it_when_all_is_told_anew() -> None:
+    known = cache(update({"orders": [partition(0, 1)]}))
+    waiting = asyncio.create_task(known.wait_until({"orders": lambda: not known.has_topic("orders")}, 1000))
+    await asyncio.sleep(0)
+    anew = update({})
+    anew.broker_epoch = 99
+    known.update(anew)
+
+    assert not await waiting
 
 
 async def test_waiting_in_vain() -> None:
     known = cache(update({}))
 
-    assert not await known.wait_until(lambda: known.has_leaders("orders", 1), 0.0)
+    assert await known.wait_until({"orders": lambda: known.has_leaders("orders", 1)}, 0.0) == ["orders"]
 
 
 def test_after_a_new_registration_what_was_deleted_meanwhile_is_forgotten() -> None:

@@ -200,7 +200,7 @@ async def test_topics_are_marked_and_gone_once_our_metadata_has_no_more_of_them(
     deleting = cluster.known.wait_until
     gone = update({"orders": [partition(0, -2), partition(1, -2)]})
 
-    async def controller_acts(holds: object, timeout_s: float) -> bool:
+    async def controller_acts(holds: object, timeout_s: float) -> list[str]:
         cluster.known.update(gone)
         return await deleting(holds, timeout_s)  # type: ignore[arg-type]
 

@@ -7,6 +7,7 @@ import pytest
 from tests.support.controller_nodes import Nodes
 
 from klamm.controller.controller import HANDLERS
+from klamm.controller.decisions.features import FeatureUpdate, UpgradeType
 from klamm.controller.events import ListPartitionReassignments
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
@@ -460,6 +461,26 @@ async def test_a_mistake_while_giving_the_office_up_does_not_end_the_worker(
     await nodes.topic("b", [(1,)])
 
     assert len(nodes.journal(1, "done")) > handled
+
+
+async def test_who_waits_for_features_to_be_seen_keeps_no_event_waiting(nodes: Nodes) -> None:
+    seen: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    async def wait(epoch: int, timeout_s: float) -> bool:
+        return await seen if epoch > 0 else True
+
+    controller = await nodes.start(1, wait_for_features=wait)
+    await nodes.settle()
+    nodes.ensemble.apply([Set("/feature", b'{"version":2,"status":1,"features":{"f":{"max_version_level":3}}}')])
+    update = controller.update_features([FeatureUpdate("f", 0, UpgradeType.SAFE_DOWNGRADE)], 1.0, validate_only=False)
+    asked = asyncio.create_task(update)
+    await nodes.settle()
+    await nodes.topic("a", [(1,)])
+
+    assert nodes.ensemble.nodes["/brokers/topics/a/partitions/0/state"].data
+    assert not asked.done()
+    seen.set_result(False)
+    assert {f: error for f, (error, _) in (await asked).results.items()} == {"f": ErrorCode.FEATURE_UPDATE_FAILED}
 
 
 async def _nothing() -> list[object]:

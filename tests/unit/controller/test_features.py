@@ -77,7 +77,7 @@ async def finalize(room: Room, levels: str) -> None:
 
 
 async def ask(room: Room, *updates: FeatureUpdate, validate_only: bool = False) -> dict[str, ErrorCode]:
-    event = UpdateFeatures(updates, 1.0, validate_only)
+    event = UpdateFeatures(updates, validate_only)
     await room.handle(on_update_features, event)
     answer = event.reply.result()
     assert answer.error is ErrorCode.NONE
@@ -97,21 +97,9 @@ async def test_a_leftover_is_deleted_and_nothing_can_be_added() -> None:
     assert decode_features(room.ensemble.nodes["/feature"].data) == (2, True, {})
 
 
-async def test_a_node_that_does_not_see_the_update_in_time_says_so() -> None:
-    room = await Room.open()
-    await finalize(room, '{"f":{"max_version_level":3}}')
-
-    async def never(_epoch: int, _timeout_s: float) -> bool:
-        return False
-
-    room.bench.wait_for_features = never
-
-    assert await ask(room, FeatureUpdate("f", 0, SAFE)) == {"f": ErrorCode.FEATURE_UPDATE_FAILED}
-
-
 async def test_old_protocol_versions_know_no_features() -> None:
     room = await Room.open(settings=ControllerSettings(BrokerId(1), ibp=(2, 6, 0)))
-    event = UpdateFeatures([FeatureUpdate("f", 1)], 1.0)
+    event = UpdateFeatures([FeatureUpdate("f", 1)])
     await room.handle(on_update_features, event)
 
     assert event.reply.result().error is ErrorCode.INVALID_REQUEST

@@ -1,6 +1,7 @@
 """CreatePartitions, on the active controller's broker. Source: KafkaApis.handleCreatePartitionsRequest (3.9)."""
 
 from collections import Counter
+from functools import partial
 from typing import Final, Protocol
 
 from klamm.broker.dispatch import Offered, Request
@@ -53,11 +54,8 @@ class CreatePartitions:
 
     async def _wait_for_leaders(self, grown: list[Grown], timeout_ms: int) -> None:
         """Till every partition has a leader in our own metadata; what is too late stays, but is answered 7."""
-
-        def missing() -> list[Grown]:
-            return [g for g in grown if not self._cache.has_leaders(g.name, g.partitions)]
-
-        if timeout_ms > 0:
-            await self._cache.wait_until(lambda: not missing(), timeout_ms / 1000)
-        for late in missing() if timeout_ms > 0 else grown:
-            late.error = ErrorCode.REQUEST_TIMED_OUT
+        by_name = {g.name: g for g in grown}
+        leading = {g.name: partial(self._cache.has_leaders, g.name, g.partitions) for g in grown}
+        late = await self._cache.wait_until(leading, timeout_ms / 1000) if timeout_ms > 0 else by_name
+        for name in late:
+            by_name[name].error = ErrorCode.REQUEST_TIMED_OUT

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from klamm.broker.dispatch import Offered, Request
@@ -60,15 +61,11 @@ class CreateTopics:
 
     async def _wait_for_leaders(self, created: list[Created], timeout_ms: int) -> None:
         """Till every partition has a leader in our own cache; a topic that is too late stays, but is answered 7."""
-        made = [c for c in created if not c.error]
-
-        def all_lead() -> bool:
-            return all(self._cache.has_leaders(c.name, len(c.placement)) for c in made)
-
-        if made and not (timeout_ms > 0 and await self._cache.wait_until(all_lead, timeout_ms / 1000)):
-            for topic in made:
-                if timeout_ms <= 0 or not self._cache.has_leaders(topic.name, len(topic.placement)):
-                    topic.error = ErrorCode.REQUEST_TIMED_OUT
+        made = {c.name: c for c in created if not c.error}
+        leading = {name: partial(self._cache.has_leaders, name, len(c.placement)) for name, c in made.items()}
+        late = await self._cache.wait_until(leading, timeout_ms / 1000) if timeout_ms > 0 else made
+        for name in late:
+            made[name].error = ErrorCode.REQUEST_TIMED_OUT
 
     def _result(self, created: Created, described: Described) -> CreatableTopicResult:
         if created.error:

@@ -1,7 +1,8 @@
 """DeleteTopics, on the active controller's broker. Source: KafkaApis.handleDeleteTopicsRequest (3.9)."""
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Final, Protocol
 
 from klamm.broker.dispatch import Offered, Request
@@ -84,13 +85,16 @@ class DeleteTopics:
         await self._wait_until_gone([r for r in wanted if not r.error_code], timeout_ms)
 
     async def _wait_until_gone(self, wanted: list[DeletableTopicResult], timeout_ms: int) -> None:
-        def left() -> list[DeletableTopicResult]:
-            return [r for r in wanted if r.name is not None and self._cache.has_topic(r.name)]
-
+        late: Collection[str | None] = {r.name for r in wanted}
         if timeout_ms > 0:
-            await self._cache.wait_until(lambda: not left(), timeout_ms / 1000)
-        for late in left() if timeout_ms > 0 else wanted:
-            late.error_code = ErrorCode.REQUEST_TIMED_OUT
+            gone = {r.name: partial(self._is_gone, r.name) for r in wanted if r.name is not None}
+            late = set(await self._cache.wait_until(gone, timeout_ms / 1000))
+        for result in wanted:
+            if result.name in late:
+                result.error_code = ErrorCode.REQUEST_TIMED_OUT
+
+    def _is_gone(self, topic: str) -> bool:
+        return not self._cache.has_topic(topic)
 
 
 def _asked(request: Request, message: DeleteTopicsRequest) -> list[DeleteTopicState]:

@@ -4,6 +4,7 @@ Source: KafkaApis.handleElectLeaders, ReplicaManager.electLeaders, DelayedElectL
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from klamm.broker.dispatch import Offered, Request
@@ -58,15 +59,18 @@ class ElectLeaders:
 
         What has shown is done with, whoever leads since: an update is held against the rest alone, not against all.
         """
-        left = list(answer.leaders.items())
+        left: dict[str, list[tuple[TopicPartition, BrokerId]]] = {}
+        for key, leader in answer.leaders.items():
+            left.setdefault(key.topic, []).append((key, leader))
 
-        def all_shown() -> bool:
-            while left and self._is_led_by(*left[-1]):
-                left.pop()
-            return not left
+        def all_shown(topic: str) -> bool:
+            elections = left[topic]
+            while elections and self._is_led_by(*elections[-1]):
+                elections.pop()
+            return not elections
 
-        await self._cache.wait_until(all_shown, max(timeout_ms, 0) / 1000)
-        return [key for key, leader in left if not self._is_led_by(key, leader)]
+        late = await self._cache.wait_until({t: partial(all_shown, t) for t in left}, max(timeout_ms, 0) / 1000)
+        return [key for topic in late for key, leader in left[topic] if not self._is_led_by(key, leader)]
 
     def _is_led_by(self, key: TopicPartition, leader: BrokerId) -> bool:
         state = self._cache.state(key)

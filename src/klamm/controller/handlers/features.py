@@ -29,7 +29,7 @@ async def set_up_features(bench: Workbench) -> None:
 
 
 async def on_update_features(bench: Workbench, event: UpdateFeatures) -> None:
-    """Each update is judged alone; the valid ones are written together."""
+    """Each update is judged alone; the valid ones are written together. Who asked waits until this node has seen it."""
     if not bench.settings.versions_features:
         text = "Feature versioning is not supported by the inter.broker.protocol.version"
         event.answer(FeatureAnswer(ErrorCode.INVALID_REQUEST, text))
@@ -40,20 +40,20 @@ async def on_update_features(bench: Workbench, event: UpdateFeatures) -> None:
     for feature, why in plan.refused.items():
         bench.journal.refused(bench.cause, "feature update", why, feature=feature)
     outcome: tuple[ErrorCode, str | None] = (ErrorCode.NONE, None)
+    epoch = None
     if plan.levels != stored.levels and not event.validate_only:
         try:
-            await _write(bench, FinalizedFeatures(stored.version, True, plan.levels), version, event.timeout_s)
+            epoch = await _write(bench, FinalizedFeatures(stored.version, True, plan.levels), version)
         except ControllerMoved:
             raise
         except KlammError as error:
             outcome = (ErrorCode.FEATURE_UPDATE_FAILED, str(error))
     refused = {feature: (ErrorCode.INVALID_REQUEST, why) for feature, why in plan.refused.items()}
-    event.answer(FeatureAnswer(ErrorCode.NONE, None, {**dict.fromkeys(plan.accepted, outcome), **refused}))
+    event.answer(FeatureAnswer(ErrorCode.NONE, None, {**dict.fromkeys(plan.accepted, outcome), **refused}, epoch))
 
 
-async def _write(bench: Workbench, features: FinalizedFeatures, version: int, timeout_s: float) -> None:
+async def _write(bench: Workbench, features: FinalizedFeatures, version: int) -> int:
     epoch = await bench.store.write_features(features, version)
     bench.context.finalized = features.levels
     bench.journal.write(bench.cause, "features", levels=features.levels, epoch=epoch)
-    if not await bench.wait_for_features(epoch, timeout_s):
-        raise KlammError(f"written, but this node has not seen {FEATURE} of version {epoch} in time")
+    return epoch
