@@ -151,10 +151,19 @@ async def story(three: Three) -> list[Any]:
     leader, first, second = three.ports
     other = Raw(second)
     tell("a second client", await other.greet())
+    at = {leader: Raw(leader), first: Raw(first), second: other}
+    tell("one at each of the others", await at[leader].greet(), await at[first].greet())
+
+    async def caught_up(port: int) -> int:
+        """A server turns a client away that has seen more than itself; once it answered this, it has seen all."""
+        await at[port].sync()
+        return port
+
     for where, port in (("follower", first), ("leader", leader)):
         early, late, path = Raw(port), Raw(second), f"/{where}"
         tell(f"a session at the {where}", await early.greet(), await early.create(path, True))
         tell("watches", await early.exists(path, True), await early.exists("/" + where + "-new", True))
+        await caught_up(second)
         tell("it moves", await late.greet(early))
         tell("the earlier connection reads", await early.exists("/"))
         tell("the earlier connection writes", await early.create("/never"))
@@ -163,10 +172,12 @@ async def story(three: Three) -> list[Any]:
         body = jute.LONG.pack(late.last_zxid) + jute.texts([path]) + jute.texts([f"/{where}-new"]) + jute.texts([])
         await late.sync()
         tell("it sets its watches again", await late.ask(Opcode.SET_WATCHES, body, -8), list(late.events))
-        tell("a wrong password elsewhere", await Raw(first).greet(late, password=b"x" * 16))
+        wrong = Raw(await caught_up(first))
+        tell("a wrong password elsewhere", await wrong.greet(late, password=b"x" * 16))
         tell("it lives on", await late.exists(path))
         tell("it has seen more than any server", await Raw(first).greet(late, ahead=1_000))
-        tell("it ends at another server", await Raw(leader).greet(late), await late.ask(Opcode.CLOSE_SESSION, b""))
+        last = Raw(await caught_up(leader))
+        tell("it ends at another server", await last.greet(late), await late.ask(Opcode.CLOSE_SESSION, b""))
         await other.sync()
         tell("its znode is gone", await other.exists(path))
     tell(
@@ -178,7 +189,11 @@ async def story(three: Three) -> list[Any]:
     await three.stop(1)
     tell("two of three", await keeper.create("/two"))
     await three.stop(0)
-    tell("one of three", await keeper.exists("/"), await Raw(second).greet(keeper))
+
+    async def alone() -> str:
+        return await keeper.exists("/")
+
+    tell("one of three", await until("closed", alone), await Raw(second).greet(keeper))
     await three.start(0)
 
     async def back() -> str:
