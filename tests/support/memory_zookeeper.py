@@ -156,6 +156,10 @@ class MemoryZooKeeper:
     async def ensure_chroot(self, acl: Sequence[Acl] = OPEN_ACL) -> None:
         return
 
+    async def sync(self, path: str) -> None:
+        """Its server is never behind."""
+        await self._turn()
+
     async def multi(self, operations: Sequence[Op]) -> list[Result]:
         await self._turn()
         self.ensemble.before_multi(operations)

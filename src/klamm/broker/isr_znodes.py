@@ -63,8 +63,12 @@ class IsrZnodes:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def send(self, build: Callable[[int], AlterPartitionRequest], _newest: int) -> AlterPartitionResponse:
-        """Write what is proposed; answered as a controller would. Raises KlammError where ZooKeeper is away."""
+        """Write what is proposed; answered as a controller would. Raises KlammError where ZooKeeper is away.
+
+        The controller's orders may be faster than our ZooKeeper server: what it shows first may be older than they are.
+        """
         request = build(_NAMES_TOPICS)
+        await self._store().client.sync(ISR_CHANGES)
         asked = [
             _Asked(TopicPartition(t.topic_name, p.partition_index), p) for t in request.topics for p in t.partitions
         ]
@@ -105,6 +109,7 @@ class IsrZnodes:
                 state_path(asked.partition), encode_state(wanted), stored.partition_epoch
             )
         except BadVersion:
+            await self._store().client.sync(ISR_CHANGES)
             stored = await self._read(asked.partition)
             return stored if _is_next(stored, asked.data) else None
         return wanted.at_partition_epoch(stat.version)

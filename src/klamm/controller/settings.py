@@ -16,6 +16,7 @@ FIRST_WITH_FEATURES: Final[Ibp] = (2, 7, 0)
 FIRST_WITH_ALTER_PARTITION: Final[Ibp] = (2, 7, 2)
 """Before, leaders write the states of their partitions themselves."""
 FIRST_WITH_TOPIC_IDS: Final[Ibp] = (2, 8, 0)
+FIRST_LEADER_AND_ISR_WITH_TOPIC_IDS: Final = 5
 FIRST_WITH_PRODUCER_IDS: Final[Ibp] = (3, 0, 0)
 """Before, brokers take blocks of producer ids from ZooKeeper themselves."""
 
@@ -94,6 +95,11 @@ class ControllerSettings:
     @property
     def uses_topic_ids(self) -> bool:
         return self.ibp >= FIRST_WITH_TOPIC_IDS
+
+    @property
+    def orders_carry_topic_ids(self) -> bool:
+        """A broker can tell a topic from an earlier one of that name, and says so."""
+        return self.versions.leader_and_isr >= FIRST_LEADER_AND_ISR_WITH_TOPIC_IDS
 
     @property
     def writes_recovery_state(self) -> bool:

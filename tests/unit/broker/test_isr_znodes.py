@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
+import pytest
 from tests.support.memory_zookeeper import MemoryEnsemble
 
 from klamm.broker.isr_znodes import CHECK_S, LONGEST_S, QUIET_S, TOLD_AT_ONCE, IsrZnodes
@@ -73,6 +74,31 @@ async def test_the_decision_stays_the_controllers() -> None:
 
     assert (answer.error_code, tuple(answer.isr), answer.partition_epoch) == (ErrorCode.NONE, (1,), 1)
     assert room.stored == FIRST._replace(isr=(BrokerId(1),), partition_epoch=1)
+
+
+async def test_a_server_that_is_behind_the_controllers_orders_is_brought_up_to_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Refused, the leader would wait for orders that nobody sends, and its ISR stay as it is for ever."""
+    room = await Room().begin()
+    get, sync, old = room.session.get, room.session.sync, await room.session.get(state_path(ORDERS))
+    is_behind = True
+
+    async def old_until_synced(path: str, watch: bool = False) -> tuple[bytes | None, Stat]:
+        return old if is_behind else await get(path, watch)
+
+    async def catch_up(path: str) -> None:
+        nonlocal is_behind
+        await sync(path)
+        is_behind = False
+
+    monkeypatch.setattr(room.session, "get", old_until_synced)
+    monkeypatch.setattr(room.session, "sync", catch_up)
+    room.ensemble.apply([Set(state_path(ORDERS), encode_state(FIRST._replace(leader_epoch=5)))])
+
+    answer = await room.propose([1], partition_epoch=1, leader_epoch=5)
+
+    assert (answer.error_code, tuple(answer.isr), answer.partition_epoch) == (ErrorCode.NONE, (1,), 2)
 
 
 async def test_a_state_that_moved_on_is_not_written_over() -> None:

@@ -502,6 +502,18 @@ async def test_without_a_topic_id_a_gone_broker_is_waited_for() -> None:
     assert cluster.znodes_of("a")
 
 
+async def test_where_orders_carry_no_topic_ids_a_gone_broker_is_waited_for() -> None:
+    """It could not tell a later topic from the one that it has; one that was only cut off even goes on with that."""
+    settings = ControllerSettings(BrokerId(1), ibp=(2, 6, 0), dead_broker_patience_ms=0)
+    cluster = await Deleting.open({"a": [(1, 2)]}, settings=settings)
+    await cluster.kill(2)
+    await cluster.delete("a")
+    await cluster.answer(1)
+
+    assert "without a topic id" in cluster.why("a")
+    assert cluster.znodes_of("a")
+
+
 async def test_what_is_condemned_outlives_the_controller() -> None:
     cluster = await Deleting.open({"a": [(1, 2)]}, settings=NO_PATIENCE)
     await cluster.kill(2)

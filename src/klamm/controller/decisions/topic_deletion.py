@@ -60,7 +60,12 @@ class Verdict(NamedTuple):
 
 
 def decide(
-    context: ControllerContext, topic: str, found: Survey, given_up: Collection[BrokerId], patience_s: float
+    context: ControllerContext,
+    topic: str,
+    found: Survey,
+    given_up: Collection[BrokerId],
+    patience_s: float,
+    orders_carry_ids: bool,
 ) -> Verdict:
     """The next step for a queued topic of which no replica is under way.
 
@@ -83,7 +88,7 @@ def decide(
     waited_for = [b for b in found.gone if b not in given_up]
     if waited_for:
         return Verdict(Step.WAIT, _gone(context, topic, waited_for, patience_s))
-    if found.gone and context.topics[topic].id is None:
+    if found.gone and (context.topics[topic].id is None or not orders_carry_ids):
         why = f"brokers {_list(found.gone)} are gone, and without a topic id the replicas there cannot be told apart"
         return Verdict(Step.WAIT, f"{why} from those of a later topic; it goes on when they return")
     return Verdict(Step.COMPLETE)

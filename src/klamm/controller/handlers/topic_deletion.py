@@ -141,7 +141,8 @@ async def _advance(bench: Workbench, topics: Iterable[str]) -> None:
         if looked_at >= DELETION_CHUNK:
             looked_at = 0
             await asyncio.sleep(0)
-        verdict = decide(bench.context, topic, found, _given_up(bench, found, patience_s), patience_s)
+        given_up = _given_up(bench, found, patience_s)
+        verdict = decide(bench.context, topic, found, given_up, patience_s, bench.settings.orders_carry_topic_ids)
         if verdict.step is Step.BEGIN:
             begin[topic] = found
         elif verdict.step is Step.COMPLETE:

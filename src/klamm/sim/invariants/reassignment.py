@@ -72,9 +72,9 @@ def reassignments_finish(cluster: Cluster) -> str | None:
     waits_for_brokers = False
     for name, topic in cluster.history.topics.items():
         for number, found in topic.partitions.items():
-            if not found.is_being_reassigned or name in cluster.history.marked:
+            if not found.is_being_reassigned:
                 continue
-            if live.issuperset(found.replicas):
+            if name not in cluster.history.marked and live.issuperset(found.replicas):
                 return f"{name}-{number} still moves: {found}"
             waits_for_brokers = True
     waits = cluster.tree.get(znodes.REASSIGN_PARTITIONS)
