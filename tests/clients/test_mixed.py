@@ -11,7 +11,7 @@ import pytest
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
 from tests.support.mixed_cluster import KAFKA, KLAMM, MixedCluster
-from tests.support.mixed_verbs import THREE, HalfDone, Operator
+from tests.support.mixed_verbs import THREE, HalfDone, LeftBehind, Operator
 from tests.support.mixed_world import operated
 from tests.support.tool_talk import play
 
@@ -87,6 +87,15 @@ def test_take_over_with_a_reassignment_and_a_deletion_under_way(operator: Operat
     mixed.move_office({KLAMM})
     work.is_half_done()
     work.end()
+    operator.load_is_right()
+
+
+def test_who_takes_over_ends_by_itself_what_was_left_behind(operator: Operator, mixed: MixedCluster) -> None:
+    work = LeftBehind(operator, "unseen")
+    work.begin()
+    mixed.move_office(set(KAFKA))
+    mixed.take_office_unseen(KLAMM, work.znodes)
+    work.is_ended()
     operator.load_is_right()
 
 

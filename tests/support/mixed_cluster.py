@@ -174,6 +174,38 @@ class MixedCluster(Cluster):
                 return tries
         raise AssertionError(f"none of {sorted(wanted)} ever won the election")
 
+    def take_office_unseen(self, winner: int, left_behind: Mapping[str, Any]) -> None:
+        """`winner` is controller next, and finds these znodes: all other nodes sleep until it has won.
+
+        It takes less than a session: no broker leaves, so none returns either, and whatever the new controller does not
+        take up by itself stays as it is.
+        """
+        registered = {b: self.znodes.exists(f"/brokers/ids/{b}").czxid for b in self._running_ids}
+        others = [n for n in self.nodes if n.is_running and n.broker_id != winner]
+        for node in others:
+            node.pause()
+        try:
+            change = self.znodes.transaction()
+            for path, content in left_behind.items():
+                data = b"" if content is None else json.dumps(content).encode()
+                if self.znodes.exists(path):
+                    change.set_data(path, data)
+                else:
+                    change.create(path, data)
+            if self.office != winner:
+                change.delete("/controller")
+            assert not [r for r in change.commit() if isinstance(r, Exception)]
+            self.wait_until(f"{winner} has the office", lambda: self.office == winner, SESSION_TIMEOUT_S)
+        finally:
+            for node in others:
+                node.resume()
+        self.wait_for_office({winner})
+        assert registered == {b: self.znodes.exists(f"/brokers/ids/{b}").czxid for b in self._running_ids}
+
+    @property
+    def _running_ids(self) -> list[int]:
+        return [n.broker_id for n in self.nodes if n.is_running]
+
     # ---- topics
 
     def create(self, topic: str, assignment: Assignment, config: Mapping[str, str] | None = None) -> None:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from confluent_kafka import Producer
 from tests.support.kafka_tools import KafkaTools
@@ -200,6 +200,36 @@ class HalfDone:
         assert "No partition reassignments found" in o.moving()
         o.delete(self.moving)
         o.delete(self.crawling)
+
+
+class LeftBehind:
+    """What a controller may leave when it dies: a move that has arrived but is not ended, and a deletion just asked for.
+
+    No broker comes or goes, no ISR changes: only the one who takes office can end them.
+    """
+
+    BEFORE: Final = {0: (1, 2, 3)}
+    AFTER: Final = {0: (1, 2)}
+
+    def __init__(self, operator: Operator, name: str) -> None:
+        self._operator = operator
+        self._cluster = operator.cluster
+        self.moved, self.condemned = f"moved-{name}", f"condemned-{name}"
+
+    def begin(self) -> None:
+        for topic in (self.moved, self.condemned):
+            self._cluster.create(topic, self.BEFORE)
+
+    @property
+    def znodes(self) -> dict[str, Any]:
+        path = f"/brokers/topics/{self.moved}"
+        under_way = {**self._cluster.znode(path), "removing_replicas": {"0": [3]}}
+        return {path: under_way, f"/admin/delete_topics/{self.condemned}": None}
+
+    def is_ended(self) -> None:
+        self._cluster.wait_until_right(self.moved, self.AFTER)
+        self._cluster.wait_until_gone(self.condemned)
+        self._operator.delete(self.moved)
 
 
 def _joined(replicas: Sequence[int], by: str = ",") -> str:
