@@ -203,7 +203,7 @@ class HalfDone:
 
 
 class LeftBehind:
-    """What a controller may leave when it dies: a move that has arrived but is not ended, and a deletion just asked for.
+    """What a controller may leave when it dies: a move that has arrived and is not ended, a deletion just asked for.
 
     No broker comes or goes, no ISR changes: only the one who takes office can end them.
     """

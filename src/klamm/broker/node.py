@@ -243,7 +243,7 @@ class Node:
         )
         if ibp < FIRST_WITH_ALTER_PARTITION:
             self._isr_znodes = IsrZnodes(lambda: self._sessions.store, self.broker_id)
-        replica_logs = ReplicaLogs(self._logs, lambda: self._sessions.store)
+        replica_logs = ReplicaLogs(self._logs, lambda: self._sessions.store, self._throttles.topic_changed)
         replicas = ReplicaManager(
             world,
             self.broker_id,
@@ -294,6 +294,7 @@ class Node:
             fetch,
             self._logs,
             self._features,
+            self._throttles,
         )
         follower = ConfigFollower(
             self._dynamic,

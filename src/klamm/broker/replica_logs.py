@@ -19,9 +19,16 @@ log = structlog.get_logger("logs")
 
 
 class ReplicaLogs:
-    def __init__(self, logs: LogManager, store: Callable[[], Store]) -> None:
+    def __init__(
+        self,
+        logs: LogManager,
+        store: Callable[[], Store],
+        on_overrides: Callable[[str, Mapping[str, str]], None] = lambda _topic, _overrides: None,
+    ) -> None:
+        """`on_overrides` hears what a topic has of its own when a log of it is asked for; it must not raise."""
         self._logs = logs
         self._store = store
+        self._on_overrides = on_overrides
         self._changed_meanwhile: list[set[str]] = []
         """One set for each call that is making logs: topics whose configs changed since it read them."""
 
@@ -82,6 +89,7 @@ class ReplicaLogs:
             return dict.fromkeys(topics, error)
         found: dict[str, TopicConfig | KlammError] = {t: KlammError(why) for t, why in unreadable.items()}
         for topic, given in overrides.items():
+            self._on_overrides(topic, given)
             try:
                 found[topic] = self._logs.default_config(given)
             except InvalidConfig as error:

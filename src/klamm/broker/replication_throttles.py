@@ -40,6 +40,11 @@ class ReplicationThrottles:
         ):
             quota.throttle(topic, own_partitions(replicas, self._broker_id))
 
+    def topic_gone(self, topic: str) -> None:
+        """It was deleted: who makes it anew under its name is not throttled by its lists."""
+        for quota in self._quotas:
+            quota.throttle(topic, frozenset())
+
     def rates_changed(self, dynamic: DynamicConfig) -> None:
         """A file's entries do not count: the rates can only be set while the node runs."""
         for name, quota in ((LEADER_RATE, self._quotas.leader), (FOLLOWER_RATE, self._quotas.follower)):

@@ -34,6 +34,7 @@ from klamm.broker.handlers.reassignments import (
 from klamm.broker.handlers.update_features import UPDATE_FEATURES, UpdateFeatures
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.producer_ids import ProducerIds
+from klamm.broker.replication_throttles import ReplicationThrottles
 from klamm.broker.topic_creation import TopicCreation
 from klamm.broker.topic_growth import TopicGrowth
 from klamm.broker.topic_policy import load_policy
@@ -62,10 +63,11 @@ def routes(
     fetch: Fetch,
     logs: LogManager,
     features: Features,
+    throttles: ReplicationThrottles,
 ) -> list[Route]:
     creation = TopicCreation(config, cache, lambda: sessions.store, world.randomness, load_policy(config))
     growth = TopicGrowth(cache, lambda: sessions.store)
-    control = Control(cache, replicas)
+    control = Control(cache, replicas, throttles.topic_gone)
     for_controller = ForController(controller)
     reassignments = Reassignments(controller)
     config_admin = ConfigAdmin(

@@ -5,10 +5,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from klamm.broker.replica_logs import ReplicaLogs
+from klamm.broker.replication_throttles import ReplicationThrottles
 from klamm.config.topic_config import TopicConfig
 from klamm.log.manager import Wanted
-from klamm.model.ids import TopicPartition
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
+from klamm.replication.quota import ReplicationQuotas
 
 
 class FakeLogs:
@@ -56,3 +58,24 @@ async def test_a_config_that_changes_while_its_log_is_made_counts() -> None:
     assert logs.made == {"orders": 9, "clicks": 2}
     assert readings == [["orders", "clicks"], ["orders"]]
     replica_logs.topics_changed(["orders"])  # nobody is making it now
+
+
+async def test_the_throttles_of_a_topic_count_from_its_first_log_on() -> None:
+    logs: Any = FakeLogs()
+    stored = {"orders": {"follower.replication.throttled.replicas": "*"}}
+
+    async def read(topics: Sequence[str]) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
+        return {t: dict(stored.get(t, {})) for t in topics}, {}
+
+    store: Any = SimpleNamespace(read_topic_configs=read)
+    quotas = ReplicationQuotas.new(lambda: 0.0)
+    throttles = ReplicationThrottles(quotas, BrokerId(1))
+    replica_logs = ReplicaLogs(logs, lambda: store, throttles.topic_changed)
+    orders = TopicPartition("orders", 0)
+
+    await replica_logs.get_or_create_many([(orders, ZERO_ID, True)])
+    assert quotas.follower.covers(orders)
+    stored.clear()  # deleted, and made anew without
+    await replica_logs.get_or_create_many([(orders, ZERO_ID, True)])
+
+    assert not quotas.follower.is_on

@@ -136,3 +136,16 @@ def test_metadata_of_an_old_controller_is_not_taken(epoch: int, error: int, know
     )
 
     assert (response.error_code, empty.has_topic("orders")) == (error, known)
+
+
+def test_a_topic_is_gone_with_its_last_partition() -> None:
+    known = MetadataCache("PLAINTEXT")
+    gone: list[str] = []
+    control = Control(known, Gate(), gone.append)  # type: ignore[arg-type]
+    for states in ([partition(0, 1), partition(1, 1)], [partition(0, -2)], [partition(1, -2)]):
+        assert gone == []
+        message = update({"orders": states})
+        message.controller_epoch = 5
+        control.update_metadata(request(ApiKey.UPDATE_METADATA, 8), message)
+
+    assert gone == ["orders"]

@@ -1,5 +1,6 @@
 """The controller's orders: LeaderAndIsr, UpdateMetadata, StopReplica. Source: KafkaApis.scala, ReplicaManager.scala."""
 
+from collections.abc import Callable
 from typing import Final
 
 from klamm.broker.dispatch import Offered, Request
@@ -22,9 +23,13 @@ UPDATE_METADATA: Final = Offered(ApiKey.UPDATE_METADATA, 0, 8)
 
 
 class Control:
-    def __init__(self, cache: MetadataCache, replicas: ReplicaManager) -> None:
+    def __init__(
+        self, cache: MetadataCache, replicas: ReplicaManager, on_topic_gone: Callable[[str], None] = lambda _topic: None
+    ) -> None:
+        """`on_topic_gone` hears of each topic that was deleted; it must not raise."""
         self._cache = cache
         self._replicas = replicas
+        self._on_topic_gone = on_topic_gone
 
     async def leader_and_isr(self, request: Request, message: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
         return await self._replicas.become_leader_or_follower(message, request.version)
@@ -37,7 +42,10 @@ class Control:
         if refusal:
             return UpdateMetadataResponse(error_code=refusal)
         before = self._cache.brokers.keys()
-        self._cache.update(message)
+        deleted = self._cache.update(message)
+        for topic in dict.fromkeys(p.topic for p in deleted):
+            if not self._cache.has_topic(topic):
+                self._on_topic_gone(topic)
         if self._cache.brokers.keys() != before:
             self._replicas.live_brokers_changed()
         return UpdateMetadataResponse(error_code=ErrorCode.NONE)
