@@ -77,7 +77,9 @@ class ControllerStore(Store):
         """First states of new partitions, with the znodes above them; `new_topics` have no partitions yet."""
         parents: list[Op] = [Create(znodes.partitions_path(topic)) for topic in new_topics]
         parents += (Create(znodes.partition_path(p)) for p in states)
-        await self.write(parents)
+        made = await self.write(parents)
+        # where one was there already the others went in smaller multis at once, a child before its parent, perhaps
+        await self.write([op for op, r in zip(parents, made, strict=True) if r.code is ZkCode.NO_NODE])
         results = await self.write([Create(znodes.state_path(p), znodes.encode_state(s)) for p, s in states.items()])
         return _outcome(states, results, ZkCode.NODE_EXISTS)
 

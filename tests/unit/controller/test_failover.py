@@ -163,6 +163,17 @@ async def test_the_ops_of_a_first_state_come_parents_first() -> None:
     assert all(isinstance(op, Op) for ops in room.ensemble.multis for op in ops)
 
 
+async def test_first_states_are_made_where_another_controller_died_half_way() -> None:
+    room = await Room.open(brokers=(), topics={name: [(1,)] for name in "abcd"})
+    begun = [(znodes.partitions_path(name), f"{znodes.partitions_path(name)}/0") for name in "abc"]
+    room.ensemble.apply([Create(path) for paths in begun for path in paths])
+    await room.register(1)
+
+    await room.take_office()
+
+    assert [room.now(f"{name}-0") for name in "abcd"] == ["1 / [1] / 0 / 0"] * 4
+
+
 async def test_a_new_replica_of_a_led_partition_is_told_to_create_its_log_unless_it_leads() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     p = room.partition("a-0")
