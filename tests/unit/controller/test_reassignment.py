@@ -3,6 +3,8 @@
 Notation as in `test_traces`. `SR a-0@1+delete -> 1` stops the replica for good; the number is the leader epoch.
 """
 
+import uuid
+
 import pytest
 from tests.support.controller_room import Room, alter_partition
 
@@ -14,9 +16,11 @@ from klamm.controller.events import (
     IsrChangeNotification,
     LeaderAndIsrResponseReceived,
     ListPartitionReassignments,
+    PartitionModifications,
     PartitionReassignmentIsrChange,
     ReassignmentAnswer,
     TopicChange,
+    TopicDeletion,
     TopicDeletionStopReplicaResponseReceived,
     ZkPartitionReassignment,
 )
@@ -30,19 +34,20 @@ from klamm.controller.handlers.reassignment_requests import (
     on_zk_reassignment,
 )
 from klamm.controller.handlers.responses import on_leader_and_isr_response
-from klamm.controller.handlers.topic_deletion import on_replica_deletion_answer
-from klamm.controller.handlers.topics import on_topic_change
+from klamm.controller.handlers.topic_deletion import on_replica_deletion_answer, on_topic_deletion
+from klamm.controller.handlers.topics import on_partition_modifications, on_topic_change
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import ReplicaState
 from klamm.controller.watches import event_of
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
-from klamm.model.ids import BrokerId, parse_topic_partition
+from klamm.model.ids import BrokerId, TopicPartition, parse_topic_partition
 from klamm.wire.messages import LeaderAndIsrPartitionError, LeaderAndIsrResponse, LeaderAndIsrTopicError
 from klamm.zk import znodes
-from klamm.zk.admin_znodes import encode_isr_change, encode_reassignment
-from klamm.zk.operations import Create
+from klamm.zk.admin_znodes import decode_reassignment, encode_isr_change, encode_reassignment
+from klamm.zk.operations import Create, Delete
 from klamm.zk.watches import WatchEvent
+from klamm.zk.znodes import encode_topic
 
 
 def ids(*brokers: int) -> tuple[BrokerId, ...]:
@@ -76,6 +81,10 @@ def leave_request(room: Room, **targets: list[int]) -> None:
     """As the old tool does."""
     wanted = {parse_topic_partition(name.replace("_", "-")): ids(*t) for name, t in targets.items()}
     room.ensemble.apply([Create(znodes.REASSIGN_PARTITIONS, encode_reassignment(wanted))])
+
+
+def znodes_of_request(room: Room) -> dict[TopicPartition, tuple[BrokerId, ...]]:
+    return dict(decode_reassignment(room.ensemble.nodes[znodes.REASSIGN_PARTITIONS].data))
 
 
 def assigned(room: Room, name: str = "a-0") -> str:
@@ -199,6 +208,50 @@ async def test_a_target_that_is_away_is_waited_for() -> None:
 
     await join(room, 1, 2)
     assert room.now("a-0") == "2 / [2] / 4 / 5"  # four leader epochs in all
+    assert znodes.REASSIGN_PARTITIONS not in room.ensemble.nodes
+
+
+async def looked_at_again(room: Room) -> bool:
+    """Whether the list is to be looked at again; then it is."""
+    asked = [e for e in room.put if isinstance(e, ZkPartitionReassignment)]
+    for event in asked:
+        await room.handle(on_zk_reassignment, event)
+    return bool(asked)
+
+
+async def test_a_request_goes_with_the_topic_it_was_about() -> None:
+    room = await Room.open((1, 2, 3), topics={"a": [(1,)], "b": [(1,)]})
+    leave_request(room, a_0=[2], b_0=[2])
+    await room.handle(on_zk_reassignment, ZkPartitionReassignment())
+    room.kill(2)
+    await room.handle(on_broker_change, BrokerChange())
+    room.kill(1)
+    await room.handle(on_broker_change, BrokerChange())  # who leads is gone: the move cannot end
+    room.ensemble.apply([Create(znodes.delete_topic_path("a"))])
+
+    await room.handle(on_topic_deletion, TopicDeletion())
+
+    assert await looked_at_again(room)
+    left = znodes_of_request(room)
+    assert left == {TopicPartition("b", 0): ids(2)}
+
+
+@pytest.mark.parametrize("comes_again", [False, True])
+async def test_a_request_about_a_topic_that_was_removed_by_hand_goes(comes_again: bool) -> None:
+    room = await Room.open((1, 2), topics={"a": [(1,)]})
+    leave_request(room, a_0=[2])
+    await room.handle(on_zk_reassignment, ZkPartitionReassignment())
+    for path in sorted((p for p in room.ensemble.nodes if p.startswith("/brokers/topics/a")), reverse=True):
+        room.ensemble.apply([Delete(path)])
+    if comes_again:
+        room.ensemble.apply([Delete("/config/topics/a")])
+        payload = encode_topic(uuid.uuid4(), {0: ReplicaAssignment(ids(2))})
+        room.ensemble.apply([Create(znodes.topic_path("a"), payload)])
+        await room.handle(on_partition_modifications, PartitionModifications("a"))
+    else:
+        await room.handle(on_topic_change, TopicChange())
+
+    assert await looked_at_again(room)
     assert znodes.REASSIGN_PARTITIONS not in room.ensemble.nodes
 
 

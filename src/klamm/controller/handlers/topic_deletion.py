@@ -14,6 +14,7 @@ from klamm.controller.events import (
     TopicChange,
     TopicDeletion,
     TopicDeletionStopReplicaResponseReceived,
+    ZkPartitionReassignment,
 )
 from klamm.controller.handlers.condemned import (
     condemn,
@@ -192,6 +193,7 @@ async def _begin(bench: Workbench, found: dict[str, Survey]) -> None:
     """Brokers forget the topics, then those that live delete their replicas."""
     context = bench.context
     topics = list(found)
+    under_way = len(context.reassigning)
     for chunk in chunks((p for t in topics for p in context.topics[t].partitions.values()), METADATA_CHUNK):
         unseen = [p for p in chunk if p.topic not in context.topics_with_deletion_started]
         context.move(unseen, PartitionState.OFFLINE)
@@ -200,6 +202,8 @@ async def _begin(bench: Workbench, found: dict[str, Survey]) -> None:
             context.reassigning.pop(p, None)
         bench.batch.add_metadata(context.registered, chunk)
         await asyncio.sleep(0)
+    if len(context.reassigning) < under_way:
+        bench.timers.put(ZkPartitionReassignment())  # what the old tools asked for will not come about
     context.topics_with_deletion_started.update(topics)
     for topic in topics:
         for broker, partitions in (*found[topic].gone.items(), *found[topic].unreachable.items()):

@@ -7,7 +7,7 @@ from typing import Final
 from klamm.controller.context import Partition, Topic
 from klamm.controller.decisions.elections import elect_offline
 from klamm.controller.decisions.topic_changes import added_partitions, diff_topics, is_another_topic
-from klamm.controller.events import PartitionModifications, TopicChange, TopicDeletion
+from klamm.controller.events import PartitionModifications, TopicChange, TopicDeletion, ZkPartitionReassignment
 from klamm.controller.handlers.partitions import bring_online
 from klamm.controller.handlers.replicas import replicas_new, replicas_online
 from klamm.controller.states import PartitionState
@@ -32,7 +32,7 @@ async def on_topic_change(bench: Workbench, event: TopicChange) -> None:
     if condemned := [name for name in changes.deleted if name in bench.context.topics_to_be_deleted]:
         await delete_requests(bench.store, condemned)  # somebody was faster, by hand
     for name in changes.deleted:
-        bench.context.remove_topic(name)
+        _forget(bench, name)
     if changes.new or changes.deleted:
         bench.journal.found(bench.cause, new=changes.new, deleted=changes.deleted)
     await on_new_partitions(bench, await load_topics(bench, changes.new))
@@ -55,7 +55,7 @@ async def on_partition_modifications(bench: Workbench, event: PartitionModificat
         bench.journal.found(bench.cause, new=[name], deleted=[name])
         if name in bench.context.topics_to_be_deleted:
             bench.timers.put(TopicDeletion())  # the request is still there: it is the new topic's now
-        bench.context.remove_topic(name)
+        _forget(bench, name)
         await on_new_partitions(bench, await _remember(bench, found))
         return
     topic = bench.context.topics[name]
@@ -64,6 +64,13 @@ async def on_partition_modifications(bench: Workbench, event: PartitionModificat
         await _take_back(bench, topic, added)
         return
     await on_new_partitions(bench, [bench.context.add_partition(topic, n, a) for n, a in added.items()])
+
+
+def _forget(bench: Workbench, name: str) -> None:
+    """What was on its way will not arrive: the old tools' request is looked at again."""
+    if not bench.context.reassigning.keys().isdisjoint(bench.context.topics[name].partitions.values()):
+        bench.timers.put(ZkPartitionReassignment())
+    bench.context.remove_topic(name)
 
 
 async def _take_back(bench: Workbench, topic: Topic, added: Collection[int]) -> None:
