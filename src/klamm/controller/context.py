@@ -117,6 +117,9 @@ class ControllerContext:
     topics_to_be_deleted: dict[str, None] = field(default_factory=dict)
     """Queued for deletion, in order of arrival."""
     topics_with_deletion_started: set[str] = field(default_factory=set)
+    half_deleted: Partitions = field(default_factory=dict)
+    """Queued, and without a state when the term began: an earlier controller may have deleted it, and fallen before all
+    brokers had heard that the partition goes."""
     topics_ineligible_for_deletion: dict[str, str] = field(default_factory=dict)
     """Queued, and waiting for something: why, in words."""
     started_deletions: dict[str, int] = field(default_factory=dict)
@@ -283,6 +286,7 @@ class ControllerContext:
                 self.replica_states[broker].pop(partition, None)
                 self.offline_dirs.get(broker, {}).pop(partition, None)
             self.reassigning.pop(partition, None)
+            self.half_deleted.pop(partition, None)
             self.led_by.get(partition.leader, {}).pop(partition, None)
             for listed in self.in_state.values():
                 listed.pop(partition, None)

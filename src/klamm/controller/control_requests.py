@@ -16,7 +16,12 @@ from klamm.controller.settings import ControllerSettings
 from klamm.model.brokers import Broker, SecurityProtocol
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
-from klamm.model.leader_and_isr import INITIAL_LEADER_EPOCH, INITIAL_PARTITION_EPOCH, LEADER_DURING_DELETE
+from klamm.model.leader_and_isr import (
+    INITIAL_LEADER_EPOCH,
+    INITIAL_PARTITION_EPOCH,
+    LEADER_DURING_DELETE,
+    LeaderAndIsr,
+)
 from klamm.model.topic_ids import ZERO_ID
 from klamm.runtime.turns import Turns
 from klamm.wire.messages import (
@@ -169,11 +174,14 @@ def _as_new(state: LeaderAndIsrPartitionState) -> LeaderAndIsrPartitionState:
 
 def metadata_state(context: ControllerContext, partition: Partition, brief: bool) -> UpdateMetadataPartitionState:
     leadership = partition.leadership
+    is_dying = context.is_to_be_deleted(partition)
+    if leadership is None and is_dying:
+        leadership = _goes_without_state(context.epoch)
     assert leadership is not None, f"{partition} has no leadership to tell of"
     live = context.live
     replicas = partition.replicas
     leader, leader_epoch, isr, controller_epoch, partition_epoch, _ = leadership
-    if context.is_to_be_deleted(partition):
+    if is_dying:
         leader, leader_epoch, partition_epoch = LEADER_DURING_DELETE, INITIAL_LEADER_EPOCH, INITIAL_PARTITION_EPOCH
     if context.offline_dirs:
         offline = tuple(b for b in replicas if not context.is_online(b, partition))
@@ -190,6 +198,10 @@ def metadata_state(context: ControllerContext, partition: Partition, brief: bool
         replicas,
         offline,
     )
+
+
+def _goes_without_state(controller_epoch: int) -> LeaderAndIsr:
+    return LeaderAndIsr(LEADER_DURING_DELETE, INITIAL_LEADER_EPOCH, (), controller_epoch, INITIAL_PARTITION_EPOCH)
 
 
 # ---- whole messages

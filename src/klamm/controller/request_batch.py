@@ -112,13 +112,14 @@ class RequestBatch:
             self.outbox.send(broker, LeaderAndIsrItem(states, (cause,), context.broker_list_version, leaders))
 
     async def _send_metadata(self, cause: str) -> None:
+        """Of what has no state there is nothing to tell, but that it goes, where it had one."""
         asked = self._context.registered if self._metadata_to_all else self._metadata_brokers
         brokers = self._registered(asked)
         if not brokers:
             return
         sent = 0
         async for chunk in self._turns.over(self._metadata_partitions, METADATA_CHUNK):
-            told = [p for p in chunk if p.leadership is not None]
+            told = [p for p in chunk if p.leadership is not None or p in self._context.half_deleted]
             if told:
                 sent += 1
                 self._send_item(brokers, self._metadata_item(told, cause))

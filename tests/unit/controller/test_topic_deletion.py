@@ -444,6 +444,18 @@ async def test_a_topic_that_was_half_deleted_while_it_moved_is_not_brought_up_ag
     assert cluster.znodes_of("a") == []
 
 
+async def test_brokers_forget_a_topic_whose_states_an_earlier_controller_deleted_already() -> None:
+    """It fell before all of them had heard: broker 3, which holds nothing of it, would name it for ever."""
+    cluster = await Deleting.open({"a": [(1, 2)]})
+    room = cluster.room
+    room.ensemble.apply([Create(znodes.delete_topic_path("a")), Delete(znodes.state_path(room.partition("a-0")))])
+    room.channels.take()
+
+    await room.take_office()
+
+    assert "UMR a-0=-2/[]/0/0 -> 1,2,3" in room.channels.take()
+
+
 # ---- without a broker that is gone
 
 

@@ -88,6 +88,8 @@ async def _start_partitions(bench: Workbench) -> None:
         for p in chunk:
             if p.leadership is None:
                 context.start(p, PartitionState.NEW)
+                if context.is_to_be_deleted(p):
+                    context.half_deleted[p] = None
             else:
                 is_led = context.is_online(p.leader, p)
                 context.start(p, PartitionState.ONLINE if is_led else PartitionState.OFFLINE)
