@@ -67,6 +67,8 @@ def test_dashboards_see_a_failover(tmp_path: Path) -> None:
         assert after["kafka_server_replicamanager_underreplicatedpartitions"] == 4
         assert after["kafka_controller_controllerstats_controllerchangerateandtimems_count"] >= 1
         assert after["kafka_server_sessionexpirelistener_zookeeperconnected"] == 1
+        assert after["kafka_server_sessionexpirelistener_zookeeperexpires_total"] == 0
+        assert after["kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms_count"] > 10
 
         assert ask(ports[other], "POST")[0] == 405
         assert ask(ports[other], path="/nothing")[0] == 404

@@ -64,6 +64,10 @@ class NodeMetrics:
         yield Reading(f"{session}expires", counts[SessionState.EXPIRED])
         yield Reading(f"{session}disconnects", counts[SessionState.DISCONNECTED])
         yield Reading(f"{session}syncconnects", counts[SessionState.CONNECTED])
+        yield Reading(f"{session}authfailures", counts[SessionState.AUTH_FAILED])
+        yield Reading(f"{session}readonlyconnects", 0)
+        yield Reading(f"{session}saslauthentications", 0)
+        yield Reading("kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms", self._sessions.latency)
         yield Reading("klamm_config_changes", self._changes.followed)
         for key, timer in self._dispatcher.times.items():
             if timer.count:

@@ -13,6 +13,7 @@ import structlog
 
 from klamm.config.node_config import NodeConfig
 from klamm.runtime.world import World
+from klamm.telemetry.meters import Timer
 from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import SessionExpired, ZkError
 from klamm.zk.states import SessionState
@@ -42,6 +43,8 @@ class ZooKeeperSessions:
         self._state = SessionState.DISCONNECTED
         self.counts: Counter[SessionState] = Counter()
         """How often a session came into each state."""
+        self.latency = Timer()
+        """From a request's sending to its answer, over all sessions."""
 
     @property
     def is_connected(self) -> bool:
@@ -84,6 +87,7 @@ class ZooKeeperSessions:
             max_in_flight=self._config.zookeeper_max_in_flight_requests,
         )
         client.on_state = lambda state: self._state_changed(client, state)
+        client.on_latency_ms(self.latency.observe)
         await client.connect(timeout_s)
         return client
 

@@ -69,6 +69,10 @@ class ZooKeeper:
 
     # ---- the session
 
+    def on_latency_ms(self, observe: Callable[[float], None]) -> None:
+        """`observe` hears of each request that is answered how many milliseconds after it was sent; must not raise."""
+        self._driver.on_latency_ms = observe
+
     @property
     def session_id(self) -> int:
         """0 before the first connection."""

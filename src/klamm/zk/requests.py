@@ -47,10 +47,16 @@ class Request(Generic[T]):
     """One request on its way: what to send (opcode and body, no xid yet), how to read the answer, what came of it.
 
     `watch` tells which watch the server keeps after an answer of that code. `abandoned` means that nobody
-    waits any more: it is not sent, or not sent again. After completion `code` is set, and `value` where it is OK.
+    waits any more: it is not sent, or not sent again. After completion `code` is set, and `value` where it is OK;
+    `took_s`, from the last sending on, is negative where nobody answered.
     """
 
-    __slots__ = ("abandoned", "code", "losses", "path", "payload", "read", "reply_bytes", "value", "watch", "xid")
+    # fmt: off
+    __slots__ = (
+        "abandoned", "code", "losses", "path", "payload", "read", "reply_bytes", "sent_at", "took_s", "value", "watch",
+        "xid",
+    )
+    # fmt: on
 
     value: T
 
@@ -65,6 +71,8 @@ class Request(Generic[T]):
         self.xid = 0
         self.reply_bytes = 0
         self.losses = 0
+        self.sent_at = 0.0
+        self.took_s = -1.0
         self.abandoned = False
 
 

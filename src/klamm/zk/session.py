@@ -156,6 +156,7 @@ class Session:
                 if request.xid != _WATCHES_XID:
                     request.xid = self._next_xid()
                 self._in_flight.append(request)
+                request.sent_at = now
                 pieces += (_SIZE_AND_XID.pack(len(request.payload) + 4, request.xid), request.payload)
                 size += len(request.payload)
         if pieces:
@@ -334,6 +335,7 @@ class Session:
             self._take_auth_reply(error)
         elif self._in_flight and self._in_flight[0].xid == xid:
             self.last_zxid = max(self.last_zxid, zxid)
+            self._in_flight[0].took_s = now - self._in_flight[0].sent_at
             self._take_answer_to(self._in_flight.popleft(), packet if whole else None, error, now)
         else:
             expected = self._in_flight[0].xid if self._in_flight else "none"

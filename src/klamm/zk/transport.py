@@ -77,6 +77,8 @@ class Driver:
         self._on_watch = on_watch
         self._on_state = on_state
         self._slots = asyncio.Semaphore(max_waiting)
+        self.on_latency_ms: Callable[[float], None] | None = None
+        """Hears how long each request was with the ensemble that it answered; must not raise."""
         self._futures: dict[Request[Any], asyncio.Future[None]] = {}
         self._link: _Link | None = None
         self._opening: asyncio.Task[None] | None = None
@@ -183,6 +185,8 @@ class Driver:
     def _hand_out(self) -> None:
         for outcome in self.session.take_outcomes():
             if isinstance(outcome, Request):
+                if outcome.took_s >= 0 and self.on_latency_ms is not None:
+                    self.on_latency_ms(outcome.took_s * 1000)
                 future = self._futures.pop(outcome, None)
                 if future is not None:
                     self._slots.release()

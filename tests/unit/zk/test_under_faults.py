@@ -142,3 +142,27 @@ def test_every_request_ends_also_where_the_session_may_expire(seed: int) -> None
 
     assert len(results) == 150
     assert "ok" not in results[results.index("expired") :] if "expired" in results else world.client.session_id
+
+
+def test_how_long_answered_requests_took_is_told_and_nothing_of_lost_ones() -> None:
+    async def main(stage: Stage) -> None:
+        heard: list[float] = []
+        client = stage.client_of()
+        client.on_latency_ms(heard.append)
+        await client.connect(30)
+        assert heard == []
+        await client.exists("/a")
+        assert len(heard) == 1
+        assert 0 < heard[0] < 100
+
+        stage.drops_replies = True
+        asked = asyncio.create_task(client.exists("/a"))
+        await asyncio.sleep(0.5)
+        assert len(heard) == 1
+        stage.drops_replies = False
+        stage.break_connections()
+        await asked
+        assert len(heard) == 2
+        assert heard[1] < 400  # since it was sent again
+
+    Stage().run(main)
