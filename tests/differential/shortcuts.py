@@ -101,7 +101,8 @@ def _without_same_list(step: dict[str, Any], listed: str | None) -> tuple[str | 
     """The list as it is now, and the step without its versions, and without writing what was there."""
     told = dict(step)
     tree, writes = dict(step.get("tree", {})), dict(step.get("writes", {}))
-    changed = [text for text in writes.pop(REASSIGN_PARTITIONS, []) if text != f"set {listed}"]
+    written = writes.pop(REASSIGN_PARTITIONS, [])
+    changed = [t for t, before in zip(written, [f"set {listed}", *written], strict=False) if t != before]
     if REASSIGN_PARTITIONS in tree:
         now = tree.pop(REASSIGN_PARTITIONS)
         text = None if now is None else now.rpartition(" v")[0]
@@ -109,11 +110,25 @@ def _without_same_list(step: dict[str, Any], listed: str | None) -> tuple[str | 
             tree[REASSIGN_PARTITIONS] = listed = text
     if changed:
         writes[REASSIGN_PARTITIONS] = changed
-    elif "order" in step:
-        orders = {t: [k for k in kinds if k != f"set {REASSIGN_PARTITIONS}"] for t, kinds in step["order"].items()}
+    if len(changed) < len(written) and "order" in step:
+        sets = sum(text.startswith("set ") for text in changed)
+        orders = {t: _first_only(kinds, f"set {REASSIGN_PARTITIONS}", sets) for t, kinds in step["order"].items()}
         told["order"] = {topic: kinds for topic, kinds in orders.items() if len(kinds) > 1}
     told |= {"tree": tree, "writes": writes}
     return listed, told
+
+
+def _first_only(kinds: list[str], repeated: str, count: int) -> list[str]:
+    """Of what is repeated so many only; what it separated is one."""
+    left: list[str] = []
+    for kind in kinds:
+        if kind == repeated:
+            count -= 1
+            if count < 0:
+                continue
+        if left[-1:] != [kind]:
+            left.append(kind)
+    return left
 
 
 def _has_shortcuts(step: dict[str, Any]) -> bool:

@@ -69,3 +69,10 @@ def test_the_order_is_told_by_kinds_of_places() -> None:
         "a": ["set state", "set topic", f"delete {LIST}"],
         "b": ["set state", f"delete {LIST}"],
     }
+
+
+def test_a_list_that_is_written_twice_in_a_step_is_written_once() -> None:
+    once = {"writes": {LIST: ["set {b}"]}, "order": {"a": [f"set {LIST}", "set topic"]}}
+    twice = {"writes": {LIST: ["set {b}"] * 2}, "order": {"a": [f"set {LIST}", "set topic", f"set {LIST}"]}}
+
+    assert left({"tree": {LIST: "{a} v0"}}, once) == left({"tree": {LIST: "{a} v0"}}, twice)

@@ -18,7 +18,7 @@ _ONE_STOP = "a replica is deleted by one StopReplica, and is not taken out of it
 _AT_ONCE = "a failover deletes what it can at once, not when the dead return"
 _WAITS = "a deletion waits for a reassignment: Kafka means to, but marks the topic before it is queued, to no effect"
 _ONE_WRITE = "partitions that move in one event share one write of their topic's znode, and of the list"
-_NO_BROKER = "a new replica on a broker that neither is registered nor holds any replica is refused"
+_IN_THE_FIRST = "who was away when it became the target of a reassignment hears of it in its first LeaderAndIsr"
 _OUT_FIRST = "replicas that an override drops leave the ISR before the assignment is written"
 _LEADER_STAYS = "an override that drops the leader elects one that stays first, or is refused (KAFKA-14808)"
 REASONS = {
@@ -48,8 +48,8 @@ REASONS = {
     "one_of_three_replicas_moves": _ONE_WRITE,
     "reassignments_are_requested_while_nobody_looks": _ONE_WRITE,
     "several_reassignments_in_one_znode": _ONE_WRITE,
-    "a_new_replica_is_dead": _NO_BROKER,
-    "a_new_replica_is_away": _NO_BROKER,
+    "a_new_replica_is_dead": _IN_THE_FIRST,
+    "a_new_replica_is_away": _IN_THE_FIRST,
     "a_reassignment_by_the_znode_with_replicas_named_twice": "each is refused with its reason, and removed",
     "the_znode_of_reassignments_is_nonsense": "refused in the journal, and removed",
     "the_znode_of_reassignments_holds_what_nobody_knows": "refused in the journal, and removed",

@@ -132,6 +132,20 @@ async def a_new_replica_is_away(s: Stage) -> None:
 
 
 @script()
+async def a_reassignment_to_brokers_that_never_were_is_cancelled(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2]])
+    await s.create_topic("b", [[2, 3]])
+    await s.request_reassignment({("a", 0): [7, 1], ("b", 0): [3, 8]})
+    await s.kill(1)
+    await s.delete_controller()
+    await s.list_reassignments()
+    await s.reassign({("a", 0): None})
+    await s.start(1)
+    await s.reassign({("b", 0): [1, 3]})
+    await s.leader_asks("b", [2, 3, 1])
+
+
+@script()
 async def a_new_replica_shuts_down(s: Stage) -> None:
     await s.create_topic("a", [[1]])
     await s.controlled_shutdown(3)

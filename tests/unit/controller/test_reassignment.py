@@ -711,7 +711,7 @@ async def test_an_entry_that_is_under_way_is_not_begun_again() -> None:
 
 async def test_impossible_entries_are_refused_aloud_and_taken_from_the_list() -> None:
     room = await Room.open((1, 2, 3), topics={"a": [(1,), (1,), (1,)]})
-    leave_request(room, a_0=[2], a_1=[9], a_2=[2, 2], b_0=[1])
+    leave_request(room, a_0=[2], a_1=[-9], a_2=[2, 2], b_0=[1])
 
     await room.handle(on_zk_reassignment, ZkPartitionReassignment())
 
@@ -720,10 +720,24 @@ async def test_impossible_entries_are_refused_aloud_and_taken_from_the_list() ->
     )
     refused = {str(e.facts["partitions"]): e.facts["why"] for e in room.entries("refused")}
     assert refused == {
-        "{'a': [1]}": "no broker of this cluster: [9]",
+        "{'a': [1]}": "the list of replicas has an invalid broker id: [-9]",
         "{'a': [2]}": "the list of replicas names a broker twice: [2, 2]",
         "{'b': [0]}": "The partition does not exist.",
     }
+
+
+async def test_an_entry_for_a_new_broker_that_is_away_waits_for_it_and_can_be_cancelled() -> None:
+    room = await Room.open((1, 2), topics={"a": [(1,)]})
+    leave_request(room, a_0=[9])
+
+    await room.handle(on_zk_reassignment, ZkPartitionReassignment())
+
+    partition = room.partition("a-0")
+    assert (partition.assignment.adding, partition.assignment.removing) == (ids(9), ids(1))
+    assert partition.leadership is not None
+    assert partition.leadership.isr == ids(1)
+    assert znodes.REASSIGN_PARTITIONS in room.ensemble.nodes
+    assert room.entries("refused") == []
 
 
 @pytest.mark.parametrize("payload", [b"", b"{", b'{"version":1,"partitions":[{"topic":"a"}]}'])

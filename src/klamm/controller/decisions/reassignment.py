@@ -1,7 +1,7 @@
 """May a partition move there, and has it arrived? Source: KafkaController.validateReplicas and its neighbours (3.9).
 
-Beyond Kafka: a request that would drop the last in-sync replicas is refused, and so is one in the old tools' znode that
-nobody could ever carry out.
+Beyond Kafka: a request that would drop the last in-sync replicas is refused, and so is one in the old tools' znode with
+a list that is none.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,14 +34,17 @@ class ReassignmentPlan:
         self._decide(context, key, partition, target, refusal)
 
     def add_listed(self, context: ControllerContext, key: TopicPartition, target: Target) -> None:
-        """What the old tools' znode asks for; what is under way already as it asks is left alone."""
+        """What the old tools' znode asks for; what is under way already as it asks is left alone.
+
+        New replicas need not live, as in Kafka: their brokers are waited for, or the move is cancelled by the API.
+        """
         partition = context.partition(key.topic, key.partition)
         if partition is None or context.is_to_be_deleted(partition):
             self.refused[key] = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
             return
         wanted = partition.assignment.reassign_to(target)
         if partition not in context.reassigning or wanted != partition.assignment:
-            self._decide(context, key, partition, target, _check_list(target) or _check_known(context, wanted.adding))
+            self._decide(context, key, partition, target, _check_list(target))
 
     def _decide(
         self,
@@ -83,14 +86,6 @@ def _check_list(target: Target) -> Refusal | None:
     elif any(b < 0 for b in target):
         why = f"the list of replicas has an invalid broker id: {_listed(target)}"
     return None if why is None else Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, why)
-
-
-def _check_known(context: ControllerContext, adding: Iterable[BrokerId]) -> Refusal | None:
-    """A dead broker may come back; one that neither is registered nor holds any replica is a slip of the pen."""
-    unknown = [b for b in adding if b not in context.registered and not context.replicas_on(b)]
-    if not unknown:
-        return None
-    return Refusal(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"no broker of this cluster: {_listed(unknown)}")
 
 
 def unneeded(now: ReplicaAssignment, wanted: ReplicaAssignment) -> tuple[BrokerId, ...]:
