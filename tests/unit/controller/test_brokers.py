@@ -23,7 +23,7 @@ from klamm.controller.handlers.shutdown import on_controlled_shutdown
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState, ReplicaState
 from klamm.model.brokers import Broker
-from klamm.model.errors import ErrorCode
+from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId
 from klamm.wire.messages import (
     LeaderAndIsrPartitionError,
@@ -73,6 +73,64 @@ async def test_leaders_that_ask_the_controller_need_not_be_read(monkeypatch: pyt
     await room.handle(on_broker_change, BrokerChange())
 
     assert room.now("a-0") == "2 / [2,3] / 1 / 1"
+
+
+async def test_a_broker_that_returns_hears_what_it_hosts_together_with_what_is_elected() -> None:
+    room = await Room.open(topics={"a": [(1,)], "b": [(2, 1)]})
+    room.kill(1)
+    await room.handle(on_broker_change, BrokerChange())
+
+    await room.register(1)
+    requests = await room.handle(on_broker_change, BrokerChange())
+
+    assert requests == [
+        "UMR -> 2,3",
+        "UMR a-0=-1/[1]/1/1 b-0=2/[2]/1/1 -> 1",
+        "LISR a-0=1/[1]/2/2 b-0=2/[2]/1/1 -> 1",
+        "UMR a-0=1/[1]/2/2 b-0=2/[2]/1/1 -> 1,2,3",
+    ]
+
+
+async def test_a_broker_that_returns_hears_what_it_hosts_although_nothing_can_be_elected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    room = await Room.open(topics={"a": [(1,)]})
+    room.kill(1)
+    await room.handle(on_broker_change, BrokerChange())
+
+    async def no_write(_: object) -> None:
+        raise KlammError("ZooKeeper has no room")
+
+    await room.register(1)
+    monkeypatch.setattr(room.bench.store, "write_states", no_write)
+    with pytest.raises(KlammError, match="no room"):
+        await on_broker_change(room.bench, BrokerChange())
+
+    assert "LISR a-0=-1/[1]/1/1 -> 1" in room.channels.take()
+
+
+async def test_what_an_election_told_is_not_told_again_when_the_dead_replica_goes_offline() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)], "b": [(2, 1, 3)]})
+    room.kill(1)
+
+    requests = await room.handle(on_broker_change, BrokerChange())
+
+    assert requests == [
+        "LISR a-0=2/[2,3]/1/1 -> 2,3",
+        "UMR a-0=2/[2,3]/1/1 -> 2,3",
+        "LISR b-0=2/[2,3]/1/1 -> 2,3",
+        "UMR b-0=2/[2,3]/1/1 -> 2,3",
+    ]
+
+
+async def test_whom_an_election_passes_over_is_told_when_the_dead_replica_goes_offline() -> None:
+    room = await Room.open((1, 2, 3), topics={"a": [(1, 2, 3)]})
+    room.bench.context.begin_shutdown(BrokerId(3))
+    room.kill(1)
+
+    requests = await room.handle(on_broker_change, BrokerChange())
+
+    assert [r for r in requests if r.startswith("LISR")] == ["LISR a-0=2/[2]/1/1 -> 2", "LISR a-0=2/[2]/1/1 -> 2,3"]
 
 
 async def test_leadership_moves_and_survivors_are_told() -> None:

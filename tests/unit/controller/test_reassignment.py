@@ -571,7 +571,7 @@ async def test_a_partition_that_never_had_a_leader_gets_one_where_it_goes(target
     await room.handle(on_broker_change, BrokerChange())
     await room.register(2)
     requests = await room.handle(on_broker_change, BrokerChange())
-    assert any(r.startswith("LISR a-0=-1/") and r.endswith("-> 2") for r in requests)  # it hears of its replica
+    assert any(r.startswith("LISR a-0=2/") and r.endswith("-> 2") for r in requests)  # it hears of its replica
 
 
 async def test_the_leader_moves_before_an_override_drops_it() -> None:

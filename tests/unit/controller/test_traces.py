@@ -1,7 +1,7 @@
 """Leader epochs, partition epochs and requests, step by step, as Kafka's controller makes them.
 
 Three brokers; partition `a-0` on 1, 2, 3 unless a test says otherwise. A state reads leader / ISR / leader epoch /
-partition epoch; a request `LISR a-0=1/[1,2,3]/0/0+new -> 1,2,3`.
+partition epoch; a request `LISR a-0=1/[1,2,3]/0/0+new -> 1,2,3`. What the steps of one event tell is left apart here.
 """
 
 import pytest
@@ -12,9 +12,15 @@ from klamm.controller.handlers.brokers import on_broker_change
 from klamm.controller.handlers.isr import on_alter_partition
 from klamm.controller.handlers.shutdown import on_controlled_shutdown
 from klamm.controller.handlers.topics import on_topic_change
+from klamm.controller.request_batch import RequestBatch
 from klamm.controller.settings import ControllerSettings
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
+
+
+@pytest.fixture(autouse=True)
+def _steps_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RequestBatch, "joins_steps", False)
 
 
 async def room_with(*replicas: int) -> Room:

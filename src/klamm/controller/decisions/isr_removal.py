@@ -25,7 +25,8 @@ def plan_isr_removal(broker: BrokerId, stored: Mapping[Partition, LeaderAndIsr],
         if now.controller_epoch > controller_epoch:
             plan.refused[p] = f"written by a newer controller (epoch {now.controller_epoch})"
         elif broker not in now.isr:
-            plan.unchanged[p] = now._replace(controller_epoch=controller_epoch)  # told as ours, though not written
+            is_ours = now.controller_epoch == controller_epoch
+            plan.unchanged[p] = now if is_ours else now._replace(controller_epoch=controller_epoch)  # told as ours
         else:
             leader = NO_BROKER if now.leader == broker else now.leader
             isr = now.isr if len(now.isr) == 1 else tuple(b for b in now.isr if b != broker)

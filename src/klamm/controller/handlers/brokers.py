@@ -4,19 +4,22 @@ import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
+from klamm.controller.context import Partition
 from klamm.controller.decisions.broker_changes import diff_brokers
 from klamm.controller.decisions.features import supports
 from klamm.controller.events import BrokerChange, BrokerModifications
 from klamm.controller.handlers.condemned import on_brokers_return
 from klamm.controller.handlers.partitions import trigger_online
 from klamm.controller.handlers.reassignment import proceed
-from klamm.controller.handlers.replicas import Replicas, replicas_offline, replicas_online
+from klamm.controller.handlers.replicas import Replicas, Told, replicas_offline, replicas_online
 from klamm.controller.handlers.topic_deletion import deletions_on, replicas_failed, resume_deletions
 from klamm.controller.request_batch import METADATA_CHUNK
 from klamm.controller.states import PartitionState
 from klamm.controller.workbench import Workbench
 from klamm.model.brokers import Broker
+from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
+from klamm.zk.fenced import ControllerMoved
 from klamm.zk.store import Registrations
 from klamm.zk.znodes import MalformedZnode
 
@@ -70,11 +73,23 @@ async def on_broker_startup(bench: Workbench, brokers: Sequence[BrokerId]) -> No
     bench.batch.add_metadata(brokers, ())
     await bench.send_requests()
     await on_brokers_return(bench, brokers)
-    await replicas_online(bench, not_to_be_deleted(bench, {b: list(context.replicas_on(b)) for b in brokers}))
-    await trigger_online(bench)
+    hosted = not_to_be_deleted(bench, {b: list(context.replicas_on(b)) for b in brokers})
+    await replicas_online(bench, hosted, elections_follow=True)
+    await _elect_with_help(bench)
     arrived = frozenset(brokers)
     await proceed(bench, [p for p in context.reassigning if not arrived.isdisjoint(p.assignment.target)])
     await resume_deletions(bench, deletions_on(bench, brokers))
+
+
+async def _elect_with_help(bench: Workbench) -> None:
+    """The new brokers hear what they host together with what is elected, and where nothing can be, all the same."""
+    try:
+        await trigger_online(bench)
+    except ControllerMoved:
+        raise
+    except KlammError:
+        await bench.send_requests()
+        raise
 
 
 async def on_broker_failure(bench: Workbench, brokers: Collection[BrokerId]) -> None:
@@ -90,11 +105,12 @@ async def on_broker_failure(bench: Workbench, brokers: Collection[BrokerId]) -> 
 async def on_replicas_offline(bench: Workbench, replicas: Replicas) -> None:
     """Dead brokers' replicas, or those on a failed log directory; the election comes before the ISR shrinks."""
     context = bench.context
-    async for chunk in bench.turns.over(context.led_by_nobody_online(), MOVE_CHUNK):
+    leaderless = context.led_by_nobody_online()
+    async for chunk in bench.turns.over(leaderless, MOVE_CHUNK):
         context.move([p for p in chunk if not context.is_to_be_deleted(p)], PartitionState.OFFLINE)
     elected = await trigger_online(bench)
     kept = not_to_be_deleted(bench, replicas)
-    await replicas_offline(bench, kept)
+    await replicas_offline(bench, kept, _told_to_all(bench, leaderless))
     if context.topics_to_be_deleted:
         condemned = {b: [p for p in partitions if context.is_to_be_deleted(p)] for b, partitions in replicas.items()}
         await replicas_failed(bench, condemned)
@@ -102,6 +118,14 @@ async def on_replicas_offline(bench: Workbench, replicas: Replicas) -> None:
         # nothing changed for any partition: the brokers still must learn the new broker list (KAFKA-13225)
         bench.batch.add_metadata(context.registered, ())
         await bench.send_requests()
+
+
+def _told_to_all(bench: Workbench, partitions: Iterable[Partition]) -> Told:
+    """What an election just told to every replica whose broker is registered: none of these is passed over by it."""
+    context = bench.context
+    if context.offline_dirs or context.leaving or not bench.batch.joins_steps:
+        return {}
+    return {p: p.leadership for p in partitions if p.state is PartitionState.ONLINE}
 
 
 def not_to_be_deleted(bench: Workbench, replicas: Replicas) -> Replicas:

@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from klamm.controller.context import Partition
@@ -17,6 +18,7 @@ from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.zk.fenced import chunks
 
 Replicas: TypeAlias = Mapping[BrokerId, Iterable[Partition]]
+Told: TypeAlias = Mapping[Partition, LeaderAndIsr | None]
 
 REPLICA_CHUNK: Final = 2_000  # replicas moved between two awaits
 REMOVAL_CHUNK: Final = 500  # the same where an ISR may have to be written
@@ -34,22 +36,26 @@ async def replicas_new(bench: Workbench, replicas: Replicas) -> None:
     await bench.send_requests()
 
 
-async def replicas_online(bench: Workbench, replicas: Replicas) -> None:
-    """Tell each replica who leads, unless it is new and was told when its partition was initialised."""
+async def replicas_online(bench: Workbench, replicas: Replicas, elections_follow: bool = False) -> None:
+    """Tell each replica who leads, unless it is new and was told when its partition was initialised.
+
+    Where elections follow, what they find is told in the same requests: who has no leader yet need not hear of that.
+    """
     for broker in sorted(replicas):
         async for chunk in bench.turns.over(replicas[broker], REPLICA_CHUNK):
             states = bench.context.replicas_on(broker)
             fresh = {p for p in chunk if states.get(p) is ReplicaState.NEW}
-            for p in _move(bench, broker, chunk, ReplicaState.ONLINE):
-                if p not in fresh and p.leadership is not None:
-                    bench.batch.add_leader_and_isr([broker], p, is_new=False)
-    await bench.send_requests()
+            moved = _move(bench, broker, chunk, ReplicaState.ONLINE)
+            bench.batch.add_known(broker, [p for p in moved if p not in fresh and p.leadership is not None])
+    if not (elections_follow and bench.batch.joins_steps):
+        await bench.send_requests()
 
 
-async def replicas_offline(bench: Workbench, replicas: Replicas) -> None:
-    """Stop them, take them out of the ISRs, and tell the replicas that stay."""
+async def replicas_offline(bench: Workbench, replicas: Replicas, told: Told = MappingProxyType({})) -> None:
+    """Stop them, take them out of the ISRs, and tell the replicas that stay, but for what they were told just now."""
     for broker in sorted(replicas):
-        await overlapped(_take_offline(bench, broker, chunk) for chunk in chunks(replicas[broker], REMOVAL_CHUNK))
+        steps = (_take_offline(bench, broker, chunk, told) for chunk in chunks(replicas[broker], REMOVAL_CHUNK))
+        await overlapped(steps)
     await bench.send_requests()
 
 
@@ -95,15 +101,17 @@ async def replicas_gone(bench: Workbench, replicas: Replicas) -> dict[Partition,
     return kept
 
 
-async def _take_offline(bench: Workbench, broker: BrokerId, partitions: list[Partition]) -> None:
+async def _take_offline(bench: Workbench, broker: BrokerId, partitions: list[Partition], told: Told) -> None:
     allowed = [p for p in partitions if bench.context.can_replica_move(broker, p, ReplicaState.OFFLINE)]
     for p in allowed:
         bench.batch.add_stop_replica([broker], p, delete=False)
     led = [p for p in allowed if p.leadership is not None]
     leaderless = [p for p in allowed if p.leadership is None]
-    for p in await _remove_from_isrs(bench, broker, led):
-        bench.batch.add_leader_and_isr([b for b in p.replicas if b != broker], p, is_new=False)
-        bench.context.move_replicas(broker, [p], ReplicaState.OFFLINE)
+    settled = await _remove_from_isrs(bench, broker, led)
+    for p in settled:
+        if p not in told or told[p] != p.leadership:
+            bench.batch.add_leader_and_isr([b for b in p.replicas if b != broker], p, is_new=False)
+    bench.context.move_replicas(broker, settled, ReplicaState.OFFLINE)
     if leaderless:
         bench.batch.add_metadata(bench.context.registered, leaderless)
         bench.context.move_replicas(broker, leaderless, ReplicaState.OFFLINE)
