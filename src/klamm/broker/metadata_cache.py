@@ -26,6 +26,8 @@ class MetadataCache:
         self._listener = listener
         self.brokers: dict[BrokerId, Broker] = {}
         self.controller_id: BrokerId | None = None
+        self.controller_epoch = -1
+        """Of whoever told us last."""
         self.generation = 0
         """Grows with every update: whoever keeps something made from the cache compares it."""
         self._topics: dict[str, dict[int, PartitionState]] = {}
@@ -124,6 +126,7 @@ class MetadataCache:
         if is_new_to_us:
             self._begin_anew(request.broker_epoch)
         self.controller_id = BrokerId(request.controller_id) if request.controller_id >= 0 else None
+        self.controller_epoch = request.controller_epoch
         self.brokers = {BrokerId(b.id): _broker(b) for b in request.live_brokers}
         deleted = [
             TopicPartition(state.topic_name, state.partition_index)
@@ -137,6 +140,8 @@ class MetadataCache:
                 for state in topic.partition_states
                 if self._merge(topic.topic_name, state)
             ]
+            if topic.topic_name not in self._topics:
+                self._set_id(topic.topic_name, ZERO_ID)
         if self._waiting:
             self._wake(list(self._waiting) if is_new_to_us else _topics_of(request))
         self.on_update()
@@ -160,6 +165,13 @@ class MetadataCache:
         """It answered NOT_CONTROLLER; the next UpdateMetadata names the new one."""
         self.controller_id = None
 
+    def forget_topic(self, topic: str) -> None:
+        """It is gone, although the controller did not say so."""
+        self.generation += 1
+        self._topics.pop(topic, None)
+        self._set_id(topic, ZERO_ID)
+        self._wake([topic])
+
     def _merge(self, topic: str, state: PartitionState) -> bool:
         """True where the state says that the partition is gone."""
         if state.leader != LEADER_DURING_DELETE:
@@ -177,6 +189,8 @@ class MetadataCache:
         old = self._ids.pop(topic, None)
         if old is not None:
             self._names.pop(old, None)
+            if topic_id not in (old, ZERO_ID):
+                self._topics.pop(topic, None)  # another topic of that name: nobody told that the earlier one went
         if topic_id != ZERO_ID:
             self._ids[topic] = topic_id
             self._names[topic_id] = topic

@@ -22,6 +22,7 @@ from klamm.broker.dispatch import Dispatcher
 from klamm.broker.failure_notices import FailureNotices
 from klamm.broker.features import Features
 from klamm.broker.following import tell_mistake
+from klamm.broker.forgotten_topics import ForgottenTopics
 from klamm.broker.handlers.fetch import Fetch
 from klamm.broker.identity import check_log_directories, choose_broker_id
 from klamm.broker.isr_znodes import IsrZnodes
@@ -87,6 +88,7 @@ class Node:
         self._replicas: ReplicaManager | None = None
         self._controller: Controller | None = None
         self._channel: ControllerChannel | None = None
+        self._forgotten: ForgottenTopics | None = None
         self._producer_ids: ProducerIds | None = None
         self._registrar: BrokerRegistrar | None = None
         self._failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -235,8 +237,15 @@ class Node:
         self._cache = cache
         connect_s = config.socket_connection_setup_timeout_ms / 1000
         channel = ControllerChannel(world, cache, self.broker_id, connect_s, config.request_timeout_ms / 1000)
-        cache.on_update = channel.controller_may_have_changed
         self._channel = channel
+        forgotten = ForgottenTopics(cache, lambda: self._sessions.store, self._throttles.topic_gone)
+        self._forgotten = forgotten
+
+        def metadata_updated() -> None:
+            channel.controller_may_have_changed()
+            forgotten.metadata_updated()
+
+        cache.on_update = metadata_updated
         ibp = parse_ibp(config.inter_broker_protocol_version)
         self._registrar = BrokerRegistrar(
             broker, version=VERSION_WITH_FEATURES if ibp >= FIRST_WITH_FEATURES else VERSION_WITH_LISTENERS
@@ -487,6 +496,8 @@ class Node:
             await self._isr_znodes.close()
         if self._replicas is not None:
             await self._replicas.close()
+        if self._forgotten is not None:
+            await self._forgotten.close()
         if self._channel is not None:
             self._channel.close()
 

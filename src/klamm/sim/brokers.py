@@ -16,6 +16,7 @@ from klamm.broker.controlled_shutdown import ControlledShutdown
 from klamm.broker.controller_channel import ControllerChannel, says_not_controller_anywhere
 from klamm.broker.dispatch import Dispatcher, Handle, Request, Route
 from klamm.broker.failure_notices import FailureNotices
+from klamm.broker.forgotten_topics import ForgottenTopics
 from klamm.broker.handlers import control, for_controller
 from klamm.broker.handlers.api_versions import API_VERSIONS, ApiVersions
 from klamm.broker.isr_znodes import IsrZnodes
@@ -141,6 +142,8 @@ class StubBroker:
         self.config = _config(number, tuning)
         self.sessions = ZooKeeperSessions(world, self.config, self._expired, self._renewed)
         self.cache = MetadataCache(self.config.inter_broker_listener)
+        self._forgotten = ForgottenTopics(self.cache, lambda: self.sessions.store)
+        self.cache.on_update = self._forgotten.metadata_updated
         self.replicas = Replicas(self.number, surroundings.logs)
         self.lagging: dict[BrokerId, None] = {}
         """Followers that fall behind, as far as this leader sees."""
@@ -226,6 +229,7 @@ class StubBroker:
         departure = ControlledShutdown(self._world, self.config, self.number, self.broker_epoch, self.sessions)
         moved = await departure.run()
         await self._notices.close()
+        await self._forgotten.close()
         await self._server.close()
         self._channel.close()
         await self.controller.stop()

@@ -48,6 +48,23 @@ def test_a_topic_made_anew_has_its_new_id_only() -> None:
     assert known.topic_name(ORDERS_ID) is None
 
 
+def test_partitions_of_an_earlier_topic_of_that_name_go_when_the_later_one_is_told_of() -> None:
+    """Nobody told that it was deleted: the controller that did so fell."""
+    known = cache()
+
+    known.update(update({"orders": [partition(0, 3)]}, ids={"orders": uuid.UUID(int=78)}))
+
+    assert {n: p.leader for n, p in known.partitions("orders").items()} == {0: 3}
+
+
+def test_a_topic_that_goes_unknown_leaves_no_id() -> None:
+    known = MetadataCache("PLAINTEXT")
+
+    known.update(update({"orders": [partition(0, -2)]}))
+
+    assert known.topic_name(ORDERS_ID) is None
+
+
 def test_partitions_of_old_requests_stand_without_topics() -> None:
     known = MetadataCache("PLAINTEXT")
     state = UpdateMetadataPartitionState(topic_name="old", partition_index=0, leader=1)

@@ -1,0 +1,117 @@
+"""Topics that are gone leave the metadata, also where no controller tells of it any more."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from tests.support.memory_zookeeper import MemoryEnsemble
+from tests.unit.broker.cluster_state import broker, partition, update
+
+from klamm.broker.forgotten_topics import ForgottenTopics
+from klamm.broker.metadata_cache import MetadataCache
+from klamm.sim.loop import SimulatedLoop
+from klamm.wire.messages import UpdateMetadataRequest
+from klamm.zk import znodes
+from klamm.zk.errors import SessionExpired
+from klamm.zk.operations import Create, Delete
+from klamm.zk.store import Store
+
+
+class Stage:
+    """ZooKeeper with the topic `orders`, and a broker that was told of `orders` and of `gone`."""
+
+    def __init__(self) -> None:
+        self.ensemble = MemoryEnsemble()
+        self.cache = MetadataCache("PLAINTEXT")
+        self.stores: list[Store] = []
+        self.heard: list[str] = []
+        self.forgotten = ForgottenTopics(self.cache, self._store, self.heard.append)
+        self.cache.on_update = self.forgotten.metadata_updated
+
+    def _store(self) -> Store:
+        if not self.stores:
+            raise SessionExpired("", "there is no session")
+        return self.stores[-1]
+
+    async def connect(self) -> None:
+        store = Store(self.ensemble.client())
+        await store.create_top_level_paths()
+        self.stores.append(store)
+
+    def tell(self, controller_epoch: int, *topics: str) -> None:
+        message: UpdateMetadataRequest = update({t: [partition(0, 1)] for t in topics}, [broker(1)], ids={})
+        message.controller_epoch = controller_epoch
+        self.cache.update(message)
+
+
+def play(act: Callable[[Stage], Awaitable[None]]) -> None:
+    async def main() -> None:
+        stage = Stage()
+        await stage.connect()
+        stage.ensemble.apply([Create(znodes.topic_path("orders")), Create(znodes.topic_path("gone"))])
+        stage.tell(1, "orders", "gone")
+        await asyncio.sleep(1)
+        assert sorted(stage.cache.topics()) == ["gone", "orders"]
+        await act(stage)
+        await stage.forgotten.close()
+
+    SimulatedLoop().run(main())
+
+
+def test_another_controller_is_heard_of_and_what_is_gone_is_forgotten() -> None:
+    async def act(stage: Stage) -> None:
+        stage.ensemble.apply([Delete(znodes.topic_path("gone"))])
+        stage.tell(1)
+        await asyncio.sleep(1)
+        assert stage.cache.has_topic("gone")  # the controller that deleted it will tell
+
+        stage.tell(2)
+        await asyncio.sleep(1)
+
+        assert list(stage.cache.topics()) == ["orders"]
+        assert stage.heard == ["gone"]
+
+    play(act)
+
+
+def test_without_a_session_it_is_tried_again() -> None:
+    async def act(stage: Stage) -> None:
+        store = stage.stores.pop()
+        stage.ensemble.apply([Delete(znodes.topic_path("gone"))])
+        stage.tell(2)
+        await asyncio.sleep(5)
+        assert stage.cache.has_topic("gone")
+
+        stage.stores.append(store)
+        await asyncio.sleep(5)
+
+        assert list(stage.cache.topics()) == ["orders"]
+
+    play(act)
+
+
+def test_a_topic_made_anew_while_it_is_looked_for_stays() -> None:
+    """It is told of between the look at ZooKeeper and the answer."""
+
+    async def act(stage: Stage) -> None:
+        stage.ensemble.apply([Delete(znodes.topic_path("gone"))])
+        list_topics = Store.list_topics
+        looks = 0
+
+        class Slow(Store):
+            async def list_topics(self, watch: bool = False) -> list[str]:
+                nonlocal looks
+                found = await list_topics(self, watch)
+                looks += 1
+                if looks == 2:
+                    stage.ensemble.apply([Create(znodes.topic_path("gone"))])
+                    stage.tell(2, "gone")
+                return found
+
+        stage.stores.append(Slow(stage.stores[-1].client))
+        stage.tell(2)
+        await asyncio.sleep(5)
+
+        assert looks == 2
+        assert sorted(stage.cache.topics()) == ["gone", "orders"]
+
+    play(act)
