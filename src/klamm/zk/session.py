@@ -128,9 +128,14 @@ class Session:
         return None if self.has_ended else self._due
 
     @property
-    def has_news(self) -> bool:
-        """There may be outcomes to take, or something to send; always so without a connection."""
-        return bool(self._outcomes or self._queue or self._urgent) or self.phase is not CONNECTED
+    def is_quiet(self) -> bool:
+        """Connected, and nothing to send: all that there may be is outcomes to take."""
+        return self.phase is CONNECTED and not self._queue and not self._urgent
+
+    @property
+    def sends_at_once(self) -> bool:
+        """What was just submitted is alone on its way: nothing is gained by waiting for more to go with it."""
+        return self.phase is CONNECTED and not self._in_flight and len(self._queue) == 1
 
     @property
     def may_send(self) -> bool:

@@ -131,7 +131,10 @@ class Driver:
         future = asyncio.get_running_loop().create_future()
         self._futures[request] = future
         submit(request)
-        self.wake()
+        if self.session.sends_at_once and not self._is_woken:
+            self._send(self._loop.time())
+        else:
+            self.wake()
         return future
 
     def run(self) -> None:
@@ -158,8 +161,12 @@ class Driver:
 
     def link_received(self, attempt: int, data: bytes) -> None:
         """What came is handed out in this same turn: the answers, and what they make the session send."""
-        self.session.receive(attempt, data, self._loop.time())
-        if self.session.has_news:
+        session = self.session
+        was_quiet = session.is_quiet
+        session.receive(attempt, data, self._loop.time())
+        if was_quiet and session.is_quiet:
+            self._hand_out()
+        else:
             self._look_after()
 
     def link_lost(self, attempt: int, reason: str) -> None:
@@ -176,11 +183,14 @@ class Driver:
         session, now = self.session, self._loop.time()
         session.tick(now)
         self._follow_attempts()
-        link = self._link
-        while link is not None and link.writable and session.may_send and (pieces := session.take_outgoing(now)):
-            link.write(pieces)
+        self._send(now)
         self._hand_out()
         self._set_timer()
+
+    def _send(self, now: float) -> None:
+        link, session = self._link, self.session
+        while link is not None and link.writable and session.may_send and (pieces := session.take_outgoing(now)):
+            link.write(pieces)
 
     def _hand_out(self) -> None:
         for outcome in self.session.take_outcomes():
