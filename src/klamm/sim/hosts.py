@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextvars import Context, ContextVar
 from typing import Any, Final
 
+_LABELS: Final = float(1 << 32)
 _LOOK_AFTER: Final = 128
 """New tasks, and those that have ended are forgotten."""
 
@@ -32,22 +33,24 @@ class Entry(TimerHandle):
         self._cancelled = False
 
     def cancel(self) -> None:
-        """It stays where it waits, and is passed over."""
+        """It stays where it waits, and is passed over; what it would have been given is let go."""
         self._cancelled = True
+        self._args = ()
 
 
 class Host:
     """One run of one process. A restarted process is another Host of the same name."""
 
     __slots__ = (
-        "context", "graveyard", "incarnation", "is_alive", "is_paused", "name", "number", "on_kill", "parked",
+        "context", "graveyard", "incarnation", "is_alive", "is_paused", "label", "name", "on_kill", "parked",
         "priority", "ready", "started", "step_s", "tasks",
     )  # fmt: skip
 
     def __init__(self, name: str, incarnation: int = 1, number: int = 0) -> None:
         self.name = name
-        self.number = number
-        """Of all hosts of a loop, in the order of their starts."""
+        self.label = number * _LABELS
+        """Stands for it in the digest, with room for what happens on it: of all hosts of a loop, in the order of their
+        starts."""
         self.incarnation = incarnation
         self.is_alive = True
         self.is_paused = False

@@ -24,7 +24,6 @@ from klamm.sim.waiting import bury, where
 T = TypeVar("T")
 
 _STEPS_HASHED_AT_ONCE: Final = 1024
-_LABELS: Final = float(1 << 32)
 _ENDING_S: Final = 60.0
 _ENDING_STEPS: Final = 1_000_000
 
@@ -43,6 +42,7 @@ class SimulatedLoop(AbstractEventLoop):
         self.now = 0.0
         """Virtual seconds since the beginning."""
         self._ready = schedule(policy, Dice(f"{seed}/schedule"))
+        self._add = self._ready.add
         self._timers: list[tuple[float, int, Entry]] = []
         self._sequence = count()
         self._is_running = False
@@ -50,6 +50,7 @@ class SimulatedLoop(AbstractEventLoop):
         self._digest = blake2b(digest_size=16)
         self._trace: list[float] = []
         """What is still to go into the digest."""
+        self._note = self._trace.extend
         self._labels: dict[str, int] = {}
         self.errors: list[dict[str, Any]] = []
         """What callbacks and unawaited tasks raised."""
@@ -91,28 +92,30 @@ class SimulatedLoop(AbstractEventLoop):
     def _run_until(self, future: "asyncio.Future[Any]", limit_s: float, most_steps: int) -> None:
         """One callback after the other; where none is ready, time jumps to the next timer."""
         take, is_done, account = self._ready.take, future.done, self._account
-        while not is_done():
-            entry = take() or self._jump(limit_s)
-            host = entry.host
-            if entry._cancelled or not host.is_alive:
-                continue
-            if host.is_paused:
-                host.parked.append(entry)
-                continue
-            callback = entry._callback
-            account(host, callback)
-            self._current = host
-            try:
-                entry._context.run(callback, *entry._args)
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as error:
-                self.errors.append({"message": f"in {callback}", "exception": error})
+        try:
+            while not is_done():
+                entry = take() or self._jump(limit_s)
+                host = entry.host
+                if entry._cancelled or not host.is_alive:
+                    continue
+                if host.is_paused:
+                    host.parked.append(entry)
+                    continue
+                self._current = host
+                callback = entry._callback
+                account(host, callback)
+                try:
+                    entry._context.run(callback, *entry._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    self.errors.append({"message": f"in {callback}", "exception": error})
+                if host.step_s:
+                    self._let_rest(host)
+                if self.steps > most_steps:
+                    raise OutOfTime(f"{most_steps} callbacks at {self.now:.3f} s")
+        finally:
             self._current = self.main_host
-            if host.step_s:
-                self._let_rest(host)
-            if self.steps > most_steps:
-                raise OutOfTime(f"{most_steps} callbacks at {self.now:.3f} s")
 
     def _jump(self, limit_s: float) -> Entry:
         """The callback that is due next; of several due at once, the one that the schedule takes."""
@@ -142,7 +145,7 @@ class SimulatedLoop(AbstractEventLoop):
 
     def _account(self, host: Host, callback: Any) -> None:
         """A callback is about to run: which, where, and when."""
-        self.steps = steps = self.steps + 1
+        self.steps += 1
         owner = getattr(callback, "__self__", None)
         if type(owner) is Task:
             label = owner.get_name()
@@ -151,17 +154,17 @@ class SimulatedLoop(AbstractEventLoop):
         number = self._labels.get(label)
         if number is None:
             number = self._number_of(label)
-        self._trace += (self.now, host.number * _LABELS + number)
-        if not steps % _STEPS_HASHED_AT_ONCE:
+        self._note((self.now, host.label + number))
+        if not self.steps % _STEPS_HASHED_AT_ONCE:
             self._hash()
 
     def note(self, what: str) -> None:
         """Have something that happened go into the digest."""
-        self._trace += (self.now, self._number_of(what))
+        self._note((self.now, self._number_of(what)))
 
     def note_bytes(self, host: Host, port: int, size: int) -> None:
         """Have go into the digest that a connection of a host got so many bytes."""
-        self._trace += (self.now, -(host.number * _LABELS + port), size)
+        self._note((self.now, -(host.label + port), size))
 
     def _number_of(self, label: str) -> int:
         number = self._labels.get(label)
@@ -262,7 +265,7 @@ class SimulatedLoop(AbstractEventLoop):
         self, callback: Callable[..., object], *args: object, context: contextvars.Context | None = None
     ) -> Entry:
         entry = self._entry(callback, args, context)
-        self._ready.add(entry)
+        self._add(entry)
         return entry
 
     def call_on(self, host: Host, when: float, callback: Callable[..., object], *args: object) -> Entry:

@@ -41,7 +41,7 @@ class SimulatedNetwork:
         """Hosts without file descriptors: they connect to nobody, and nobody to them."""
         self._wires = Wires(
             loop,
-            self.delay_s,
+            self._dice.random,
             self.is_down,
             forget=lambda end: self._ends.pop(end, None),
             stall=lambda end: self._stalled.update({end: None}),
@@ -124,9 +124,6 @@ class SimulatedNetwork:
 
     # ---- what hosts ask
 
-    def delay_s(self, link: Link) -> float:
-        return link.latency_s + (link.jitter_s * self._dice.random() if link.jitter_s else 0.0)
-
     def is_down(self, name: str) -> bool:
         return name in self._down
 
@@ -139,7 +136,8 @@ class SimulatedNetwork:
         while there.is_cut or back.is_cut or name in self._down:  # noqa: ASYNC110
             await asyncio.sleep(_SYN_AGAIN_S)
         answered: asyncio.Future[End | None] = self.loop.create_future()
-        self.loop.call_on(host, self.loop.now + self.delay_s(there), self._arrive, host, name, port, answered)
+        due = self.loop.now + there.delay_s(self._dice.random)
+        self.loop.call_on(host, due, self._arrive, host, name, port, answered)
         near = await answered
         if near is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"connection to {name}:{port} refused")
@@ -158,7 +156,7 @@ class SimulatedNetwork:
             near, far = connected(self._wires, *ends)
             self._ends |= {near: None, far: None}
             self.loop.call_on(listener.host, self.loop.now, _accept, listener, far)
-        self.loop.call_on(host, self.loop.now + self.delay_s(back), _answer, answered, near)
+        self.loop.call_on(host, self.loop.now + back.delay_s(self._dice.random), _answer, answered, near)
 
     def new_port(self) -> int:
         self._next_port += 1

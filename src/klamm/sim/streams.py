@@ -35,13 +35,17 @@ class Link:
     torn_after: float | None = None
     """The next piece arrives up to this part of it, then the connection breaks; None for whole."""
 
+    def delay_s(self, roll: Callable[[], float]) -> float:
+        return self.latency_s + self.jitter_s * roll() if self.jitter_s else self.latency_s
+
 
 @dataclass(frozen=True, slots=True)
 class Wires:
     """What ends need of the network."""
 
     loop: SimulatedLoop
-    delay_s: Callable[[Link], float]
+    roll: Callable[[], float]
+    """From 0 up to 1, for jitter."""
     is_down: Callable[[str], bool]
     forget: Callable[["End"], object]
     stall: Callable[["End"], object]
@@ -140,17 +144,17 @@ class End(asyncio.Transport):
         """What is written within one moment arrives as one, as far as the bandwidth lets it."""
         loop, link = self._wires.loop, self._link
         now = loop.now
-        if self._free_at < now:
-            self._free_at = now
-        self._free_at += size / link.bytes_per_s
-        if self._flight is not None and self._sent_at == now and self._free_at + link.latency_s <= self._last_arrival:
+        free_at = (now if self._free_at < now else self._free_at) + size / link.bytes_per_s
+        self._free_at = free_at
+        if self._flight is not None and self._sent_at == now and free_at + link.latency_s <= self._last_arrival:
             self._flight[0] += 1
             return
-        self._flight, self._sent_at = [1], now
-        arrival = self._free_at + self._wires.delay_s(link)
+        self._flight = flight = [1]
+        self._sent_at = now
+        arrival = free_at + link.delay_s(self._wires.roll)
         if arrival > self._last_arrival:
             self._last_arrival = arrival
-        loop.call_on(self.peer.host, self._last_arrival, self._arrive, self._flight)
+        loop.call_on(self.peer.host, self._last_arrival, self._arrive, flight)
 
     def _arrive(self, flight: list[int]) -> None:
         """Some more pieces are at the peer's host, which runs this."""
@@ -166,23 +170,24 @@ class End(asyncio.Transport):
     def _take(self) -> None:
         """Hand over what arrived, as far as it is wanted."""
         source = self.peer
-        while source._arrived and (self._reads or not self.is_open) and (self._protocol or not self.is_open):
+        while source._arrived and (not self.is_open or (self._reads and self._protocol is not None)):
             source._arrived -= 1
             piece = source._under_way.popleft()
-            size = len(piece) if isinstance(piece, bytes) else 0
+            if isinstance(piece, Mark):
+                if self.is_open:
+                    self.is_open = False
+                    self._wires.forget(self)
+                    self._lost(_reset() if piece is Mark.RESET else None)
+                continue
+            size = len(piece)
             source._bytes_under_way -= size
             if not source._writes:
                 source._write_again()
-            if not self.is_open:
-                if size and source.is_open:
-                    self._send(Mark.RESET)
-            elif isinstance(piece, Mark):
-                self.is_open = False
-                self._wires.forget(self)
-                self._lost(_reset() if piece is Mark.RESET else None)
-            else:
+            if self.is_open:
                 self._wires.loop.note_bytes(self.host, self.address[1], size)
                 self._feed(piece)
+            elif source.is_open:
+                self._send(Mark.RESET)
 
     def _write_again(self) -> None:
         if self._bytes_under_way <= self._low:
