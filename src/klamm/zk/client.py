@@ -193,8 +193,8 @@ class ZooKeeper:
         What is there is asked first: most often that is all of it, and a refused write is a transaction, too.
         """
         wanted = list(dict.fromkeys(place for path in paths for place in _from_the_top(path)))
-        there = await self._bulk.exists_many(wanted, watch=False)
-        missing = [self._full(path) for path, stat in zip(wanted, there, strict=True) if stat is None]
+        found = await self._bulk.get_many(wanted, watch=False)
+        missing = [self._full(r.path) for r in found if r.code is ZkCode.NO_NODE]
         for ended in await self._driver.complete_all([requests.create(Create(full, None)) for full in missing]):
             if ended.code is not ZkCode.NODE_EXISTS:
                 value_of(ended)

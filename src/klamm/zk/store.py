@@ -26,6 +26,7 @@ from klamm.zk.admin_znodes import (
 )
 from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import BadVersion, NodeExists, NoNode, ZkCode, ZkError
+from klamm.zk.jute import Stat
 from klamm.zk.registrations import Registration, decode_registration
 from klamm.zk.topic_creation import TopicToCreate, look, write_topics
 from klamm.zk.znodes import MalformedZnode, TopicZnode
@@ -80,16 +81,26 @@ class Store:
 
     async def read_controller(self, watch: bool = False) -> ControllerZnode | None:
         """None where there is none, or one nobody can read. With `watch`, its coming and going is told."""
-        if watch:
-            await self.client.exists(znodes.CONTROLLER, watch=True)
-        try:
-            data, stat = await self.client.get(znodes.CONTROLLER, watch=watch)
-        except NoNode:
+        found = await self._get(znodes.CONTROLLER, watch)
+        if found is None:
             return None
+        data, stat = found
         read = znodes.decode_controller(data)
         if read is None:
             return None
         return ControllerZnode(read.broker, stat.ephemeral_owner, stat.version, read.is_kraft)
+
+    async def _get(self, path: str, watch: bool) -> tuple[bytes | None, Stat] | None:
+        """Content and stat; None where there is no such znode. With `watch`, its coming, too, is told.
+
+        It is there most often, so its content is asked for first.
+        """
+        while True:
+            try:
+                return await self.client.get(path, watch)
+            except NoNode:
+                if not watch or await self.client.exists(path, watch=True) is None:
+                    return None  # else it came between the two
 
     async def generate_broker_id(self, reserved_max: int) -> BrokerId:
         """A number above `reserved.broker.max.id` that no other broker was given."""
@@ -125,12 +136,8 @@ class Store:
 
         Raises MalformedZnode.
         """
-        await self.client.exists(znodes.FEATURE, watch=True)
-        try:
-            data, stat = await self.client.get(znodes.FEATURE, watch=True)
-        except NoNode:
-            return None
-        return decode_features(data), stat.version
+        found = await self._get(znodes.FEATURE, watch=True)
+        return None if found is None else (decode_features(found[0]), found[1].version)
 
     # ---- topics
 
