@@ -91,11 +91,14 @@ def test_take_over_with_a_reassignment_and_a_deletion_under_way(operator: Operat
 
 
 def test_who_takes_over_ends_by_itself_what_was_left_behind(operator: Operator, mixed: MixedCluster) -> None:
-    work = LeftBehind(operator, "unseen")
-    work.begin()
     mixed.move_office(set(KAFKA))
+    holder = mixed.office
+    work = LeftBehind(operator, "unseen", *(b for b in KAFKA if b != holder))
+    work.begin()
     mixed.take_office_unseen(KLAMM, work.znodes)
     work.is_ended()
+    mixed.wait_until_forgotten(holder)
+    mixed.start_node(holder)
     operator.load_is_right()
 
 

@@ -205,29 +205,28 @@ class HalfDone:
 class LeftBehind:
     """What a controller may leave when it dies: a move that has arrived and is not ended, a deletion just asked for.
 
-    No broker comes or goes, no ISR changes: only the one who takes office can end them.
+    Its brokers stay, no ISR changes: only the one who takes office can end them.
     """
 
-    BEFORE: Final = {0: (1, 2, 3)}
-    AFTER: Final = {0: (1, 2)}
-
-    def __init__(self, operator: Operator, name: str) -> None:
+    def __init__(self, operator: Operator, name: str, stays: int, leaves: int) -> None:
+        """The partition of each topic is on both; `leaves` has to give it up."""
         self._operator = operator
         self._cluster = operator.cluster
+        self._stays, self._leaves = stays, leaves
         self.moved, self.condemned = f"moved-{name}", f"condemned-{name}"
 
     def begin(self) -> None:
         for topic in (self.moved, self.condemned):
-            self._cluster.create(topic, self.BEFORE)
+            self._cluster.create(topic, {0: (self._stays, self._leaves)})
 
     @property
     def znodes(self) -> dict[str, Any]:
         path = f"/brokers/topics/{self.moved}"
-        under_way = {**self._cluster.znode(path), "removing_replicas": {"0": [3]}}
+        under_way = {**self._cluster.znode(path), "removing_replicas": {"0": [self._leaves]}}
         return {path: under_way, f"/admin/delete_topics/{self.condemned}": None}
 
     def is_ended(self) -> None:
-        self._cluster.wait_until_right(self.moved, self.AFTER)
+        self._cluster.wait_until_right(self.moved, {0: (self._stays,)})
         self._cluster.wait_until_gone(self.condemned)
         self._operator.delete(self.moved)
 

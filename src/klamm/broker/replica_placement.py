@@ -4,12 +4,19 @@ Leaders go round the brokers from a random one; the other replicas of a partitio
 one each round, so that two brokers share only a few partitions. With racks, replicas are spread over racks first.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from klamm.model.brokers import Broker
 from klamm.model.ids import BrokerId
 from klamm.runtime.randomness import Dice
 
 Placement = dict[int, tuple[BrokerId, ...]]
+Racks = dict[BrokerId, str | None]
+"""The live brokers that may get replicas."""
+
+
+def eligible(brokers: Iterable[Broker], left_out: Collection[BrokerId]) -> Racks:
+    return {b.id: b.rack for b in brokers if b.id not in left_out}
 
 
 class PlacementRefused(ValueError):
@@ -44,7 +51,8 @@ def _racks(brokers: Mapping[BrokerId, str | None], replication_factor: int) -> d
     """Racks by broker, none where no broker has one. Raises PlacementRefused."""
     if replication_factor > len(brokers):
         raise PlacementRefused(
-            f"replication factor {replication_factor} is larger than the number of live brokers, {len(brokers)}"
+            f"replication factor {replication_factor} is larger than the number of live brokers that may have replicas,"
+            f" {len(brokers)}"
         )
     racks = {broker: rack for broker, rack in brokers.items() if rack is not None}
     if racks and len(racks) != len(brokers):

@@ -66,7 +66,7 @@ def routes(
     throttles: ReplicationThrottles,
 ) -> list[Route]:
     creation = TopicCreation(config, cache, lambda: sessions.store, world.randomness, load_policy(config))
-    growth = TopicGrowth(cache, lambda: sessions.store)
+    growth = TopicGrowth(cache, lambda: sessions.store, config.klamm_controller_only_brokers)
     control = Control(cache, replicas, throttles.topic_gone)
     for_controller = ForController(controller)
     reassignments = Reassignments(controller)

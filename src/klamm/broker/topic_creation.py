@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 import structlog
 
 from klamm.broker.metadata_cache import MetadataCache
-from klamm.broker.replica_placement import Placement, PlacementRefused, place_replicas
+from klamm.broker.replica_placement import Placement, PlacementRefused, eligible, place_replicas
 from klamm.broker.topic_names import (
     CLUSTER_METADATA_TOPIC,
     INTERNAL_TOPICS,
@@ -218,7 +218,7 @@ class TopicCreation:
             raise Refusal(ErrorCode.INVALID_PARTITIONS, too_many(partitions))
         if factor <= 0:
             raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, "the replication factor must be larger than 0")
-        brokers = {b.id: b.rack for b in self._cache.brokers.values()}
+        brokers = eligible(self._cache.brokers.values(), self._config.klamm_controller_only_brokers)
         try:
             return place_replicas(brokers, partitions, factor, self._randomness.stream("placement"))
         except PlacementRefused as error:

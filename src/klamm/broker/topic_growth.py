@@ -4,13 +4,13 @@ Kafka writes over whatever the topic's znode holds by then; here its version gua
 meanwhile is looked at again.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import structlog
 
 from klamm.broker.metadata_cache import MetadataCache
-from klamm.broker.replica_placement import Placement, PlacementRefused, place_more_replicas
+from klamm.broker.replica_placement import Placement, PlacementRefused, eligible, place_more_replicas
 from klamm.broker.topic_creation import MOST_PARTITIONS, Refusal, code_of, too_many
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
@@ -35,8 +35,12 @@ class Grown:
 
 
 class TopicGrowth:
-    def __init__(self, cache: MetadataCache, store: Callable[[], Store]) -> None:
+    def __init__(
+        self, cache: MetadataCache, store: Callable[[], Store], left_out: Collection[BrokerId] = frozenset()
+    ) -> None:
+        """Brokers `left_out` get replicas only where the client names them."""
         self._cache = cache
+        self._left_out = left_out
         self._store = store
 
     async def grow(self, name: str, count: int, lists: Lists | None, *, validate_only: bool = False) -> Grown:
@@ -60,7 +64,7 @@ class TopicGrowth:
         if read is None:
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         topic, version = read
-        brokers = {b.id: b.rack for b in self._cache.brokers.values()}
+        brokers = eligible(self._cache.brokers.values(), () if lists is not None else self._left_out)
         added = plan_growth(name, topic.partitions, count, lists, brokers)
         if validate_only:
             return True

@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from klamm.cli.admin.client import Address, Admin, CannotAsk, code_name
 from klamm.cli.admin.cluster import Cluster, read_cluster
+from klamm.cli.admin.configs import read_controller_only
 from klamm.model.ids import BrokerId
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import DescribeLogDirsRequest
@@ -26,6 +27,8 @@ class LogDir(NamedTuple):
 class BrokerFacts(NamedTuple):
     id: BrokerId
     is_controller: bool
+    is_controller_only: bool
+    """It is there to be controller, and gets replicas only where somebody names it."""
     address: Address | None
     """None: it holds replicas, and is not alive."""
     rack: str | None
@@ -43,7 +46,7 @@ async def read_brokers(admin: Admin) -> list[BrokerFacts]:
     cluster = await read_cluster(admin)
     asked = sorted(cluster.brokers)
     found = dict(zip(asked, await asyncio.gather(*(_directories(admin, b) for b in asked)), strict=True))
-    return facts(cluster, found)
+    return facts(cluster, found, await read_controller_only(admin, asked))
 
 
 async def _directories(admin: Admin, broker: BrokerId) -> list[LogDir] | str:
@@ -70,7 +73,9 @@ def _directory(broker: BrokerId, found: Any) -> LogDir:
     )
 
 
-def facts(cluster: Cluster, directories: dict[BrokerId, list[LogDir] | str]) -> list[BrokerFacts]:
+def facts(
+    cluster: Cluster, directories: dict[BrokerId, list[LogDir] | str], controller_only: frozenset[BrokerId]
+) -> list[BrokerFacts]:
     leads, preferred, holds, behind = (Counter[BrokerId]() for _ in range(4))
     for p in cluster.partitions.values():
         leads[p.leader] += 1
@@ -78,13 +83,17 @@ def facts(cluster: Cluster, directories: dict[BrokerId, list[LogDir] | str]) -> 
         holds.update(p.replicas)
         behind.update(b for b in p.replicas if b not in p.isr)
     return [
-        _facts(b, cluster, directories.get(b, []), (leads[b], preferred[b], holds[b], behind[b]))
+        _facts(b, cluster, directories.get(b, []), b in controller_only, (leads[b], preferred[b], holds[b], behind[b]))
         for b in sorted({*cluster.brokers, *holds})
     ]
 
 
 def _facts(
-    b: BrokerId, cluster: Cluster, directories: list[LogDir] | str, counts: tuple[int, int, int, int]
+    b: BrokerId,
+    cluster: Cluster,
+    directories: list[LogDir] | str,
+    is_controller_only: bool,
+    counts: tuple[int, int, int, int],
 ) -> BrokerFacts:
     there = cluster.brokers.get(b)
     told = () if isinstance(directories, str) else tuple(directories)
@@ -94,7 +103,7 @@ def _facts(
     elif offline := [d.path for d in told if d.error]:
         problem = f"out of use: {', '.join(offline)}"
     address, rack = (there.address, there.rack) if there else (None, None)
-    return BrokerFacts(b, b == cluster.controller, address, rack, *counts, told, problem)
+    return BrokerFacts(b, b == cluster.controller, is_controller_only, address, rack, *counts, told, problem)
 
 
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")

@@ -29,6 +29,7 @@ fetch.max.bytes: The most bytes that one answer to Fetch holds.
 follower.replication.throttled.rate: Bytes per second that throttled followers on this broker may fetch together.
 inter.broker.listener.name: The listener that brokers use among themselves.
 inter.broker.protocol.version: The newest protocol that brokers may use among themselves.
+klamm.controller.only.brokers: Brokers that are there to be controller; replicas come to them only by name.
 klamm.delete.topic.dead.broker.wait.ms: How long a deletion waits for brokers that are away before it ends without them.
 klamm.journal.topic: The topic that a node also writes its journal to; empty for none.
 klamm.metrics.host: The address at which a node shows its metrics.

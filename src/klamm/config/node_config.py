@@ -15,6 +15,7 @@ from klamm.config.listeners import parse_listeners, parse_protocol_map, repeated
 from klamm.config.properties import BadProperties, parse_properties
 from klamm.model.brokers import Endpoint, SecurityProtocol
 from klamm.model.errors import KlammError
+from klamm.model.ids import BrokerId
 
 _PREFIXED: Final = ("listener.name.", "rsm.config.", "rlmm.config.")
 
@@ -42,6 +43,8 @@ class NodeConfig:
     zookeeper_hosts: str
     zookeeper_chroot: str
     connections_per_address: Mapping[str, int]
+    klamm_controller_only_brokers: frozenset[BrokerId]
+    """They are there to be controller: automatic placement gives them no replicas."""
 
     broker_id: int
     broker_id_generation_enable: bool
@@ -185,6 +188,7 @@ def _composed(reader: _Reader) -> dict[str, Any]:
         "zookeeper_hosts": hosts,
         "zookeeper_chroot": chroot,
         "connections_per_address": _connections_per_address(reader),
+        "klamm_controller_only_brokers": _controller_only_brokers(reader),
         "zookeeper_connection_timeout_ms": reader.values["zookeeper.connection.timeout.ms"]
         or reader.number("zookeeper.session.timeout.ms"),
     }
@@ -282,6 +286,15 @@ def _inter_broker_listener(reader: _Reader, advertised: tuple[Endpoint, ...]) ->
     if found is None:
         raise reader.refuse("inter.broker.listener.name", f"no listener speaks {protocol.name}; name one of them")
     return found
+
+
+def _controller_only_brokers(reader: _Reader) -> frozenset[BrokerId]:
+    key = "klamm.controller.only.brokers"
+    names = reader.values[key]
+    assert isinstance(names, list)
+    for name in names:
+        reader.require(name.isascii() and name.isdigit(), key, f"{name!r} is no broker.id; write for example 100,101")
+    return frozenset(BrokerId(int(name)) for name in names)
 
 
 def _control_plane_listener(reader: _Reader, advertised: tuple[Endpoint, ...]) -> str | None:

@@ -295,3 +295,16 @@ class TestOnFirstUse:
 
     async def test_an_illegal_name(self, cluster: Cluster) -> None:
         assert await cluster.creation.create_on_first_use("a b") is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+async def test_who_is_only_there_to_be_controller_gets_replicas_only_by_name() -> None:
+    cluster = Cluster(configs=b"klamm.controller.only.brokers=3")
+    cluster.known.update(update(brokers=[broker(1), broker(2), broker(3)]))
+
+    results = await cluster.create(
+        topic("new", partitions=20), topic("wide", factor=3), topic("placed", -1, -1, placed={0: (3, 1)})
+    )
+
+    assert [r.error_code for r in results] == [0, ErrorCode.INVALID_REPLICATION_FACTOR, 0]
+    assert {b for a in cluster.store.written["new"].values() for b in a.replicas} == {1, 2}
+    assert cluster.store.written["placed"][0].replicas == (3, 1)

@@ -69,7 +69,7 @@ def test_racks_alternate() -> None:
 
 
 def test_too_few_brokers() -> None:
-    with pytest.raises(PlacementRefused, match="larger than the number of live brokers, 2"):
+    with pytest.raises(PlacementRefused, match="larger than the number of live brokers that may have replicas, 2"):
         place_replicas(brokers(2), 1, 3, random.Random(1))
 
 

@@ -41,6 +41,7 @@ class Cluster:
         self.known = cache(update({"orders": [partition(0, 1), partition(1, 2)]}))
         self.is_active = True
         self.condemned: set[str] = set()
+        self.left_out: set[BrokerId] = set()
 
     async def open(self) -> "Cluster":
         await self.store.create_top_level_paths()
@@ -62,7 +63,8 @@ class Cluster:
     async def grow(
         self, *topics: CreatePartitionsTopic, version: int = 3, timeout_ms: int = 1, validate_only: bool = False
     ) -> list[CreatePartitionsTopicResult]:
-        handler = CreatePartitions(self.known, TopicGrowth(self.known, lambda: self.store), self)
+        growth = TopicGrowth(self.known, lambda: self.store, self.left_out)
+        handler = CreatePartitions(self.known, growth, self)
         message = CreatePartitionsRequest(list(topics), timeout_ms, validate_only)
         response = await handler.handle(request(ApiKey.CREATE_PARTITIONS, version), message)
         response.encode(version)
@@ -191,6 +193,13 @@ async def test_a_topic_that_changes_in_between_is_looked_at_again(cluster: Clust
 
     assert len(cluster.assigned()) == 4
     assert cluster.assigned()[2] == (1, 2)
+
+
+async def test_new_partitions_leave_out_who_is_only_there_to_be_controller(cluster: Cluster) -> None:
+    cluster.left_out = {BrokerId(3)}
+    await cluster.grow(to(8))
+
+    assert {b for n, replicas in cluster.assigned().items() if n > 1 for b in replicas} == {1, 2}
 
 
 # ---- deletion

@@ -16,11 +16,12 @@ def test_leaders_preferred_leaders_and_replicas_are_counted_apart() -> None:
     directory = LogDir(ONE, "/d", 1, 10, None, None, "KAFKA_STORAGE_ERROR")
     cluster = Cluster(TWO, brokers, {"t": Topic("t", None, False, partitions)})
 
-    first, second, gone = facts(cluster, {ONE: [directory], TWO: "does not answer"})
+    first, second, gone = facts(cluster, {ONE: [directory], TWO: "does not answer"}, frozenset({TWO}))
 
     assert (first.leads, first.preferred_by, first.holds, first.out_of_sync) == (0, 1, 1, 1)
     assert (second.leads, second.preferred_by, second.holds, second.out_of_sync) == (2, 1, 2, 0)
     assert (first.is_controller, second.is_controller) == (False, True)
+    assert (first.is_controller_only, second.is_controller_only) == (False, True)
     assert [b.problem for b in (first, second, gone)] == ["out of use: /d", "does not answer", "not alive"]
     assert (gone.id, gone.address, gone.holds) == (9, None, 1)
 

@@ -29,6 +29,12 @@ def test_the_shortest_configuration_takes_kafkas_defaults() -> None:
     assert config.warnings == ()
 
 
+def test_who_is_only_there_to_be_controller() -> None:
+    assert read("").klamm_controller_only_brokers == frozenset()
+    assert read("klamm.controller.only.brokers=100, 101").klamm_controller_only_brokers == {100, 101}
+    assert "'x' is no broker.id" in refusal("klamm.controller.only.brokers=x")
+
+
 def test_every_default_of_the_table_is_a_value_of_its_type() -> None:
     assert len(BROKER_KEYS) > 300
     for key in BROKER_KEYS.values():

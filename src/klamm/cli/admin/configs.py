@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from klamm.cli.admin.client import Admin
+from klamm.cli.admin.client import Admin, CannotAsk
 from klamm.cli.admin.refusals import Refusal
 from klamm.model.ids import BrokerId
 from klamm.wire.api import ApiKey
@@ -82,6 +82,7 @@ class Config(NamedTuple):
 
 
 Configs = dict[str, Config]
+_CONTROLLER_ONLY: Final = "klamm.controller.only.brokers"
 
 
 async def read_configs(
@@ -168,3 +169,19 @@ async def _alter(admin: Admin, entities: list[Entity], changes: Mapping[Entity, 
         ]
     )
     return await _ask_for(admin, entities[0], ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
+
+
+async def read_controller_only(admin: Admin, brokers: Iterable[BrokerId]) -> frozenset[BrokerId]:
+    """Who is only there to be controller, as any of these says; Apache Kafka's brokers do not know the key."""
+    asked = [Entity(BROKER, str(b)) for b in brokers]
+    said = await asyncio.gather(*(_said_of(admin, entity) for entity in asked))
+    return frozenset(BrokerId(int(name)) for text in said for name in text.split(",") if name.strip().isdigit())
+
+
+async def _said_of(admin: Admin, entity: Entity) -> str:
+    try:
+        found, _ = await read_configs(admin, [entity], [_CONTROLLER_ONLY])
+    except CannotAsk:
+        return ""
+    config = found.get(entity, {}).get(_CONTROLLER_ONLY)
+    return (config.value or "") if config is not None else ""

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from klamm.cli.admin.client import Admin, CannotAsk
 from klamm.cli.admin.cluster import Cluster, Move, read_cluster, read_moves
-from klamm.cli.admin.configs import BROKER, TOPIC, change_configs, read_configs
+from klamm.cli.admin.configs import BROKER, TOPIC, change_configs, read_configs, read_controller_only
 from klamm.cli.admin.refusals import Refusal
 from klamm.cli.reassigning.plan import Goal, Plan, Racks, plan_moves
 from klamm.cli.reassigning.status import Standing, State, is_over, judge
@@ -59,20 +59,23 @@ async def make_plan(admin: Admin, wanted: Wanted) -> Planned:
     if absent := [name for name in names if name not in cluster.topics]:
         raise WrongUse(f"topic {absent[0]} does not exist ({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name})")
     current = {at: p.replicas for at, p in cluster.partitions.items()}
-    racks, gone = _racks(cluster, wanted), frozenset(wanted.removed)
+    left_out = frozenset[BrokerId]()
+    if wanted.brokers is None:
+        left_out = await read_controller_only(admin, cluster.brokers)
+    racks, gone = _racks(cluster, wanted, left_out), frozenset(wanted.removed)
     is_spread = wanted.brokers is not None
     chosen = [at for at in current if at.topic in set(names)]
     if wanted.topics is None and not is_spread and wanted.replication_factor is None:
         chosen = [at for at in chosen if gone.intersection(current[at])]
     away = frozenset(b for at in chosen for b in current[at] if b not in cluster.brokers)
-    kept = frozenset() if is_spread else away - gone
+    kept = frozenset() if is_spread else (away | left_out) - gone
     goal = Goal(racks, wanted.replication_factor, kept, is_spread)
     plan = plan_moves(current, chosen, goal)
     return Planned({at: current[at] for at in chosen}, plan)
 
 
-def _racks(cluster: Cluster, wanted: Wanted) -> Racks:
-    brokers = list(cluster.brokers) if wanted.brokers is None else list(wanted.brokers)
+def _racks(cluster: Cluster, wanted: Wanted, left_out: frozenset[BrokerId]) -> Racks:
+    brokers = [b for b in cluster.brokers if b not in left_out] if wanted.brokers is None else list(wanted.brokers)
     if unknown := [b for b in brokers if b not in cluster.brokers]:
         raise WrongUse(_unknown("--broker-list", unknown, cluster))
     kept = [b for b in brokers if b not in wanted.removed]

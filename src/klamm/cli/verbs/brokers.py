@@ -36,7 +36,7 @@ def brokers(
 
 def _row(b: BrokerFacts) -> Sequence[object]:
     size = bytes_in_words(sum(d.bytes for d in b.directories)) if b.directories else ""
-    mark = "*" if b.is_controller else ""
+    mark = " ".join(word for word, holds in (("*", b.is_controller), ("only", b.is_controller_only)) if holds)
     return (b.id, mark, b.address, b.rack, b.leads, b.preferred_by, b.holds, b.out_of_sync, size, b.problem)
 
 
