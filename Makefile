@@ -82,8 +82,8 @@ shrink: $(READY)  ## make seed N=..., which breaks an invariant, as small as pos
 plants: $(READY)  ## plant mistakes in fresh clones: make sim has to find each in a minute and print a small test
 	@$(PY) -m tests.simulation.plants --seconds $(SECONDS)
 
-mutants: $(READY)  ## guards taken out one by one, MOST=300 schedules each from three first seeds: is each seen? draws docs/mutants.md
-	@$(PY) -m tests.simulation.mutation --most $(MOST) --record
+mutants: $(READY)  ## guards taken out one by one (or ONLY="13 28"), MOST=300 schedules each from three first seeds: is each seen? draws docs/mutants.md; goes on where it was broken off
+	@$(PY) -m tests.simulation.mutation --most $(MOST) --record $(if $(ONLY),--only $(ONLY))
 
 pages: $(READY)  ## draw docs/invariants.md from its table
 	@$(PY) -m klamm.sim.invariants.page > docs/invariants.md

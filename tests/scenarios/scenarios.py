@@ -57,7 +57,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     ),
     "a node leaves in order": Scenario(
         "Node 2 asks to leave, its leaders are moved, it ends, and comes back five seconds later.",
-        [_at(0, "leave in order", {"node": 2, "back_s": 5.0})],
+        [_at(0, "leave in order", {"node": 2, "back_s": 5.0, "session_ends": "", "lingers_s": 0.0})],
         ["t1-1"],
     ),
     "ZooKeeper is not there": Scenario(

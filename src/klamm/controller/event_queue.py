@@ -25,7 +25,7 @@ class QueuedEvent:
         self.enqueued_at = enqueued_at
         self.spent = False
         self.started = asyncio.Event()
-        """Set once handling began."""
+        """Set once handling began, or never will."""
 
     def begin(self) -> bool:
         """True exactly once, and never after `preempt`."""
@@ -38,6 +38,7 @@ class QueuedEvent:
     def preempt(self) -> None:
         if not self.spent:
             self.spent = True
+            self.started.set()
             self.event.refuse(ErrorCode.NOT_CONTROLLER)
 
 
@@ -69,8 +70,8 @@ class EventQueue:
         return queued
 
     def clear_and_put(self, event: Event) -> QueuedEvent:
-        """Preempt all that wait, then put."""
-        while self._waiting:
+        """Preempt all that wait, then put. A closed queue keeps its last event: whoever stops waits for that."""
+        while self._waiting and not self._closed:
             self._waiting.popleft().preempt()
         return self.put(event)
 

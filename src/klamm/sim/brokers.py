@@ -37,7 +37,7 @@ from klamm.replication.orders import answer_orders, orders_of, stop_orders_of
 from klamm.runtime.world import World
 from klamm.sim.hosts import Host
 from klamm.sim.replicas import Logs, Replica, Replicas
-from klamm.sim.trace import OrderReceived, OrdersTaken
+from klamm.sim.trace import Left, OrderReceived, OrdersTaken, SessionFound, StancesTaken
 from klamm.sim.traps import Step, StepKind, Trap
 from klamm.sim.witness import ControllerWitness, Tell
 from klamm.sim.zookeeper.ensemble import Loss
@@ -153,7 +153,9 @@ class StubBroker:
         """How long it takes for each order."""
         self.broker_epoch = -1
         self.is_ready = False
-        """It is registered and serves."""
+        """It is registered and serves, and does not leave."""
+        self.on_closing: Callable[[], None] = lambda: None
+        """Called when it leaves in order, just before it closes its ZooKeeper session."""
         self._is_leaving = False
         self._proposed: Mapping[TopicPartition, Replica] = {}
         self._has_proposals = asyncio.Event()
@@ -214,6 +216,7 @@ class StubBroker:
         await self.controller.session_expired()
 
     def _renewed(self, store: Store) -> None:
+        self._tell(SessionFound(self.number, self.incarnation))
         store.client.on_watch = self.controller.on_watch
         self.controller.session_established(store)
 
@@ -225,7 +228,7 @@ class StubBroker:
 
     async def shut_down(self) -> bool:
         """Leave in order, as a node does: hand over, close, end the session; whether all leaders moved."""
-        self._is_leaving = True
+        self._is_leaving, self.is_ready = True, False
         departure = ControlledShutdown(self._world, self.config, self.number, self.broker_epoch, self.sessions)
         moved = await departure.run()
         await self._notices.close()
@@ -233,7 +236,9 @@ class StubBroker:
         await self._server.close()
         self._channel.close()
         await self.controller.stop()
+        self.on_closing()
         await self.sessions.close()
+        self._tell(Left(self.number, self.incarnation))
         return moved
 
     def fail_log_dir(self, partitions: Iterable[TopicPartition]) -> None:
@@ -331,7 +336,8 @@ class StubBroker:
             before = {o.topic_partition: self.replicas.leader_epoch(o.topic_partition) for o in orders}
             errors = self.replicas.take_orders(orders, asyncio.get_running_loop().time())
             epochs = {p: (epoch, self.replicas.leader_epoch(p)) for p, epoch in before.items()}
-            self._tell(OrdersTaken(self.number, self.incarnation, epochs))
+            stances = self.replicas.stances(before)
+            self._tell(OrdersTaken(self.number, self.incarnation, epochs, stances))
         return answer_orders(orders, errors, request.version, refusal)
 
     def _update_metadata(self, request: Request, message: UpdateMetadataRequest) -> UpdateMetadataResponse:
@@ -356,6 +362,7 @@ class StubBroker:
         if self.replicas.hosted and not self._is_leaving:
             self._proposed = dict(self.replicas.propose(loop.time(), self._fetches, self.cache.is_alive, self.lagging))
             if self._proposed:
+                self._tell_stances(self._proposed)
                 self._has_proposals.set()
                 return
         loop.call_later(_ISR_CHECK_S, self._look_after_isrs)
@@ -385,6 +392,10 @@ class StubBroker:
                 p = TopicPartition(topic.topic_name or names.get(topic.topic_id, ""), answered.partition_index)
                 if p in proposed:
                     self.replicas.answered(p, proposed[p], answered)
+        self._tell_stances(proposed)
+
+    def _tell_stances(self, partitions: Iterable[TopicPartition]) -> None:
+        self._tell(StancesTaken(self.number, self.incarnation, self.replicas.stances(partitions)))
 
     def _alter_partition(self, asked: Mapping[TopicPartition, Proposal], version: int) -> AlterPartitionRequest:
         topics: dict[tuple[str, UUID], AlterPartitionRequestTopicData] = {}

@@ -13,7 +13,7 @@ from klamm.controller.control_requests import LeaderAndIsrItem, StopReplicaItem
 from klamm.controller.events import ControlledShutdown, TopicDeletion
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
-from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim import trace
 from klamm.sim.messages_told import states_told, stops_told
@@ -114,6 +114,12 @@ class History:
     untold: dict[BrokerId, dict[TopicPartition, int]] = field(default_factory=dict)
     """Broker -> partitions that it leads, or leads no more, by decisions of the acting controller that it was not yet
     told of, with the leader epoch. A broker that is stopped there need not know."""
+    stances: dict[tuple[TopicPartition, BrokerId], tuple[int, trace.Stance]] = field(default_factory=dict)
+    """(partition, broker) -> (incarnation, what its replica takes itself for), of topics that are there."""
+    followed: set[tuple[TopicPartition, BrokerId, BrokerId, int]] = field(default_factory=set)
+    """(partition, broker, leader, leader epoch): whom replicas have followed when, of topics that are there."""
+    left: set[tuple[BrokerId, int]] = field(default_factory=set)
+    """(broker, incarnation) of those that left in order."""
     reassignment_request: bytes | None = None
     """Content of the old tools' znode, as last seen."""
     _absorb: dict[type[Any], Callable[[Any], None]] = field(init=False, repr=False)
@@ -133,6 +139,9 @@ class History:
             trace.OrderSent: self._order_sent,
             trace.OrderAnswered: self._order_answered,
             trace.OrderReceived: self._order_received,
+            trace.OrdersTaken: self._stances_taken,
+            trace.StancesTaken: self._stances_taken,
+            trace.Left: self._left,
         }
 
     # ---- questions
@@ -284,6 +293,8 @@ class History:
         if event.after is None:
             self.buried_replicas |= {TopicPartition(event.topic, n): a.replicas for n, a in before.items()}
             self.told_of = {told for told in self.told_of if told[0].topic != event.topic}
+            self.followed = {seen for seen in self.followed if seen[0].topic != event.topic}
+            self.stances = {key: stance for key, stance in self.stances.items() if key[0].topic != event.topic}
         for number in {**before, **after}:
             p, was, now = TopicPartition(event.topic, number), before.get(number), after.get(number)
             if now is not None and now != was:
@@ -378,6 +389,17 @@ class History:
         self.applied[event.broker, event.incarnation] = message.controller_epoch
         contact = event.broker, message.broker_epoch, message.controller_epoch
         self.contacts.setdefault(contact, set()).add(type(message).__name__)
+
+    # ---- what brokers make of it
+
+    def _stances_taken(self, event: trace.OrdersTaken | trace.StancesTaken) -> None:
+        for p, stance in event.stances.items():
+            self.stances[p, event.broker] = event.incarnation, stance
+            if stance.leader not in (event.broker, NO_BROKER):
+                self.followed.add((p, event.broker, stance.leader, stance.leader_epoch))
+
+    def _left(self, event: trace.Left) -> None:
+        self.left.add((event.broker, event.incarnation))
 
 
 def queue_of(event: trace.OrderSent, p: TopicPartition) -> tuple[int, BrokerId, int, str, int]:

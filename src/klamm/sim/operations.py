@@ -35,6 +35,8 @@ _OUT_OF_SYNC: Final = (
 )
 """t2-1 has nobody to lead it: node 3 is out of sync and node 2 is dead."""
 
+_PLAINLY: Final = {"session_ends": "", "lingers_s": 0.0}
+
 OPERATIONS: Final[dict[str, Sequence[Happening]]] = {
     "start with election": _killed(1, 2, 3, at_s=10.0, back_s=5.001),
     "broker joins": _killed(3, at_s=10.0, back_s=5.001),
@@ -47,8 +49,8 @@ OPERATIONS: Final[dict[str, Sequence[Happening]]] = {
     "controller moves": _begun("move", {"node": 1, "frozen_s": 0.0}),
     "create topic": _begun("create topic", {"topic": "t3", "replicas": [[1, 2, 3], [3, 2], [2]]}),
     "create odd topic": _begun("create odd topic", {"topic": "t3", "partitions": [[0, [77, 2]], [4, [3, 1]]]}),
-    "broker leaves in order": _begun("leave in order", {"node": 2, "back_s": 1.0}),
-    "controller leaves in order": _begun("leave in order", {"node": 1, "back_s": 1.0}),
+    "broker leaves in order": _begun("leave in order", {"node": 2, "back_s": 1.0, **_PLAINLY}),
+    "controller leaves in order": _begun("leave in order", {"node": 1, "back_s": 1.0, **_PLAINLY}),
     "ISR shrinks and grows": _begun("flap", {"node": 3, "seen_by": [1, 2], "for_s": 3.0}),
     "ISR shrinks and grows, old leaders": _begun("flap", {"node": 3, "seen_by": [1, 2], "for_s": 3.0}),
     "log directory fails": _begun(

@@ -13,6 +13,7 @@ from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.model.leader_and_isr import EPOCH_DURING_DELETE, NO_EPOCH
 from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.orders import Errors, Order, StopOrder
+from klamm.sim.trace import Stance
 from klamm.wire.messages import AlterPartitionResponsePartitionData
 
 LAG_S: Final = 10.0
@@ -141,6 +142,15 @@ class Replicas:
                 self.failed[p] = None
 
     # ---- as follower, as leader
+
+    def stances(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Stance]:
+        """What it takes itself for in each of them; those that it does not host are left out."""
+        return {p: self._stance(p, self.hosted[p]) for p in partitions if p in self.hosted}
+
+    def _stance(self, p: TopicPartition, replica: Replica) -> Stance:
+        """A leader counts whom it asks for as soon as it asks: so long may the controller have written it already."""
+        members = frozenset((*replica.isr, *(replica.proposal or ())))
+        return Stance(self.logs.get(p, ZERO_ID), replica.leader, replica.leader_epoch, members)
 
     def fetches(self, p: TopicPartition, leader: BrokerId, leader_epoch: int) -> bool:
         replica = self.hosted.get(p)

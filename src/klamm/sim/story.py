@@ -5,7 +5,14 @@ from collections.abc import Iterable, Iterator
 from klamm.sim import trace
 from klamm.sim.trace import Event
 
-_UNTOLD = (trace.EventEnded, trace.PartitionMoved, trace.ReplicaMoved, trace.OrderQueued, trace.OrderAnswered)
+_UNTOLD = (
+    trace.EventEnded,
+    trace.PartitionMoved,
+    trace.ReplicaMoved,
+    trace.OrderQueued,
+    trace.OrderAnswered,
+    trace.StancesTaken,
+)
 """They would drown the rest."""
 
 
@@ -30,6 +37,8 @@ def _words(event: Event) -> str:
     if isinstance(event, trace.EventBegan):
         active = f"in {event.term}" if event.term else "inactive"
         return f"node {event.broker}, {active}, handles {type(event.event).__name__}, {len(event.waiting)} wait"
+    if isinstance(event, trace.OrdersTaken):
+        return f"OrdersTaken broker={event.broker}, incarnation={event.incarnation}, epochs={event.epochs}"
     return f"{type(event).__name__} " + ", ".join(f"{k}={v}" for k, v in event._asdict().items())
 
 

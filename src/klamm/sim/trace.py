@@ -4,7 +4,7 @@ ZooKeeper tells of each transaction that changed something, a controller's witne
 connections of what was sent, and a broker of what it received.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -187,12 +187,47 @@ class OrderReceived(NamedTuple):
     refusal: ErrorCode
 
 
+class Stance(NamedTuple):
+    """What a replica takes itself for."""
+
+    topic_id: UUID
+    """Zero where nobody told it, as controllers of old protocols do not."""
+    leader: BrokerId
+    leader_epoch: int
+    members: frozenset[BrokerId]
+    """Whom a leader counts as in sync: its ISR, and the one that it asks for until it is answered."""
+
+
 class OrdersTaken(NamedTuple):
     """A LeaderAndIsr was carried out: each partition's leader epoch on this broker before it, and after it."""
 
     broker: BrokerId
     incarnation: int
     epochs: dict[TopicPartition, tuple[int, int]]
+    stances: Mapping[TopicPartition, Stance]
+    """What it makes of them."""
+
+
+class StancesTaken(NamedTuple):
+    """A leader asks for other ISRs, or got an answer."""
+
+    broker: BrokerId
+    incarnation: int
+    stances: Mapping[TopicPartition, Stance]
+
+
+class SessionFound(NamedTuple):
+    """A node has a ZooKeeper session again, after an earlier one expired."""
+
+    broker: BrokerId
+    incarnation: int
+
+
+class Left(NamedTuple):
+    """A node that leaves in order has closed its last ZooKeeper session; its process may go on for a while."""
+
+    broker: BrokerId
+    incarnation: int
 
 
 Event: TypeAlias = (
@@ -213,4 +248,7 @@ Event: TypeAlias = (
     | OrderAnswered
     | OrderReceived
     | OrdersTaken
+    | StancesTaken
+    | SessionFound
+    | Left
 )

@@ -6,6 +6,7 @@ cluster in trouble answers (KlammError, no answer in time) is part of the story;
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 
 from klamm.broker.replica_placement import place_replicas
@@ -14,6 +15,7 @@ from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import new_topic_id
 from klamm.runtime.randomness import Dice
 from klamm.sim import asking, dying, moving
+from klamm.sim.brokers import Node
 from klamm.sim.stage import Draw, Stage, later, restart
 from klamm.zk import znodes
 from klamm.zk.errors import NodeExists
@@ -29,6 +31,7 @@ _NOBODY: Final = 77
 """A broker that is not there."""
 _LEAVING_S: Final = 8.0
 _AWAY_S: Final = 5.0
+_LINGERS_S: Final = 4.0
 
 
 async def create_topic(stage: Stage, draw: Draw) -> None:
@@ -70,19 +73,39 @@ def _odd_partitions(stage: Stage, dice: Dice) -> list[list[Any]]:
 
 
 async def leave_in_order(stage: Stage, draw: Draw) -> None:
-    """A controlled shutdown: the controller moves its leaders, the node ends, and comes back."""
+    """A controlled shutdown: the controller moves its leaders, the node ends, perhaps slowly, and comes back.
+
+    Its ZooKeeper session may end by itself meanwhile: when it begins to leave, or when it is about to close it.
+    """
     number = draw("node", lambda dice: dice.choice(list(stage.nodes)))
     back_s = draw("back_s", lambda dice: _AWAY_S * dice.random())
+    session_ends = draw("session_ends", lambda dice: dice.choice(("", "", "leaving", "closing")))
+    lingers_s = draw("lingers_s", lambda dice: dice.choice((0.0, _LINGERS_S)) * dice.random())
     node = stage.nodes[number]
     if not node.host.is_alive or not node.broker.is_ready:
         return
-    stage.tell(f"node {number} leaves in order, back {back_s} s later")
+    stage.tell(f"node {number} leaves in order, back {back_s} s later{session_ends and f'; expires {session_ends}'}")
+    if session_ends == "leaving":
+        _end_session(stage, node)
+    elif session_ends == "closing":
+        node.broker.on_closing = partial(_end_session, stage, node)
     leaving = stage.loop.spawn(node.host, node.broker.shut_down(), "shut-down")
     done, _ = await asyncio.wait([leaving], timeout=_LEAVING_S)
     if stage.nodes[number] is node:
         stage.tell(
             f"node {number} has left, its leaders {'moved' if done and leaving.result() else 'did not all move'}"
         )
+        later(stage, lingers_s, _end, stage, number, node, back_s)
+
+
+def _end_session(stage: Stage, node: Node) -> None:
+    if node.session and stage.ensemble.has_quorum:
+        stage.ensemble.end_session(node.session)
+
+
+def _end(stage: Stage, number: int, node: Node, back_s: float) -> None:
+    """The process of a node that has left; another one starts later."""
+    if stage.nodes[number] is node:
         stage.loop.kill(node.host)
         later(stage, back_s, restart, stage, number)
 

@@ -90,6 +90,26 @@ async def test_a_stop_preempts_all_that_waits_before_the_last_event_is_taken() -
     assert isinstance((await queue.take()).event, ShutdownEventThread)
 
 
+async def test_an_expiry_during_the_stop_waits_for_nothing_and_leaves_the_last_event() -> None:
+    queue = EventQueue()
+    queue.close(ShutdownEventThread())
+
+    expire = queue.clear_and_put(Expire())
+
+    assert expire.started.is_set()
+    assert not expire.begin()
+    assert isinstance((await queue.take()).event, ShutdownEventThread)
+
+
+async def test_who_waits_for_an_event_that_is_called_off_goes_on() -> None:
+    queue = EventQueue()
+    first = queue.put(Expire())
+
+    queue.clear_and_put(Expire())
+
+    assert first.started.is_set()
+
+
 async def test_every_caller_can_be_refused_and_the_first_answer_stays() -> None:
     partition = TopicPartition("a", 0)
     election = ReplicaLeaderElection([partition], unclean=False)

@@ -12,7 +12,8 @@ PAGE = Path(__file__).parents[3] / "docs" / "invariants.md"
 def test_every_number_is_there_but_those_of_whole_clusters() -> None:
     numbers = {row.number for row in (*ALWAYS, *AT_REST)}
 
-    assert numbers == set(range(46))  # 46 is that those at rest hold for a part of the nodes
+    assert set(range(46)) <= numbers  # 46 is that those at rest hold for a part of the nodes
+    assert 46 not in numbers
 
 
 def test_names_are_told_apart_and_sentences_end() -> None:

@@ -6,10 +6,14 @@ from klamm.sim.brokers import Received, StubBroker
 from klamm.sim.faults.aim import anyone, controllers, node_names, victim
 from klamm.sim.faults.links import cut_for
 from klamm.sim.stage import Draw, Stage, later
+from klamm.sim.traps import Step, StepKind
+from klamm.sim.zookeeper.ensemble import Loss
+from klamm.wire.api import ApiKey
 from klamm.zk.operations import Delete
 from klamm.zk.znodes import CONTROLLER
 
 _LONGEST_S: Final = 20.0
+_ECHOED: Final = (ApiKey.LEADER_AND_ISR.name, ApiKey.ALTER_PARTITION.name)
 
 
 def move(stage: Stage, draw: Draw) -> None:
@@ -85,6 +89,30 @@ def replay_orders(stage: Stage, draw: Draw) -> None:
     if orders:
         stage.tell(f"{len(orders)} orders reach node {number} once more, after {after_s} s")
         later(stage, after_s, _deliver_again, stage, number, orders)
+
+
+def echo_orders(stage: Stage, draw: Draw) -> None:
+    """Orders come twice, or one that came earlier comes again: right after another one, or while a leader asks."""
+    kind = StepKind(draw("kind", lambda dice: dice.choice((StepKind.ORDER.value, StepKind.ASK.value))))
+    left = draw("left", lambda dice: dice.randint(1, 8))
+    back = draw("back", lambda dice: dice.choice((1, 1, 2, 3)))
+    after_s = draw("after_s", lambda dice: dice.choice((0.0, 0.02)) * dice.random())
+
+    def trap(step: Step) -> Loss | None:
+        nonlocal left
+        if step.kind is not kind or not step.actor or step.what not in _ECHOED:
+            return None
+        left -= 1
+        if not left:
+            stage.traps.remove(trap)
+        number = step.target if kind is StepKind.ORDER else step.actor
+        had = [r for r in stage.nodes[number].broker.received if r.request.api_key is ApiKey.LEADER_AND_ISR]
+        if len(had) >= back:
+            stage.tell(f"LeaderAndIsr {back} of the last comes twice to node {number}")
+            later(stage, after_s, _deliver_again, stage, number, [had[-back]])
+        return None
+
+    stage.traps.set(trap)
 
 
 def _deliver_again(stage: Stage, number: int, orders: list[Received]) -> None:

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from klamm.controller.events import AlterPartitionReceived
+from klamm.controller.events import AlterPartitionReceived, BrokerChange
 from klamm.model.errors import ErrorCode
-from klamm.model.ids import TopicPartition
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.history import History
-from klamm.sim.trace import EventEnded, StateWritten
+from klamm.sim.trace import EventEnded, OrdersTaken, Stance, StancesTaken, StateWritten
 from klamm.sim.witness import KnownBefore
 
 _WITH_TOPIC_IDS: Final = 2
@@ -25,6 +26,69 @@ def isr_is_within_replicas(history: History, event: StateWritten) -> str | None:
     isr = event.after.isr
     if not set(isr) <= set(event.replicas) or len(set(isr)) != len(isr):
         return f"{event.partition}: ISR {isr} is not within replicas {event.replicas}"
+    return None
+
+
+def leaders_count_all_members(history: History, event: StateWritten | OrdersTaken | StancesTaken) -> str | None:
+    """A leader counts everyone as in sync whom the state znode names within its leader epoch, also while it asks."""
+    for p, broker, stance in _stances(history, event):
+        state = event.after if isinstance(event, StateWritten) else _state_of(history, p, stance)
+        if state is None or stance.leader != broker:
+            continue
+        if (state.leader, state.leader_epoch) != (broker, stance.leader_epoch):
+            continue
+        if uncounted := set(state.isr) - stance.members:
+            return f"{p}: leader {broker} counts {sorted(stance.members)} as in sync, and not {uncounted} of {state}"
+    return None
+
+
+def _stances(
+    history: History, event: StateWritten | OrdersTaken | StancesTaken
+) -> Iterator[tuple[TopicPartition, BrokerId, Stance]]:
+    """Those of the newest run of the leader, and those taken just now."""
+    if isinstance(event, StateWritten):
+        key = event.partition, event.after.leader
+        _, stance = history.stances.get(key, (0, None))
+        topic = history.topics.get(event.partition.topic)
+        if stance is not None and topic is not None and stance.topic_id == topic.id:
+            yield *key, stance
+    else:
+        yield from ((p, event.broker, stance) for p, stance in event.stances.items())
+
+
+def _state_of(history: History, p: TopicPartition, stance: Stance) -> LeaderAndIsr | None:
+    """The newest state of the very topic that the replica is of; None where none is known."""
+    topic, versions = history.topics.get(p.topic), history.states.get(p)
+    return versions[-1] if versions and topic is not None and topic.id == stance.topic_id else None
+
+
+def newcomers_have_followed(history: History, event: StateWritten) -> str | None:
+    """Whoever enters an ISR has followed that leader in that leader epoch: only so can it have caught up."""
+    before, after = event.before, event.after
+    if before is None or before.leader_epoch != after.leader_epoch:
+        return None
+    for broker in set(after.isr) - set(before.isr):
+        if (event.partition, broker, after.leader, after.leader_epoch) not in history.followed:
+            return f"{event.partition}: {broker} enters ISR {after.isr} without having followed {after.leader} in it"
+    return None
+
+
+def the_dead_have_left(history: History, event: EventEnded) -> str | None:
+    """Once a controller has taken office, or seen a change of brokers, no ISR has a dead member beside others."""
+    if not (isinstance(event.event, BrokerChange) or event.term is None):
+        return None
+    term = history.actor  # where there was none when the event began, it has brought it about
+    if term is None or (term.broker, term.incarnation) != (event.broker, event.incarnation):
+        return None
+    context = term.bench.context
+    if history.ended_term(term) or not term.bench.store.client.is_alive:
+        return None
+    for p in context.partitions():
+        state = p.leadership
+        if state is None or len(state.isr) == 1 or context.is_to_be_deleted(p):
+            continue
+        if dead := [b for b in state.isr if b not in context.registered]:
+            return f"{p.key}: {dead} are not registered, and {term} leaves them in ISR {state.isr}"
     return None
 
 

@@ -9,7 +9,7 @@ from klamm.model.errors import ErrorCode
 from klamm.sim.brokers import StubBroker
 from klamm.sim.history import History
 from klamm.sim.invariants.seen import Cluster
-from klamm.sim.trace import EventEnded, Mistaken, OrderSent, TermEnded
+from klamm.sim.trace import EventEnded, Mistaken, OrderSent, TermBegan, TermEnded
 from klamm.zk import znodes
 
 _CHANNEL_TASK: Final = "controller-to-broker"
@@ -33,6 +33,14 @@ def the_resigned_hold_nothing(history: History, event: TermEnded) -> str | None:
     bench = event.term.bench
     if len(bench.channels) or bench.channels.waiting:
         return f"{event.term} ends with {len(bench.channels)} channels, {bench.channels.waiting} requests wait"
+    return None
+
+
+def terms_begin_with_nothing(history: History, event: TermBegan) -> str | None:
+    """Whoever takes office remembers nothing of earlier terms: all is read anew."""
+    context = event.term.bench.context
+    if context.topics or context.registered:
+        return f"{event.term} begins with topics {list(context.topics)} and brokers {list(context.registered)}"
     return None
 
 

@@ -4,7 +4,7 @@ from klamm.controller.events import BrokerChange
 from klamm.model.ids import BrokerId
 from klamm.sim.history import History
 from klamm.sim.invariants.seen import Cluster
-from klamm.sim.trace import EventEnded, OrderReceived
+from klamm.sim.trace import EventEnded, OrderReceived, SessionFound
 from klamm.zk import znodes
 
 
@@ -20,6 +20,13 @@ def registrations_are_true(cluster: Cluster) -> str | None:
                 f"broker {broker.number} believes in epoch {broker.broker_epoch} of session {session:x}, registered is"
                 f" {node.czxid} of {node.owner:x}"
             )
+    return None
+
+
+def who_left_stays_away(history: History, event: SessionFound) -> str | None:
+    """A node that has left in order opens no further ZooKeeper session, whatever became of its last one."""
+    if (event.broker, event.incarnation) in history.left:
+        return f"broker {event.broker}.{event.incarnation} has left, and has a new session"
     return None
 
 

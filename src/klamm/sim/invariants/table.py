@@ -34,7 +34,10 @@ from klamm.sim.trace import (
     OrdersTaken,
     PartitionMoved,
     ReplicaMoved,
+    SessionFound,
+    StancesTaken,
     StateWritten,
+    TermBegan,
     TermEnded,
     TopicWritten,
 )
@@ -113,11 +116,18 @@ ALWAYS: Final = (
     Row(32, isr.alter_partition_tells_the_truth, _DONE, "KAFKA-14154"),
     Row(33, office.the_resigned_send_nothing, _SENT, "KAFKA-4447, KAFKA-5310"),
     Row(33, office.the_resigned_hold_nothing, (TermEnded,), "KAFKA-5310"),
+    Row(33, office.terms_begin_with_nothing, (TermBegan,), "KAFKA-2300, KAFKA-5310"),
     Row(33, office.the_inactive_refuse, _DONE, "KAFKA-10193"),
     Row(34, registrations.brokers_are_as_read_now, _DONE, "KAFKA-3085, KAFKA-5502"),
+    Row(36, registrations.who_left_stays_away, (SessionFound,), "KAFKA-8121"),
     Row(37, registrations.one_process_per_id, _RECEIVED),
     Row(38, leaders.failed_logs_do_not_lead, _WRITTEN),
+    Row(42, isr.the_dead_have_left, _DONE, "KAFKA-3143"),
     Row(39, leaders.preferred_leaders_are_fit, _WRITTEN, "KAFKA-9866"),
+    Row(
+        60, isr.leaders_count_all_members, (StateWritten, OrdersTaken, StancesTaken), "KAFKA-2721, KAFKA-12686, KIP-497"
+    ),
+    Row(62, isr.newcomers_have_followed, _WRITTEN, "KAFKA-7128, KAFKA-12751"),
 )
 """After every event that they see."""
 
@@ -126,8 +136,8 @@ AT_REST: Final = (
     Row(29, reassignment.no_replica_is_left_behind, (), "KAFKA-13972"),
     Row(33, office.the_inactive_are_inert, (), "KAFKA-4447, KAFKA-5310"),
     Row(34, office.memory_equals_zookeeper, (), "KAFKA-849, KAFKA-9212"),
-    Row(35, office.watches_are_set, (), "KAFKA-13461"),
     Row(36, registrations.registrations_are_true, (), "KAFKA-1387, KAFKA-7165, KAFKA-14845"),
+    Row(35, office.watches_are_set, (), "KAFKA-13461"),
     Row(38, office.notifications_are_taken_away),
     Row(40, liveness.one_controller_acts, (), "KAFKA-13407, KAFKA-4229"),
     Row(41, liveness.every_partition_is_led, (), "KAFKA-3096, KAFKA-3143"),
