@@ -288,17 +288,26 @@ class RequestBuilder:
             controller_epoch=self._context.epoch,
             live_brokers=[_live_broker(b, version) for b in self._context.registered.values()],
         )
+        topics = self._metadata_topics(item)
         if version < 5:
-            request.ungrouped_partition_states = list(item.states.values())
+            request.ungrouped_partition_states = [state for topic in topics for state in topic.partition_states]
         else:
-            topics: dict[str, UpdateMetadataTopicState] = {}
-            for p, state in item.states.items():
-                topic = topics.get(p.topic)
-                if topic is None:
-                    topic = topics[p.topic] = UpdateMetadataTopicState(p.topic, self._topic_id(p.topic), [])
-                topic.partition_states.append(state)
-            request.topic_states = list(topics.values())
+            request.topic_states = topics
         return MetadataBody(request, version, self._context.broker_list_version)
+
+    def _metadata_topics(self, item: UpdateMetadataItem) -> list[UpdateMetadataTopicState]:
+        """Of partitions that went since this was queued only that they went: their name may be others' by now."""
+        topics: dict[str, UpdateMetadataTopicState] = {}
+        for p, state in item.states.items():
+            is_gone = self._context.partition(p.topic, p.partition) is not p
+            if is_gone and state.leader != LEADER_DURING_DELETE:
+                continue
+            topic = topics.get(p.topic)
+            if topic is None:
+                topic_id = ZERO_ID if is_gone else self._topic_id(p.topic)
+                topic = topics[p.topic] = UpdateMetadataTopicState(p.topic, topic_id, [])
+            topic.partition_states.append(state)
+        return list(topics.values())
 
     def stop_replica(self, item: StopReplicaItem, broker: Broker) -> list[StopReplicaRequest]:
         if self._versions.stop_replica >= 3:

@@ -15,6 +15,7 @@ from klamm.controller.control_requests import (
     StopReplicaItem,
     UpdateMetadataItem,
 )
+from klamm.model.leader_and_isr import LEADER_DURING_DELETE
 
 MERGED_PARTITIONS: Final = 2_500
 """Small requests grow into one up to this size: encoding it holds the loop a few ms."""
@@ -101,15 +102,36 @@ def _compacted(items: deque[ControlItem]) -> Iterator[ControlItem]:
 
 
 def _stretch(metadata: list[UpdateMetadataItem], leader_and_isr: LeaderAndIsrItem | None) -> Iterator[ControlItem]:
-    newest = {p: state for item in metadata for p, state in item.states.items()}
-    if metadata and len(newest) == sum(len(item.states) for item in metadata):
-        yield from metadata  # nothing to merge: as they are, brokers share what is encoded
-    elif metadata:
-        causes = tuple(dict.fromkeys(cause for item in metadata for cause in item.causes))[-MAX_CAUSES:]
-        states = iter(newest.items())
-        first = True
-        while (part := dict(islice(states, MERGED_PARTITIONS))) or first:
-            yield UpdateMetadataItem(part, causes, metadata[-1].broker_list_version)
-            first = False
+    for group in _lives(metadata):
+        yield from _merged(group)
     if leader_and_isr is not None:
         yield leader_and_isr
+
+
+def _lives(metadata: list[UpdateMetadataItem]) -> Iterator[list[UpdateMetadataItem]]:
+    """Cut where a topic comes that went before: what is told of the one must not ride along with the other."""
+    group: list[UpdateMetadataItem] = []
+    gone: set[str] = set()
+    for item in metadata:
+        if gone and any(p.topic in gone and s.leader != LEADER_DURING_DELETE for p, s in item.states.items()):
+            yield group
+            group, gone = [], set()
+        group.append(item)
+        if item.deletes:
+            gone.update(p.topic for p, s in item.states.items() if s.leader == LEADER_DURING_DELETE)
+    if group:
+        yield group
+
+
+def _merged(metadata: list[UpdateMetadataItem]) -> Iterator[UpdateMetadataItem]:
+    newest = {p: state for item in metadata for p, state in item.states.items()}
+    if len(newest) == sum(len(item.states) for item in metadata):
+        yield from metadata  # nothing to merge: as they are, brokers share what is encoded
+        return
+    causes = tuple(dict.fromkeys(cause for item in metadata for cause in item.causes))[-MAX_CAUSES:]
+    deletes = any(item.deletes for item in metadata)
+    states = iter(newest.items())
+    first = True
+    while (part := dict(islice(states, MERGED_PARTITIONS))) or first:
+        yield UpdateMetadataItem(part, causes, metadata[-1].broker_list_version, deletes)
+        first = False

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,6 +27,7 @@ from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
 from klamm.runtime.turns import Turns
+from klamm.sim.messages_told import states_told
 from klamm.wire.api import ApiKey, api
 from klamm.wire.messages import StopReplicaPartitionState
 
@@ -260,6 +262,32 @@ async def test_of_a_topic_gone_meanwhile_no_replica_is_told_whatever_its_name_me
 
     [lisr] = scene.decoded(scene.outbox.sent[0][1], 1)
     assert lisr.topic_states == []
+
+
+@pytest.mark.parametrize("ibp", ["2.1-IV0", "3.9"])
+async def test_of_a_topic_gone_meanwhile_metadata_tells_only_that_it_went(ibp: str) -> None:
+    scene = Scene(ibp, partitions=2)
+    before = umr(scene, *scene.partitions)
+    scene.context.queue_deletion(["a"])
+    going = umr(scene, *scene.partitions)
+    scene.context.remove_topic("a")
+    scene.context.add_partition(scene.context.add_topic("a", uuid.UUID(int=6)), 0, ReplicaAssignment(ids(1)))
+
+    told = [[(i, s.leader) for _, i, s in states_told(scene.decoded(item, 1)[0])] for item in (before, going)]
+    assert told == [[], [(None, -2)] * 2]
+
+
+def test_compaction_tells_a_topic_that_went_apart_from_one_made_anew_under_the_name() -> None:
+    scene = Scene()
+    scene.context.queue_deletion(["a"])
+    items: list[ControlItem] = [replace(umr(scene, *scene.partitions), deletes=True) for _ in range(COMPACT_AT)]
+    scene.context.remove_topic("a")
+    topic = scene.context.add_topic("a", uuid.UUID(int=6))
+    again = scene.context.add_partition(topic, 0, ReplicaAssignment(ids(1, 2)))
+    scene.context.put_leadership(again, LeaderAndIsr(BrokerId(1), 0, ids(1, 2), 1))
+    items += [umr(scene, again), umr(scene, again)]
+
+    assert waiting(items) == ["UMR a-0=-2/[1,2]/0/0", "UMR a-0=1/[1,2]/0/0"]
 
 
 async def test_a_deletion_is_told_apart_from_a_topic_made_anew_under_the_name() -> None:
