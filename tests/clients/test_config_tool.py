@@ -73,6 +73,12 @@ def test_a_brokers_default_reaches_its_topics_and_outlives_a_restart(cluster: Cl
         "  num.io.threads=12 sensitive=false synonyms="
         "{DYNAMIC_BROKER_CONFIG:num.io.threads=12, DEFAULT_CONFIG:num.io.threads=8}"
     ]
+    logs = ("--entity-type", "broker-loggers", "--entity-name", "1")
+    assert "  root=INFO sensitive=false synonyms={}" in configs(cluster, *logs, "--describe").splitlines()
+    configs(cluster, *logs, "--alter", "--add-config", "config=ERROR")
+    assert "  config=ERROR sensitive=false synonyms={}" in configs(cluster, *logs, "--describe").splitlines()
+    configs(cluster, *logs, "--alter", "--delete-config", "config")
+    assert "  config=INFO sensitive=false synonyms={}" in configs(cluster, *logs, "--describe").splitlines()
     for broker in (1, 2):
         cluster.wait_until(f"node {broker} knows", lambda b=broker: largest_batch_on(cluster, b, "orders") == "2000")
     cluster.wait_until("a large batch is refused", lambda: produce(cluster, 5_000) is not None)

@@ -23,6 +23,7 @@ from klamm.controller.settings import ControllerSettings, parse_ibp
 from klamm.model.ids import BrokerId
 from klamm.runtime.ports import free_port
 from klamm.runtime.world import real_world
+from klamm.telemetry.logs import LogLevels
 from klamm.zk.errors import ZkError
 
 PROPERTIES = {
@@ -193,7 +194,7 @@ async def start_klamm(
     properties = _properties(connect, directory / f"klamm-{number}", number, port) | dict(given)
     text = "".join(f"{key}={value}\n" for key, value in properties.items())
     config = parse_node_config(text.encode(), "server.properties")
-    started = KlammNode(Node(real_world(), config), port)
+    started = KlammNode(Node(real_world(), config, LogLevels()), port)
     DISGUISE.put_on(config, protocol, joins_requests)
     try:
         await started._node.start()

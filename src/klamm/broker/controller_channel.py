@@ -23,7 +23,7 @@ from klamm.wire.messages import AlterPartitionResponse, ApiVersionsRequest, ApiV
 _LOOK_AGAIN_S: Final = 0.1
 _API_VERSIONS_VERSION: Final = 3
 Address = tuple[str, int]
-log = structlog.get_logger("controller channel")
+log = structlog.get_logger("controller-channel")
 
 
 class ControllerChannel:

@@ -37,7 +37,7 @@ _ACKNOWLEDGE_S: Final = 30.0
 _PRODUCE_VERSION: Final = 8  # every broker since 2.4 takes it
 _CREATE_TOPICS_VERSION: Final = 4
 _MOST_COPIES: Final = 3
-log = structlog.get_logger("journal topic")
+log = structlog.get_logger("journal-topic")
 
 Connect = Callable[[str, int, str, float], Awaitable[Connection]]
 AskController = Callable[[ApiKey, int, Callable[[int], Any]], Awaitable[Any]]

@@ -60,6 +60,7 @@ from klamm.replication.replica_manager import ReplicaManager
 from klamm.runtime.world import World
 from klamm.telemetry.journal import Journal
 from klamm.telemetry.journal_files import JournalFiles
+from klamm.telemetry.logs import LogLevels
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from klamm.zk.configs import ConfigStore
@@ -75,8 +76,9 @@ log = structlog.get_logger("node")
 class Node:
     """`start`, then `stop`; or `abandon` where the start failed."""
 
-    def __init__(self, world: World, config: NodeConfig) -> None:
+    def __init__(self, world: World, config: NodeConfig, log_levels: LogLevels) -> None:
         self._world = world
+        self._log_levels = log_levels
         self._config = config
         self._dynamic = DynamicConfig(config)
         self._sessions = ZooKeeperSessions(world, config, self._session_expired, self._session_renewed)
@@ -304,6 +306,7 @@ class Node:
             self._logs,
             self._features,
             self._throttles,
+            self._log_levels,
         )
         follower = ConfigFollower(
             self._dynamic,

@@ -13,7 +13,7 @@ import structlog
 PREFETCH_AT: Final = 0.9
 _RETRY_S: Final = 0.05
 _WAIT_S: Final = 2.0
-log = structlog.get_logger("producer ids")
+log = structlog.get_logger("producer-ids")
 
 
 class ProducerIdBlock(NamedTuple):

@@ -32,6 +32,7 @@ from klamm.broker.handlers.reassignments import (
     Reassignments,
 )
 from klamm.broker.handlers.update_features import UPDATE_FEATURES, UpdateFeatures
+from klamm.broker.logger_admin import LoggerAdmin
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.producer_ids import ProducerIds
 from klamm.broker.replication_throttles import ReplicationThrottles
@@ -46,6 +47,7 @@ from klamm.log.manager import LogManager
 from klamm.model.ids import BrokerId
 from klamm.replication.replica_manager import ReplicaManager
 from klamm.runtime.world import World
+from klamm.telemetry.logs import LogLevels
 from klamm.zk.configs import ConfigStore
 
 
@@ -64,6 +66,7 @@ def routes(
     logs: LogManager,
     features: Features,
     throttles: ReplicationThrottles,
+    log_levels: LogLevels,
 ) -> list[Route]:
     creation = TopicCreation(config, cache, lambda: sessions.store, world.randomness, load_policy(config))
     growth = TopicGrowth(cache, lambda: sessions.store, config.klamm_controller_only_brokers)
@@ -73,7 +76,7 @@ def routes(
     config_admin = ConfigAdmin(
         broker_id, dynamic, cache, lambda: ConfigStore(sessions.store.client), load_alter_policy(config)
     )
-    alter_configs = AlterConfigs(config_admin)
+    alter_configs = AlterConfigs(config_admin, LoggerAdmin(broker_id, log_levels))
 
     async def read_topic_config(topic: str) -> dict[str, str]:
         return await sessions.store.read_config("topics", topic)
@@ -97,7 +100,7 @@ def routes(
         Route(ELECT_LEADERS, ElectLeaders(cache, controller).handle),
         Route(ALTER_PARTITION_REASSIGNMENTS, reassignments.alter),
         Route(LIST_PARTITION_REASSIGNMENTS, reassignments.list),
-        Route(DESCRIBE_CONFIGS, DescribeConfigs(broker_id, dynamic, cache, read_topic_config).handle),
+        Route(DESCRIBE_CONFIGS, DescribeConfigs(broker_id, dynamic, cache, read_topic_config, log_levels).handle),
         Route(DESCRIBE_LOG_DIRS, DescribeLogDirs(logs, world.disk).handle),
         Route(UPDATE_FEATURES, UpdateFeatures(controller).handle),
         Route(ALTER_CONFIGS, alter_configs.replace),

@@ -13,7 +13,7 @@ from klamm.runtime.large_buffers import keep_large_buffers
 from klamm.runtime.main_loop import allow_many_open_files, run_loop, say, settle_memory
 from klamm.runtime.signals import call_when_asked_to_stop
 from klamm.runtime.world import World, real_world
-from klamm.telemetry.logs import configure_logs
+from klamm.telemetry.logs import LogLevels, configure_logs
 
 OK: Final = 0
 FAILED: Final = 1
@@ -31,16 +31,16 @@ def run_node(config_path: str, overrides: Mapping[str, str] | None = None, log_l
     except WrongConfig as error:
         say(str(error))
         return FAILED
-    configure_logs(log_level)
+    log_levels = configure_logs(log_level)
     for warning in config.warnings:
         log.warning(warning)
     log.info("open files allowed", limit=allow_many_open_files())
     keep_large_buffers()
-    return run_loop(_run(world, config))
+    return run_loop(_run(world, config, log_levels))
 
 
-async def _run(world: World, config: NodeConfig) -> int:
-    node = Node(world, config)
+async def _run(world: World, config: NodeConfig, log_levels: LogLevels) -> int:
+    node = Node(world, config, log_levels)
     asked = _StopRequests(node)
     call_when_asked_to_stop(asked.ask)
     starting = asyncio.create_task(node.start())

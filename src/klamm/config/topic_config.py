@@ -159,6 +159,7 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT = 3
     BROKER = 4
     DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
 
 
 class Origin(NamedTuple):

@@ -25,7 +25,7 @@ from klamm.wire.messages import (
     BrokerState,
 )
 
-log = structlog.get_logger()
+log = structlog.get_logger("replication")
 
 RETRY_S: Final = 0.05
 NEWEST_VERSION: Final = 3

@@ -27,7 +27,7 @@ from klamm.replication.truncation import truncation_offset
 from klamm.wire.messages import FetchResponse, FetchResponsePartitionData
 from klamm.wire.records import CorruptRecords
 
-log = structlog.get_logger()
+log = structlog.get_logger("replication")
 
 NO_EPOCH: Final = -1
 FIRST_BACKOFF_S: Final = 0.05

@@ -17,7 +17,7 @@ from klamm.replication.quota import ReplicationQuota
 from klamm.replication.watch import FetchData, FetchParams, WatchedPartition
 from klamm.wire.records import CorruptRecords
 
-log = structlog.get_logger()
+log = structlog.get_logger("replication")
 
 
 class Looked(NamedTuple):

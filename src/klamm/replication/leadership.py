@@ -30,7 +30,7 @@ from klamm.wire.messages import (
     StopReplicaResponse,
 )
 
-log = structlog.get_logger()
+log = structlog.get_logger("replication")
 
 CHUNK: Final = 100  # replicas between two awaits
 

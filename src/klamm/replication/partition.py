@@ -36,7 +36,7 @@ from klamm.replication.surroundings import Surroundings
 from klamm.replication.watch import FetchData, FetchParams, Isolation, WatchedPartition
 from klamm.runtime.disk import Buffer
 
-log = structlog.get_logger()
+log = structlog.get_logger("replication")
 
 NO_LEADER_EPOCH: Final = -1
 

@@ -33,7 +33,7 @@ from klamm.runtime.world import World
 from klamm.wire.messages import LeaderAndIsrRequest, LeaderAndIsrResponse, StopReplicaRequest, StopReplicaResponse
 from klamm.wire.records import CorruptRecords
 
-log = structlog.get_logger()
+log = structlog.get_logger("replication")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,22 +1,78 @@
-"""How a node's log looks: one line per event, with keys. Set up once per process."""
+"""How a node's log looks: one line per event, with keys. Set up once per process; levels change while it runs."""
 
 import logging
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import structlog
 
 LEVELS: Final = ("debug", "info", "warning", "error")
+ROOT: Final = "root"
+LOGGERS: Final = (
+    "config", "controller-channel", "features", "isr", "journal-topic", "logs", "metrics", "net", "node",
+    "producer-ids", "replication", "topics", "zookeeper",
+)  # fmt: skip
+"""The names that modules log under."""
+KAFKA_LEVELS: Final[Mapping[str, int]] = {
+    "DEBUG": logging.DEBUG,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+    "INFO": logging.INFO,
+    "TRACE": 5,
+    "WARN": logging.WARNING,
+}
+"""As Kafka's tools name them, sorted."""
+_OF_METHODS: Final = {**logging.getLevelNamesMapping(), "EXCEPTION": logging.ERROR, "MSG": logging.INFO}
 
 
-def configure_logs(level: str = "info") -> None:
+class LogLevels:
+    """From which level on each logger speaks; one without a level of its own, as `root` does."""
+
+    def __init__(self, root: str = "INFO") -> None:
+        self._levels = {ROOT: root}
+
+    def all(self) -> dict[str, str]:
+        """By name, `root` first."""
+        return {name: self._levels.get(name, self._levels[ROOT]) for name in (ROOT, *LOGGERS)}
+
+    def set(self, name: str, level: str) -> None:
+        self._levels[name] = level
+
+    def unset(self, name: str) -> None:
+        assert name != ROOT, "somebody has to say what counts"
+        self._levels.pop(name, None)
+
+    def speaks(self, name: str, method: str) -> bool:
+        level = self._levels.get(name) or self._levels[ROOT]
+        return _OF_METHODS.get(method.upper(), logging.INFO) >= KAFKA_LEVELS[level]
+
+
+class _Logger(structlog.PrintLogger):
+    def __init__(self, name: str = ROOT) -> None:
+        super().__init__()
+        self.name = name
+
+
+def configure_logs(level: str = "info") -> LogLevels:
     """Lines go to standard output: time, level, event, keys. Raises KeyError for a level not in `LEVELS`."""
+    number = logging.getLevelNamesMapping()[level.upper()]
+    levels = LogLevels(next(name for name, value in KAFKA_LEVELS.items() if value == number))
+
+    def only_what_is_wanted(logger: Any, method: str, event: Any) -> Any:
+        if not levels.speaks(logger.name, method):
+            raise structlog.DropEvent
+        return event
+
     structlog.configure(
         processors=[
+            only_what_is_wanted,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
             structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"], drop_missing=True),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
+        logger_factory=_Logger,
         cache_logger_on_first_use=True,
     )
+    return levels

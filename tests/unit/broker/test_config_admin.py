@@ -9,11 +9,13 @@ from tests.unit.broker.cluster_state import cache, request
 from klamm.broker.config_admin import Change, ConfigAdmin, Operation
 from klamm.broker.config_policy import AlterationAsked, load_alter_policy
 from klamm.broker.handlers.alter_configs import AlterConfigs
+from klamm.broker.logger_admin import LoggerAdmin
 from klamm.broker.start import CannotStart
 from klamm.broker.topic_policy import PolicyViolation
 from klamm.config.dynamic_config import DynamicConfig
 from klamm.config.node_config import parse_node_config
 from klamm.model.errors import ErrorCode
+from klamm.telemetry.logs import LogLevels
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     AlterConfigsRequest,
@@ -182,7 +184,9 @@ async def test_one_bad_resource_does_not_stop_the_others() -> None:
     ]
     message = IncrementalAlterConfigsRequest(resources, False)
 
-    response = await AlterConfigs(admin(entities)).increment(request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1), message)
+    response = await AlterConfigs(admin(entities), LoggerAdmin(1, LogLevels())).increment(
+        request(ApiKey.INCREMENTAL_ALTER_CONFIGS, 1), message
+    )
 
     response.encode(1)
     assert [(r.resource_name, r.error_code) for r in response.responses] == [("gone", 3), ("orders", 0)]
@@ -194,7 +198,7 @@ async def test_a_resource_named_twice_is_refused_both_times() -> None:
         for v in "12"
     ]
 
-    response = await AlterConfigs(admin(Entities())).replace(
+    response = await AlterConfigs(admin(Entities()), LoggerAdmin(1, LogLevels())).replace(
         request(ApiKey.ALTER_CONFIGS, 2), AlterConfigsRequest(resources, False)
     )
 

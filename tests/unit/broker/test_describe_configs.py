@@ -10,6 +10,7 @@ from klamm.config.dynamic_config import DynamicConfig
 from klamm.config.node_config import NodeConfig, parse_node_config
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
+from klamm.telemetry.logs import LogLevels
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     DescribeConfigsRequest,
@@ -45,7 +46,7 @@ async def describe(
 
     dynamic = DynamicConfig(node_config(GIVEN))
     dynamic.take(cluster or {}, broker or {})
-    handler = DescribeConfigs(BrokerId(1), dynamic, cache(), read_topic_config)
+    handler = DescribeConfigs(BrokerId(1), dynamic, cache(), read_topic_config, LogLevels())
     message = DescribeConfigsRequest(
         [DescribeConfigsResource(kind, name, None if keys is None else list(keys))], True, True
     )
@@ -103,7 +104,7 @@ REFUSED = {
     "unknown topic": (TOPIC, "nowhere", {}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     "illegal topic": (TOPIC, "a b", {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
     "another broker": (BROKER, "2", {}, ErrorCode.INVALID_REQUEST),
-    "another kind": (8, "1", {}, ErrorCode.INVALID_REQUEST),
+    "another kind": (16, "1", {}, ErrorCode.INVALID_REQUEST),
     "ZooKeeper is away": (TOPIC, "orders", None, ErrorCode.UNKNOWN_SERVER_ERROR),
 }
 

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
-from klamm.broker.config_admin import Change, ConfigAdmin, Outcome
+from klamm.broker.config_admin import Change, ConfigAdmin, Outcome, ResourceType
 from klamm.broker.dispatch import Offered, Request
+from klamm.broker.logger_admin import LoggerAdmin
 from klamm.model.errors import ErrorCode
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
@@ -26,8 +27,9 @@ _TWICE: Final = Outcome(ErrorCode.INVALID_REQUEST, "Each resource must appear at
 
 
 class AlterConfigs:
-    def __init__(self, admin: ConfigAdmin) -> None:
+    def __init__(self, admin: ConfigAdmin, loggers: LoggerAdmin) -> None:
         self._admin = admin
+        self._loggers = loggers
 
     async def replace(self, request: Request, message: AlterConfigsRequest) -> AlterConfigsResponse:
         responses = []
@@ -49,11 +51,15 @@ class AlterConfigs:
             outcome = _TWICE
             if not is_repeated:
                 changes = [Change(c.name, c.value, c.config_operation) for c in resource.configs]
-                outcome = await self._admin.increment(
-                    resource.resource_type, resource.resource_name, changes, validate_only=message.validate_only
-                )
+                outcome = await self._increment(resource, changes, message.validate_only)
             responses.append(IncrementalAlterConfigsResponseAlterConfigsResourceResponse(*_answer(outcome, resource)))
         return IncrementalAlterConfigsResponse(responses=responses)
+
+    async def _increment(self, resource: Any, changes: Sequence[Change], validate_only: bool) -> Outcome:
+        kind, name = resource.resource_type, resource.resource_name
+        if kind == ResourceType.BROKER_LOGGER:
+            return self._loggers.increment(name, changes, validate_only=validate_only)
+        return await self._admin.increment(kind, name, changes, validate_only=validate_only)
 
 
 def _resources(resources: Sequence[Any]) -> list[tuple[Any, bool]]:

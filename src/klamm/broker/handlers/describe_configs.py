@@ -21,6 +21,7 @@ from klamm.config.topic_config import (
 )
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId
+from klamm.telemetry.logs import LogLevels
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     DescribeConfigsRequest,
@@ -34,6 +35,7 @@ from klamm.wire.messages import (
 DESCRIBE_CONFIGS: Final = Offered(ApiKey.DESCRIBE_CONFIGS, 0, 4)
 _TOPIC: Final = 2
 _BROKER: Final = 4
+_BROKER_LOGGER: Final = 8
 _UNKNOWN_TYPE: Final = 0
 
 ReadTopicConfig = Callable[[str], Awaitable[Mapping[str, str]]]
@@ -42,12 +44,18 @@ ReadTopicConfig = Callable[[str], Awaitable[Mapping[str, str]]]
 
 class DescribeConfigs:
     def __init__(
-        self, broker_id: BrokerId, dynamic: DynamicConfig, cache: MetadataCache, read_topic_config: ReadTopicConfig
+        self,
+        broker_id: BrokerId,
+        dynamic: DynamicConfig,
+        cache: MetadataCache,
+        read_topic_config: ReadTopicConfig,
+        log_levels: LogLevels,
     ) -> None:
         self._broker_id = broker_id
         self._dynamic = dynamic
         self._cache = cache
         self._read_topic_config = read_topic_config
+        self._log_levels = log_levels
 
     async def handle(self, request: Request, message: DescribeConfigsRequest) -> DescribeConfigsResponse:
         results = [await self._describe(message, r) for r in message.resources]
@@ -62,6 +70,8 @@ class DescribeConfigs:
                 return await self._topic(message, asked)
             case t if t == _BROKER:
                 return self._broker(message, asked)
+            case t if t == _BROKER_LOGGER:
+                return self._loggers(asked)
         return _refusal(asked, ErrorCode.INVALID_REQUEST, f"resources of type {asked.resource_type} have no configs")
 
     async def _topic(self, message: DescribeConfigsRequest, asked: DescribeConfigsResource) -> DescribeConfigsResult:
@@ -102,6 +112,22 @@ class DescribeConfigs:
             )
         known = dict.fromkeys((*BROKER_KEYS, *self._dynamic.current.given))
         return _answer(asked, [self._broker_entry(message, name) for name in _wanted(asked, known)])
+
+    def _loggers(self, asked: DescribeConfigsResource) -> DescribeConfigsResult:
+        if not asked.resource_name:
+            return _refusal(asked, ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+        if asked.resource_name != str(self._broker_id):
+            text = f"Unexpected broker id, expected {self._broker_id} but received {asked.resource_name}"
+            return _refusal(asked, ErrorCode.INVALID_REQUEST, text)
+        levels = self._log_levels.all()
+        source = ConfigSource.DYNAMIC_BROKER_LOGGER
+        return _answer(
+            asked,
+            [
+                DescribeConfigsResourceResult(name=name, value=levels[name], config_source=source)
+                for name in _wanted(asked, levels)
+            ],
+        )
 
     def _broker_entry(self, message: DescribeConfigsRequest, name: str) -> DescribeConfigsResourceResult:
         found = self._broker_origins(name)
