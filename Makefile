@@ -15,6 +15,7 @@ SEEDS ?= 1000
 MOST ?= 300
 SEQUENCES ?= 10000
 SAMPLE ?= 1
+AFTER ?= 0
 
 .DEFAULT_GOAL := help
 
@@ -70,8 +71,8 @@ scenarios: $(READY)  ## write the transcripts of tests/scenarios anew: what an o
 	@$(PY) -m tests.scenarios.record
 	@git --no-pager diff --stat tests/scenarios/transcripts
 
-steps: $(READY)  ## break every scripted operation at each of its steps, in each way; SAMPLE=0.1 for a part of it
-	@$(PY) -m klamm.sim.steps --sample $(SAMPLE)
+steps: $(READY)  ## break every scripted operation at each of its steps, in each way; SAMPLE=0.1 for a part of it, AFTER=5000 to go on
+	@$(PY) -m klamm.sim.steps --sample $(SAMPLE) --after $(AFTER)
 
 seed: $(READY)  ## replay seed N=... of the simulation, with its story
 	@$(PY) -m klamm.sim --seed $(N)

@@ -231,8 +231,8 @@ def reassignments_forgotten_in_failover(patch: Patch) -> None:
 def newcomers_told_half(patch: Patch) -> None:
     online = replicas.replicas_online
 
-    async def half(bench: Workbench, told: Any) -> None:
-        await online(bench, {b: [p for p in ps if p.partition % 2 == 0] for b, ps in told.items()})
+    async def half(bench: Workbench, told: Any, **how: Any) -> None:
+        await online(bench, {b: [p for p in ps if p.partition % 2 == 0] for b, ps in told.items()}, **how)
 
     patch.setattr(brokers, "replicas_online", half)
 

@@ -35,6 +35,14 @@ _OUT_OF_SYNC: Final = (
 )
 """t2-1 has nobody to lead it: node 3 is out of sync and node 2 is dead."""
 
+_NONSENSE: Final = (
+    "reassignment, no JSON",
+    "election in an unknown topic",
+    "ISR change of an unknown topic",
+    "log directory event of a foreign broker",
+    "deletion of an unknown topic",
+    "a topic that nobody can read",
+)
 _PLAINLY: Final = {"session_ends": "", "lingers_s": 0.0}
 
 OPERATIONS: Final[dict[str, Sequence[Happening]]] = {
@@ -81,6 +89,15 @@ OPERATIONS: Final[dict[str, Sequence[Happening]]] = {
     ],
     "unclean election": [*_OUT_OF_SYNC, *_begun("elect unclean", {"partitions": ["t2-1", "t1-0"]})],
     "unclean election by config": [*_OUT_OF_SYNC, *_begun("allow unclean", {"topic": "t2", "allowed": True})],
+    "unclean election by default": [*_OUT_OF_SYNC, *_begun("allow unclean by default", {"allowed": True})],
+    "leaders go home by themselves": _killed(1, at_s=11.0, back_s=4.0),
+    "override drops the leader": _begun("drop leader", {"partition": "t2-0", "others": [2, 3], "cancels": False}),
+    "cancel drops the leader": _begun("drop leader", {"partition": "t2-0", "others": [2, 3], "cancels": True}),
+    "features, producer ids, a list of moves": _begun("ask around", {"node": 1, "level": 1}),
+    "an ISR with a stranger": _begun("ask oddly", {"oddity": "a stranger in the ISR", "partition": "t2-1"}),
+    "nonsense in znodes": [
+        Happening(BEGINS_AT_S + n * _MEANWHILE_S, "write nonsense", {"what": what}) for n, what in enumerate(_NONSENSE)
+    ],
     "topics are deleted": _begun("delete topics", {"topics": ["t1", "t2"]}),
     "topic is deleted and made again": _begun("recreate topic", {"topic": "t1", "replicas": [[2, 3], [1, 2, 3]]}),
     "topic grows": _begun("grow topic", {"topic": "t1", "replicas": [[1, 2, 3], [3]], "deletes_first": False}),

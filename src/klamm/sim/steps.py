@@ -2,7 +2,7 @@
 
 A clean run of an operation tells its steps: writes of nodes to ZooKeeper, orders of the controller, and what brokers
 ask it. Then it is run again for every step and every fault; after that all is healed, and every invariant must hold.
-Nothing is left to chance.
+Nothing is left to chance: runs and their order are the same each time, so that what was broken off goes on by number.
 """
 
 import argparse
@@ -13,8 +13,9 @@ from typing import Final, NamedTuple
 import structlog
 
 from klamm.runtime.clock import RealClock
-from klamm.runtime.cores import over_cores
+from klamm.runtime.cores import core_count, over_cores
 from klamm.runtime.randomness import Dice
+from klamm.runtime.signals import stopped_by_signals
 from klamm.sim.cluster import Outcome, run_script
 from klamm.sim.operations import BEGINS_AT_S, OPERATIONS, script_of
 from klamm.sim.script import Happening
@@ -75,33 +76,75 @@ def run_step(run: StepRun) -> StepResult:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="klamm.sim.steps", description="Break operations at each of their steps.")
-    parser.add_argument("--operation", choices=tuple(OPERATIONS), help="this one alone")
+    parser.add_argument("--operation", nargs="*", choices=tuple(OPERATIONS), help="these alone")
+    parser.add_argument("--after", type=int, default=0, help="leave out so many runs, which are done already")
     parser.add_argument("--sample", type=float, default=1.0, help="which part of the runs, chosen by dice")
     parser.add_argument("--cores", type=int, help="how many to use; all where it is not given")
     chosen = parser.parse_args(arguments)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_LOGGED))
-    names = [chosen.operation] if chosen.operation else list(OPERATIONS)
+    print(f"counting the steps of {len(names := chosen.operation or list(OPERATIONS))} operations", flush=True)
     runs = [run for name in names for run in sampled(runs_of(name), chosen.sample)]
-    return _campaign(runs, chosen.cores)
+    return Steps(runs, chosen.after).go_through(chosen.cores)
 
 
-def _campaign(runs: Sequence[StepRun], cores: int | None) -> int:
-    clock = RealClock()
-    began = told = clock.now_ms()
-    done: Counter[tuple[str, str]] = Counter()
-    broken: list[StepResult] = []
-    for result in over_cores(run_step, runs, cores):
-        done[result.run.operation, result.run.fault] += 1
+class Steps:
+    """A campaign of all runs after the first `after`."""
+
+    def __init__(self, runs: Sequence[StepRun], after: int) -> None:
+        self._runs = runs
+        self._after = after
+        self._left = dict.fromkeys(runs[after:])
+        self._broken: list[StepResult] = []
+        self._clock = RealClock()
+        self._began = self._told = self._clock.now_ms()
+
+    def go_through(self, cores: int | None) -> int:
+        """What the process returns: 1 where something broke, 130 where somebody stopped it."""
+        print(f"{len(self._left)} runs, {cores or core_count()} cores; Ctrl-C ends it", flush=True)
+        try:
+            with stopped_by_signals():
+                for result in over_cores(run_step, list(self._left), cores):
+                    self._take(result)
+        except KeyboardInterrupt:
+            print(f"broken off; to go on: --after {self.all_done_before}")
+        self._conclude()
+        return 1 if self._broken else 130 if self._left else 0
+
+    @property
+    def all_done_before(self) -> int:
+        """The number of the first run that is not done; some after it may be."""
+        return next((n for n, run in enumerate(self._runs) if run in self._left), len(self._runs))
+
+    def _take(self, result: StepResult) -> None:
+        self._left.pop(result.run)
         if result.violation:
-            broken.append(result)
-            print(f"{result.run}: {result.violation}", flush=True)
-        if clock.now_ms() >= told + _PROGRESS_MS:
-            told = clock.now_ms()
-            print(f"{done.total()} of {len(runs)} runs, {len(broken)} broken", flush=True)
-    print(table(done, Counter((r.run.operation, r.run.fault) for r in broken)))
-    took_s = (clock.now_ms() - began) / 1000
-    print(f"{done.total()} runs in {took_s:.0f} s, {len(broken)} broken")
-    return bool(broken)
+            self._broken.append(result)
+            print(f"BROKEN {result.run}: {result.violation}", flush=True)
+        if self._clock.now_ms() >= self._told + _PROGRESS_MS:
+            self._told = self._clock.now_ms()
+            done, took_s = len(self._runs) - len(self._left), (self._told - self._began) / 1000
+            pace = (done - self._after) / took_s
+            so_far = f"{done} of {len(self._runs)} runs, {len(self._broken)} broken"
+            print(
+                f"{so_far}, {pace:.1f}/s, {len(self._left) / pace:.0f} s to go, at: {result.run.operation}", flush=True
+            )
+
+    def _conclude(self) -> None:
+        done = [run for run in self._runs[self._after :] if run not in self._left]
+        print(
+            table(
+                Counter((run.operation, run.fault) for run in done),
+                Counter((r.run.operation, r.run.fault) for r in self._broken),
+            )
+        )
+        for result in sorted(self._broken):
+            print(f"BROKEN {result.run}: {result.violation}")
+        operations = len({run.operation for run in done})
+        print(
+            f"{len(done)} runs of {operations} operations in {(self._clock.now_ms() - self._began) / 1000:.0f} s: ",
+            end="",
+        )
+        print(f"{len(self._broken)} broken" if self._broken else "every invariant held")
 
 
 def table(done: Counter[tuple[str, str]], broken: Counter[tuple[str, str]]) -> str:
