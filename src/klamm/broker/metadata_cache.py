@@ -7,6 +7,7 @@ it between two requests, in time that grows with what the update brings.
 import asyncio
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Final
 
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
@@ -231,13 +232,11 @@ def _broker(live: UpdateMetadataBroker) -> Broker:
             Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, live.v0_host, live.v0_port),
         )
     else:
-        endpoints = tuple(
-            Endpoint(
-                e.listener or _OLD_LISTENERS[e.security_protocol],
-                SecurityProtocol(e.security_protocol),
-                e.host,
-                e.port,
-            )
-            for e in live.endpoints
-        )
+        endpoints = tuple(_endpoint(e.listener, e.security_protocol, e.host, e.port) for e in live.endpoints)
     return Broker(BrokerId(live.id), endpoints, live.rack)
+
+
+@lru_cache(maxsize=1024)
+def _endpoint(listener: str, protocol: int, host: str, port: int) -> Endpoint:
+    """Kept, because every update names every broker."""
+    return Endpoint(listener or _OLD_LISTENERS[protocol], SecurityProtocol(protocol), host, port)

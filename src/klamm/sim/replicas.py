@@ -168,11 +168,12 @@ class Replicas:
         lagging: Iterable[BrokerId],
     ) -> Iterator[tuple[TopicPartition, Replica]]:
         """The partitions it leads whose ISR is to change, with `proposal` set."""
+        behind = frozenset(lagging)
         for p, replica in self.hosted.items():
             if replica.leader != self._broker or replica.is_refused:
                 continue
             if replica.proposal is None:
-                replica.proposal = self._wanted(p, replica, now_s, fetches, is_alive, frozenset(lagging))
+                replica.proposal = self._wanted(p, replica, now_s, fetches, is_alive, behind)
             if replica.proposal is not None:
                 yield p, replica
 
@@ -187,13 +188,16 @@ class Replicas:
     ) -> tuple[BrokerId, ...] | None:
         """All that lag leave at once; those that caught up come one at a time. None where all is well."""
         seen = [b for b in replica.replicas if b not in lagging and fetches(b, p, replica.leader_epoch)]
-        replica.fetched_at |= dict.fromkeys(seen, now_s)
-        since = {b: replica.fetched_at.get(b, now_s) for b in replica.isr}
-        gone = {b for b in replica.isr if b != self._broker and (b in lagging or now_s - since[b] > LAG_S)}
+        fetched_at, isr = replica.fetched_at, replica.isr
+        for b in seen:
+            fetched_at[b] = now_s
+        gone = [b for b in isr if b != self._broker and (b in lagging or now_s - fetched_at.get(b, now_s) > LAG_S)]
         if gone:
-            return tuple(b for b in replica.isr if b not in gone)
-        caught_up = next((b for b in seen if b not in replica.isr and is_alive(b)), None)
-        return None if caught_up is None else (*replica.isr, caught_up)
+            return tuple(b for b in isr if b not in gone)
+        for b in seen:
+            if b not in isr and is_alive(b):
+                return (*isr, b)
+        return None
 
     def answered(self, p: TopicPartition, proposed: Replica, answer: AlterPartitionResponsePartitionData) -> None:
         """What the controller says to a proposal; a newer order has taken it back, perhaps."""

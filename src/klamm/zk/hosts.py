@@ -1,5 +1,6 @@
 """The text that names an ensemble: `h1:2181,h2:2181/chroot`. Source: ConnectStringParser.java."""
 
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from klamm.model.errors import KlammError
@@ -61,6 +62,7 @@ def _parse_server(part: str, text: str) -> Server:
     return Server(host, int(port))
 
 
+@lru_cache(maxsize=4096)
 def check_path(path: str) -> None:
     """Raises WrongPath where ZooKeeper would not take the path. Source: PathUtils.java."""
     if not path.startswith("/"):

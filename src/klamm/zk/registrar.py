@@ -86,6 +86,9 @@ class BrokerRegistrar:
                 if asyncio.get_running_loop().time() >= deadline:
                     raise
             await asyncio.sleep(RETRY_S)
+            path = broker_path(self._broker.id)  # a look costs less than a write that is refused
+            while asyncio.get_running_loop().time() < deadline and await client.exists(path):  # noqa: ASYNC110
+                await asyncio.sleep(RETRY_S)
 
     async def _settle(self, client: ZooKeeper, path: str) -> int | None:
         """Whose is it? Ours from this session: its epoch. Ours from before: removed. None where it is gone now."""

@@ -381,9 +381,10 @@ class Session:
         number = reader.int32()
         reader.int32()
         path = reader.text()
-        if number not in _EVENT_TYPES:
+        kind = _EVENT_TYPES.get(number)
+        if kind is None:
             raise MalformedPacket(f"a watch event of type {number}")
-        event = WatchEvent(EventType(number), path)
+        event = WatchEvent(kind, path)
         self.watches.fire(event)
         self._outcomes.append(event)
 
@@ -412,4 +413,4 @@ class Session:
 
 
 _CLOSE_SESSION: Final = jute.pack_int(requests.Opcode.CLOSE_SESSION)
-_EVENT_TYPES: Final = frozenset(EventType)
+_EVENT_TYPES: Final = {int(kind): kind for kind in EventType}
