@@ -716,6 +716,10 @@ def joined_is_enough(patch: Patch) -> None:
     patch.setattr(reassignment, "awaited", lambda assignment, isr: ())
 
 
+def moved_replicas_not_written_down(patch: Patch) -> None:
+    patch.setattr(reassignment, "condemn_moved", _nothing)
+
+
 def arrivals_unnoticed(patch: Patch) -> None:
     patch.setattr(brokers, "proceed", _nothing)
 
@@ -836,6 +840,7 @@ MUTANTS = (
     Mutant("d", "", "a topic goes before its replicas", deletions_do_not_wait, (23,)),
     Mutant("e", "", "deletions do not resume when brokers come", deletions_do_not_resume, (43,)),
     Mutant("f", "", "replicas go before the target is in sync", joined_is_enough, (28, 22)),
+    Mutant("g", "", "nobody writes down what a move takes from a broker", moved_replicas_not_written_down, (24, 29)),
 )
 
 

@@ -262,6 +262,8 @@ class StubBroker:
 
     def take_again(self, order: Received) -> None:
         """An order that came before comes once more, as over another connection; nobody waits for the answer."""
+        if not self.is_ready:
+            return  # who is not registered yet does not serve
         request, message = order
         if message.controller_epoch == self.replicas.controller_epoch and not self._has_guards(order):
             return

@@ -194,6 +194,9 @@ MALFORMED: Final[dict[str, tuple[str, bytes]]] = {
 }
 """What people and tools have left in ZooKeeper: path and payload; paths that end in `_` get a number."""
 
+_WRITTEN_ONCE: Final = "a topic without partitions"
+"""It may have grown since; to empty a topic that lives is to destroy it."""
+
 
 async def write_nonsense(stage: Stage, draw: Draw) -> None:
     """Somebody writes a znode by hand."""
@@ -203,7 +206,8 @@ async def write_nonsense(stage: Stage, draw: Draw) -> None:
     try:
         await stage.store.client.create(path, payload, sequential=path.endswith("_"))
     except NodeExists:
-        await stage.store.client.set(path, payload)
+        if what != _WRITTEN_ONCE:
+            await stage.store.client.set(path, payload)
 
 
 VERBS: Final[dict[str, Verb]] = {

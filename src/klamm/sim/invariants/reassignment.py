@@ -2,7 +2,7 @@
 
 from klamm.controller.events import ApiPartitionReassignment, ZkPartitionReassignment
 from klamm.model.assignment import ReplicaAssignment
-from klamm.model.ids import TopicPartition
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.sim.history import History
 from klamm.sim.invariants.seen import Cluster
 from klamm.sim.messages_told import states_told
@@ -24,8 +24,22 @@ def assignments_are_written_first(history: History, event: OrderSent) -> str | N
     return None
 
 
+def _isr_that_was_decided_on(history: History, p: TopicPartition) -> tuple[BrokerId, ...]:
+    states, term = history.states.get(p), history.actor
+    if not states:
+        return ()
+    newest = states[-1]
+    if term is None or term.bench.settings.alone_writes_states:
+        return newest.isr
+    return next(s.isr for s in states if s.leader_epoch == newest.leader_epoch)
+
+
 def reassignment_keeps_the_data(history: History, event: TopicWritten) -> str | None:
-    """Replicas leave an assignment when all of the target are in sync, and what is left is the target, in order."""
+    """Replicas leave an assignment when all of the target are in sync, and what is left is the target, in order.
+
+    Where leaders write their ISRs themselves one of the target may fall behind after the controller has looked, and
+    before it writes the assignment, as in Kafka: then the ISR with which it last raised the leader epoch counts.
+    """
     if event.before is None or event.after is None:
         return None
     for number, before in event.before.partitions.items():
@@ -34,8 +48,7 @@ def reassignment_keeps_the_data(history: History, event: TopicWritten) -> str | 
             continue
         p = TopicPartition(event.topic, number)
         if lost := [b for b in before.origin if b not in after.replicas]:
-            states = history.states.get(p)
-            isr = states[-1].isr if states else ()
+            isr = _isr_that_was_decided_on(history, p)
             if not set(before.target) <= set(isr):
                 return f"{p}: {before} became {after}, without {lost}, while the ISR is {isr}"
             if after != ReplicaAssignment(before.target):

@@ -2,7 +2,7 @@
 
 from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import ZERO_ID
-from klamm.sim.history import History
+from klamm.sim.history import History, queue_of
 from klamm.sim.invariants.seen import Cluster
 from klamm.sim.messages_told import states_told, stops_told
 from klamm.sim.trace import Mutation, OrderSent, StateWritten, TopicWritten
@@ -38,9 +38,14 @@ def _must_stay(history: History, p: TopicPartition, event: OrderSent) -> str | N
     isr = states[-1].isr if states else ()
     if broker in found.removing and set(found.target) <= set(isr):
         return None
-    if broker in found.adding and broker not in isr:
+    if broker in found.adding and (broker not in isr or _begins_anew(history, p, event)):
         return None  # dropped, and wanted again before it heard of that: the order to begin anew waits behind this one
     return f"it is one of {found}, and nobody asked for the topic's deletion"
+
+
+def _begins_anew(history: History, p: TopicPartition, event: OrderSent) -> bool:
+    """Whether LeaderAndIsr waits behind this order; it is in the ISR already by an unclean election only."""
+    return any(not order.is_stop for order in history.waiting.get(queue_of(event, p), ()))
 
 
 def topics_go_after_their_replicas(history: History, event: TopicWritten) -> str | None:
