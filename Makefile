@@ -16,6 +16,7 @@ MOST ?= 300
 SEQUENCES ?= 10000
 SAMPLE ?= 1
 AFTER ?= 0
+SCHEDULES ?= 300
 
 .DEFAULT_GOAL := help
 
@@ -74,6 +75,9 @@ scenarios: $(READY)  ## write the transcripts of tests/scenarios anew: what an o
 steps: $(READY)  ## break every scripted operation at each of its steps, in each way; SAMPLE=0.1 for a part of it, AFTER=5000 to go on
 	@$(PY) -m klamm.sim.steps --sample $(SAMPLE) --after $(AFTER)
 
+sim-coverage: $(READY)  ## branches of klamm/controller that SCHEDULES=300 simulated schedules and the operations take
+	@$(PY) -m tests.simulation.reach --schedules $(SCHEDULES) --first $(FIRST)
+
 seed: $(READY)  ## replay seed N=... of the simulation, with its story
 	@$(PY) -m klamm.sim --seed $(N)
 
@@ -119,4 +123,4 @@ bench-%: $(READY)
 clean:  ## remove what demo and cluster left, and the caches; not .venv
 	rm -rf demo-data klamm-data spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
-.PHONY: mutants pages sim scenarios plants steps shrink seed digests model help setup demo cluster check unit test clients clients-of-kafka judge campaign mixed coverage bench bench-controller clean
+.PHONY: mutants pages sim sim-coverage scenarios plants steps shrink seed digests model help setup demo cluster check unit test clients clients-of-kafka judge campaign mixed coverage bench bench-controller clean

@@ -99,7 +99,7 @@ class Nodes:
             self._connect_to,  # type: ignore[arg-type]
             Journal(self.sinks[number], number, FixedClock()),
             lambda s: self._register(number, s),
-            witness,
+            witness or Witness(),
             wait_for_features,
         )
         self.controllers[number] = controller

@@ -54,6 +54,8 @@ class Partition:
 class Topic:
     name: str
     id: uuid.UUID | None
+    czxid: int
+    """Of its znode's creation."""
     partitions: dict[int, Partition] = field(default_factory=dict)
 
 
@@ -228,8 +230,8 @@ class ControllerContext:
     def topic_with_id(self, topic_id: uuid.UUID) -> Topic | None:
         return self._topics_by_id.get(topic_id)
 
-    def add_topic(self, name: str, topic_id: uuid.UUID | None) -> Topic:
-        topic = self.topics[name] = Topic(name, topic_id)
+    def add_topic(self, name: str, topic_id: uuid.UUID | None, czxid: int = 0) -> Topic:
+        topic = self.topics[name] = Topic(name, topic_id, czxid)
         self.unreadable_topics.discard(name)
         if topic_id is not None:
             self._topics_by_id[topic_id] = topic

@@ -75,7 +75,10 @@ HANDLERS: Final[dict[type[Event], Handler]] = {
     events.DelegationTokenExpiry: tokens.on_token_expiry,
     events.AllocateProducerIds: producer_ids.on_allocate_producer_ids,
 }
-"""What the active controller does. An event that is not here is refused, and the journal says so."""
+"""What the active controller does."""
+
+
+_NOBODY: Final = Witness()
 
 
 async def _knows_features(_epoch: int, _timeout_s: float) -> bool:
@@ -106,7 +109,7 @@ class Controller:
         connect: Connect,
         journal: Journal,
         register: Callable[[Store], Awaitable[object]],
-        witness: Witness | None = None,
+        witness: Witness = _NOBODY,
         wait_for_features: WaitForFeatures = _knows_features,
     ) -> None:
         self._journal = journal
@@ -277,8 +280,7 @@ class Controller:
         self.state = event.state
         self._last_event_at = began
         self._metrics.event_taken(waited_ms)
-        if self._witness is not None:
-            self._witness.event_begins(event, self._queue)
+        self._witness.event_begins(event, self._queue)
         try:
             await self._handle(event, cause)
         except ControllerMoved as moved:
@@ -289,14 +291,12 @@ class Controller:
             self._journal.line(cause, "failed", what=type(event).__name__, why=str(error))
             self._try_again(events.Reelect() if isinstance(event, events.RegisterBrokerAndReelect) else event)
         except Exception as error:  # a mistake of ours: what memory holds cannot be trusted any more
-            if self._witness is not None:
-                self._witness.mistake(error)
+            self._witness.mistake(error)
             self._journal.line(cause, "failed", what=type(event).__name__, why=repr(error))
             await self._guard(self._office.move(cause, f"mistake in {type(event).__name__}"), cause)
         finally:
             event.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
-            if self._witness is not None:
-                self._witness.event_ends(event)
+            self._witness.event_ends(event)
             if self._office.bench is not None:
                 self._office.bench.batch.clear()
             self.state = ControllerState.IDLE
@@ -315,7 +315,7 @@ class Controller:
         try:
             await step
         except Exception as error:
-            if self._witness is not None and not isinstance(error, KlammError):
+            if not isinstance(error, KlammError):
                 self._witness.mistake(error)
             why = str(error) if isinstance(error, KlammError) else repr(error)
             self._journal.line(cause, "failed", what="looking who is controller", why=why)
@@ -334,12 +334,9 @@ class Controller:
             await self._register_and_reelect(event, cause)
         elif (bench := self._office.bench) is None:
             event.refuse(ErrorCode.NOT_CONTROLLER)
-        elif (handler := HANDLERS.get(type(event))) is None:
-            self._journal.refused(cause, type(event).__name__, "this controller does not carry it out")
-            event.refuse(ErrorCode.UNSUPPORTED_VERSION)
         else:
             bench.cause = cause
-            await handler(bench, event)
+            await HANDLERS[type(event)](bench, event)
 
     async def _register_and_reelect(self, event: events.RegisterBrokerAndReelect, cause: str) -> None:
         """A registration that is refused is tried again: Kafka leaves the broker unregistered."""

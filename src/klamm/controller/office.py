@@ -50,7 +50,7 @@ class Office:
         ports: OfficePorts,
         journal: Journal,
         metrics: ControllerMetrics,
-        witness: Witness | None = None,
+        witness: Witness,
     ) -> None:
         self._settings = settings
         self._metrics = metrics
@@ -89,7 +89,7 @@ class Office:
             self._journal.line(cause, "not-elected", why=str(error))
             await self.maybe_resign(cause)
         except Exception as error:
-            if self._witness is not None and not isinstance(error, KlammError):
+            if not isinstance(error, KlammError):
                 self._witness.mistake(error)
             self._journal.line(cause, "failed", what="taking office", why=repr(error))
             await self.move(cause, "could not take office")
@@ -124,8 +124,7 @@ class Office:
         )
         self._journal.controller_epoch = epoch.epoch
         self._journal.line(cause, "elected", epoch_version=epoch.version)
-        if self._witness is not None:
-            self._witness.term_begins(self.bench)
+        self._witness.term_begins(self.bench)
 
     async def maybe_resign(self, cause: str) -> None:
         """Look who is controller; if it is not us any more, resign."""
@@ -162,8 +161,7 @@ class Office:
         bench.timers.close()
         await bench.channels.close()
         memory.unsettle()
-        if self._witness is not None:
-            self._witness.term_ends(bench)
+        self._witness.term_ends(bench)
         self._journal.line(cause, "resigned", why=why)
         self._journal.flush()
         self._journal.controller_epoch = 0

@@ -1,14 +1,16 @@
-"""Who may look on while a controller works: a simulation, which checks what it sees. Production has no witness."""
+"""Who may look on while a controller works: a simulation, which checks what it sees. In production nobody does."""
 
 from collections.abc import Iterable
-from typing import Protocol
 
 from klamm.controller.events import Event
 from klamm.controller.workbench import Workbench
 
 
-class Witness(Protocol):
-    """Told of everything at the moment it happens, in the controller's own task; must not change anything."""
+class Witness:
+    """Told of everything at the moment it happens, in the controller's own task; must not change anything.
+
+    This one does not care.
+    """
 
     def term_begins(self, bench: Workbench) -> None:
         """The election is won, the context still empty."""

@@ -2,12 +2,13 @@
 
 import asyncio
 from typing import Final
+from uuid import UUID
 
 from klamm.controller.context import ControllerContext, Partition
 from klamm.controller.decisions.features import FeatureUpdate
 from klamm.controller.states import ControllerState
-from klamm.model.ids import TopicPartition
-from klamm.sim.brokers import StubBroker
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.sim.brokers import Node, StubBroker
 from klamm.sim.moving import acting_controller, ask_on_its_host
 from klamm.sim.stage import Draw, Stage
 from klamm.wire.messages import (
@@ -21,7 +22,23 @@ _FEATURE: Final = "group.version"
 _WITH_BROKER_EPOCHS: Final = 3
 _LOOK_AGAIN_S: Final = 0.05
 _A_STRANGER: Final = "a stranger in the ISR"
-_ODDITIES: Final = (_A_STRANGER, "a partition epoch to come", "a leader epoch to come")
+_ODDITIES: Final = (
+    _A_STRANGER,
+    "a partition epoch to come",
+    "a leader epoch to come",
+    "a leader epoch that is over",
+    "a partition epoch that is over",
+    "an empty ISR",
+    "an unknown recovery state",
+    "a leader that begins to recover",
+    "a leader that recovers with others",
+    "another leader",
+    "an unknown partition",
+    "an unknown topic",
+)
+_NO_RECOVERY: Final = 7
+_NOBODY: Final = 77
+_LARGE: Final = 10_000
 
 
 async def ask_around(stage: Stage, draw: Draw) -> None:
@@ -34,11 +51,28 @@ async def ask_around(stage: Stage, draw: Draw) -> None:
     stage.tell(f"node {number} is asked for moves, producer ids, and feature {_FEATURE} {level}")
     update = [FeatureUpdate(_FEATURE, level)]
     controller, broker = node.broker.controller, node.broker
+    known = [p for p, states in stage.history.states.items() if states]
     await asyncio.gather(
         ask_on_its_host(stage, node, controller.list_reassignments(None)),
+        ask_on_its_host(stage, node, controller.list_reassignments([*known, TopicPartition("nope", 0)])),
         ask_on_its_host(stage, node, controller.allocate_producer_ids(broker.number, broker.broker_epoch)),
+        ask_on_its_host(stage, node, controller.allocate_producer_ids(broker.number, broker.broker_epoch - 1)),
+        ask_on_its_host(stage, node, controller.allocate_producer_ids(BrokerId(_NOBODY), 0)),
+        ask_on_its_host(stage, node, controller.controlled_shutdown(BrokerId(_NOBODY), 0)),
+        ask_on_its_host(stage, node, controller.controlled_shutdown(broker.number, broker.broker_epoch - 1)),
         ask_on_its_host(stage, node, controller.update_features(update, 1.0, validate_only=False)),
+        ask_on_its_host(stage, node, _look_around(stage, node)),
     )
+
+
+async def _look_around(stage: Stage, node: Node) -> None:
+    """What monitoring reads, and what a node's other handlers ask its controller."""
+    controller = node.broker.controller
+    readings = sum(1 for _ in controller.readings())
+    topics = stage.history.topics.items()
+    dying = [name for name, _ in topics if controller.is_queued_for_deletion(name)]
+    named = sum(controller.topic_name(t.id) is not None for _, t in topics if t.id is not None)
+    stage.tell(f"node {node.broker.number} tells {readings} metrics, {named} topics by id, to be deleted {dying}")
 
 
 async def allow_unclean_by_default(stage: Stage, draw: Draw) -> None:
@@ -82,19 +116,35 @@ def _odd_request(broker: StubBroker, p: TopicPartition, oddity: str) -> AlterPar
     if bench is None or partition is None or partition.leadership is None or not bench.settings.alone_writes_states:
         return None
     now, topic_id = partition.leadership, bench.context.topics[p.topic].id
-    leader = bench.context.registered.get(now.leader)
-    strangers = _strangers(bench.context, partition)
-    if leader is None or topic_id is None or (oddity == _A_STRANGER and not strangers):
+    others = sorted(b for b in bench.context.registered if b != now.leader)
+    sender = others[0] if oddity == "another leader" and others else now.leader
+    asker, strangers = bench.context.registered.get(BrokerId(sender)), _strangers(bench.context, partition)
+    if asker is None or topic_id is None or (oddity == _A_STRANGER and not strangers):
         return None
-    isr = (*now.isr, strangers[0]) if oddity == _A_STRANGER else now.isr
+    isrs = {
+        _A_STRANGER: (*now.isr, *strangers[:1]),
+        "an empty ISR": (),
+        "another leader": (BrokerId(sender),),
+        "a partition epoch that is over": (*now.isr, now.leader),
+        "an unknown recovery state": (*now.isr, now.leader),
+        "a leader that begins to recover": (now.leader,),
+        "a leader that recovers with others": (now.leader, *now.isr),
+    }
+    recoveries = {"an unknown recovery state": _NO_RECOVERY}
     data = AlterPartitionRequestPartitionData(
-        partition_index=p.partition,
-        leader_epoch=now.leader_epoch + (oddity == "a leader epoch to come"),
-        partition_epoch=now.partition_epoch + (oddity == "a partition epoch to come"),
-        new_isr_with_epochs=[BrokerState(broker_id=b, broker_epoch=-1) for b in isr],
+        partition_index=_LARGE if oddity == "an unknown partition" else p.partition,
+        leader_epoch=now.leader_epoch + _change(oddity, "a leader epoch"),
+        partition_epoch=now.partition_epoch + _change(oddity, "a partition epoch"),
+        leader_recovery_state=recoveries.get(oddity, int("recover" in oddity)),
+        new_isr_with_epochs=[BrokerState(broker_id=b, broker_epoch=-1) for b in isrs.get(oddity, now.isr)],
     )
-    topics = [AlterPartitionRequestTopicData(p.topic, topic_id, [data])]
-    return AlterPartitionRequest(now.leader, leader.epoch, topics)
+    unknown = UUID(int=_LARGE) if oddity == "an unknown topic" else topic_id
+    return AlterPartitionRequest(sender, asker.epoch, [AlterPartitionRequestTopicData(p.topic, unknown, [data])])
+
+
+def _change(oddity: str, what: str) -> int:
+    """One more for what is to come, one less for what is over."""
+    return {f"{what} to come": 1, f"{what} that is over": -1}.get(oddity, 0)
 
 
 def _strangers(context: ControllerContext, partition: Partition) -> list[int]:

@@ -78,6 +78,10 @@ class Tuning(NamedTuple):
     request_timeout_ms: int
     resend_pause_ms: int
     imbalance_check_s: int
+    token_check_s: int
+    """0: tokens are not enabled."""
+    rebalances: bool
+    deletes_topics: bool
 
 
 @lru_cache(maxsize=256)
@@ -87,8 +91,12 @@ def _config(number: int, tuning: Tuning) -> NodeConfig:
         f"zookeeper.session.timeout.ms={tuning.session_timeout_ms}\nlog.dirs=/data\n"
         f"zookeeper.max.in.flight.requests={tuning.in_flight}\nrequest.timeout.ms={tuning.request_timeout_ms}\n"
         f"leader.imbalance.check.interval.seconds={tuning.imbalance_check_s}\n"
+        f"auto.leader.rebalance.enable={str(tuning.rebalances).lower()}\n"
+        f"delete.topic.enable={str(tuning.deletes_topics).lower()}\n"
         "klamm.delete.topic.dead.broker.wait.ms=3000\n"
     )
+    if tuning.token_check_s:
+        text += f"delegation.token.secret.key=k\ndelegation.token.expiry.check.interval.ms={tuning.token_check_s}000\n"
     return parse_node_config(text.encode(), f"broker {number}")
 
 

@@ -25,7 +25,7 @@ from klamm.sim.stage import Draw, restart
 from klamm.sim.story import told
 from klamm.sim.trace import Event, StateWritten
 from klamm.sim.traps import Step, StepKind, Traps
-from klamm.sim.workload import PATIENCE_S, VERBS
+from klamm.sim.workload import BY_SCRIPT, PATIENCE_S, VERBS
 from klamm.sim.world import SimulatedClock, Universe
 from klamm.sim.zookeeper.connection import ServerConnection
 from klamm.sim.zookeeper.ensemble import Ensemble, EnsembleSettings, Loss
@@ -196,7 +196,7 @@ class SimulatedCluster:
         o = self.options
         return Tuning(
             self.zookeeper, o.session_timeout_ms, o.protocol, o.in_flight, o.request_timeout_ms, o.resend_pause_ms,
-            o.imbalance_check_s,
+            o.imbalance_check_s, o.token_check_s, o.rebalances, o.deletes_topics,
         )  # fmt: skip
 
     def start(self, number: int) -> None:
@@ -258,8 +258,8 @@ class SimulatedCluster:
     async def _work(self, what: str, draw: Draw) -> None:
         try:
             async with asyncio.timeout(PATIENCE_S):
-                await VERBS[what](self, draw)
-            if draw.facts:
+                await (VERBS.get(what) or BY_SCRIPT[what])(self, draw)
+            if draw.facts and what in VERBS:
                 self.sometimes.worked(what)
         except (KlammError, TimeoutError) as error:
             self.tell(f"{what} {draw.facts}: {error!r}")

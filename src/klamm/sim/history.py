@@ -3,10 +3,11 @@
 An invariant sees the history as it was before the event it is asked about; the event is taken in afterwards.
 """
 
+import contextlib
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from klamm.controller.control_requests import LeaderAndIsrItem, StopReplicaItem
@@ -14,7 +15,7 @@ from klamm.controller.events import ControlledShutdown, TopicDeletion
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
-from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.model.leader_and_isr import NO_EPOCH, LeaderAndIsr
 from klamm.sim import trace
 from klamm.sim.messages_told import states_told, stops_told
 from klamm.sim.trace import Event, Term, TopicSeen
@@ -34,6 +35,8 @@ _RECORD_DEPTH = znodes.CONDEMNED_REPLICAS.count("/") + 2
 _UNCLEAN = "unclean.leader.election.enable"
 
 Versions = list[LeaderAndIsr]
+
+_STOP_REPLICA_WITH_EPOCHS: Final = 3
 
 
 class Queued(NamedTuple):
@@ -248,7 +251,8 @@ class History:
         broker = BrokerId(int(path.split("/")[3]))
         self.condemned[broker].pop(path, None)
         if isinstance(change, CreateChange | SetChange):
-            self.condemned[broker][path] = decode_condemned(path, change.data)
+            with contextlib.suppress(MalformedZnode):  # written by hand
+                self.condemned[broker][path] = decode_condemned(path, change.data)
 
     def _configured(self, path: str, change: Change) -> None:
         topic = path[len(_CONFIG_PREFIX) :]
@@ -344,8 +348,10 @@ class History:
                 if untold.get(p.key, 1 << 40) <= state.leader_epoch:
                     untold.pop(p.key)
         elif isinstance(item, StopReplicaItem):
+            carries_epochs = event.term.bench.settings.versions.stop_replica >= _STOP_REPLICA_WITH_EPOCHS
             for p, stop in item.stops.items():
-                queued = Queued(True, stop.leader_epoch, int(stop.delete_partition))
+                told = stop.leader_epoch if carries_epochs else NO_EPOCH
+                queued = Queued(True, told, int(stop.delete_partition))
                 self.waiting.setdefault((*to, p.topic, p.partition), deque()).append(queued)
                 untold.pop(p.key, None)
 

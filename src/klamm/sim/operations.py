@@ -3,9 +3,9 @@
 To add one, put it into `OPERATIONS`: what is there before, and what is done from `BEGINS_AT_S` on.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from klamm.sim.options import Options
 from klamm.sim.script import Happening, Script
@@ -102,19 +102,61 @@ OPERATIONS: Final[dict[str, Sequence[Happening]]] = {
     "topic is deleted and made again": _begun("recreate topic", {"topic": "t1", "replicas": [[2, 3], [1, 2, 3]]}),
     "topic grows": _begun("grow topic", {"topic": "t1", "replicas": [[1, 2, 3], [3]], "deletes_first": False}),
     "topic grows and is deleted": _begun("grow topic", {"topic": "t1", "replicas": [[1, 2, 3]], "deletes_first": True}),
+    "tokens expire": _begun("issue tokens", {"name": "token1"}),
+    "foreign broker comes and goes": _begun("foreign broker", {"first": "another listener", "for_s": 4.0}),
+    "unreadable topic is mended": _begun("mend topic", {"topic": "t3", "replicas": [2], "deletes": False}),
+    "unreadable topic is deleted": _begun("mend topic", {"topic": "t3", "replicas": [2], "deletes": True}),
+    "topic is deleted by hand": _begun("delete by hand", {"topic": "t3", "again": False, "node": 2}),
+    "topic is made anew by hand": _begun("delete by hand", {"topic": "t3", "again": True, "node": 2}),
     "topics are deleted without a node": _begun(
         "delete without a node", {"node": 3, "away_s": 9.0, "topics": ["t1", "t2"], "again": [[1, 2, 3], [3]]}
     ),
 }
 
-PROTOCOLS: Final = {"ISR shrinks and grows, old leaders": "2.6-IV0"}
-"""Where it is not the newest: leaders before 2.7 write their ISRs themselves, and announce them."""
+_SMALL: Final = [[[n % 3 + 1, (n + 1) % 3 + 1]] for n in range(40)]
+_MANY: Final = [
+    Happening(8.0 + n / 100, "create topic", {"topic": f"s{n}", "replicas": r}) for n, r in enumerate(_SMALL)
+]
+_GONE: Final = [Happening(15.5 + n / 10, "delete topics", {"topics": [f"s{n}"]}) for n in range(len(_SMALL))]
+WHOLE: Final[dict[str, Sequence[Happening]]] = {
+    "a topic of thousands comes, is taken over, and goes": [
+        Happening(8.0, "create topic", {"topic": "large", "replicas": [[2, 3]] * 2_600}),
+        *_killed(1, back_s=3.0),
+        *_killed(3, at_s=20.0, back_s=2.0),
+        Happening(25.0, "delete topics", {"topics": ["large"]}),
+    ],
+    "unsupported feature": _begun("finalize feature", {"level": 2}),
+    "somebody asks": _begun("ask around", {"node": 1, "level": 1}),
+    "a slow broker and forty deletions": [
+        *_MANY,
+        *_begun("backlog", {"node": 3, "takes_s": 1.0, "for_s": 12.0}),
+        *_GONE,
+    ],
+}
+"""What is not broken at each of its steps: it is about thousands of partitions or a long queue, or has no steps."""
+GENERATIONS: Final = ("2.8-IV1", "2.6-IV0", "2.4-IV0", "2.2-IV0", "1.0-IV0", "0.10.2-IV0", "0.9.0")
+"""Protocols with other versions of the controller's requests than the newest one has."""
+SETTINGS: Final[dict[str, dict[str, Any]]] = {
+    "ISR shrinks and grows, old leaders": {"protocol": "2.6-IV0"},
+    "tokens expire": {"token_check_s": 2},
+}
+"""Where they are not plain: leaders before 2.7 write their ISRs themselves; tokens are looked after only if enabled."""
 
 
-def script_of(name: str, fault: Happening) -> Script:
-    """One operation, with a fault that is set just before it begins."""
-    before = [h for h in OPERATIONS[name] if h.at_s < BEGINS_AT_S]
-    begun = [h for h in OPERATIONS[name] if h.at_s >= BEGINS_AT_S]
+def script_of(name: str, *faults: Happening) -> Script:
+    """One operation, with faults that are set just before it begins."""
+    happenings = OPERATIONS.get(name) or WHOLE[name]
+    before = [h for h in happenings if h.at_s < BEGINS_AT_S]
+    begun = [h for h in happenings if h.at_s >= BEGINS_AT_S]
     plain = Options.plain()
-    options = replace(plain, protocol=PROTOCOLS.get(name, plain.protocol))
-    return Script(options, [*_TOPICS, *before, fault, *begun], HEALED_AT_S)
+    options = replace(plain, **SETTINGS.get(name, {}))
+    return Script(options, [*_TOPICS, *before, *faults, *begun], HEALED_AT_S)
+
+
+def unbroken() -> Iterator[tuple[str, Script]]:
+    """Each operation without a fault, in the newest protocol and in every older generation."""
+    for name in OPERATIONS:
+        newest = script_of(name)
+        for protocol in (newest.options.protocol, *GENERATIONS):
+            yield f"{name}, {protocol}", newest._replace(options=replace(newest.options, protocol=protocol))
+    yield from ((name, script_of(name)) for name in WHOLE)

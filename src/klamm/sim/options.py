@@ -1,11 +1,14 @@
 """How wide a run is: what a seed draws before anything happens."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from klamm.runtime.randomness import Dice
 from klamm.sim.faults.table import FAULTS
 from klamm.sim.schedules import Policy
 from klamm.sim.workload import VERBS
+
+_NINE_OF_TEN: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,12 @@ class Options:
     is still on its way may overtake newer ones, and the protocol has no guard against that."""
     resend_pause_ms: int
     imbalance_check_s: int
+    token_check_s: int
+    """How often delegation tokens are looked at; 0: there are none."""
+    rebalances: bool
+    """auto.leader.rebalance.enable."""
+    deletes_topics: bool
+    """delete.topic.enable."""
     pause_s: float
     """Mean time between two happenings."""
     work: float
@@ -41,6 +50,7 @@ class Options:
     def of(cls, seed: int) -> "Options":
         dice = Dice(f"{seed}/options")
         faults = tuple(name for name in FAULTS if dice.random() < 0.5)
+        settings = Dice(f"{seed}/settings")
         return cls(
             seed,
             policy=dice.choice((Policy.FIFO, Policy.HOSTS, Policy.HOSTS, Policy.PRIORITIES)),
@@ -54,6 +64,9 @@ class Options:
             request_timeout_ms=dice.choice((30_000, 40_000)),
             resend_pause_ms=dice.choice((20, 100, 100)),
             imbalance_check_s=dice.choice((2, 10, 10, 60)),
+            token_check_s=settings.choice((0, 0, 2, 10)),
+            rebalances=settings.random() < _NINE_OF_TEN,
+            deletes_topics=settings.random() < _NINE_OF_TEN,
             pause_s=dice.choice((0.5, 1.0, 1.0, 3.0, 3.0, 8.0)),
             work=dice.choice((0.3, 0.3, 0.6)),
             heals_core=dice.random() < 0.5,
@@ -77,6 +90,9 @@ class Options:
             request_timeout_ms=30_000,
             resend_pause_ms=100,
             imbalance_check_s=10,
+            token_check_s=0,
+            rebalances=True,
+            deletes_topics=True,
             pause_s=1.0,
             work=1.0,
             heals_core=False,

@@ -8,8 +8,9 @@ from klamm.controller import events
 from klamm.controller.channels import BrokerConnection, Channels
 from klamm.controller.context import ControllerContext, Partition
 from klamm.controller.control_requests import ControlItem
-from klamm.controller.encoded_bodies import BodyForBroker
+from klamm.controller.encoded_bodies import BodyForBroker, EncodedBody
 from klamm.controller.states import PartitionState, ReplicaState
+from klamm.controller.witness import Witness
 from klamm.controller.workbench import Workbench
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
@@ -28,6 +29,7 @@ from klamm.sim.trace import (
     TermEnded,
 )
 from klamm.wire.api import ApiKey
+from klamm.wire.messages import LeaderAndIsrRequest
 
 Tell = Callable[[Event], None]
 
@@ -63,7 +65,7 @@ class BrokersBefore(NamedTuple):
     """How far its session had seen by then."""
 
 
-class ControllerWitness:
+class ControllerWitness(Witness):
     """One for each run of a node's process."""
 
     def __init__(self, broker: BrokerId, incarnation: int, tell: Tell) -> None:
@@ -120,12 +122,12 @@ class ControllerWitness:
         """The controller's connection to a broker, watched."""
         return _Watched(self, BrokerId(int(host.removeprefix(_HOST_PREFIX))), connection)
 
-    def sends(self, target: BrokerId, message: Any) -> None:
+    def sends(self, target: BrokerId, message: Any, version: int) -> None:
         again = self._newest.get(target) is message
         self._newest[target] = message
         count = self._in_flight.get(target, 0)
         self._in_flight[target] = count + 1
-        content = message.request if isinstance(message, BodyForBroker) else message
+        content = _content(message, version)
         self._tell(OrderSent(self._broker, self._incarnation, target, content, again, count))
 
     def answered(self, target: BrokerId, message: Any, response: Any) -> None:
@@ -148,7 +150,7 @@ class _Watched:
         return self._connection.closed
 
     async def request(self, api_key: ApiKey, version: int, message: Any, timeout_s: float) -> Any:
-        self._witness.sends(self._target, message)
+        self._witness.sends(self._target, message, version)
         try:
             response = await self._connection.request(api_key, version, message, timeout_s)
         finally:
@@ -158,6 +160,15 @@ class _Watched:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _content(message: Any, version: int) -> Any:
+    """What it says, also where it is bytes already."""
+    if isinstance(message, BodyForBroker):
+        return message.request
+    if isinstance(message, EncodedBody):
+        return LeaderAndIsrRequest.decode(b"".join(message.encode_pieces(version)), version)
+    return message
 
 
 class _Outbox:

@@ -10,11 +10,12 @@ from functools import partial
 from typing import Any, Final
 
 from klamm.broker.replica_placement import place_replicas
+from klamm.controller.decisions.shutdown_verdict import PartitionFacts, judge_stop
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import new_topic_id
 from klamm.runtime.randomness import Dice
-from klamm.sim import asking, dying, moving
+from klamm.sim import asking, by_hand, dying, moving
 from klamm.sim.brokers import Node
 from klamm.sim.stage import Draw, Stage, later, restart
 from klamm.zk import znodes
@@ -30,6 +31,7 @@ _TOPICS: Final = tuple(f"t{n}" for n in range(1, 13))
 _NOBODY: Final = 77
 """A broker that is not there."""
 _LEAVING_S: Final = 8.0
+_MIN_ISR: Final = 2
 _AWAY_S: Final = 5.0
 _LINGERS_S: Final = 4.0
 
@@ -85,6 +87,7 @@ async def leave_in_order(stage: Stage, draw: Draw) -> None:
     if not node.host.is_alive or not node.broker.is_ready:
         return
     stage.tell(f"node {number} leaves in order, back {back_s} s later{session_ends and f'; expires {session_ends}'}")
+    stage.tell(f"before node {number} stops: {_verdict(stage, number)}")
     if session_ends == "leaving":
         _end_session(stage, node)
     elif session_ends == "closing":
@@ -108,6 +111,15 @@ def _end(stage: Stage, number: int, node: Node, back_s: float) -> None:
     if stage.nodes[number] is node:
         stage.loop.kill(node.host)
         later(stage, back_s, restart, stage, number)
+
+
+def _verdict(stage: Stage, number: int) -> str:
+    """What an operator is told before it stops, as `klamm node stop` has it from ZooKeeper."""
+    states = ((p, versions[-1]) for p, versions in stage.history.states.items())
+    facts = [PartitionFacts(p, now.leader, tuple(stage.history.replicas(p)), now.isr, _MIN_ISR) for p, now in states]
+    found = judge_stop(BrokerId(number), frozenset(stage.history.registered), facts)
+    at_risk = {str(p): why for p, why in (found.leaderless | found.below_min_isr).items()}
+    return f"{len(found.moves)} leaders are to move, {'nothing is' if found.is_safe else at_risk} at risk"
 
 
 async def flap(stage: Stage, draw: Draw) -> None:
@@ -189,6 +201,8 @@ MALFORMED: Final[dict[str, tuple[str, bytes]]] = {
     "deletion of an unknown topic": (znodes.delete_topic_path("nope"), b""),
     "a broker that is no number": (f"{znodes.BROKER_IDS}/one", b"{}"),
     "a registration that nobody can read": (znodes.broker_path(_NOBODY), b"{"),
+    "features, no JSON": (znodes.FEATURE, b"{"),
+    "condemned replicas, no JSON": (f"{znodes.CONDEMNED_REPLICAS}/{_NOBODY}/scrap", b"{"),
     "a topic that nobody can read": (topic_path("scrap"), b'{"partitions":{"zero":'),
     "a topic without partitions": (topic_path("void"), b'{"version":3,"partitions":{}}'),
 }
@@ -204,6 +218,7 @@ async def write_nonsense(stage: Stage, draw: Draw) -> None:
     path, payload = MALFORMED[what]
     stage.tell(f"somebody writes {path}: {what}")
     try:
+        await stage.store.client.ensure_path(path.rpartition("/")[0])
         await stage.store.client.create(path, payload, sequential=path.endswith("_"))
     except NodeExists:
         if what != _WRITTEN_ONCE:
@@ -231,4 +246,12 @@ VERBS: Final[dict[str, Verb]] = {
     "recreate topic": dying.recreate_topic,
     "grow topic": dying.grow_topic,
     "delete without a node": dying.delete_without_a_node,
+    "issue tokens": by_hand.issue_tokens,
 }
+BY_SCRIPT: Final[dict[str, Verb]] = {
+    "foreign broker": by_hand.foreign_broker,
+    "finalize feature": by_hand.finalize_feature,
+    "mend topic": by_hand.mend_topic,
+    "delete by hand": by_hand.delete_by_hand,
+}
+"""Verbs that operations use and no seed draws: what they leave for a while would be in the way of all others."""

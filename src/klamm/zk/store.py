@@ -155,11 +155,11 @@ class Store:
         for topic, result in zip(topics, results, strict=True):
             if result.code is ZkCode.NO_NODE:
                 continue
-            if result.code is not ZkCode.OK:
+            if result.code is not ZkCode.OK or result.stat is None:
                 unreadable[topic] = f"ZooKeeper: {result.code.name}"
                 continue
             try:
-                found[topic] = znodes.decode_topic(topic, result.data)
+                found[topic] = znodes.decode_topic(topic, result.data)._replace(czxid=result.stat.czxid)
             except MalformedZnode as error:
                 unreadable[topic] = str(error)
         return found, unreadable

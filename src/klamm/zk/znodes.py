@@ -186,6 +186,8 @@ def decode_controller_epoch(payload: bytes | None) -> int:
 class TopicZnode(NamedTuple):
     topic_id: uuid.UUID | None
     partitions: dict[int, ReplicaAssignment]
+    czxid: int = 0
+    """Of its creation, where it was read from ZooKeeper: what tells it from an earlier topic of that name."""
 
 
 class _Topic(msgspec.Struct):

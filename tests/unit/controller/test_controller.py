@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.support.controller_nodes import Nodes
 
+from klamm.controller import events
 from klamm.controller.controller import HANDLERS
 from klamm.controller.decisions.features import FeatureUpdate, UpgradeType
-from klamm.controller.events import ListPartitionReassignments
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
@@ -328,18 +328,18 @@ async def test_requests_of_old_tools_that_nobody_can_read_are_refused_aloud_agai
     assert controller.is_active
 
 
-async def test_an_event_without_a_handler_is_refused_and_its_caller_answered(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delitem(HANDLERS, ListPartitionReassignments)
-    controller = await nodes.start(1)
-    await nodes.settle()
-    asked = ListPartitionReassignments(None)
-    controller._queue.put(asked)
+def test_every_event_of_a_term_has_a_handler() -> None:
+    who_is_controller = {
+        events.Startup,
+        events.ControllerChange,
+        events.Reelect,
+        events.RegisterBrokerAndReelect,
+        events.Expire,
+        events.ShutdownEventThread,
+    }
+    kinds = {k for k in vars(events).values() if isinstance(k, type) and issubclass(k, events.Event)}
 
-    assert (await asked.reply).error is ErrorCode.UNSUPPORTED_VERSION
-    await nodes.settle()
-    assert nodes.journal(1, "refused")[-1].facts["what"] == "ListPartitionReassignments"
+    assert HANDLERS.keys() == kinds - who_is_controller - {events.Event, events.Answered}
 
 
 async def test_producer_ids_go_to_registered_brokers_with_the_right_epoch(nodes: Nodes) -> None:

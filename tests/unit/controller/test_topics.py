@@ -2,6 +2,7 @@
 
 import uuid
 
+import pytest
 from tests.support.controller_room import Room
 
 from klamm.controller.decisions.topic_changes import diff_topics
@@ -89,13 +90,28 @@ async def test_a_topic_deleted_and_created_again_under_its_name_starts_afresh() 
     assert room.now("a-0") == "3 / [3,2] / 0 / 0"
 
 
+@pytest.mark.parametrize("looks_between", [False, True])
+async def test_a_topic_made_again_without_an_id_starts_afresh(looks_between: bool) -> None:
+    """Whether its absence was seen or not; the list of topics is the same as before."""
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    remove(room, "a")
+    if looks_between:
+        await room.handle(on_partition_modifications, PartitionModifications("a"))
+    room.ensemble.apply([Create(znodes.topic_path("a"), znodes.encode_topic(None, {0: ReplicaAssignment(ids(3, 2))}))])
+
+    await room.handle(on_partition_modifications, PartitionModifications("a"))
+    await room.handle(on_topic_change, TopicChange())
+
+    assert room.now("a-0") == "3 / [3,2] / 0 / 0"
+
+
 async def test_a_topic_that_is_gone_is_forgotten_and_may_come_again() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     room.kill(1)
     remove(room, "a")
-    assert await room.handle(on_partition_modifications, PartitionModifications("a")) == []
 
-    await room.handle(on_topic_change, TopicChange())
+    sent = await room.handle(on_topic_change, TopicChange())
+    assert sent == ["UMR a-0=-2/[1,2,3]/0/0 -> 1,2,3"]
     context = room.bench.context
     assert not context.topics
     assert not any(context.replica_states.values())

@@ -9,13 +9,14 @@ from klamm.controller.context import Partition
 from klamm.controller.controller import HANDLERS
 from klamm.controller.events import Event, TopicChange
 from klamm.controller.states import PartitionState, ReplicaState
+from klamm.controller.witness import Witness
 from klamm.controller.workbench import Workbench
 from klamm.model.ids import BrokerId
 from klamm.zk.operations import Delete
 from klamm.zk.znodes import CONTROLLER
 
 
-class Notes:
+class Notes(Witness):
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.bench: Workbench | None = None

@@ -93,7 +93,7 @@ def test_a_topic_from_before_there_were_ids() -> None:
 
 
 def test_every_key_of_a_topic_is_optional_and_a_zero_id_is_none() -> None:
-    assert znodes.decode_topic("a", b"{}") == (None, {})
+    assert znodes.decode_topic("a", b"{}") == (None, {}, 0)
     assert znodes.decode_topic("a", b'{"topic_id":"AAAAAAAAAAAAAAAAAAAAAA"}').topic_id is None
 
 

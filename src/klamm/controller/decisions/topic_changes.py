@@ -1,11 +1,11 @@
 """Which topics and partitions are new. Source: processTopicChange, processPartitionModifications (3.9)."""
 
-import uuid
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from klamm.controller.context import ControllerContext, Topic
+from klamm.controller.context import Topic
 from klamm.model.assignment import ReplicaAssignment
+from klamm.zk.znodes import TopicZnode
 
 
 class TopicChanges(NamedTuple):
@@ -27,7 +27,10 @@ def added_partitions(topic: Topic, stored: Mapping[int, ReplicaAssignment]) -> d
     return {number: assignment for number, assignment in sorted(stored.items()) if number not in topic.partitions}
 
 
-def is_another_topic(context: ControllerContext, name: str, topic_id: uuid.UUID | None) -> bool:
-    """A topic deleted and created again between two looks carries another id."""
-    known = context.topics.get(name)
-    return known is not None and topic_id is not None and known.id is not None and known.id != topic_id
+def is_another_topic(known: Topic, found: TopicZnode) -> bool:
+    """A topic deleted and created again between two looks has another znode, and often another id.
+
+    An id that is missing says nothing: old tools that write the znode leave it out.
+    """
+    has_another_id = None not in (known.id, found.topic_id) and known.id != found.topic_id
+    return known.czxid != found.czxid or has_another_id

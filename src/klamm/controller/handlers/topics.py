@@ -29,13 +29,23 @@ async def on_topic_change(bench: Workbench, event: TopicChange) -> None:
     listed = await bench.store.list_topics(watch=True)
     bench.context.unreadable_topics.intersection_update(listed)
     changes = diff_topics(bench.context.topics, listed)
-    if condemned := [name for name in changes.deleted if name in bench.context.topics_to_be_deleted]:
-        await delete_requests(bench.store, condemned)  # somebody was faster, by hand
-    for name in changes.deleted:
-        _forget(bench, name)
+    await _bury(bench, changes.deleted)
     if changes.new or changes.deleted:
         bench.journal.found(bench.cause, new=changes.new, deleted=changes.deleted)
     await on_new_partitions(bench, await load_topics(bench, changes.new))
+
+
+async def _bury(bench: Workbench, gone: Collection[str]) -> None:
+    """Topics whose znodes somebody deleted by hand: brokers take them out of their metadata, too."""
+    known = [p for name in gone for p in bench.context.topics[name].partitions.values() if p.leadership is not None]
+    if condemned := [name for name in gone if name in bench.context.topics_to_be_deleted]:
+        await delete_requests(bench.store, condemned)  # somebody was faster
+    bench.context.queue_deletion(gone)
+    async for chunk in bench.turns.over(known, REMEMBER_CHUNK):
+        bench.batch.add_metadata(bench.context.registered, chunk)
+        await bench.send_requests()
+    for name in gone:
+        _forget(bench, name)
 
 
 async def on_partition_modifications(bench: Workbench, event: PartitionModifications) -> None:
@@ -49,9 +59,13 @@ async def on_partition_modifications(bench: Workbench, event: PartitionModificat
         bench.timers.put(TopicDeletion())  # which may be asked for since
         await on_new_partitions(bench, await _remember(bench, found))
         return
-    if znode is None or name not in bench.context.topics:
+    if name not in bench.context.topics or name in unreadable:
         return  # the list of topics tells of it
-    if is_another_topic(bench.context, name, znode.topic_id):
+    if znode is None:
+        await _bury(bench, [name])  # by the time topics are listed there may be another one of that name
+        bench.journal.found(bench.cause, new=[], deleted=[name])
+        return
+    if is_another_topic(bench.context.topics[name], znode):
         bench.journal.found(bench.cause, new=[name], deleted=[name])
         if name in bench.context.topics_to_be_deleted:
             bench.timers.put(TopicDeletion())  # the request is still there: it is the new topic's now
@@ -117,7 +131,7 @@ async def _remember(bench: Workbench, found: Mapping[str, TopicZnode]) -> list[P
     partitions: list[Partition] = []
     rested = 0
     for name, znode in found.items():
-        topic = bench.context.add_topic(name, await _topic_id(bench, name, znode))
+        topic = bench.context.add_topic(name, await _topic_id(bench, name, znode), znode.czxid)
         partitions += [bench.context.add_partition(topic, n, a) for n, a in znode.partitions.items()]
         if len(partitions) - rested >= REMEMBER_CHUNK:
             rested = len(partitions)

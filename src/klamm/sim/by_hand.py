@@ -1,0 +1,135 @@
+"""Verbs about what other programs and people write into ZooKeeper: tokens, foreign brokers, features, topics."""
+
+import asyncio
+from typing import Final
+
+from klamm.controller.decisions.features import FeatureUpdate, UpgradeType
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.sim.moving import acting_controller, ask_on_its_host
+from klamm.sim.stage import Draw, Stage, later, restart
+from klamm.zk import znodes
+from klamm.zk.admin_znodes import FinalizedFeatures, encode_features
+from klamm.zk.delegation_tokens import TOKENS
+from klamm.zk.errors import NodeExists, NoNode
+from klamm.zk.registrations import encode_registration
+
+_FOREIGN: Final = 88
+_FOREIGN_LISTENERS: Final = {
+    "another listener": Endpoint("ELSEWHERE", SecurityProtocol.PLAINTEXT, "nowhere", 9092),
+    "the brokers' listener": Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "nowhere", 9092),
+}
+_HOUR_MS: Final = 3_600_000
+_FEATURE: Final = "group.version"
+_ASK_AGAIN_S: Final = 0.5
+_TURNS: Final = 4
+_ANSWERED_S: Final = 1.0
+_AWAY_S: Final = 1.0
+
+
+async def issue_tokens(stage: Stage, draw: Draw) -> None:
+    """Delegation tokens: one that is over, one that is not, and one that nobody can read."""
+    name = draw("name", lambda dice: f"token{dice.randint(1, 99)}")
+    now_ms = stage.admin.clock.now_ms()
+    stage.tell(f"delegation tokens {name}-* are issued")
+    await stage.store.client.ensure_path(TOKENS)
+    for kind, ends_ms in (("over", now_ms - _HOUR_MS), ("good", now_ms + _HOUR_MS), ("scrap", None)):
+        text = "{" if ends_ms is None else f'{{"maxTimestamp":{ends_ms},"expiryTimestamp":{ends_ms}}}'
+        try:
+            await stage.store.client.create(f"{TOKENS}/{name}-{kind}", text.encode())
+        except NodeExists:
+            return
+
+
+async def foreign_broker(stage: Stage, draw: Draw) -> None:
+    """A broker that nobody reaches registers, changes its listeners, and leaves."""
+    first = draw("first", lambda dice: dice.choice(tuple(_FOREIGN_LISTENERS)))
+    for_s = draw("for_s", lambda dice: 4 * dice.random())
+    path, client = znodes.broker_path(BrokerId(_FOREIGN)), stage.store.client
+    try:
+        await client.create(path, _registration(stage, first), ephemeral=True)
+    except NodeExists:
+        return
+    stage.tell(f"broker {_FOREIGN} registers, with {first}")
+    try:
+        for listener in reversed(_FOREIGN_LISTENERS):
+            await asyncio.sleep(for_s / _TURNS)
+            stage.tell(f"broker {_FOREIGN} has {listener} now")
+            await client.set(path, _registration(stage, listener))
+        await asyncio.sleep(for_s / _TURNS)
+        await client.set(path, b"{")
+        await asyncio.sleep(for_s / _TURNS)
+    finally:
+        await client.delete(path)
+
+
+def _registration(stage: Stage, listener: str) -> bytes:
+    broker = Broker(BrokerId(_FOREIGN), (_FOREIGN_LISTENERS[listener],))
+    return encode_registration(broker, stage.admin.clock.now_ms())
+
+
+async def finalize_feature(stage: Stage, draw: Draw) -> None:
+    """A tree from elsewhere has a finalized feature, which no broker here supports: an operator takes it away."""
+    level = draw("level", lambda dice: dice.randint(1, 3))
+    stage.tell(f"feature {_FEATURE} {level} is finalized, by somebody else")
+    await stage.store.client.set(znodes.FEATURE, encode_features(FinalizedFeatures(2, True, {_FEATURE: level})))
+    deletion = FeatureUpdate(_FEATURE, 0, UpgradeType.SAFE_DOWNGRADE)
+    odd = [FeatureUpdate(_FEATURE, level), FeatureUpdate(_FEATURE, level - 1), FeatureUpdate("", 1)]
+    odd += [FeatureUpdate(_FEATURE, level + 1, UpgradeType.SAFE_DOWNGRADE), FeatureUpdate(_FEATURE, 1, 9)]
+    odd += [FeatureUpdate(_FEATURE, 0), FeatureUpdate("nope", 0, UpgradeType.SAFE_DOWNGRADE)]
+    while True:
+        if (node := acting_controller(stage)) is not None:
+            ask = node.broker.controller.update_features
+            for update in odd:
+                await ask_on_its_host(stage, node, ask([update], _ANSWERED_S, validate_only=False))
+            await ask_on_its_host(stage, node, ask([deletion], _ANSWERED_S, validate_only=True))
+            answer = await ask_on_its_host(stage, node, ask([deletion], _ANSWERED_S, validate_only=False))
+            stage.tell(f"the answer to the deletion of the feature: {answer}")
+            found, _ = await stage.store.client.get(znodes.FEATURE)
+            if _FEATURE.encode() not in (found or b""):
+                return
+        await asyncio.sleep(_ASK_AGAIN_S)
+
+
+async def mend_topic(stage: Stage, draw: Draw) -> None:
+    """A topic's znode that nobody can read; its deletion is asked for; then it is written as it should be."""
+    topic = draw("topic", lambda dice: f"scrap{dice.randint(1, 2)}")
+    replicas = draw("replicas", lambda dice: dice.sample(list(stage.nodes), 1))
+    deletes = draw("deletes", lambda dice: dice.random() < 0.5)
+    path, client = znodes.topic_path(topic), stage.store.client
+    if stage.tree.get(path) is not None:
+        return
+    stage.tell(f"topic {topic} cannot be read, and is mended then: {replicas}{', to be deleted' if deletes else ''}")
+    await client.create(path, b"{")
+    try:
+        if deletes:
+            await client.create(znodes.delete_topic_path(topic), b"")
+        await asyncio.sleep(_ASK_AGAIN_S)
+    finally:
+        mended = {0: ReplicaAssignment(tuple(map(BrokerId, replicas)))}
+        await client.set(path, znodes.encode_topic(None, mended))
+
+
+async def delete_by_hand(stage: Stage, draw: Draw) -> None:
+    """Somebody deletes a topic's znodes and its log, and makes it anew under its name, faster than anybody looks."""
+    topic = draw("topic", lambda dice: f"hand{dice.randint(1, 2)}")
+    again = draw("again", lambda dice: dice.random() < 0.5)
+    number = draw("node", lambda dice: dice.choice(list(stage.nodes)))
+    assignment = {0: ReplicaAssignment((BrokerId(number),))}
+    client, path = stage.store.client, znodes.topic_path(topic)
+    if stage.tree.get(path) is not None:
+        return
+    await client.create(path, znodes.encode_topic(None, assignment))
+    await asyncio.sleep(_ASK_AGAIN_S)
+    stage.tell(f"the znodes of topic {topic} are deleted by hand{', and made anew' if again else ''}")
+    stage.loop.kill(stage.nodes[number].host)
+    stage.nodes[number].broker.replicas.logs.pop(TopicPartition(topic, 0), None)
+    later(stage, _AWAY_S, restart, stage, number)
+    for below in ("/partitions/0/state", "/partitions/0", "/partitions", ""):
+        try:
+            await client.delete(path + below)
+        except NoNode:
+            continue
+    if again:
+        await client.create(path, znodes.encode_topic(None, assignment))

@@ -1,0 +1,92 @@
+"""`python -m tests.simulation.reach`: which branches of `klamm/controller/` the simulation alone takes.
+
+SCHEDULES seeds with all that controllers write down, and each scripted operation unbroken, in every generation of the
+protocol; nothing but what production does. Fails below `--least` percent of lines and branches together, and names
+every line and branch that was not taken. What nobody can reach that way stands in `ELSEWHERE` with its reason.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from coverage import Coverage
+
+from klamm.runtime.cores import core_count
+
+LEAST_PERCENT = 95.0
+PACKAGE = "klamm.controller"
+ELSEWHERE = {
+    "settings.py": "reads text of configuration files, which have their own tests; simulated nodes have good ones",
+}
+"""Parts of modules that no schedule can reach, and why."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="tests.simulation.reach", description="Branch coverage by simulation alone.")
+    parser.add_argument("--schedules", type=int, default=300, help="how many seeds")
+    parser.add_argument("--first", type=int, default=1, help="the first seed")
+    parser.add_argument("--least", type=float, default=LEAST_PERCENT, help="percent below which it fails")
+    parser.add_argument("--part", type=int, nargs=2, metavar=("N", "OF"), help="one process's part of it")
+    parser.add_argument("--data", help="the file that a part is written to")
+    chosen = parser.parse_args(arguments)
+    if chosen.part:
+        return _measure(chosen.first, chosen.schedules, *chosen.part, chosen.data)
+    with tempfile.TemporaryDirectory() as folder:
+        return _in_parts(chosen.first, chosen.schedules, chosen.least, Path(folder))
+
+
+def _coverage(data_file: str) -> Coverage:
+    return Coverage(data_file=data_file, branch=True, source_pkgs=[PACKAGE], config_file=False)
+
+
+def _measure(first: int, schedules: int, number: int, parts: int, data_file: str) -> int:
+    """Every `parts`-th piece of work, in this process; what is imported is measured, too."""
+    coverage = _coverage(data_file)
+    coverage.start()
+    from klamm.sim.campaign import be_quiet
+    from klamm.sim.cluster import run_schedule, run_script
+    from klamm.sim.operations import unbroken
+
+    be_quiet()
+    for seed in range(first + number, first + schedules, parts):
+        if wrong := run_schedule(seed, tell=True).violation:
+            print(f"seed {seed}: {wrong}", flush=True)
+    for name, script in list(unbroken())[number::parts]:
+        if wrong := run_script(script, tell=True).violation:
+            print(f"{name}: {wrong}", flush=True)
+    coverage.stop()
+    coverage.save()
+    return 0
+
+
+def _in_parts(first: int, schedules: int, least: float, folder: Path) -> int:
+    parts = core_count()
+    print(f"{schedules} schedules from seed {first} on, and each operation, on {parts} cores", flush=True)
+    files = [str(folder / f"part-{n}") for n in range(parts)]
+    asked = [sys.executable, "-m", "tests.simulation.reach", "--first", str(first), "--schedules", str(schedules)]
+    begun = [subprocess.Popen([*asked, "--part", str(n), str(parts), "--data", file]) for n, file in enumerate(files)]
+    ended = [process.wait() for process in begun]
+    if any(ended):
+        return 1
+    coverage = _coverage(str(folder / "all"))
+    coverage.combine(files)
+    coverage.save()
+    percent = coverage.report(show_missing=True, skip_covered=True)
+    coverage.json_report(outfile=str(folder / "totals"))
+    totals = json.loads((folder / "totals").read_text())["totals"]
+    print(
+        f"{totals['covered_branches']} of {totals['num_branches']} branches, {totals['covered_lines']} of"
+        f" {totals['num_statements']} lines"
+    )
+    for name, why in ELSEWHERE.items():
+        print(f"not counted on: {name}: {why}")
+    print(f"{percent:.1f} % of the lines and branches of {PACKAGE}, {least:g} % are wanted")
+    return int(percent < least)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
