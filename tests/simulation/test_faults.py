@@ -15,6 +15,7 @@ BESIDE = {
     "forbid reading": "move",
     "kill next controllers": "move",
     "lose first states": "create topic",
+    "lose ISR changes": "flap",
 }
 """What gives the controller something to do that they wait for; for the others a session ends."""
 

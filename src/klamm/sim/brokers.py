@@ -347,7 +347,8 @@ class StubBroker:
             errors = self.replicas.take_orders(orders, asyncio.get_running_loop().time())
             epochs = {p: (epoch, self.replicas.leader_epoch(p)) for p, epoch in before.items()}
             stances = self.replicas.stances(before)
-            self._tell(OrdersTaken(self.number, self.incarnation, epochs, stances))
+            accepted = [p for p, error in errors.items() if not error]
+            self._tell(OrdersTaken(self.number, self.incarnation, epochs, stances, accepted))
         return answer_orders(orders, errors, request.version, refusal)
 
     def _update_metadata(self, request: Request, message: UpdateMetadataRequest) -> UpdateMetadataResponse:

@@ -206,6 +206,8 @@ class OrdersTaken(NamedTuple):
     epochs: dict[TopicPartition, tuple[int, int]]
     stances: Mapping[TopicPartition, Stance]
     """What it makes of them."""
+    accepted: Sequence[TopicPartition]
+    """Those of which it says that all is well."""
 
 
 class StancesTaken(NamedTuple):

@@ -29,6 +29,7 @@ ROWS: Final[Sequence[Row]] = (
     Row(5, "expire taking office", sessions.expire_taking_office, " taking office"),
     Row(6, "lose answer", writes.lose_answer, "loses its connection"),
     Row(6, "lose first states", writes.lose_first_states, "first states were written"),
+    Row(6, "lose ISR changes", writes.lose_isr_changes, "ISR change was written"),
     Row(6, "forbid reading", writes.forbid_reading, "nobody may read"),
     Row(6, "at step", writes.at_step, " is due: "),
     Row(7, "lag", ensemble.lag, " lags by"),

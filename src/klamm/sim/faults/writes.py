@@ -1,8 +1,10 @@
 """Single steps that go wrong: a write to ZooKeeper, an order, a request to the controller."""
 
 import itertools
+from collections.abc import Callable
 from typing import Final
 
+from klamm.controller.events import AlterPartitionReceived
 from klamm.sim.faults.aim import victim
 from klamm.sim.stage import Draw, Stage, later
 from klamm.sim.step_faults import STEP_FAULTS
@@ -51,15 +53,26 @@ def at_step(stage: Stage, draw: Draw) -> None:
 def lose_first_states(stage: Stage, draw: Draw) -> None:
     """The connection breaks when the next partitions got their first leaders: they have them, the answer is lost."""
     left = draw("left", lambda dice: dice.randint(1, 3))
+    _lose_answers(stage, left, "its first states were written", lambda step: _creates_states(stage, step))
+
+
+def lose_isr_changes(stage: Stage, draw: Draw) -> None:
+    """The connection breaks when the next changes of ISRs, as leaders ask for them, are written: the answer is lost."""
+    left = draw("left", lambda dice: dice.randint(1, 6))
+    _lose_answers(stage, left, "its ISR change was written", lambda step: _changes_isrs(stage, step))
+
+
+def _lose_answers(stage: Stage, left: int, what: str, is_meant: Callable[[Step], bool]) -> None:
+    """Of so many writes of nodes that are meant."""
 
     def trap(step: Step) -> Loss | None:
         nonlocal left
-        if step.kind is not StepKind.WRITE or not step.actor or not _creates_states(stage, step):
+        if step.kind is not StepKind.WRITE or not step.actor or not is_meant(step):
             return None
         left -= 1
         if not left:
             stage.traps.remove(trap)
-        stage.tell(f"node {step.actor} is not told that its first states were written: {step.what}")
+        stage.tell(f"node {step.actor} is not told that {what}: {step.what}")
         return Loss.AFTER
 
     stage.traps.set(trap)
@@ -67,6 +80,13 @@ def lose_first_states(stage: Stage, draw: Draw) -> None:
 
 def _creates_states(stage: Stage, step: Step) -> bool:
     return any(path.endswith("/state") and stage.tree.get(path) is None for path in step.what.split())
+
+
+def _changes_isrs(stage: Stage, step: Step) -> bool:
+    """It is written by a controller that is busy with an AlterPartition."""
+    broker = stage.nodes[step.actor].broker
+    doing = stage.history.doing.get((broker.number, broker.incarnation))
+    return doing is not None and isinstance(doing.event, AlterPartitionReceived) and "/state" in step.what
 
 
 def forbid_reading(stage: Stage, draw: Draw) -> None:

@@ -5,7 +5,7 @@ from klamm.controller.events import ControlledShutdown
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.sim.history import History, queue_of, queued_of
 from klamm.sim.messages_told import states_told
-from klamm.sim.trace import EventEnded, OrderQueued, OrderReceived, OrderSent
+from klamm.sim.trace import EventEnded, OrderQueued, OrderReceived, OrderSent, OrdersTaken
 from klamm.wire.messages import LeaderAndIsrRequest, UpdateMetadataRequest
 
 _LEADERS_GONE = -2
@@ -69,6 +69,13 @@ def metadata_does_not_go_back(history: History, event: OrderSent) -> str | None:
         told = history.metadata_told.get((event.message.controller_epoch, event.target, p, topic_id), -1)
         if s.leader != _LEADERS_GONE and s.zk_version < told:
             return f"{p}: broker {event.target} is told of version {s.zk_version} after {told}"
+    return None
+
+
+def accepted_orders_are_carried_out(history: History, event: OrdersTaken) -> str | None:
+    """A broker that accepts an order hosts the replica from then on, whoever leads it, and be it nobody."""
+    if missing := [p for p in event.accepted if p not in event.stances]:
+        return f"broker {event.broker} accepts orders for {missing}, and does not host them"
     return None
 
 

@@ -94,6 +94,7 @@ ALWAYS: Final = (
     Row(18, orders.orders_keep_their_turn, _SENT),
     Row(18, orders.metadata_does_not_go_back, _SENT),
     Row(19, orders.first_contact_is_whole, _RECEIVED, "KAFKA-831, KAFKA-4443"),
+    Row(44, orders.accepted_orders_are_carried_out, (OrdersTaken,), "KAFKA-1647"),
     Row(22, orders.stops_carry_epochs, (OrderQueued,), "KAFKA-9539, KIP-570"),
     Row(30, orders.leaders_are_told, _DONE, "KAFKA-7482, KAFKA-2300"),
     Row(20, transitions.partitions_move_legally, (PartitionMoved,)),
