@@ -68,7 +68,9 @@ class MemoryEnsemble:
     def learn(self, transaction: Transaction) -> None:
         self._tree.zxid = transaction.zxid
         for change in transaction.changes:
-            for event, _ in self._tree.apply(change, transaction.zxid, transaction.time_ms)[1]:
+            fired = self._tree.fires(change)
+            self._tree.apply(change, transaction.zxid, transaction.time_ms)
+            for event, _ in fired:
                 for client in self.watchers.fire(event):
                     client.on_watch(event)
 

@@ -240,8 +240,9 @@ class Ensemble:
                 results.append(Result(ZkCode.OK))
                 continue
             undo.append(self.tree.undo_of(change))
-            stat, _ = self.tree.apply(change, zxid, time_ms)
+            node = self.tree.apply(change, zxid, time_ms)
             changes.append(change)
+            stat = None if isinstance(change, DeleteChange) else node.stat()
             results.append(Result(ZkCode.OK, change.path if isinstance(change, CreateChange) else None, stat))
         self._publish(Transaction(zxid, time_ms, session, changes), ops)
         return zxid, results

@@ -120,7 +120,8 @@ class Server:
     def _apply(self, transaction: Transaction) -> None:
         self.tree.zxid = transaction.zxid
         for change in transaction.changes:
-            _, fired = self.tree.apply(change, transaction.zxid, transaction.time_ms)
+            fired = self.tree.fires(change)
+            self.tree.apply(change, transaction.zxid, transaction.time_ms)
             for event, acl in fired:
                 for connection in self.watchers.fire(event):
                     if acl is OPEN_ACL or connection.may_read(acl):

@@ -92,8 +92,21 @@ class Tree:
     def get(self, path: str) -> Znode | None:
         return self.nodes.get(path)
 
-    def apply(self, change: Change, zxid: int, time_ms: int) -> tuple[Stat | None, list[Fired]]:
-        """The changed znode's stat (None once deleted), and what fires, in ZooKeeper's order."""
+    def fires(self, change: Change) -> list[Fired]:
+        """What will fire when this is applied next, in ZooKeeper's order."""
+        path = change.path
+        if isinstance(change, AclChange):
+            return []
+        if isinstance(change, SetChange):
+            return [Fired(WatchEvent(EventType.DATA_CHANGED, path), self.nodes[path].acl)]
+        parent = parent_of(path)
+        children_changed = Fired(WatchEvent(EventType.CHILDREN_CHANGED, parent), self.nodes[parent].acl)
+        if isinstance(change, CreateChange):
+            return [Fired(WatchEvent(EventType.CREATED, path), change.acl), children_changed]
+        return [Fired(WatchEvent(EventType.DELETED, path), self.nodes[path].acl), children_changed]
+
+    def apply(self, change: Change, zxid: int, time_ms: int) -> Znode:
+        """The znode that was changed, or is gone now."""
         path = change.path
         if isinstance(change, CreateChange):
             node = self.nodes[path] = Znode(change.data, change.acl, change.owner, zxid, time_ms)
@@ -103,27 +116,20 @@ class Tree:
             parent.pzxid = zxid
             if change.owner:
                 self.ephemerals.setdefault(change.owner, {})[path] = None
-            return node.stat(), [
-                Fired(WatchEvent(EventType.CREATED, path), node.acl),
-                Fired(WatchEvent(EventType.CHILDREN_CHANGED, parent_of(path)), parent.acl),
-            ]
+            return node
         node = self.nodes[path]
         if isinstance(change, SetChange):
             node.data, node.version, node.mzxid, node.mtime = change.data, node.version + 1, zxid, time_ms
-            return node.stat(), [Fired(WatchEvent(EventType.DATA_CHANGED, path), node.acl)]
-        if isinstance(change, AclChange):
+        elif isinstance(change, AclChange):
             node.acl, node.aversion = change.acl, node.aversion + 1
-            return node.stat(), []
-        del self.nodes[path]
-        parent = self.nodes[parent_of(path)]
-        del parent.children[name_of(path)]
-        parent.pzxid = zxid
-        if node.owner:
-            self.ephemerals[node.owner].pop(path)
-        return None, [
-            Fired(WatchEvent(EventType.DELETED, path), node.acl),
-            Fired(WatchEvent(EventType.CHILDREN_CHANGED, parent_of(path)), parent.acl),
-        ]
+        else:
+            del self.nodes[path]
+            parent = self.nodes[parent_of(path)]
+            del parent.children[name_of(path)]
+            parent.pzxid = zxid
+            if node.owner:
+                self.ephemerals[node.owner].pop(path)
+        return node
 
     def undo_of(self, change: Change) -> Callable[[], None]:
         """Takes back this change, if it is the last one made after this call."""
