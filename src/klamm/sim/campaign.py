@@ -18,7 +18,7 @@ from klamm.sim.sometimes import GOALS, WITHIN, left_out
 
 LEAST_EFFECTS: Final = 10
 """States written amid the faults; a schedule with fewer says nothing, and does not count."""
-_GC_OBJECTS: Final = 100_000
+GC_OBJECTS: Final = 100_000
 """Between two looks for what refers to itself: a schedule makes few of these, and keeps what happened."""
 _LOGGED: Final = 50
 _PROGRESS_MS: Final = 5_000
@@ -120,7 +120,7 @@ class Campaign:
         """What the process returns: 1 where something broke, 130 where somebody stopped it."""
         print(f"seeds from {self._first} on, {self._cores or core_count()} cores; Ctrl-C ends it", flush=True)
         gc.freeze()
-        gc.set_threshold(_GC_OBJECTS, 10, 100)
+        gc.set_threshold(GC_OBJECTS, 10, 100)
         reports = over_cores(report_on, self._seeds(), self._cores)
         try:
             with stopped_by_signals():
