@@ -4,6 +4,8 @@ One cluster for all of it, in this order: node 100 is klamm's, nodes 1-3 are Apa
 `make mixed` plays longer, at two protocol versions.
 """
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -84,7 +86,12 @@ def test_our_broker_leads_and_follows_under_kafkas_controller(operator: Operator
 def test_take_over_with_a_reassignment_and_a_deletion_under_way(operator: Operator, mixed: MixedCluster) -> None:
     work = HalfDone(operator, "taken-over")
     work.begin()
-    mixed.move_office({KLAMM})
+    epoch = mixed.controller_epoch
+    reelect = ("controller", "reelect", "--zookeeper", mixed.zookeeper.connect_string, "--broker", str(KLAMM), "--yes")
+    said = subprocess.run([sys.executable, "-m", "klamm", *reelect], capture_output=True, text=True, timeout=60)
+    assert (said.returncode, said.stdout[:24]) == (0, f"controller: broker {KLAMM}, "), said
+    assert mixed.controller_epoch == epoch + 1
+    assert mixed.wait_for_office({KLAMM}) == KLAMM
     work.is_half_done()
     work.end()
     operator.load_is_right()

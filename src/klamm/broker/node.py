@@ -30,6 +30,7 @@ from klamm.broker.journal_topic import JournalTopic
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.metrics import NodeMetrics
 from klamm.broker.metrics_endpoint import MetricsEndpoint
+from klamm.broker.office_requests import OfficeRequests
 from klamm.broker.pid_file import write_pid
 from klamm.broker.producer_ids import ProducerIdBlock, ProducerIds
 from klamm.broker.replica_logs import ReplicaLogs
@@ -100,6 +101,7 @@ class Node:
         self._isr_znodes: IsrZnodes | None = None
         self._features = Features(lambda: self._sessions.store, self._on_mistake)
         self._metrics_endpoint: MetricsEndpoint | None = None
+        self._office_requests: OfficeRequests | None = None
         self._journal: Journal | None = None
         self._journal_topic: JournalTopic | None = None
         self._registration_update: asyncio.Task[None] | None = None
@@ -153,6 +155,7 @@ class Node:
             self._notices.close,
             self._close_config_changes,
             self._features.close,
+            self._close_office_requests,
             self._close_metrics,
             self._close_journal_topic,
             self._server.close,
@@ -289,6 +292,9 @@ class Node:
             wait_for_features=self._features.wait_for,
         )
         self._controller = controller
+        self._office_requests = OfficeRequests(
+            lambda: self._sessions.store, self.broker_id, controller, self._on_mistake
+        )
         self._producer_ids = ProducerIds(self._allocate_producer_ids)
         fetch = Fetch(cache, replicas, config.fetch_max_bytes)
         table = routes(
@@ -374,6 +380,8 @@ class Node:
         self._features.start()
         self._controller.start(store)
         self._config_changes.start()
+        assert self._office_requests is not None
+        self._office_requests.start()
         await self._open_metrics()
         await self._server.start(self._dispatcher)
         if self._journal_topic is not None:
@@ -405,9 +413,11 @@ class Node:
         if self._config_changes is not None:
             self._config_changes.renewed()
         self._features.renewed()
+        if self._office_requests is not None:
+            self._office_requests.renewed()
 
     def _on_watch(self, event: WatchEvent) -> None:
-        for part in (self._controller, self._config_changes, self._features):
+        for part in (self._controller, self._config_changes, self._features, self._office_requests):
             if part is not None:
                 part.on_watch(event)
 
@@ -484,6 +494,10 @@ class Node:
     async def _close_journal_topic(self) -> None:
         if self._journal_topic is not None:
             await self._journal_topic.close()
+
+    async def _close_office_requests(self) -> None:
+        if self._office_requests is not None:
+            await self._office_requests.close()
 
     async def _close_config_changes(self) -> None:
         if self._config_changes is not None:

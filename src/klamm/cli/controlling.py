@@ -12,7 +12,9 @@ from klamm.model.ids import BrokerId
 from klamm.runtime.world import World
 from klamm.zk import znodes
 from klamm.zk.client import ZooKeeper
-from klamm.zk.errors import BadVersion, NoNode
+from klamm.zk.errors import NodeExists, NoNode, ZkCode
+from klamm.zk.office_requests import ask_for_office, remove_office_request
+from klamm.zk.operations import Check, Delete
 
 QUEUE_SIZE: Final = "kafka_controller_controllerchannelmanager_queuesize"
 QUEUE_TIME: Final = "kafka_controller_controllerchannelmanager_requestrateandqueuetimems"
@@ -28,7 +30,8 @@ class Office(NamedTuple):
     controller: BrokerId | None
     epoch: int | None
     since_ms: int | None
-    version: int
+    epoch_version: int
+    """Of the epoch's znode, which each election writes: `/controller` itself has the same version under everyone."""
 
 
 class Queue(NamedTuple):
@@ -50,24 +53,57 @@ async def named_controller(admin: Admin) -> tuple[BrokerId | None, Address | Non
 
 async def read_office(client: ZooKeeper) -> Office:
     """Raises MalformedZnode where the epoch is no number."""
+    epoch, epoch_version = None, -1
     try:
-        epoch = znodes.decode_controller_epoch((await client.get(znodes.CONTROLLER_EPOCH))[0])
+        text, epoch_stat = await client.get(znodes.CONTROLLER_EPOCH)
+        epoch, epoch_version = znodes.decode_controller_epoch(text), epoch_stat.version
     except NoNode:
-        epoch = None
+        pass  # there never was a controller
     try:
         content, stat = await client.get(znodes.CONTROLLER)
     except NoNode:
-        return Office(None, epoch, None, -1)
+        return Office(None, epoch, None, epoch_version)
     registration = znodes.decode_controller(content)
-    return Office(registration.broker if registration else None, epoch, stat.ctime, stat.version)
+    return Office(registration.broker if registration else None, epoch, stat.ctime, epoch_version)
 
 
 async def reelect(client: ZooKeeper, seen: Office) -> Office:
     """Take the office from who was seen in it, and wait for the next. Raises KlammError where it moved meanwhile."""
+    results = await client.multi([Check(znodes.CONTROLLER_EPOCH, seen.epoch_version), Delete(znodes.CONTROLLER)])
+    if any(result.code is not ZkCode.OK for result in results):
+        raise KlammError("the office changed hands meanwhile: nothing was done; look again")
+    found = await _wait_for_another(client, seen)
+    if found is None:
+        raise KlammError(f"the office is free, and nobody took it within {_WIN_S:g} s: look at the brokers' logs")
+    return found
+
+
+async def hand_to(client: ZooKeeper, seen: Office, broker: BrokerId) -> Office:
+    """Have this klamm node take the office; nobody loses it before. Raises KlammError where it does not."""
+    if await client.exists(znodes.broker_path(broker)) is None:
+        raise KlammError(f"broker {broker} is not alive: nothing was done")
+    assert seen.epoch is not None, "whoever holds the office has an epoch"
     try:
-        await client.delete(znodes.CONTROLLER, seen.version)
-    except (NoNode, BadVersion) as error:
-        raise KlammError("the office changed hands meanwhile: nothing was done; look again") from error
+        await ask_for_office(client, broker, seen.epoch)
+    except NodeExists as error:
+        raise KlammError(f"{znodes.NEXT_CONTROLLER} is there: somebody else asks; wait, or delete it") from error
+    found = await _wait_for_another(client, seen)
+    await remove_office_request(client)
+    if found is None:
+        raise KlammError(
+            f"broker {broker} did not take the office within {_WIN_S:g} s, and {_named(seen.controller)} keeps it: only"
+            " a klamm node can be named, see its log; without --broker, whoever is quickest has it"
+        )
+    if found.controller != broker:
+        raise KlammError(f"{_named(found.controller)} was elected meanwhile, for another reason; say it again")
+    return found
+
+
+def _named(broker: BrokerId | None) -> str:
+    return "nobody" if broker is None else f"broker {broker}"
+
+
+async def _wait_for_another(client: ZooKeeper, seen: Office) -> Office | None:
     try:
         async with asyncio.timeout(_WIN_S):
             while True:
@@ -76,9 +112,7 @@ async def reelect(client: ZooKeeper, seen: Office) -> Office:
                     return now
                 await asyncio.sleep(_LOOK_S)
     except TimeoutError:
-        raise KlammError(
-            f"the office is free, and nobody took it within {_WIN_S:g} s: look at the brokers' logs"
-        ) from None
+        return None
 
 
 # ---- queues

@@ -246,6 +246,12 @@ class Controller:
             return answer
         return answer.unseen(f"written, but this node has not seen {FEATURE} of version {answer.epoch} in time")
 
+    async def take_office(self, epoch: int) -> bool:
+        """From whoever holds it in this controller epoch; whether this node is controller afterwards."""
+        event = events.TakeOffice(epoch)
+        self._queue.put(event)
+        return await event.reply
+
     def unclean_election_enabled(self, topic: str | None = None) -> None:
         """A config now allows leaders from outside the ISR: for one topic, or (None) by the brokers' default."""
         if topic is None:
@@ -328,6 +334,9 @@ class Controller:
             # after a change, too: the creation of `/controller` spends the watch, its deletion right after goes unseen
             await self._office.maybe_resign(cause)
             await self._office.elect(cause)
+        elif isinstance(event, events.TakeOffice):
+            await self._office.take(cause, event.epoch)
+            event.answer(self.is_active)
         elif isinstance(event, events.Expire):
             await self._office.resign(cause, "the ZooKeeper session expired")
         elif isinstance(event, events.RegisterBrokerAndReelect):

@@ -94,6 +94,17 @@ class Reelect(Event):
 
 
 @dataclass(slots=True, eq=False)
+class TakeOffice(Answered[bool]):
+    """An operator wants this node to be controller; `epoch` is the one in which that was said. Whether it is, then."""
+
+    epoch: int
+    state = ControllerState.CONTROLLER_CHANGE
+
+    def refusal(self, error: ErrorCode) -> bool:
+        return False
+
+
+@dataclass(slots=True, eq=False)
 class RegisterBrokerAndReelect(Event):
     """There is a new ZooKeeper session."""
 

@@ -5,7 +5,7 @@ not make us controller, and one of this very session under which nobody acts is 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -23,7 +23,7 @@ from klamm.runtime import memory
 from klamm.runtime.turns import Turns
 from klamm.telemetry.journal import Journal
 from klamm.zk.controller_store import ControllerStore
-from klamm.zk.election import ControllerEpoch, register_controller
+from klamm.zk.election import ControllerEpoch, register_controller, replace_controller
 from klamm.zk.errors import BadVersion, NoNode
 from klamm.zk.fenced import ControllerMoved
 from klamm.zk.store import ControllerZnode, Store
@@ -80,8 +80,24 @@ class Office:
             holder = None
         if holder is not None or self.bench is not None:
             return
+        await self._enter(
+            store, register_controller(store.client, self._settings.broker_id, self._ports.now_ms()), cause
+        )
+
+    async def take(self, cause: str, epoch: int) -> None:
+        """Become controller in place of whoever is it in this epoch; KRaft's is left alone."""
+        store = self._current_store()
+        holder = await store.read_controller(watch=True)
+        if holder is not None and holder.is_kraft:
+            self._journal.refused(cause, "the office", "KRaft holds it")
+        elif self.bench is None:
+            won = replace_controller(store.client, self._settings.broker_id, self._ports.now_ms(), epoch)
+            await self._enter(store, won, cause)
+
+    async def _enter(self, store: Store, winning: Awaitable[ControllerEpoch], cause: str) -> None:
+        """A loser only looks who won; a failed start gives the office up at once."""
         try:
-            epoch = await register_controller(store.client, self._settings.broker_id, self._ports.now_ms())
+            epoch = await winning
             self._begin(store, epoch, cause)
             assert self.bench is not None
             await on_controller_failover(self.bench)

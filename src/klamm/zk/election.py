@@ -4,13 +4,14 @@ Source: KafkaZkClient.registerControllerAndIncrementControllerEpoch (3.9). Kafka
 and epoch; here the ephemeral's owner must be this very session too.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from klamm.model.ids import BrokerId
 from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import NodeExists, NoNode, ZkCode, error_of
 from klamm.zk.fenced import ControllerMoved
-from klamm.zk.operations import Create, Set
+from klamm.zk.operations import Create, Delete, Op, Set
 from klamm.zk.znodes import (
     CONTROLLER,
     CONTROLLER_EPOCH,
@@ -33,19 +34,39 @@ class ControllerEpoch(NamedTuple):
 async def register_controller(client: ZooKeeper, broker: BrokerId, now_ms: int) -> ControllerEpoch:
     """Raises ControllerMoved where another was faster, ZkError for anything else."""
     epoch, version = await _read_epoch(client)
+    return await _register(client, broker, now_ms, epoch, version, [])
+
+
+async def replace_controller(client: ZooKeeper, broker: BrokerId, now_ms: int, epoch: int) -> ControllerEpoch:
+    """The same from whoever holds the office in this epoch: it is never free, so nobody else can win it.
+
+    The holder sees `/controller` go, finds another in it and resigns, as after any election; its writes are fenced from
+    the transaction on. Raises as `register_controller`, ControllerMoved also where the epoch is another by now.
+    """
+    now, version = await _read_epoch(client)
+    if now != epoch:
+        raise ControllerMoved(f"it was asked for in controller epoch {epoch}, and {now} is reached")
+    is_held = await client.exists(CONTROLLER) is not None
+    return await _register(client, broker, now_ms, epoch, version, [Delete(CONTROLLER)] if is_held else [])
+
+
+async def _register(
+    client: ZooKeeper, broker: BrokerId, now_ms: int, epoch: int, version: int, before: Sequence[Op]
+) -> ControllerEpoch:
     won = epoch + 1
     results = await client.multi(
         [
+            *before,
             Create(CONTROLLER, encode_controller(broker, now_ms), ephemeral=True),
             Set(CONTROLLER_EPOCH, encode_controller_epoch(won), version),
         ]
     )
     refusal = next((r.code for r in results if r.code is not ZkCode.OK), None)
-    if refusal in _RACE_CODES:
+    if refusal in _RACE_CODES or (before and refusal is ZkCode.NO_NODE):
         return await _after_a_race(client, broker, won)
     if refusal is not None:
         raise error_of(refusal, CONTROLLER)
-    stat = results[1].stat
+    stat = results[-1].stat
     assert stat is not None, "a set that succeeded has a stat"
     return ControllerEpoch(won, stat.version)
 

@@ -38,6 +38,8 @@ PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 MIGRATION: Final = "/migration"
 CONDEMNED_REPLICAS: Final = "/klamm/condemned_replicas"
 """Klamm's own: what gone brokers still hold of deleted topics. Apache Kafka never looks there."""
+NEXT_CONTROLLER: Final = "/klamm/next_controller"
+"""Klamm's own: which klamm node an operator wants to be controller. It is there for seconds."""
 
 TOP_LEVEL: Final = (
     "/consumers",

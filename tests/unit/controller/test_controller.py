@@ -333,6 +333,7 @@ def test_every_event_of_a_term_has_a_handler() -> None:
         events.Startup,
         events.ControllerChange,
         events.Reelect,
+        events.TakeOffice,
         events.RegisterBrokerAndReelect,
         events.Expire,
         events.ShutdownEventThread,
@@ -461,6 +462,25 @@ async def test_a_mistake_while_giving_the_office_up_does_not_end_the_worker(
     await nodes.topic("b", [(1,)])
 
     assert len(nodes.journal(1, "done")) > handled
+
+
+async def test_a_node_that_is_asked_to_takes_the_office_and_the_holder_resigns(nodes: Nodes) -> None:
+    for number in (1, 2, 3):
+        await nodes.start(number)
+    await nodes.settle()
+    [first] = nodes.active
+    wanted = next(n for n in (1, 2, 3) if n != first)
+
+    assert not await nodes.controllers[wanted].take_office(epoch=7)
+    assert nodes.active == [first]
+    assert await nodes.controllers[wanted].take_office(epoch=1)
+    await nodes.settle()
+
+    assert nodes.active == [wanted]
+    assert controller_epoch(nodes) == 2
+    assert f"broker {wanted} is controller now" in nodes.journal(first, "resigned")[0].facts["why"]
+    assert await nodes.controllers[wanted].take_office(epoch=1)
+    assert controller_epoch(nodes) == 2
 
 
 async def test_who_waits_for_features_to_be_seen_keeps_no_event_waiting(nodes: Nodes) -> None:

@@ -49,7 +49,7 @@ def test_the_controllers_own_states_have_kafkas_numbers() -> None:
     assert [s.value for s in ControllerState] == list(range(18))
 
 
-OURS = {"DeadBrokerPatienceOver", "DelegationTokenExpiry"}
+OURS = {"TakeOffice", "DeadBrokerPatienceOver", "DelegationTokenExpiry"}
 """Events that Kafka does not have."""
 
 
@@ -64,7 +64,15 @@ def test_all_28_events_are_there_each_with_its_state() -> None:
 def test_every_event_is_handled() -> None:
     """Those that are not in the table have a place in the controller's own life."""
     kinds = [k for k in vars(events).values() if isinstance(k, type) and issubclass(k, Event)]
-    life = {"Startup", "ControllerChange", "Reelect", "RegisterBrokerAndReelect", "Expire", "ShutdownEventThread"}
+    life = {
+        "Startup",
+        "ControllerChange",
+        "Reelect",
+        "TakeOffice",
+        "RegisterBrokerAndReelect",
+        "Expire",
+        "ShutdownEventThread",
+    }
 
     unhandled = {k.__name__ for k in kinds if k not in HANDLERS} - {"Event", "Answered"}
     assert unhandled == life

@@ -11,7 +11,7 @@ from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.zk.admin_znodes import encode_producer_id_block
 from klamm.zk.controller_store import ControllerStore
-from klamm.zk.election import ControllerEpoch, register_controller
+from klamm.zk.election import ControllerEpoch, register_controller, replace_controller
 from klamm.zk.errors import ZkCode, ZkError
 from klamm.zk.fenced import ControllerMoved
 from klamm.zk.operations import Create, Delete, Set
@@ -51,6 +51,31 @@ async def test_a_living_controller_is_not_replaced(ensemble: MemoryEnsemble) -> 
     with pytest.raises(ControllerMoved, match="broker 1"):
         await elect(ensemble.client(), 2)
     assert ensemble.nodes[CONTROLLER_EPOCH].data == b"1"
+
+
+async def take(client: MemoryZooKeeper, number: int, epoch: int) -> ControllerEpoch:
+    return await replace_controller(client, BrokerId(number), 0, epoch)  # type: ignore[arg-type]
+
+
+async def test_the_office_is_taken_from_its_holder_without_being_free(ensemble: MemoryEnsemble) -> None:
+    await elect(ensemble.client(), 1)
+    zxid = ensemble.zxid
+
+    assert await take(ensemble.client(), 2, 1) == (2, 2)
+    assert ensemble.zxid == zxid + 1
+    assert b'"brokerid":2' in (ensemble.nodes[CONTROLLER].data or b"")
+
+
+async def test_it_is_not_taken_in_another_epoch_than_it_was_asked_for(ensemble: MemoryEnsemble) -> None:
+    await elect(ensemble.client(), 1)
+    with pytest.raises(ControllerMoved, match="asked for in controller epoch 5"):
+        await take(ensemble.client(), 2, 5)
+
+    third = ensemble.client()
+    once(ensemble, lambda: ensemble.apply([Delete(CONTROLLER), Create(CONTROLLER, encode_controller(BrokerId(3), 0)),
+                                           Set(CONTROLLER_EPOCH, b"2")], third.session_id))  # fmt: skip
+    with pytest.raises(ControllerMoved, match="broker 3"):
+        await take(ensemble.client(), 2, 1)
 
 
 async def test_an_election_whose_answer_was_lost_is_won(ensemble: MemoryEnsemble) -> None:

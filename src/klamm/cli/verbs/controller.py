@@ -6,7 +6,7 @@ import typer
 
 from klamm.cli import zk
 from klamm.cli.admin.client import Address, parse_addresses, with_admin
-from klamm.cli.controlling import Office, named_controller, read_office, read_queues, reelect
+from klamm.cli.controlling import Office, hand_to, named_controller, read_office, read_queues, reelect
 from klamm.cli.explaining import sources
 from klamm.cli.explaining.story import when
 from klamm.cli.explaining.under_way import unanswered
@@ -62,13 +62,30 @@ def _tell(named: BrokerId | None, address: Address | None, office: Office | None
 
 
 @controller_app.command("reelect")
-def reelect_(zookeeper: Ensemble, yes: Yes = False, as_json: AsJson = False, timeout: Timeout = TIMEOUT_S) -> None:
-    """Take the office away: any broker wins it, and takes up everything anew. Nothing is lost."""
+def reelect_(
+    zookeeper: Ensemble,
+    broker: Annotated[
+        int | None, typer.Option("--broker", min=0, help="the klamm node that shall have it; it is never free then")
+    ] = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    timeout: Timeout = TIMEOUT_S,
+) -> None:
+    """Take the office away; whoever has it next takes up everything anew. Nothing is lost.
+
+    With --broker a klamm node takes it in one transaction, whoever has it now. Without, all brokers run for it, and the
+    quickest wins: that may be the same again. A broker of Apache Kafka cannot be named: none can be told to run alone.
+    """
     seen = zk.read(zookeeper, timeout, read_office)
     if seen.since_ms is None:
         raise KlammError("nobody holds the office: brokers that live take it at once; look at their logs")
+    if broker is not None and seen.controller == broker:
+        raise KlammError(f"broker {broker} has the office already")
     confirm(f"This deletes /controller, held by {_who(seen.controller)}, epoch {seen.epoch}.", yes)
-    now = zk.read(zookeeper, timeout, lambda client: reelect(client, seen))
+    if broker is None:
+        now = zk.read(zookeeper, timeout, lambda client: reelect(client, seen))
+    else:
+        now = zk.read(zookeeper, timeout, lambda client: hand_to(client, seen, BrokerId(broker)))
     if as_json:
         say_json({"before": seen.controller, "controller": now.controller, "epoch": now.epoch})
     else:

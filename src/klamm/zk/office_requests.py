@@ -1,0 +1,52 @@
+"""An operator's wish who shall be controller: `/klamm/next_controller`, `{"version":1,"broker":100,"epoch":7}`.
+
+The node it names takes the office from the holder in one transaction, and removes the wish; one for an epoch that is
+over is only removed. Apache Kafka's brokers never look there.
+"""
+
+from typing import NamedTuple
+
+import msgspec
+
+from klamm.model.ids import BrokerId
+from klamm.zk.client import ZooKeeper
+from klamm.zk.errors import BadVersion, NoNode
+from klamm.zk.znodes import NEXT_CONTROLLER, decode_json, encode_json
+
+
+class OfficeRequest(NamedTuple):
+    broker: BrokerId
+    epoch: int
+    """The controller epoch in which it was asked for, the only one in which it counts."""
+    version: int
+
+
+class _Wish(msgspec.Struct):
+    broker: int
+    epoch: int
+
+
+async def ask_for_office(client: ZooKeeper, broker: BrokerId, epoch: int) -> None:
+    """Raises NodeExists where somebody else asks."""
+    await client.ensure_path(NEXT_CONTROLLER.rpartition("/")[0])
+    await client.create(NEXT_CONTROLLER, encode_json({"version": 1, "broker": broker, "epoch": epoch}))
+
+
+async def watch_office_request(client: ZooKeeper) -> OfficeRequest | None:
+    """None where nobody asks; its coming is told. Raises MalformedZnode."""
+    while True:
+        try:
+            content, stat = await client.get(NEXT_CONTROLLER, watch=True)
+        except NoNode:
+            if await client.exists(NEXT_CONTROLLER, watch=True) is None:
+                return None
+            continue
+        wish = decode_json(NEXT_CONTROLLER, content, _Wish)
+        return OfficeRequest(BrokerId(wish.broker), wish.epoch, stat.version)
+
+
+async def remove_office_request(client: ZooKeeper, version: int = -1) -> None:
+    try:
+        await client.delete(NEXT_CONTROLLER, version)
+    except (NoNode, BadVersion):
+        return  # another did, or another asks

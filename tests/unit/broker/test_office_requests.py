@@ -1,0 +1,66 @@
+"""A node takes the office when an operator names it; and only then."""
+
+import asyncio
+
+from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
+
+from klamm.broker.office_requests import OfficeRequests
+from klamm.model.ids import BrokerId
+from klamm.sim.loop import SimulatedLoop
+from klamm.zk.office_requests import ask_for_office
+from klamm.zk.operations import Create, Delete
+from klamm.zk.store import Store
+from klamm.zk.znodes import NEXT_CONTROLLER
+
+
+class Room:
+    """Broker 1, and an operator."""
+
+    def __init__(self) -> None:
+        self.ensemble = MemoryEnsemble()
+        self.session: MemoryZooKeeper = self.ensemble.client()
+        self.requests = OfficeRequests(lambda: Store(self.session), BrokerId(1), self)  # type: ignore[arg-type]
+        self.session.on_watch = self.requests.on_watch
+        self.asked: list[int] = []
+
+    async def take_office(self, epoch: int) -> bool:
+        self.asked.append(epoch)
+        return False
+
+    async def ask(self, broker: int, epoch: int) -> None:
+        await ask_for_office(self.ensemble.client(), BrokerId(broker), epoch)  # type: ignore[arg-type]
+        await asyncio.sleep(1)
+
+
+def test_what_is_asked_of_this_node_is_tried_once_and_removed() -> None:
+    async def main() -> None:
+        room = Room()
+        room.requests.start()
+        await asyncio.sleep(1)
+        for epoch in (7, 8):
+            await room.ask(1, epoch)
+            assert NEXT_CONTROLLER not in room.ensemble.nodes
+
+        assert room.asked == [7, 8]
+        await room.requests.close()
+
+    SimulatedLoop().run(main())
+
+
+def test_what_is_asked_of_another_is_left_to_it() -> None:
+    async def main() -> None:
+        room = Room()
+        room.requests.start()
+        await room.ask(2, 7)
+        assert (room.asked, NEXT_CONTROLLER in room.ensemble.nodes) == ([], True)
+        room.ensemble.apply([Delete(NEXT_CONTROLLER)])
+        room.ensemble.apply([Create(NEXT_CONTROLLER, b"{nonsense")])
+        await asyncio.sleep(1)
+        room.ensemble.apply([Delete(NEXT_CONTROLLER)])
+        await asyncio.sleep(1)
+        await room.ask(1, 8)
+
+        assert room.asked == [8]
+        await room.requests.close()
+
+    SimulatedLoop().run(main())
