@@ -18,7 +18,7 @@ from klamm.broker.controller_channel import (
     says_not_controller_anywhere,
     says_not_controller_of_any_topic,
 )
-from klamm.broker.dispatch import Dispatcher
+from klamm.broker.dispatch import Dispatcher, Route
 from klamm.broker.failure_notices import FailureNotices
 from klamm.broker.features import Features
 from klamm.broker.following import tell_mistake
@@ -236,70 +236,90 @@ class Node:
             )
 
     def _assemble(self, broker: Broker, cluster_id: str) -> None:
-        config, world = self._config, self._world
-        assert self._logs is not None
-        cache = MetadataCache(config.inter_broker_listener)
-        self._cache = cache
+        """Everything of the node, each part given what it stands on; nothing runs yet."""
+        cache, channel = self._assemble_metadata()
+        replicas, replica_logs = self._assemble_replicas(broker, cache)
+        controller = self._assemble_controller(cache, channel)
+        fetch = Fetch(cache, replicas, self._config.fetch_max_bytes)
+        self._dispatcher = Dispatcher(self._routes(cluster_id, cache, replicas, controller, fetch))
+        changes = self._assemble_config_changes(controller, replica_logs)
+        metrics = NodeMetrics(controller, replicas, self._dispatcher, fetch, self._sessions, changes)
+        self._metrics_endpoint = MetricsEndpoint(self._world.network, metrics.page)
+
+    def _assemble_metadata(self) -> tuple[MetadataCache, ControllerChannel]:
+        """What the controller tells us, and the way to ask it."""
+        config = self._config
+        cache = self._cache = MetadataCache(config.inter_broker_listener)
         connect_s = config.socket_connection_setup_timeout_ms / 1000
-        channel = ControllerChannel(world, cache, self.broker_id, connect_s, config.request_timeout_ms / 1000)
-        self._channel = channel
+        channel = ControllerChannel(self._world, cache, self.broker_id, connect_s, config.request_timeout_ms / 1000)
         forgotten = ForgottenTopics(cache, lambda: self._sessions.store, self._throttles.topic_gone)
-        self._forgotten = forgotten
+        self._channel, self._forgotten = channel, forgotten
 
         def metadata_updated() -> None:
             channel.controller_may_have_changed()
             forgotten.metadata_updated()
 
         cache.on_update = metadata_updated
-        ibp = parse_ibp(config.inter_broker_protocol_version)
-        self._registrar = BrokerRegistrar(
-            broker, version=VERSION_WITH_FEATURES if ibp >= FIRST_WITH_FEATURES else VERSION_WITH_LISTENERS
-        )
+        return cache, channel
+
+    def _assemble_replicas(self, broker: Broker, cache: MetadataCache) -> tuple[ReplicaManager, ReplicaLogs]:
+        """Our registration, and the replicas we hold; who writes their ISRs depends on the protocol version."""
+        assert self._logs is not None
+        ibp = parse_ibp(self._config.inter_broker_protocol_version)
+        version = VERSION_WITH_FEATURES if ibp >= FIRST_WITH_FEATURES else VERSION_WITH_LISTENERS
+        self._registrar = BrokerRegistrar(broker, version=version)
         if ibp < FIRST_WITH_ALTER_PARTITION:
             self._isr_znodes = IsrZnodes(lambda: self._sessions.store, self.broker_id)
         replica_logs = ReplicaLogs(self._logs, lambda: self._sessions.store, self._throttles.topic_changed)
-        replicas = ReplicaManager(
-            world,
+        replicas = self._replicas = ReplicaManager(
+            self._world,
             self.broker_id,
             lambda: self.broker_epoch,
             replica_logs,
             cache,
             self._send_alter_partition if self._isr_znodes is None else self._isr_znodes.send,
             self._connect_fetcher,
-            replication_settings(config),
+            replication_settings(self._config),
             quotas=self._quotas,
         )
-        self._replicas = replicas
+        return replicas, replica_logs
+
+    def _assemble_controller(self, cache: MetadataCache, channel: ControllerChannel) -> Controller:
+        """Ours, which may never have the office, its journal, and what it hands out to every node."""
         # plain files beside the partitions: Apache Kafka, given this directory, takes folders for partitions
-        journal_files = JournalFiles(world.disk, config.log_directories[0], self.broker_id)
-        journal = self._journal = Journal(journal_files, self.broker_id, world.clock)
-        if config.klamm_journal_topic:
+        files = JournalFiles(self._world.disk, self._config.log_directories[0], self.broker_id)
+        self._journal = Journal(files, self.broker_id, self._world.clock)
+        if topic := self._config.klamm_journal_topic:
             self._journal_topic = JournalTopic(
-                world,
-                config.log_directories[0],
+                self._world,
+                self._config.log_directories[0],
                 self.broker_id,
-                config.klamm_journal_topic,
+                topic,
                 cache,
                 self._connect,
                 lambda api, newest, build: channel.ask(api, newest, build, says_not_controller_of_any_topic),
             )
-        controller = Controller(
-            world,
-            controller_settings(config, self.broker_id),
+        controller = self._controller = Controller(
+            self._world,
+            controller_settings(self._config, self.broker_id),
             self._connect,
-            journal,
+            self._journal,
             self._register_again,
             wait_for_features=self._features.wait_for,
         )
-        self._controller = controller
         self._office_requests = OfficeRequests(
             lambda: self._sessions.store, self.broker_id, controller, self._on_mistake
         )
+        return controller
+
+    def _routes(
+        self, cluster_id: str, cache: MetadataCache, replicas: ReplicaManager, controller: Controller, fetch: Fetch
+    ) -> list[Route]:
+        assert self._logs is not None
         self._producer_ids = ProducerIds(self._allocate_producer_ids)
-        fetch = Fetch(cache, replicas, config.fetch_max_bytes)
-        table = routes(
-            world,
-            config,
+        return routes(
+            self._world,
+            self._config,
             self.broker_id,
             cluster_id,
             cache,
@@ -314,6 +334,9 @@ class Node:
             self._throttles,
             self._log_levels,
         )
+
+    def _assemble_config_changes(self, controller: Controller, replica_logs: ReplicaLogs) -> ConfigChanges:
+        assert self._logs is not None
         follower = ConfigFollower(
             self._dynamic,
             self._logs,
@@ -324,12 +347,10 @@ class Node:
             self._throttles,
             replica_logs.topics_changed,
         )
-        self._config_changes = ConfigChanges(
+        changes = self._config_changes = ConfigChanges(
             lambda: self._sessions.store, self.broker_id, follower, self._world.clock.now_ms, self._on_mistake
         )
-        self._dispatcher = Dispatcher(table)
-        metrics = NodeMetrics(controller, replicas, self._dispatcher, fetch, self._sessions, self._config_changes)
-        self._metrics_endpoint = MetricsEndpoint(world.network, metrics.page)
+        return changes
 
     async def _register(self, store: Store, broker: Broker) -> None:
         """An earlier process of this id may still hold the place, until its session is over."""
