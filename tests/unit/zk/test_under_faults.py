@@ -6,7 +6,7 @@ import pytest
 from tests.support.zookeeper_stage import SERVERS, Stage
 
 from klamm.runtime.randomness import Dice
-from klamm.zk.errors import NodeExists, SessionExpired
+from klamm.zk.errors import NodeExists, SessionClosed, SessionExpired
 from klamm.zk.watches import EventType, WatchEvent
 
 WRITES = 300
@@ -164,5 +164,13 @@ def test_how_long_answered_requests_took_is_told_and_nothing_of_lost_ones() -> N
         await asked
         assert len(heard) == 2
         assert heard[1] < 400  # since it was sent again
+
+        stage.drops_replies = True
+        asked = asyncio.create_task(client.exists("/a"))
+        await asyncio.sleep(0.1)
+        await client.close()
+        with pytest.raises(SessionClosed):
+            await asked
+        assert len(heard) == 2
 
     Stage().run(main)
