@@ -18,7 +18,7 @@ from klamm.zk.client import ZooKeeper
 from klamm.zk.election import ControllerEpoch
 from klamm.zk.errors import BadVersion, NodeExists, NoNode, ZkCode
 from klamm.zk.fenced import chunks, write_fenced
-from klamm.zk.operations import Create, Delete, Op, Result, Set
+from klamm.zk.operations import Check, Create, Delete, Op, Result, Set
 from klamm.zk.store import Store
 from klamm.zk.znodes import MalformedZnode, PartitionLike
 
@@ -160,6 +160,10 @@ class ControllerStore(Store):
     async def delete_controller(self) -> None:
         """Give the office up, so that all brokers elect anew."""
         await self.write([Delete(znodes.CONTROLLER)])
+
+    async def confirm_office(self) -> None:
+        """Before what cannot be undone, where no write goes before it. Raises ControllerMoved."""
+        await self.write([Check(znodes.CONTROLLER_EPOCH, -1)])
 
     async def write(self, ops: Sequence[Op]) -> list[Result]:
         """One result per operation. Raises ControllerMoved."""

@@ -13,7 +13,7 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.wire.api import ApiKey
-from klamm.wire.messages import AlterPartitionRequest, StopReplicaPartitionError, StopReplicaResponse
+from klamm.wire.messages import AlterPartitionRequest
 from klamm.zk.admin_znodes import encode_preferred_election, encode_reassignment
 from klamm.zk.operations import Create, Delete, Set
 from klamm.zk.registrar import BrokerIdTaken
@@ -171,17 +171,18 @@ async def test_whatever_a_deposed_controller_is_asked_it_does_nothing_and_resign
 
 
 async def test_a_deposed_controller_that_is_asked_to_delete_a_topic_leaves_its_znodes_and_resigns(nodes: Nodes) -> None:
-    """Brokers that know the new controller refuse its requests; here nobody does, and the first write is the last."""
+    """Nobody is told to delete: brokers that do not know the new controller would."""
     controller = await nodes.start(1)
     await nodes.settle()
     await nodes.topic("a", [(1,)])
     depose(nodes)
-    deleted = StopReplicaResponse(partition_errors=[StopReplicaPartitionError("a", 0, ErrorCode.NONE)])
-    nodes.receivers[1].answer = lambda key, request: deleted if key is ApiKey.STOP_REPLICA else None
+    told: list[ApiKey] = []
+    nodes.receivers[1].answer = lambda key, request: told.append(key)
 
     nodes.ensemble.apply([Create("/admin/delete_topics/a")])
     await nodes.settle()
 
+    assert told == []
     assert not controller.is_active
     assert nodes.journal(1, "moved")
     left = {"/admin/delete_topics/a", "/config/topics/a", "/brokers/topics/a/partitions/0/state"}

@@ -45,7 +45,8 @@ from klamm.model.ids import BrokerId, TopicPartition, parse_topic_partition
 from klamm.wire.messages import LeaderAndIsrPartitionError, LeaderAndIsrResponse, LeaderAndIsrTopicError
 from klamm.zk import znodes
 from klamm.zk.admin_znodes import decode_reassignment, encode_isr_change, encode_reassignment
-from klamm.zk.operations import Create, Delete
+from klamm.zk.fenced import ControllerMoved
+from klamm.zk.operations import Create, Delete, Set
 from klamm.zk.watches import WatchEvent
 from klamm.zk.znodes import encode_topic
 
@@ -466,6 +467,20 @@ async def test_the_order_to_delete_a_moved_replica_outlives_its_controller() -> 
     await answer_deletion(room, record.partitions[0], room.bench.context.registered[BrokerId(2)].epoch)
     assert not room.bench.context.condemned
     assert not any(r.startswith("SR") for r in await new_controller(room))
+
+
+async def test_a_controller_that_was_replaced_unheard_does_not_delete_what_moved_back_since() -> None:
+    room = await room_with(1, 2)
+    await moved_away(room)
+    room.kill(2)
+    await room.handle(on_broker_change, BrokerChange())
+    await room.register(2)
+    room.ensemble.apply([Set("/controller_epoch", b"7")])
+
+    with pytest.raises(ControllerMoved):
+        await room.handle(on_broker_change, BrokerChange())
+
+    assert not any(r.startswith("SR") for r in room.channels.take())
 
 
 async def test_an_answer_that_names_a_moved_replica_twice_settles_it_once() -> None:

@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+import pytest
 from tests.support.controller_room import Room
 
 from klamm.controller.control_requests import StopReplicaItem, deletion_errors
@@ -44,6 +45,7 @@ from klamm.wire.messages import (
     StopReplicaTopicState,
 )
 from klamm.zk import znodes
+from klamm.zk.fenced import ControllerMoved
 from klamm.zk.operations import Create, Delete, Op, Set
 from klamm.zk.znodes import encode_topic
 
@@ -454,6 +456,18 @@ async def test_brokers_forget_a_topic_whose_states_an_earlier_controller_deleted
     await room.take_office()
 
     assert "UMR a-0=-2/[]/0/0 -> 1,2,3" in room.channels.take()
+
+
+async def test_a_controller_that_was_replaced_unheard_tells_nobody_to_delete() -> None:
+    """The next one may have called the deletion off, and brokers may not know the next one."""
+    cluster = await Deleting.open({"a": [(1, 2)]})
+    room = cluster.room
+    room.ensemble.apply([Set("/controller_epoch", b"2"), Create(znodes.delete_topic_path("a"))])
+
+    with pytest.raises(ControllerMoved):
+        await cluster.do(on_topic_deletion, TopicDeletion())
+
+    assert room.channels.take() == []
 
 
 # ---- without a broker that is gone

@@ -81,6 +81,8 @@ async def on_brokers_return(bench: Workbench, brokers: Sequence[BrokerId]) -> No
         for record in all_condemned(bench.context, broker):
             record.told.clear()
         plan = plan_return(bench.context, broker)
+        if plan.stop:
+            await bench.store.confirm_office()  # the next controller may have moved them back, unheard by this broker
         if plan.void:
             why = "the topic lives, and the broker holds them again: its deletion was called off, or they moved back"
             voided = by_topic(p for _, p in plan.void)

@@ -191,6 +191,7 @@ def _wait(bench: Workbench, topics: list[str], why: str) -> None:
 
 async def _begin(bench: Workbench, found: dict[str, Survey]) -> None:
     """Brokers forget the topics, then those that live delete their replicas."""
+    await bench.store.confirm_office()  # the next controller may have called the deletion off
     context = bench.context
     topics = list(found)
     under_way = len(context.reassigning)
