@@ -77,6 +77,8 @@ class UpdateMetadataItem:
     broker_list_version: int
     deletes: bool = False
     """Takes partitions out of the brokers' metadata: a topic made anew under the name must not ride along."""
+    sending: object = None
+    """The same of all items that tell of different partitions at one time: these have nothing in common to merge."""
     body: MetadataBody | None = field(default=None, repr=False)
     _merged: "tuple[UpdateMetadataItem, UpdateMetadataItem] | None" = field(default=None, repr=False)
 

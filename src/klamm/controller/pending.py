@@ -124,6 +124,10 @@ def _lives(metadata: list[UpdateMetadataItem]) -> Iterator[list[UpdateMetadataIt
 
 
 def _merged(metadata: list[UpdateMetadataItem]) -> Iterator[UpdateMetadataItem]:
+    sendings = {item.sending for item in metadata}
+    if len(sendings) == 1 and None not in sendings:
+        yield from metadata  # nothing to merge, and looking for it holds the loop
+        return
     newest = {p: state for item in metadata for p, state in item.states.items()}
     if len(newest) == sum(len(item.states) for item in metadata):
         yield from metadata  # nothing to merge: as they are, brokers share what is encoded

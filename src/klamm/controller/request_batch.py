@@ -16,7 +16,6 @@ from klamm.controller.control_requests import (
     metadata_state,
 )
 from klamm.controller.settings import ControllerSettings
-from klamm.model.brokers import Broker
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import EPOCH_DURING_DELETE
 from klamm.runtime.turns import Turns
@@ -114,13 +113,16 @@ class RequestBatch:
         shared: tuple[States, States] = ({}, {})
         for broker in self._registered(self._leader_and_isr):
             states: States = {}
-            async for chunk in self._turns.over(self._leader_and_isr[broker].items(), STATE_CHUNK):
+            leading: set[int] = set()
+            asked = self._leader_and_isr.pop(broker)  # not all at once at the end: that takes its time, too
+            async for chunk in self._turns.over(asked.items(), STATE_CHUNK):
                 for p, is_new in chunk:
                     made = shared[is_new].get(p)
                     if made is None:
                         made = shared[is_new][p] = leader_and_isr_state(p, is_new, recovery, brief)
                     states[p] = made
-            leaders = _leaders(context, states)
+                leading.update([states[p].leader for p, _ in chunk])
+            leaders = {b: known for b, known in context.registered.items() if b in leading}
             self.outbox.send(broker, LeaderAndIsrItem(states, (cause,), context.broker_list_version, leaders))
 
     async def _send_metadata(self, cause: str) -> None:
@@ -129,33 +131,28 @@ class RequestBatch:
         brokers = self._registered(asked)
         if not brokers:
             return
-        sent = 0
+        sent, sending = 0, object()
         async for chunk in self._turns.over(self._metadata_partitions, METADATA_CHUNK):
             told = [p for p in chunk if p.leadership is not None or p in self._context.half_deleted]
             if told:
                 sent += 1
-                self._send_item(brokers, self._metadata_item(told, cause))
+                self._send_item(brokers, self._metadata_item(told, cause, sending))
         if not sent:
-            self._send_item(brokers, self._metadata_item([], cause))
+            self._send_item(brokers, self._metadata_item([], cause, sending))
 
     def _send_item(self, brokers: list[BrokerId], item: UpdateMetadataItem) -> None:
         for broker in brokers:
             self.outbox.send(broker, item)
 
-    def _metadata_item(self, partitions: list[Partition], cause: str) -> UpdateMetadataItem:
+    def _metadata_item(self, partitions: list[Partition], cause: str, sending: object) -> UpdateMetadataItem:
         context = self._context
         brief = self._settings.versions.update_metadata >= 5
         states = {p: metadata_state(context, p, brief) for p in partitions}
         deletes = bool(context.topics_to_be_deleted) and any(map(context.is_to_be_deleted, partitions))
-        return UpdateMetadataItem(states, (cause,), context.broker_list_version, deletes)
+        return UpdateMetadataItem(states, (cause,), context.broker_list_version, deletes, sending)
 
     async def _send_stops(self, cause: str) -> None:
         for broker in self._registered(self._stops):
-            async for chunk in self._turns.over(self._stops[broker].items(), STATE_CHUNK):
+            async for chunk in self._turns.over(self._stops.pop(broker).items(), STATE_CHUNK):
                 item = StopReplicaItem(dict(chunk), (cause,), self._context.broker_list_version)
                 self.outbox.send(broker, item)
-
-
-def _leaders(context: ControllerContext, states: States) -> dict[BrokerId, Broker]:
-    ids = {state.leader for state in states.values()}
-    return {b: broker for b, broker in context.registered.items() if b in ids}

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Iterable
 from itertools import islice
 from typing import Final, TypeVar
 
+from klamm.runtime import memory
+
 T = TypeVar("T")
 
 LIGHT: Final = 250
@@ -49,6 +51,7 @@ class Turns:
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
+                memory.settle_young()
                 turn.set_result(None)
                 break
         if self._waiting:

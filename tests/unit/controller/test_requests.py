@@ -244,6 +244,16 @@ async def test_a_broker_that_shuts_down_is_told_and_named_and_a_dead_one_is_not(
     assert [b.id for b in scene.decoded(metadata, 1)[0].live_brokers] == [1, 2]
 
 
+async def test_metadata_that_is_cut_into_several_requests_is_known_to_belong_together() -> None:
+    scene = Scene(partitions=METADATA_CHUNK + 1)
+    for _ in range(2):
+        scene.batch.add_metadata(ids(2), scene.partitions)
+        await scene.batch.send("c")
+
+    sendings = [item.sending for _, item in scene.outbox.sent if isinstance(item, UpdateMetadataItem)]
+    assert [sendings.index(sending) for sending in sendings] == [0, 0, 2, 2]
+
+
 async def test_topic_ids_go_along_where_there_are_any() -> None:
     scene = Scene()
     scene.batch.add_leader_and_isr(ids(1), scene.partitions[0], is_new=False)
@@ -525,6 +535,22 @@ def test_large_requests_do_not_grow_but_a_long_queue_is_compacted() -> None:
     for _ in range(COMPACT_AT):
         pending.put(LeaderAndIsrItem(_Sized(lisr(scene, first).states), ("c",), 1))
     assert [words(pending.take()) for _ in range(2)] == ["SR a-2@0", "LISR a-0=1/[1,2]/0/4"]
+
+
+def test_a_long_queue_of_metadata_that_was_cut_at_one_time_is_not_looked_through() -> None:
+    pending, sending = PendingRequests(), object()
+    for number in range(COMPACT_AT + 1):
+        pending.put(UpdateMetadataItem(_Unseen(), (str(number),), 1, sending=sending))
+
+    assert [pending.take().causes for _ in range(len(pending))] == [(str(n),) for n in range(COMPACT_AT + 1)]
+
+
+class _Unseen(dict[Any, Any]):
+    def __len__(self) -> int:
+        return MERGED_PARTITIONS
+
+    def items(self) -> Any:
+        raise AssertionError("nobody need look")
 
 
 class _Sized(dict[Any, Any]):

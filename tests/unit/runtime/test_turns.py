@@ -1,7 +1,12 @@
 """Long work goes one piece at a time, and whatever else is ready runs between two pieces."""
 
 import asyncio
+import gc
+from collections.abc import Iterator
 
+import pytest
+
+from klamm.runtime.memory import YOUNG
 from klamm.runtime.turns import LIGHT, Turns
 
 
@@ -49,3 +54,26 @@ async def test_little_work_needs_no_turn() -> None:
 
     await turns.take_for(LIGHT + 1)
     assert passed
+
+
+@pytest.fixture
+def collector() -> Iterator[None]:
+    """As patient as a node's; what it was told to pass over it looks at again afterwards."""
+    before = gc.get_threshold()
+    gc.set_threshold(10 * YOUNG)
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*before)
+
+
+@pytest.mark.usefixtures("collector")
+async def test_what_large_work_made_is_passed_over_by_the_garbage_collector() -> None:
+    gc.collect()
+    frozen = gc.get_freeze_count()
+
+    await Turns().take()
+    assert gc.get_freeze_count() == frozen  # little was made
+
+    kept: list[list[int]] = [[n] for n in range(2 * YOUNG)]
+    await Turns().take()
+    assert gc.get_freeze_count() >= frozen + len(kept)

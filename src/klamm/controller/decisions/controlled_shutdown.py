@@ -1,5 +1,6 @@
 """What a broker that wants to leave still holds. Source: KafkaController.doControlledShutdown (3.9)."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from klamm.controller.context import ControllerContext, Partition
@@ -22,13 +23,13 @@ def check_departure(context: ControllerContext, broker: BrokerId, broker_epoch: 
     return ErrorCode.NONE
 
 
-def plan_departure(context: ControllerContext, broker: BrokerId) -> Departure:
-    """Partitions with another replica to move to; those with a single one never hold a shutdown up."""
-    departure = Departure([], [])
-    for p in context.replicas_on(broker):
+def plan_departure(
+    context: ControllerContext, broker: BrokerId, replicas: Iterable[Partition], into: Departure
+) -> None:
+    """Of these replicas those of partitions with another one to move to; a single one never holds a shutdown up."""
+    for p in replicas:
         if len(p.replicas) > 1 and p.leadership is not None and not context.is_to_be_deleted(p):
-            (departure.led if p.leader == broker else departure.followed).append(p)
-    return departure
+            (into.led if p.leader == broker else into.followed).append(p)
 
 
 def remaining_leaders(context: ControllerContext, broker: BrokerId) -> list[Partition]:

@@ -19,6 +19,7 @@ from klamm.controller.workbench import Workbench
 from klamm.model.brokers import Broker
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
+from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.zk.fenced import ControllerMoved
 from klamm.zk.store import Registrations
 from klamm.zk.znodes import MalformedZnode
@@ -73,12 +74,12 @@ async def on_broker_startup(bench: Workbench, brokers: Sequence[BrokerId]) -> No
     bench.batch.add_metadata(brokers, ())
     await bench.send_requests()
     await on_brokers_return(bench, brokers)
-    hosted = not_to_be_deleted(bench, {b: list(context.replicas_on(b)) for b in brokers})
+    hosted = not_to_be_deleted(bench, await _hosted_by(bench, brokers))
     await replicas_online(bench, hosted, elections_follow=True)
     await _elect_with_help(bench)
     arrived = frozenset(brokers)
     await proceed(bench, [p for p in context.reassigning if not arrived.isdisjoint(p.assignment.target)])
-    await resume_deletions(bench, deletions_on(bench, brokers))
+    await resume_deletions(bench, await deletions_on(bench, brokers))
 
 
 async def _elect_with_help(bench: Workbench) -> None:
@@ -99,7 +100,16 @@ async def on_broker_failure(bench: Workbench, brokers: Collection[BrokerId]) -> 
         context.offline_dirs.pop(broker, None)
         context.gone_since[broker] = asyncio.get_running_loop().time()
     context.end_shutdown(brokers)
-    await on_replicas_offline(bench, {b: list(context.replicas_on(b)) for b in brokers})
+    await on_replicas_offline(bench, await _hosted_by(bench, brokers))
+
+
+async def _hosted_by(bench: Workbench, brokers: Iterable[BrokerId]) -> dict[BrokerId, list[Partition]]:
+    hosted = {}
+    for broker in brokers:
+        replicas = bench.context.replicas_on(broker)
+        await bench.turns.take_for(len(replicas))
+        hosted[broker] = list(replicas)
+    return hosted
 
 
 async def on_replicas_offline(bench: Workbench, replicas: Replicas) -> None:
@@ -110,7 +120,7 @@ async def on_replicas_offline(bench: Workbench, replicas: Replicas) -> None:
         context.move([p for p in chunk if not context.is_to_be_deleted(p)], PartitionState.OFFLINE)
     elected = await trigger_online(bench)
     kept = not_to_be_deleted(bench, replicas)
-    await replicas_offline(bench, kept, _told_to_all(bench, leaderless))
+    await replicas_offline(bench, kept, await _told_to_all(bench, leaderless))
     if context.topics_to_be_deleted:
         condemned = {b: [p for p in partitions if context.is_to_be_deleted(p)] for b, partitions in replicas.items()}
         await replicas_failed(bench, condemned)
@@ -120,12 +130,15 @@ async def on_replicas_offline(bench: Workbench, replicas: Replicas) -> None:
         await bench.send_requests()
 
 
-def _told_to_all(bench: Workbench, partitions: Iterable[Partition]) -> Told:
+async def _told_to_all(bench: Workbench, partitions: Iterable[Partition]) -> Told:
     """What an election just told to every replica whose broker is registered: none of these is passed over by it."""
     context = bench.context
+    told: dict[Partition, LeaderAndIsr | None] = {}
     if context.offline_dirs or context.leaving or not bench.batch.joins_steps:
-        return {}
-    return {p: p.leadership for p in partitions if p.state is PartitionState.ONLINE}
+        return told
+    async for chunk in bench.turns.over(partitions, MOVE_CHUNK):
+        told.update({p: p.leadership for p in chunk if p.state is PartitionState.ONLINE})
+    return told
 
 
 def not_to_be_deleted(bench: Workbench, replicas: Replicas) -> Replicas:

@@ -75,6 +75,7 @@ async def _start_replicas(bench: Workbench) -> None:
         await bench.turns.take_for(len(states))
         live = broker in context.live
         (online if live else offline)[broker] = list(states)
+        await bench.turns.take_for(len(states))
         initial = ReplicaState.ONLINE if live else ReplicaState.DELETION_INELIGIBLE
         context.replica_states[broker] = dict.fromkeys(states, initial)
     await replicas_online(bench, not_to_be_deleted(bench, online))

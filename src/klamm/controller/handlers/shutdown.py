@@ -1,10 +1,15 @@
 """A broker says that it is about to leave. Source: KafkaController.doControlledShutdown (3.9)."""
 
-from klamm.controller.decisions.controlled_shutdown import check_departure, plan_departure, remaining_leaders
+from klamm.controller.decisions.controlled_shutdown import (
+    Departure,
+    check_departure,
+    plan_departure,
+    remaining_leaders,
+)
 from klamm.controller.decisions.elections import elect_for_controlled_shutdown
 from klamm.controller.events import ControlledShutdown, ShutdownAnswer
 from klamm.controller.handlers.partitions import bring_online
-from klamm.controller.handlers.replicas import replicas_offline
+from klamm.controller.handlers.replicas import REPLICA_CHUNK, replicas_offline
 from klamm.controller.workbench import Workbench
 from klamm.model.errors import ErrorCode
 from klamm.telemetry.journal import by_topic
@@ -18,10 +23,13 @@ async def on_controlled_shutdown(bench: Workbench, event: ControlledShutdown) ->
         event.refuse(error)
         return
     context.begin_shutdown(broker)
-    departure = plan_departure(context, broker)
+    departure = Departure([], [])
+    async for chunk in bench.turns.over(list(context.replicas_on(broker)), REPLICA_CHUNK):
+        plan_departure(context, broker, chunk, departure)
     await bring_online(bench, departure.led, elect_for_controlled_shutdown)
-    for p in departure.followed:
-        bench.batch.add_stop_replica([broker], p, delete=False)
+    async for chunk in bench.turns.over(departure.followed, REPLICA_CHUNK):
+        for p in chunk:
+            bench.batch.add_stop_replica([broker], p, delete=False)
     await bench.send_requests()
     await replicas_offline(bench, {broker: departure.followed})
     remaining = remaining_leaders(context, broker)

@@ -52,7 +52,11 @@ async def queue_deletions(bench: Workbench) -> list[str]:
     unknown = [t for t in requested if t not in bench.context.topics]
     if unknown:
         await _look_for(bench, unknown)
-    new = bench.context.queue_deletion(requested)
+    new: list[str] = []
+    for names in chunks(requested, TOPICS_AT_ONCE):
+        known = [bench.context.topics[name] for name in names if name in bench.context.topics]
+        await bench.turns.take_for(sum(len(topic.partitions) for topic in known))
+        new += bench.context.queue_deletion(names)
     if new:
         bench.journal.found(bench.cause, to_be_deleted=new)
     return new
@@ -80,13 +84,14 @@ async def resume_deletions(bench: Workbench, topics: Iterable[str]) -> None:
     await _advance(bench, queued)
 
 
-def deletions_on(bench: Workbench, brokers: Collection[BrokerId]) -> list[str]:
+async def deletions_on(bench: Workbench, brokers: Collection[BrokerId]) -> list[str]:
     """Queued topics with replicas on these brokers."""
-    return [
-        topic
-        for topic in bench.context.topics_to_be_deleted
-        if any(b in p.replicas for p in bench.context.topics[topic].partitions.values() for b in brokers)
-    ]
+    wanted = frozenset(brokers)
+    found: dict[str, None] = {}
+    queued = [bench.context.topics[topic] for topic in bench.context.topics_to_be_deleted]
+    async for chunk in bench.turns.over((p for t in queued for p in t.partitions.values()), DELETION_CHUNK):
+        found.update(dict.fromkeys(p.topic for p in chunk if not wanted.isdisjoint(p.replicas)))
+    return list(found)
 
 
 async def on_replica_deletion_answer(bench: Workbench, event: TopicDeletionStopReplicaResponseReceived) -> None:
@@ -121,7 +126,7 @@ async def replicas_failed(bench: Workbench, replicas: Replicas) -> None:
 
 
 async def on_patience_over(bench: Workbench, event: DeadBrokerPatienceOver) -> None:
-    await _advance(bench, deletions_on(bench, [event.broker]))
+    await _advance(bench, await deletions_on(bench, [event.broker]))
 
 
 # ---- steps
