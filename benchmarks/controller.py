@@ -1,7 +1,7 @@
 """A klamm controller beside Apache Kafka 3.9.1's, in one run: failover, brokers that die and return, and daily work.
 
     python -m benchmarks.controller [--partitions 10000 100000 200000] [--alone] [--json FILE]
-    python -m benchmarks.controller --curves             # time against what changed, and against what exists
+    python -m benchmarks.controller --curves [--picture FILE.svg] [--json FILE]  # against what changed, what exists
     python -m benchmarks.controller --inside [--profile failover]
 
 One real ZooKeeper for each measurement, six silent brokers in a process of their own that answer every control request
@@ -53,6 +53,7 @@ BUDGETS_S: Final = {
 TOUCHED: Final = (100, 1_000, 10_000, 30_000)
 TOTALS: Final = (10_000, 50_000, 100_000, 200_000)
 FIXED_TOTAL, FIXED_TOUCHED = 100_000, 1_000
+BAR: Final = 40
 
 
 class Run(NamedTuple):
@@ -165,21 +166,40 @@ def _budget(step: str, count: int) -> float | None:
     return BUDGETS_S.get((step, count))
 
 
-def curves(make: MakeSubject, console: Console) -> None:
+def curves(make: MakeSubject, console: Console) -> list[dict[str, object]]:
     """Cost must grow with what changed, not with what exists."""
-    fixed = Table("partitions led by the dead broker", title=f"a broker dies, {FIXED_TOTAL:,} partitions in all")
-    grown = Table("partitions in all", title=f"a broker dies that led {FIXED_TOUCHED:,}")
-    for table, cases in (
-        (fixed, [(FIXED_TOTAL, touched, touched) for touched in TOUCHED]),
-        (grown, [(total, FIXED_TOUCHED, total) for total in TOTALS]),
+    rows: list[dict[str, object]] = []
+    for title, heading, cases in (
+        (f"a broker dies, {FIXED_TOTAL:,} partitions in all", "led by the dead broker", _touched_cases()),
+        (f"a broker dies that led {FIXED_TOUCHED:,}", "partitions in all", _total_cases()),
     ):
-        for heading in ("dies s", "processor s", "returns s", "processor s"):
-            table.add_column(heading, justify="right")
-        for total, touched, label in cases:
-            steps = measure(make, total, led_by_heavy(touched), whole=False).steps
-            figures = [f"{f:.2f}" for s in (DEAD, BACK) for f in (steps[s].took_s, steps[s].cpu_s)]
-            table.add_row(f"{label:,}", *figures)
-        console.print(table)
+        found = [(label, measure(make, total, led_by_heavy(touched), False).steps) for total, touched, label in cases]
+        console.print(_curve(title, heading, found))
+        for (total, touched, _), (_, steps) in zip(cases, found, strict=True):
+            rows += [{"partitions": total, "touched": touched, **step._asdict()} for step in steps.values()]
+    return rows
+
+
+def _touched_cases() -> list[tuple[int, int, int]]:
+    """Partitions in all, led by the broker that dies, and which of the two is the curve's."""
+    return [(FIXED_TOTAL, touched, touched) for touched in TOUCHED]
+
+
+def _total_cases() -> list[tuple[int, int, int]]:
+    return [(total, FIXED_TOUCHED, total) for total in TOTALS]
+
+
+def _curve(title: str, heading: str, found: Sequence[tuple[int, dict[str, Measured]]]) -> Table:
+    table = Table(heading, title=title)
+    for column in ("dies s", "processor s", "returns s", "processor s"):
+        table.add_column(column, justify="right")
+    table.add_column("dies", min_width=BAR)
+    longest = max(steps[DEAD].took_s for _, steps in found)
+    for label, steps in found:
+        figures = [f"{f:.2f}" for s in (DEAD, BACK) for f in (steps[s].took_s, steps[s].cpu_s)]
+        bar = "█" * max(1, round(BAR * steps[DEAD].took_s / longest))
+        table.add_row(f"{label:,}", *figures, bar)
+    return table
 
 
 def main() -> None:
@@ -189,17 +209,20 @@ def main() -> None:
     parser.add_argument("--curves", action="store_true", help="klamm alone: against touched, and against total")
     parser.add_argument("--inside", action="store_true", help="klamm alone, in this process")
     parser.add_argument("--profile", default="", help="with --inside: the step to profile, by its name in the table")
+    parser.add_argument("--picture", help="also save what is printed, as SVG")
     parser.add_argument("--json", help="also write the figures to this file")
     asked = parser.parse_args()
-    console = Console(width=120)
+    console = Console(width=120, record=bool(asked.picture))
     make: MakeSubject = partial(Inside, profiled=asked.profile) if asked.inside else subject.klamm
     if asked.curves:
-        curves(make, console)
-        return
-    why = apache_kafka.why_missing()
-    if why and not asked.alone:
-        console.print(f"Apache Kafka is left out: {why}")
-    rows = compare(asked.partitions, make, not (asked.alone or asked.inside or why), console)
+        rows = curves(make, console)
+    else:
+        why = apache_kafka.why_missing()
+        if why and not asked.alone:
+            console.print(f"Apache Kafka is left out: {why}")
+        rows = compare(asked.partitions, make, not (asked.alone or asked.inside or why), console)
+    if asked.picture:
+        console.save_svg(asked.picture, title="benchmarks.controller")
     if asked.json:
         Path(asked.json).write_text(json.dumps(rows, indent=1))
 
