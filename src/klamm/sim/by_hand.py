@@ -114,7 +114,6 @@ async def mend_topic(stage: Stage, draw: Draw) -> None:
 async def delete_by_hand(stage: Stage, draw: Draw) -> None:
     """Somebody deletes a topic's znodes and its log, and makes it anew under its name, faster than anybody looks."""
     topic = draw("topic", lambda dice: f"hand{dice.randint(1, 2)}")
-    again = draw("again", lambda dice: dice.random() < 0.5)
     number = draw("node", lambda dice: dice.choice(list(stage.nodes)))
     assignment = {0: ReplicaAssignment((BrokerId(number),))}
     client, path = stage.store.client, znodes.topic_path(topic)
@@ -122,7 +121,7 @@ async def delete_by_hand(stage: Stage, draw: Draw) -> None:
         return
     await client.create(path, znodes.encode_topic(None, assignment))
     await asyncio.sleep(_ASK_AGAIN_S)
-    stage.tell(f"the znodes of topic {topic} are deleted by hand{', and made anew' if again else ''}")
+    stage.tell(f"the znodes of topic {topic} are deleted by hand, and made anew")
     stage.loop.kill(stage.nodes[number].host)
     stage.nodes[number].broker.replicas.logs.pop(TopicPartition(topic, 0), None)
     later(stage, _AWAY_S, restart, stage, number)
@@ -131,5 +130,4 @@ async def delete_by_hand(stage: Stage, draw: Draw) -> None:
             await client.delete(path + below)
         except NoNode:
             continue
-    if again:
-        await client.create(path, znodes.encode_topic(None, assignment))
+    await client.create(path, znodes.encode_topic(None, assignment))

@@ -106,8 +106,7 @@ OPERATIONS: Final[dict[str, Sequence[Happening]]] = {
     "foreign broker comes and goes": _begun("foreign broker", {"first": "another listener", "for_s": 4.0}),
     "unreadable topic is mended": _begun("mend topic", {"topic": "t3", "replicas": [2], "deletes": False}),
     "unreadable topic is deleted": _begun("mend topic", {"topic": "t3", "replicas": [2], "deletes": True}),
-    "topic is deleted by hand": _begun("delete by hand", {"topic": "t3", "again": False, "node": 2}),
-    "topic is made anew by hand": _begun("delete by hand", {"topic": "t3", "again": True, "node": 2}),
+    "topic is made anew by hand": _begun("delete by hand", {"topic": "t3", "node": 2}),
     "topics are deleted without a node": _begun(
         "delete without a node", {"node": 3, "away_s": 9.0, "topics": ["t1", "t2"], "again": [[1, 2, 3], [3]]}
     ),

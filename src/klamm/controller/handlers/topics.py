@@ -36,14 +36,9 @@ async def on_topic_change(bench: Workbench, event: TopicChange) -> None:
 
 
 async def _bury(bench: Workbench, gone: Collection[str]) -> None:
-    """Topics whose znodes somebody deleted by hand: brokers take them out of their metadata, too."""
-    known = [p for name in gone for p in bench.context.topics[name].partitions.values() if p.leadership is not None]
+    """Topics whose znodes somebody deleted by hand; as with Kafka, brokers hear nothing of it."""
     if condemned := [name for name in gone if name in bench.context.topics_to_be_deleted]:
         await delete_requests(bench.store, condemned)  # somebody was faster
-    bench.context.queue_deletion(gone)
-    async for chunk in bench.turns.over(known, REMEMBER_CHUNK):
-        bench.batch.add_metadata(bench.context.registered, chunk)
-        await bench.send_requests()
     for name in gone:
         _forget(bench, name)
 
