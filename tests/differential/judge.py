@@ -6,7 +6,8 @@
 - `--accept NAME...`: what differs now is on purpose; `wanted.py` has the reason;
 - `--lives COUNT [--seed FIRST] [--steps STEPS]`: so many generated scripts before both; the first difference is made
   as short as can be and printed as a script;
-- `--keep COUNT [--seed FIRST] [--steps STEPS]`: so many generated scripts before Apache Kafka, kept in `lives/`.
+- `--keep COUNT [--seed FIRST] [--steps STEPS]`: so many generated scripts before both; where they do the same, it is
+  kept in `lives/`, and where they differ, told.
 """
 
 import argparse
@@ -19,8 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from tests.differential.generator import Ground, Life, kind_of, live, shorten
+from tests.differential.generator import live, shorten
+from tests.differential.ground import Ground, kind_of
 from tests.differential.kafka_host import kafka_host
+from tests.differential.life import Life
 from tests.differential.lives import as_text, keep
 from tests.differential.nodes import StartNode, apache_starter, start_klamm
 from tests.differential.plays import (
@@ -103,41 +106,37 @@ async def _run(options: argparse.Namespace, server: ZooKeeperServer, directory: 
         return await _each(_judge, options.names, options, Court(server, directory, start_apache))
 
 
-class _Enough(Exception):
-    """A life with a difference was found."""
-
-
 def _live(options: argparse.Namespace, server: ZooKeeperServer, directory: Path, kafkas_log: IO[bytes]) -> int:
     """The generator draws between verbs, outside of the loop in which they are carried out."""
     with asyncio.Runner() as runner:
         host = kafka_host(kafkas_log)
         start_apache = apache_starter(runner.run(host.__aenter__()))
-        ground = Ground(runner, server, directory, [start_apache, *([] if options.keep else [start_klamm])])
-        differing: list[Life] = []
-
-        def end(life: Life) -> None:
-            print(f"life {ground.count}: {len(life.steps)} steps, {len(life.found)} differences", flush=True)
-            if life.found:
-                differing[:] = [life]  # hypothesis plays it a second time
-                raise _Enough
-            if options.keep and len(life.steps) >= options.steps // 2:
-                keep(f"life_{options.seed}_{ground.count}", life.calls, life.steps)
-
+        ground = Ground(runner, server, directory, [start_apache, start_klamm])
+        differing = 0
         try:
-            live(ground, options.keep or options.lives, options.seed, options.steps, end)
-        except _Enough:
-            pass
-        finally:
-            for life in differing:
-                print(*life.found, "now the shortest script that still differs:", sep="\n", flush=True)
+            for seed in range(options.seed, options.seed + (options.keep or options.lives)):
+                life = live(ground, seed, options.steps)
                 print(
-                    as_text(
-                        "a_difference",
-                        shorten(life.calls, partial(ground.differs, kinds=set(map(kind_of, life.found)))),
-                    )
+                    f"life {seed}: {len(life.steps)} steps, {len(life.found)} differences",
+                    *life.found,
+                    sep="\n  ",
+                    flush=True,
                 )
+                if life.found and not options.keep:
+                    _tell_shortest(ground, life)
+                    return 1
+                if options.keep and not life.found:
+                    keep(f"life_{seed}", life.calls, life.steps)
+                differing += bool(life.found)
+        finally:
             runner.run(host.__aexit__(None, None, None))
-    return min(1, len(differing))
+    return min(1, differing)
+
+
+def _tell_shortest(ground: Ground, life: Life) -> None:
+    print("now the shortest script that still differs:", flush=True)
+    kinds = set(map(kind_of, life.found))
+    print(as_text("a_difference", shorten(life.calls, partial(ground.differs, kinds=kinds))))
 
 
 def main() -> int:

@@ -1,8 +1,10 @@
 """Lives: scripts that a generator made, kept as the verbs they call, with what Apache Kafka did.
 
-`lives/NAME.json` has the calls and the steps. A life is a script like any other; only nobody wrote it.
+`lives/NAME.json.gz` has the calls and the steps; `zcat` shows them. A life is a script like any other; only nobody
+wrote it.
 """
 
+import gzip
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -45,17 +47,18 @@ def as_text(name: str, calls: Sequence[Call]) -> str:
 
 
 def kept_lives() -> list[str]:
-    return sorted(path.stem for path in LIVES.glob("*.json"))
+    return sorted(path.name.removesuffix(".json.gz") for path in LIVES.glob("*.json.gz"))
 
 
 def keep(name: str, calls: Sequence[Call], steps: list[dict[str, Any]]) -> None:
     content = {"calls": [_plain(call) for call in calls], "steps": steps}
     LIVES.mkdir(exist_ok=True)
-    (LIVES / f"{name}.json").write_text(json.dumps(content, ensure_ascii=False, separators=(",", ":")) + "\n")
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":")) + "\n"
+    (LIVES / f"{name}.json.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
 def read_life(name: str) -> tuple[list[Call], list[dict[str, Any]]]:
-    content = json.loads((LIVES / f"{name}.json").read_text())
+    content = json.loads(gzip.decompress((LIVES / f"{name}.json.gz").read_bytes()))
     return [_call(*each) for each in content["calls"]], content["steps"]
 
 

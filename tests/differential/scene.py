@@ -83,7 +83,7 @@ class Scene:
         """By session; one that is not known is the node's."""
         self._node_sessions: set[int] = set()
         self._tree: dict[str, str] = {}
-        self._log = TransactionLog(server.directory)
+        self._log = TransactionLog(server.directory, chroot)
         self._written: list[Write] = []
 
     # ---- opening and closing
@@ -116,10 +116,13 @@ class Scene:
         self._roles[recorder.session] = f"broker {recorder.number}"
 
     async def start_node(self, number: int = NODE_ID) -> None:
-        try:
-            self.nodes[number] = await self._start_node(number)
-        except KlammError:  # once in some hundred plays, somebody else has just taken its port
-            self.nodes[number] = await self._start_node(number)
+        for tries_left in (2, 1, 0):
+            try:
+                self.nodes[number] = await self._start_node(number)
+                break
+            except KlammError:  # once in some hundred plays, somebody else has just taken its port
+                if not tries_left:
+                    raise
         await self._learn_node(number)
 
     async def _learn_node(self, number: int) -> None:

@@ -92,7 +92,7 @@ def _without_own_znodes(step: dict[str, Any]) -> dict[str, Any]:
         if part in step:
             told[part] = {path: each for path, each in step[part].items() if not f"{path}/".startswith(_OWN)}
     if "order" in step:
-        orders = {t: [k for k in kinds if f" {_OWN}" not in f"{k}/"] for t, kinds in step["order"].items()}
+        orders = {t: _once([k for k in kinds if f" {_OWN}" not in f"{k}/"]) for t, kinds in step["order"].items()}
         told["order"] = {topic: kinds for topic, kinds in orders.items() if len(kinds) > 1}
     return told
 

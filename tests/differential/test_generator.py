@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from tests.differential import lives
-from tests.differential.generator import kind_of, shorten
+from tests.differential.generator import shorten
+from tests.differential.ground import kind_of
 from tests.differential.lives import Call, as_text, keep, read_life
 from tests.differential.plays import Difference
 

@@ -18,6 +18,7 @@ _ENTRY = struct.Struct(">qi")
 _TRANSACTION = struct.Struct(">qiqqi")  # session, cxid, zxid, time, type
 _CREATES = (1, 15, 19, 21)
 _DELETE, _SET, _MULTI, _ERROR, _END_OF_SESSION = 2, 5, 14, -1, -11
+_SINGLE = (*_CREATES, _DELETE, _SET)
 
 
 class Write(NamedTuple):
@@ -32,9 +33,13 @@ class Write(NamedTuple):
 
 
 class TransactionLog:
-    """Reads on from where it read last, at first from what is there by now."""
+    """Reads on from where it read last, at first from what is there by now.
 
-    def __init__(self, server_directory: str, *, from_the_start: bool = False) -> None:
+    What is not `below` that path may be left out.
+    """
+
+    def __init__(self, server_directory: str, below: str = "", *, from_the_start: bool = False) -> None:
+        self._below = below.encode()
         self._directory = Path(server_directory, "data", "version-2")
         self._read_to: dict[Path, int] = {}
         if not from_the_start:
@@ -58,6 +63,8 @@ class TransactionLog:
                 content = file.read(size)
                 at += _ENTRY.size + size + 1
                 session, _, zxid, _, kind = _TRANSACTION.unpack_from(content)
+                if kind in _SINGLE and self._below not in content:
+                    continue  # another play's, on the same server
                 body = content[_TRANSACTION.size :]
                 yield from (Write(zxid, session, *each) for each in _operations(kind, body))
         self._read_to[path] = at
@@ -74,7 +81,7 @@ def _operations(kind: int, body: bytes) -> list[tuple[str, str, bytes | None]]:
     if kind == _ERROR:
         return [_refusal(reader.int32(), "")]
     if kind == _END_OF_SESSION and body:
-        return [("delete", reader.text(), None) for _ in range(reader.int32())]
+        return sorted(("delete", reader.text(), None) for _ in range(reader.int32()))  # a set, in whatever order
     if kind != _MULTI:
         return []  # beginnings of sessions, checks, ACLs
     parts = [(reader.int32(), reader.buffer() or b"") for _ in range(reader.int32())]

@@ -28,3 +28,13 @@ async def a_broker_that_never_answers_dies(s: Stage) -> None:
     await s.create_topic("b", [[3, 2]])
     await s.kill(3)
     await s.start(3)
+
+
+@script()
+async def a_failover_while_a_broker_owes_an_answer(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2, 3]])
+    await s.hold(2, "LeaderAndIsr")
+    await s.kill(1)
+    await s.delete_controller()
+    await s.release(2, "LeaderAndIsr")
+    await s.start(1)

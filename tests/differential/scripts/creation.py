@@ -119,3 +119,11 @@ async def a_topic_changes_its_id_by_hand(s: Stage) -> None:
     )
     await s.kill(1)
     await s.delete_controller()
+
+
+@script()
+async def a_topic_grows_where_some_brokers_have_racks(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2]])
+    await s.change_endpoints(3, "left")
+    await s.create_partitions("a", 2, [[2, 3]], validate_only=True)
+    await s.create_partitions("a", 2, [[2, 3]])

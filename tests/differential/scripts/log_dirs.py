@@ -28,3 +28,14 @@ async def a_directory_of_the_only_replica_fails(s: Stage) -> None:
     s.brokers[1].errors["LeaderAndIsr"] = STORAGE_ERROR
     await s.create_topic("a", [[1]])
     await s.create_topic("b", [[2, 1]])
+
+
+@script()
+async def a_replica_whose_directory_failed_goes_and_comes_back(s: Stage) -> None:
+    await s.create_topic("a", [[1, 2]])
+    await s.fail(2, "LeaderAndIsr", STORAGE_ERROR)
+    await s.log_dir_event(2)
+    await s.reassign({("a", 0): [1]})
+    await s.fail(2, "LeaderAndIsr", 0)
+    await s.reassign({("a", 0): [1, 2]})
+    await s.leader_asks("a", [1, 2])

@@ -425,3 +425,11 @@ async def the_topic_is_removed_by_hand_while_a_replica_catches_up(s: Stage) -> N
     await s.write("/brokers/topics/a", None)
     await s.list_reassignments()
     await s.kill(1)
+
+
+@script()
+async def a_reassignment_by_the_znode_is_under_way_by_the_api(s: Stage) -> None:
+    await s.create_topic("a", [[1]])
+    await s.reassign({("a", 0): [2]})
+    await s.request_reassignment({("a", 0): [2]})
+    await s.leader_asks("a", [1, 2])

@@ -52,6 +52,16 @@ async def producer_ids_run_out(s: Stage) -> None:
     await s.allocate_producer_ids(1)
 
 
+@script(1, cold=True, given={"delegation.token.secret.key": "s", "delegation.token.expiry.check.interval.ms": "100"})
+async def delegation_tokens_expire(s: Stage) -> None:
+    await s.issue_token("good")
+    await s.start_controller()
+    await s.issue_token("over", expiry_ms=2)
+    await s.issue_token("used-up", max_ms=2)
+    await s.delete_controller()
+    await s.issue_token("late", expiry_ms=3)
+
+
 # ---- ACLs
 
 

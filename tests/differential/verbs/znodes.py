@@ -1,5 +1,6 @@
 """Verbs: topics, their configurations and states, and notifications, written to ZooKeeper as tools and brokers do."""
 
+import json
 import uuid
 from collections.abc import Mapping, Sequence
 
@@ -18,8 +19,11 @@ from klamm.zk.admin_znodes import (
     encode_preferred_election,
     encode_reassignment,
 )
+from klamm.zk.delegation_tokens import TOKEN_CHANGES, TOKENS
 from klamm.zk.operations import Create
 from klamm.zk.store import Store
+
+NEVER_MS = 1 << 60
 
 
 class ZnodeVerbs(Scene):
@@ -127,10 +131,39 @@ class ZnodeVerbs(Scene):
         await self.client.set(znodes.state_path(TopicPartition(topic, 0)), znodes.encode_state(state))
         await self.settle(f"write the state of {topic}-0: {leader} / {isr} / {leader_epoch}")
 
+    async def leader_writes(self, topic: str, isr: Sequence[int], partition: int = 0) -> None:
+        """Its ISR, as leaders before AlterPartition did; no step where nobody leads."""
+        named = TopicPartition(topic, partition)
+        state = await self.state(topic, partition)
+        if state is None or state.leader not in self.brokers:
+            return
+        changed = state._replace(isr=tuple(map(BrokerId, isr)))
+        await self.client.set(znodes.state_path(named), znodes.encode_state(changed), state.partition_epoch)
+        await self.settle(f"{state.leader} writes the ISR of {named}: {list(isr)}")
+
+    async def notify_isrs(self, *partitions: tuple[str, int]) -> None:
+        change = encode_isr_change([TopicPartition(*p) for p in partitions])
+        await self.client.create(f"{znodes.ISR_CHANGES}/isr_change_", change, sequential=True)
+        await self.settle(f"notify of the ISR of {said.words([f'{t}-{n}' for t, n in partitions])}")
+
     async def notify_isr(self, *topics: str) -> None:
         change = encode_isr_change([TopicPartition(topic, 0) for topic in topics])
         await self.client.create(f"{znodes.ISR_CHANGES}/isr_change_", change, sequential=True)
         await self.settle(f"notify of the ISR of {said.words(topics)}")
+
+    async def issue_token(self, token: str, *, max_ms: int = NEVER_MS, expiry_ms: int = NEVER_MS) -> None:
+        """A delegation token as the node that issued it leaves it; one whose time is over is waited for to go."""
+        path = f"{TOKENS}/{token}"
+        issued = {"version": 3, "owner": "User:a", "tokenRequester": "User:a", "renewers": [], "issueTimestamp": 1}
+        ends = {"maxTimestamp": max_ms, "expiryTimestamp": expiry_ms, "tokenId": token}
+        await self.client.ensure_path(TOKENS)
+        await self.client.ensure_path(TOKEN_CHANGES)
+        known = len((await self.client.children(TOKEN_CHANGES))[0])
+        await self.client.create(path, json.dumps(issued | ends).encode())
+        await self.client.create(f"{TOKEN_CHANGES}/token_change_", token.encode(), sequential=True)
+        if min(max_ms, expiry_ms) < NEVER_MS:  # told of when it is gone, too
+            await self.wait_until(lambda stat: stat.num_children == known + 2, TOKEN_CHANGES)
+        await self.settle(f"issue token {token}, at most until {max_ms}, now until {expiry_ms}")
 
     async def log_dir_event(self, broker: int) -> None:
         content = f'{{"version":1,"broker":{broker},"event":1}}'.encode()
