@@ -94,6 +94,8 @@ class History:
     """(controller epoch, broker, partition, topic id) -> the newest version that metadata told of."""
     unclean_topics: dict[str, bool] = field(default_factory=dict)
     """What topics' configs say of unclean elections."""
+    unclean_before: dict[str, tuple[int, bool | None]] = field(default_factory=dict)
+    """The zxid of the last change of a topic's config, and what it said of them before, if anything."""
     partitions_when_marked: dict[str, frozenset[int]] = field(default_factory=dict)
     """Topics whose deletion is asked for, and the partitions that they had at that time."""
     deletions_looked_at: dict[int, int] = field(default_factory=dict)
@@ -256,7 +258,7 @@ class History:
 
     def _configured(self, path: str, change: Change) -> None:
         topic = path[len(_CONFIG_PREFIX) :]
-        self.unclean_topics.pop(topic, None)
+        self.unclean_before[topic] = self.zxid, self.unclean_topics.pop(topic, None)
         if isinstance(change, CreateChange | SetChange):
             try:
                 config = decode_config("topics", topic, change.data)
@@ -332,6 +334,9 @@ class History:
     def _event_ended(self, event: trace.EventEnded) -> None:
         self.doing.pop((event.broker, event.incarnation), None)
         asked = event.event
+        leaving = event.term.bench.context.shutting_down if event.term is not None else ()
+        for broker in [b for b in self.untold if b in leaving]:
+            self.untold.pop(broker)  # it hears of no election but those that its own departure brought about
         if isinstance(asked, ControlledShutdown) and event.term is not None and event.known is not None:
             registered = event.known.registered.get(asked.broker)
             if registered is not None and asked.reply.result().error is ErrorCode.NONE:

@@ -100,8 +100,11 @@ def _unclean_allowed(history: History, topic: str) -> bool:
     doing = history.doing.get((term.broker, term.incarnation))
     if doing is not None and isinstance(doing.event, events.ReplicaLeaderElection) and doing.event.unclean:
         return True
-    configured = history.unclean_topics.get(topic)
-    return term.bench.settings.unclean_leader_election if configured is None else configured
+    configured = [history.unclean_topics.get(topic)]
+    changed_at, before = history.unclean_before.get(topic, (0, None))
+    if changed_at > term.bench.store.client.seen_zxid:
+        configured.append(before)  # its ZooKeeper server is behind: what it read there is what it has to go by
+    return any(term.bench.settings.unclean_leader_election if c is None else c for c in configured)
 
 
 def unclean_leaders_stand_alone(history: History, event: StateWritten) -> str | None:
