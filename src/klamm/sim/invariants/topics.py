@@ -122,9 +122,6 @@ def no_topic_is_resurrected(cluster: Cluster) -> str | None:
         for p in broker.replicas.hosted:
             topic = topics.get(p.topic)
             held = broker.replicas.logs.get(p)
-            told = broker.number in (*cluster.history.buried_replicas.get(p, ()), *cluster.history.replicas(p))
-            if not told:
-                continue  # a move dropped it: others ask about that
             if topic is None:
                 return f"broker {broker.number} hosts {p}, whose topic is gone"
             if topic.id is not None and held not in (None, ZERO_ID, topic.id):
