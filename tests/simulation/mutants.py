@@ -127,6 +127,7 @@ def the_deposed_go_on(patch: Patch) -> None:
 def callers_forgotten(patch: Patch) -> None:
     def preempt(self: event_queue.QueuedEvent) -> None:
         self.spent = True
+        self.started.set()
 
     patch.setattr(event_queue.QueuedEvent, "preempt", preempt)
 
@@ -787,7 +788,7 @@ MUTANTS = (
         together(arrivals_unnoticed, isr_changes_unnoticed),
         (43,),
     ),
-    Mutant("18", "KAFKA-4229, 6879", "expiry waits for the next session", expiry_waits_for_its_turn, (45, 36)),
+    Mutant("18", "KAFKA-4229, 6879", "expiry waits for the next session", expiry_waits_for_its_turn, (45, 40, 36)),
     Mutant("19", "KAFKA-4443", "no broker list before the first orders", orders_before_metadata, (19,)),
     Mutant("20", "KAFKA-4447", "the deposed handle events", the_deposed_go_on, (33, 3)),
     Mutant("21", "KAFKA-6082", "writes are not bound to the epoch", writes_unbound, (3,)),

@@ -37,6 +37,8 @@ SHRINKING_RUNS: Final = 24
 """For each catch: enough to leave out most of what is not needed for it."""
 NUMBERS: Final = {row.name: row.number for row in (*ALWAYS, *AT_REST)}
 SURVIVES: Final = "**survives**"
+_BARS: Final = 8
+"""In a row."""
 _HEADING: Final = """# Mutants
 
 Guards of the controller that the simulation must see missing: each is taken out (`tests/simulation/mutants.py`), and
@@ -163,7 +165,7 @@ def row(mutant: Mutant, found: Sequence[Found]) -> str:
 
 def rows_of(text: str) -> dict[str, str]:
     """Rows that a page has, by the numbers of their mutants."""
-    lines = [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| # |")]
+    lines = [s for s in text.splitlines() if s.startswith("| ") and not s.startswith("| # |") and s.count("|") == _BARS]
     return {line.split("|")[1].strip(): line for line in lines}
 
 

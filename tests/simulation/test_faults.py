@@ -12,6 +12,7 @@ from klamm.sim.script import Happening, Script
 
 BESIDE = {
     "expire taking office": "move",
+    "expire while asked": "leave together",
     "forbid reading": "move",
     "kill next controllers": "move",
     "lose first states": "create topic",

@@ -5,6 +5,7 @@ followers that fetch no more out of the ISR and those that fetch in: whoever fet
 """
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from klamm.broker.zookeeper_sessions import ZooKeeperSessions
 from klamm.config.node_config import NodeConfig, parse_node_config
 from klamm.controller.channels import BrokerConnection
 from klamm.controller.controller import Controller
+from klamm.controller.events import Expire
 from klamm.controller.settings import ControllerSettings, parse_ibp
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.errors import ErrorCode, KlammError
@@ -37,7 +39,16 @@ from klamm.replication.orders import answer_orders, orders_of, stop_orders_of
 from klamm.runtime.world import World
 from klamm.sim.hosts import Host
 from klamm.sim.replicas import Logs, Replica, Replicas
-from klamm.sim.trace import Left, OrderReceived, OrdersTaken, SessionFound, StancesTaken
+from klamm.sim.trace import (
+    Event,
+    EventBegan,
+    Forgotten,
+    Left,
+    OrderReceived,
+    OrdersTaken,
+    SessionFound,
+    StancesTaken,
+)
 from klamm.sim.traps import Step, StepKind, Trap
 from klamm.sim.witness import ControllerWitness, Tell
 from klamm.sim.zookeeper.ensemble import Loss
@@ -65,6 +76,7 @@ _ISR_CHECK_S: Final = 1.0
 _START_AGAIN_S: Final = 0.5
 _RECEIVED: Final = 8
 _ANSWER_S: Final = 5.0
+_ANSWERED_S: Final = 0.1
 _ALTER_PARTITION_VERSION: Final = 3
 
 
@@ -177,7 +189,10 @@ class StubBroker:
         writes_isrs = not settings.alone_writes_states
         self._isr_znodes = IsrZnodes(lambda: self.sessions.store, number) if writes_isrs else None
         """How leaders of old protocols change their ISRs: without the controller."""
-        self._witness = ControllerWitness(self.number, incarnation, surroundings.tell)
+        self._numbers = itertools.count()
+        self._asking: dict[int, str] = {}
+        """What is asked of its controller and not answered, by name."""
+        self._witness = ControllerWitness(self.number, incarnation, self._hear)
         self.controller = Controller(
             world,
             settings,
@@ -324,7 +339,12 @@ class StubBroker:
         async def handle(request: Request, message: Any) -> Any:
             loss = self._step(Step(StepKind.ASK, message.broker_id, self.number, request.api_key.name))
             _break_off(loss, Loss.BEFORE)
-            answer = await carry_out(request, message)
+            number = next(self._numbers)
+            self._asking[number] = request.api_key.name
+            try:
+                answer = await carry_out(request, message)
+            finally:
+                del self._asking[number]
             _break_off(loss, Loss.AFTER)
             return answer
 
@@ -364,6 +384,17 @@ class StubBroker:
         errors = self.replicas.stop(stop_orders_of(message, request.version))
         answers = [StopReplicaPartitionError(p.topic, p.partition, error) for p, error in errors.items()]
         return StopReplicaResponse(partition_errors=answers)
+
+    def _hear(self, event: Event) -> None:
+        """Of its own controller: all that was asked is answered when it begins to take in that its session expired."""
+        self._tell(event)
+        if isinstance(event, EventBegan) and isinstance(event.event, Expire) and self._asking:
+            asyncio.get_running_loop().call_later(_ANSWERED_S, self._look_for_forgotten, dict(self._asking))
+
+    def _look_for_forgotten(self, asked: Mapping[int, str]) -> None:
+        for number, what in asked.items():
+            if number in self._asking:
+                self._tell(Forgotten(self.number, what))
 
     # ---- as leader
 

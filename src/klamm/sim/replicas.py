@@ -150,7 +150,8 @@ class Replicas:
     def _stance(self, p: TopicPartition, replica: Replica) -> Stance:
         """A leader counts whom it asks for as soon as it asks: so long may the controller have written it already."""
         members = frozenset((*replica.isr, *(replica.proposal or ())))
-        return Stance(self.logs.get(p, ZERO_ID), replica.leader, replica.leader_epoch, members)
+        topic_id = self.logs.get(p, ZERO_ID)
+        return Stance(topic_id, replica.leader, replica.leader_epoch, members, replica.is_refused)
 
     def fetches(self, p: TopicPartition, leader: BrokerId, leader_epoch: int) -> bool:
         replica = self.hosted.get(p)

@@ -132,6 +132,14 @@ class Mistaken(NamedTuple):
     """The innermost lines."""
 
 
+class Forgotten(NamedTuple):
+    """Somebody asked a controller before its session expired, and has no answer although that is over."""
+
+    broker: BrokerId
+    what: str
+    """The name of the request."""
+
+
 class PartitionMoved(NamedTuple):
     term: Term
     partition: Partition
@@ -196,6 +204,8 @@ class Stance(NamedTuple):
     leader_epoch: int
     members: frozenset[BrokerId]
     """Whom a leader counts as in sync: its ISR, and the one that it asks for until it is answered."""
+    is_refused: bool
+    """The controller knows better: it asks for nothing more."""
 
 
 class OrdersTaken(NamedTuple):
@@ -243,6 +253,7 @@ Event: TypeAlias = (
     | EventBegan
     | EventEnded
     | Mistaken
+    | Forgotten
     | PartitionMoved
     | ReplicaMoved
     | OrderQueued

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from klamm.controller.states import ControllerState
 from klamm.sim.brokers import Node
 from klamm.sim.faults.aim import victim
 from klamm.sim.stage import Draw, Stage, later
@@ -54,6 +55,27 @@ def expire_registering(stage: Stage, draw: Draw) -> None:
 def expire_taking_office(stage: Stage, draw: Draw) -> None:
     """The next session that wins an election ends before that, or after it without the answer."""
     _expire_writing(stage, draw, CONTROLLER_EPOCH, "taking office")
+
+
+def expire_while_asked(stage: Stage, draw: Draw) -> None:
+    """The session of a controller ends as it is asked for something that has to wait, since it is busy."""
+    left = draw("left", lambda dice: dice.randint(1, 3))
+
+    def trap(step: Step) -> Loss | None:
+        nonlocal left
+        if step.kind is not StepKind.ASK or not step.actor or not stage.ensemble.has_quorum:
+            return None
+        node = stage.nodes[step.target]
+        if not node.broker.controller.is_active or node.broker.controller.state is ControllerState.IDLE:
+            return None
+        left -= 1
+        if not left:
+            stage.traps.remove(trap)
+        stage.tell(f"the session of node {step.target} is ended, which is busy and asked for {step.what}")
+        stage.ensemble.end_session(node.session)
+        return None
+
+    stage.traps.set(trap)
 
 
 def _expire_writing(stage: Stage, draw: Draw, prefix: str, what: str) -> None:

@@ -27,6 +27,7 @@ ROWS: Final[Sequence[Row]] = (
     Row(5, "expire twice", sessions.expire_twice, "is ended, too"),
     Row(5, "expire registering", sessions.expire_registering, " registering"),
     Row(5, "expire taking office", sessions.expire_taking_office, " taking office"),
+    Row(5, "expire while asked", sessions.expire_while_asked, "which is busy and asked"),
     Row(6, "lose answer", writes.lose_answer, "loses its connection"),
     Row(6, "lose first states", writes.lose_first_states, "first states were written"),
     Row(6, "lose ISR changes", writes.lose_isr_changes, "ISR change was written"),

@@ -62,6 +62,15 @@ def _state_of(history: History, p: TopicPartition, stance: Stance) -> LeaderAndI
     return versions[-1] if versions and topic is not None and topic.id == stance.topic_id else None
 
 
+def refusals_end_with_orders(history: History, event: OrdersTaken) -> str | None:
+    """A leader whose ISR change was refused may ask again as soon as there is a newer order."""
+    for p, stance in event.stances.items():
+        before, after = event.epochs[p]
+        if stance.is_refused and before < after:
+            return f"{p}: leader {event.broker} was refused in leader epoch {before}, and asks for nothing in {after}"
+    return None
+
+
 def newcomers_have_followed(history: History, event: StateWritten) -> str | None:
     """Whoever enters an ISR has followed that leader in that leader epoch: only so can it have caught up."""
     before, after = event.before, event.after

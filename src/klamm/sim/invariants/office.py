@@ -9,7 +9,7 @@ from klamm.model.errors import ErrorCode
 from klamm.sim.brokers import StubBroker
 from klamm.sim.history import History
 from klamm.sim.invariants.seen import Cluster
-from klamm.sim.trace import EventEnded, Mistaken, OrderSent, TermBegan, TermEnded
+from klamm.sim.trace import EventEnded, Forgotten, Mistaken, OrderSent, TermBegan, TermEnded
 from klamm.zk import znodes
 
 _CHANNEL_TASK: Final = "controller-to-broker"
@@ -42,6 +42,11 @@ def terms_begin_with_nothing(history: History, event: TermBegan) -> str | None:
     if context.topics or context.registered:
         return f"{event.term} begins with topics {list(context.topics)} and brokers {list(context.registered)}"
     return None
+
+
+def nobody_is_forgotten(history: History, event: Forgotten) -> str | None:
+    """Whoever waits for a controller whose session expires is answered."""
+    return f"broker {event.broker} was asked for {event.what} before its session expired, and has not answered"
 
 
 def the_inactive_refuse(history: History, event: EventEnded) -> str | None:

@@ -26,6 +26,7 @@ from klamm.sim.trace import (
     Elected,
     Event,
     EventEnded,
+    Forgotten,
     Mistaken,
     Mutation,
     OrderQueued,
@@ -118,12 +119,14 @@ ALWAYS: Final = (
     Row(33, office.the_resigned_send_nothing, _SENT, "KAFKA-4447, KAFKA-5310"),
     Row(33, office.the_resigned_hold_nothing, (TermEnded,), "KAFKA-5310"),
     Row(33, office.terms_begin_with_nothing, (TermBegan,), "KAFKA-2300, KAFKA-5310"),
+    Row(33, office.nobody_is_forgotten, (Forgotten,), "KAFKA-10193"),
     Row(33, office.the_inactive_refuse, _DONE, "KAFKA-10193"),
     Row(34, registrations.brokers_are_as_read_now, _DONE, "KAFKA-3085, KAFKA-5502"),
     Row(36, registrations.who_left_stays_away, (SessionFound,), "KAFKA-8121"),
     Row(37, registrations.one_process_per_id, _RECEIVED),
     Row(38, leaders.failed_logs_do_not_lead, _WRITTEN),
     Row(42, isr.the_dead_have_left, _DONE, "KAFKA-3143"),
+    Row(42, isr.refusals_end_with_orders, (OrdersTaken,), "KAFKA-12686, KAFKA-13254"),
     Row(39, leaders.preferred_leaders_are_fit, _WRITTEN, "KAFKA-9866"),
     Row(
         60, isr.leaders_count_all_members, (StateWritten, OrdersTaken, StancesTaken), "KAFKA-2721, KAFKA-12686, KIP-497"
@@ -133,6 +136,7 @@ ALWAYS: Final = (
 """After every event that they see."""
 
 AT_REST: Final = (
+    Row(40, liveness.one_controller_acts, (), "KAFKA-13407, KAFKA-4229"),
     Row(24, topics.no_topic_is_resurrected, (), "KAFKA-12835"),
     Row(29, reassignment.no_replica_is_left_behind, (), "KAFKA-13972"),
     Row(33, office.the_inactive_are_inert, (), "KAFKA-4447, KAFKA-5310"),
@@ -140,7 +144,6 @@ AT_REST: Final = (
     Row(36, registrations.registrations_are_true, (), "KAFKA-1387, KAFKA-7165, KAFKA-14845"),
     Row(35, office.watches_are_set, (), "KAFKA-13461"),
     Row(38, office.notifications_are_taken_away),
-    Row(40, liveness.one_controller_acts, (), "KAFKA-13407, KAFKA-4229"),
     Row(41, liveness.every_partition_is_led, (), "KAFKA-3096, KAFKA-3143"),
     Row(42, liveness.isrs_are_whole, (), "KAFKA-12751, KAFKA-14144"),
     Row(43, topics.deletions_finish, (), "KAFKA-1681, KAFKA-6650"),
