@@ -633,7 +633,7 @@ def growth_while_dying(patch: Patch) -> None:
 
 
 def deletions_do_not_wait(patch: Patch) -> None:
-    def at_once(context: Any, topic: str, found: Any, given_up: Any, patience_s: float) -> Any:
+    def at_once(context: Any, topic: str, *facts: Any, **more: Any) -> Any:
         from klamm.controller.decisions.topic_deletion import Step, Verdict
 
         begun = topic in context.topics_with_deletion_started

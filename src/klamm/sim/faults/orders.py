@@ -115,6 +115,29 @@ def echo_orders(stage: Stage, draw: Draw) -> None:
     stage.traps.set(trap)
 
 
+def overtake_asker(stage: Stage, draw: Draw) -> None:
+    """A follower's session ends as its leader asks for an ISR; the leader has to ask again, and hears of it late."""
+    takes_s = draw("takes_s", lambda dice: 0.3 + dice.random())
+
+    def trap(step: Step) -> Loss | None:
+        if step.what != ApiKey.ALTER_PARTITION.name or not stage.ensemble.has_quorum:
+            return None
+        led = [v[-1].isr for v in stage.history.states.values() if v[-1].leader == step.actor]
+        others = sorted({b for isr in led for b in isr} - {step.actor, step.target})
+        session = next((stage.nodes[b].session for b in others if b in stage.nodes and stage.nodes[b].session), 0)
+        if not session:
+            return None
+        stage.traps.remove(trap)
+        stage.tell(f"session {session:x} of a follower ends as node {step.actor} asks, which has to ask again")
+        stage.ensemble.end_session(session)
+        broker = stage.nodes[step.actor].broker
+        broker.order_takes_s = takes_s
+        later(stage, 3 * takes_s, _quick_again, broker)
+        return Loss.BEFORE
+
+    stage.traps.set(trap)
+
+
 def _deliver_again(stage: Stage, number: int, orders: list[Received]) -> None:
     node = stage.nodes[number]
     if node.host.is_alive and not stage.is_healed:

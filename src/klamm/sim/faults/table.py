@@ -57,6 +57,7 @@ ROWS: Final[Sequence[Row]] = (
     Row(15, "hold orders", orders.hold_orders, "are held"),
     Row(16, "late answers", orders.late_answers, " is cut for"),
     Row(16, "replay orders", orders.replay_orders, "once more"),
+    Row(16, "overtake asker", orders.overtake_asker, "of a follower ends"),
     Row(16, "echo orders", orders.echo_orders, "comes twice"),
     Row(22, "clock jump", clocks.clock_jump, " jumps by"),
     Row(22, "clock drift", clocks.clock_drift, "is wrong by"),
