@@ -19,6 +19,7 @@ from klamm.controller.events import (
     UncleanLeaderElectionEnable,
 )
 from klamm.controller.handlers.brokers import on_broker_change
+from klamm.controller.handlers.condemned import condemn_moved
 from klamm.controller.handlers.elections import on_unclean_enabled
 from klamm.controller.handlers.responses import on_leader_and_isr_response
 from klamm.controller.handlers.shutdown import on_controlled_shutdown
@@ -591,6 +592,18 @@ async def test_a_broker_that_holds_only_the_new_topic_is_told_to_delete_nothing(
     assert await leader_and_isr_answer(cluster, 2, ErrorCode.NONE) == []
     assert cluster.condemned() == []
     assert await leader_and_isr_answer(cluster, 2, ErrorCode.INCONSISTENT_TOPIC_ID) == []
+
+
+async def test_a_leader_and_isr_answer_settles_no_record_of_its_own_topic() -> None:
+    """A replica of the later topic moves away meanwhile: only its own deletion says that it is gone."""
+    cluster = await condemned_then_made_again()
+    await cluster.start(2)
+    await condemn_moved(cluster.room.bench, {BrokerId(2): [cluster.room.partition("a-0")]})
+    assert len(cluster.condemned()) == 2
+
+    await leader_and_isr_answer(cluster, 2, ErrorCode.NONE)
+
+    assert cluster.condemned() == [znodes.condemned_path(2, uuid.UUID(int=77))]
 
 
 async def test_a_log_of_another_id_that_nobody_condemned_is_left_alone() -> None:

@@ -63,13 +63,13 @@ def condemned_by_name(context: ControllerContext, broker: BrokerId) -> dict[str,
 
 def plan_answers(
     context: ControllerContext, broker: BrokerId, answers: Iterable[tuple[Partition, int]]
-) -> tuple[list[Partition], list[Partition]]:
-    """From a LeaderAndIsr answer: condemned replicas to delete now, and partitions under whose name none is left.
+) -> tuple[list[Partition], list[tuple[CondemnedReplicas, Partition]]]:
+    """From a LeaderAndIsr answer: condemned replicas to delete now, and those of which nothing can be left.
 
     A replica is told to go once: a second StopReplica could meet the log of the later topic.
     """
     stop: list[Partition] = []
-    settled: list[Partition] = []
+    gone: list[tuple[CondemnedReplicas, Partition]] = []
     named = condemned_by_name(context, broker)
     for partition, code in answers:
         topic_id = context.topics[partition.topic].id  # its own says nothing of a replica that moved away, and back
@@ -82,8 +82,8 @@ def plan_answers(
                 held[0].told.add(partition.partition)
                 stop.append(held[0].partitions[partition.partition])
         elif code in (ErrorCode.NONE, ErrorCode.STALE_CONTROLLER_EPOCH):
-            settled.append(partition)
-    return stop, settled
+            gone += ((record, partition) for record in held)
+    return stop, gone
 
 
 def other_brokers_of(context: ControllerContext, topic_id: uuid.UUID, kept: Iterable[BrokerId]) -> list[BrokerId]:

@@ -101,13 +101,13 @@ async def on_leader_and_isr_answers(
     bench: Workbench, broker: BrokerId, answers: Iterable[tuple[Partition, int]]
 ) -> None:
     """Where a later topic has the name: delete what has another id, forget where nothing was left."""
-    stop, settled = plan_answers(bench.context, broker, answers)
+    stop, gone = plan_answers(bench.context, broker, answers)
     for replica in stop:
         bench.batch.add_stop_replica([broker], replica, delete=True)
     if stop:
         bench.journal.line(bench.cause, "deletion", step="condemned", broker=broker, partitions=by_topic(stop))
         await bench.send_requests()
-    await _settle(bench, broker, settled)
+    await _strike_out(bench, gone)
 
 
 async def on_replicas_deleted(bench: Workbench, broker: BrokerId, partitions: Sequence[Partition]) -> None:
