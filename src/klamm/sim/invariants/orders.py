@@ -2,11 +2,12 @@
 
 from klamm.controller.control_requests import StopReplicaItem
 from klamm.controller.events import ControlledShutdown
+from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.sim.history import History, queue_of, queued_of
-from klamm.sim.messages_told import states_told
-from klamm.sim.trace import EventEnded, OrderQueued, OrderReceived, OrderSent, OrdersTaken
-from klamm.wire.messages import LeaderAndIsrRequest, UpdateMetadataRequest
+from klamm.sim.messages_told import states_told, stops_told
+from klamm.sim.trace import EventEnded, OrderAnswered, OrderQueued, OrderReceived, OrderSent, OrdersTaken
+from klamm.wire.messages import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
 
 _LEADERS_GONE = -2
 """Leader of a partition whose topic is being deleted, in UpdateMetadata."""
@@ -69,6 +70,23 @@ def metadata_does_not_go_back(history: History, event: OrderSent) -> str | None:
         told = history.metadata_told.get((event.message.controller_epoch, event.target, p, topic_id), -1)
         if s.leader != _LEADERS_GONE and s.zk_version < told:
             return f"{p}: broker {event.target} is told of version {s.zk_version} after {told}"
+    return None
+
+
+def only_older_stops_are_fenced(history: History, event: OrderAnswered) -> str | None:
+    """A broker refuses to stop a replica only in a leader epoch older than the one that the replica is in."""
+    if not isinstance(event.message, StopReplicaRequest):
+        return None
+    codes = {(e.topic_name, e.partition_index): e.error_code for e in event.response.partition_errors}
+    for stop in stops_told(event.message):
+        _, stance = history.stances.get((stop.partition, event.target), (0, None))
+        if (
+            codes.get((stop.partition.topic, stop.partition.partition)) != ErrorCode.FENCED_LEADER_EPOCH
+            or stance is None
+        ):
+            continue
+        if 0 <= stance.leader_epoch <= stop.leader_epoch:
+            return f"{stop.partition}: broker {event.target} is in {stance.leader_epoch}, and refuses {stop}"
     return None
 
 
