@@ -1,7 +1,8 @@
 """An operator's wish who shall be controller: `/klamm/next_controller`, `{"version":1,"broker":100,"epoch":7}`.
 
 The node it names takes the office from the holder in one transaction, and removes the wish; one for an epoch that is
-over is only removed. Apache Kafka's brokers never look there.
+over is only removed. It goes with the session of whoever asks: nobody who gave up waiting gets it later. Apache Kafka's
+brokers never look there.
 """
 
 from typing import NamedTuple
@@ -29,7 +30,8 @@ class _Wish(msgspec.Struct):
 async def ask_for_office(client: ZooKeeper, broker: BrokerId, epoch: int) -> None:
     """Raises NodeExists where somebody else asks."""
     await client.ensure_path(NEXT_CONTROLLER.rpartition("/")[0])
-    await client.create(NEXT_CONTROLLER, encode_json({"version": 1, "broker": broker, "epoch": epoch}))
+    wish = encode_json({"version": 1, "broker": broker, "epoch": epoch})
+    await client.create(NEXT_CONTROLLER, wish, ephemeral=True)
 
 
 async def watch_office_request(client: ZooKeeper) -> OfficeRequest | None:
