@@ -179,6 +179,9 @@ class MemoryZooKeeper:
             if node is None:
                 results.append(GetResult(path, ZkCode.NO_NODE, None, None))
                 continue
+            if path in self.ensemble.unreadable:
+                results.append(GetResult(path, ZkCode.NO_AUTH, None, None))
+                continue
             if watch:
                 self.ensemble.watchers.watch_data(path, self)
             results.append(GetResult(path, ZkCode.OK, node.data, node.stat()))

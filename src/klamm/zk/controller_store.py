@@ -10,10 +10,9 @@ from typing import Generic, TypeVar
 
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import KlammError
-from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.zk import znodes
-from klamm.zk.admin_znodes import FinalizedFeatures, decode_features, decode_log_dir_event, encode_features
+from klamm.zk.admin_znodes import FinalizedFeatures, decode_features, encode_features
 from klamm.zk.client import ZooKeeper
 from klamm.zk.election import ControllerEpoch
 from klamm.zk.errors import BadVersion, NodeExists, NoNode, ZkCode
@@ -104,19 +103,14 @@ class ControllerStore(Store):
         """Names, oldest first; the list is watched from here on."""
         return sorted((await self.client.children(parent, watch=True))[0])
 
-    async def read_notifications(self, parent: str, children: Sequence[str]) -> dict[str, bytes | None]:
+    async def read_notifications(
+        self, parent: str, children: Sequence[str]
+    ) -> tuple[dict[str, bytes | None], dict[str, str]]:
+        """What they hold, and why not where ZooKeeper does not show it; those that are gone by now are in neither."""
         results = await self.client.get_many([f"{parent}/{child}" for child in children])
-        return {c: r.data for c, r in zip(children, results, strict=True) if r.code is ZkCode.OK}
-
-    async def read_log_dir_events(self, children: Sequence[str]) -> list[BrokerId]:
-        """The brokers that lost a log directory; an event nobody can read names none."""
-        brokers: dict[BrokerId, None] = {}
-        for child, payload in (await self.read_notifications(znodes.LOG_DIR_EVENTS, children)).items():
-            try:
-                brokers[decode_log_dir_event(child, payload)] = None
-            except MalformedZnode:
-                continue
-        return sorted(brokers)
+        read = dict(zip(children, results, strict=True))
+        found = {child: r.data for child, r in read.items() if r.code is ZkCode.OK}
+        return found, {c: r.code.name for c, r in read.items() if r.code not in (ZkCode.OK, ZkCode.NO_NODE)}
 
     async def delete_notifications(self, parent: str, children: Sequence[str]) -> None:
         """Exactly these; one that is gone already is no matter."""

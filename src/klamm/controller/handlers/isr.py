@@ -1,6 +1,7 @@
 """ISR changes that leaders ask for or announce. Source: KafkaController.scala (3.9), processAlterPartition."""
 
 import uuid
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from klamm.controller.context import Partition, Topic
@@ -12,6 +13,7 @@ from klamm.controller.decisions.alter_partition import (
     judge,
 )
 from klamm.controller.events import AlterPartitionReceived, IsrChangeNotification
+from klamm.controller.handlers.notifications import notifications
 from klamm.controller.handlers.partitions import already_written
 from klamm.controller.handlers.reassignment import complete_if_in_sync
 from klamm.controller.workbench import Workbench
@@ -162,9 +164,8 @@ def _partition_response(
 
 async def on_isr_change_notification(bench: Workbench, event: IsrChangeNotification) -> None:
     """Leaders of an old protocol version wrote their ISR themselves: read it, and tell everyone."""
-    children = await bench.store.list_notifications(ISR_CHANGES)
-    try:
-        partitions = await _announced(bench, children)
+    async with notifications(bench, ISR_CHANGES) as announced:
+        partitions = _partitions(bench, announced)
         read = await bench.store.read_states(partitions)
         for p, state in read.found.items():
             bench.context.put_leadership(p, state)
@@ -172,15 +173,13 @@ async def on_isr_change_notification(bench: Workbench, event: IsrChangeNotificat
             bench.batch.add_metadata(bench.context.registered, partitions)
             await bench.send_requests()
             await complete_if_in_sync(bench, read.found)
-    finally:
-        await bench.store.delete_notifications(ISR_CHANGES, children)
 
 
-async def _announced(bench: Workbench, children: list[str]) -> list[Partition]:
+def _partitions(bench: Workbench, announced: Mapping[str, bytes | None]) -> list[Partition]:
     found: dict[Partition, None] = {}
-    for child, payload in (await bench.store.read_notifications(ISR_CHANGES, children)).items():
+    for name, payload in announced.items():
         try:
-            listed = decode_isr_change(child, payload)
+            listed = decode_isr_change(name, payload)
         except MalformedZnode as error:
             bench.journal.refused(bench.cause, "ISR change", str(error))
             continue

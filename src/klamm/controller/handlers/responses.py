@@ -1,6 +1,6 @@
 """What brokers answered. Source: processLeaderAndIsrResponseReceived, processUpdateMetadataResponseReceived (3.9)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from klamm.controller.context import Partition
@@ -12,12 +12,15 @@ from klamm.controller.events import (
 )
 from klamm.controller.handlers.brokers import not_to_be_deleted, on_replicas_offline
 from klamm.controller.handlers.condemned import on_leader_and_isr_answers
+from klamm.controller.handlers.notifications import notifications
 from klamm.controller.handlers.replicas import replicas_online
 from klamm.controller.workbench import Workbench
 from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId
 from klamm.telemetry.journal import by_topic
 from klamm.wire.messages import LeaderAndIsrResponse
-from klamm.zk.znodes import LOG_DIR_EVENTS
+from klamm.zk.admin_znodes import decode_log_dir_event
+from klamm.zk.znodes import LOG_DIR_EVENTS, MalformedZnode
 
 ANSWER_CHUNK: Final = 5_000
 
@@ -67,9 +70,17 @@ async def on_update_metadata_response(bench: Workbench, event: UpdateMetadataRes
 
 async def on_log_dir_event(bench: Workbench, event: LogDirEventNotification) -> None:
     """Ask the brokers about all their replicas: the answers tell which lie on a failed directory."""
-    children = await bench.store.list_notifications(LOG_DIR_EVENTS)
-    try:
-        brokers = await bench.store.read_log_dir_events(children)
+    async with notifications(bench, LOG_DIR_EVENTS) as found:
+        brokers = sorted(_named(bench, found))
         await replicas_online(bench, not_to_be_deleted(bench, {b: list(bench.context.replicas_on(b)) for b in brokers}))
-    finally:
-        await bench.store.delete_notifications(LOG_DIR_EVENTS, children)
+
+
+def _named(bench: Workbench, events: Mapping[str, bytes | None]) -> set[BrokerId]:
+    """The brokers that lost a log directory; an event nobody can read names none."""
+    brokers = set()
+    for name, payload in events.items():
+        try:
+            brokers.add(decode_log_dir_event(name, payload))
+        except MalformedZnode as error:
+            bench.journal.refused(bench.cause, "log directory event", str(error))
+    return brokers

@@ -1,0 +1,73 @@
+"""What brokers announce is worked off once, and never lost because ZooKeeper would not show it for a while."""
+
+import pytest
+from tests.support.controller_room import Room
+
+from klamm.controller.events import IsrChangeNotification, LogDirEventNotification
+from klamm.controller.handlers.isr import on_isr_change_notification
+from klamm.controller.handlers.responses import on_log_dir_event
+from klamm.model.errors import KlammError
+from klamm.model.ids import BrokerId, parse_topic_partition
+from klamm.zk.admin_znodes import encode_isr_change, encode_log_dir_event
+from klamm.zk.errors import MalformedReply
+from klamm.zk.operations import Create
+from klamm.zk.znodes import ISR_CHANGES, LOG_DIR_EVENTS
+
+
+async def room_with_isr_changes(*partitions: str) -> Room:
+    room = await Room.open(topics={"a": [(1, 2), (1, 2)]})
+    for name in partitions:
+        listed = encode_isr_change([parse_topic_partition(name)])
+        room.ensemble.apply([Create(f"{ISR_CHANGES}/isr_change_", listed, sequential=True)])
+    return room
+
+
+def left(room: Room) -> list[str]:
+    return sorted(room.ensemble.nodes[ISR_CHANGES].children)
+
+
+async def test_what_zookeeper_does_not_show_stays_until_it_does() -> None:
+    room = await room_with_isr_changes("a-0", "a-1")
+    hidden = left(room)[0]
+    room.ensemble.unreadable.add(f"{ISR_CHANGES}/{hidden}")
+
+    with pytest.raises(KlammError, match=f"{hidden} .NO_AUTH"):
+        await room.handle(on_isr_change_notification, IsrChangeNotification())
+    assert room.channels.take() == ["UMR a-1=1/[1,2]/0/0 -> 1,2,3"]
+    assert left(room) == [hidden]
+
+    room.ensemble.unreadable.clear()
+    requests = await room.handle(on_isr_change_notification, IsrChangeNotification())
+    assert requests == ["UMR a-0=1/[1,2]/0/0 -> 1,2,3"]
+    assert not left(room)
+
+
+async def test_a_failed_log_directory_is_not_forgotten_because_nobody_may_read_of_it_now() -> None:
+    room = await Room.open(topics={"a": [(1, 2)]})
+    path = f"{LOG_DIR_EVENTS}/log_dir_event_0"
+    room.ensemble.apply([Create(path, encode_log_dir_event(BrokerId(2)))])
+    room.ensemble.unreadable.add(path)
+
+    with pytest.raises(KlammError):
+        await room.handle(on_log_dir_event, LogDirEventNotification())
+    room.ensemble.unreadable.clear()
+
+    assert await room.handle(on_log_dir_event, LogDirEventNotification())
+    assert path not in room.ensemble.nodes
+
+
+@pytest.mark.parametrize(("error", "stays"), [(MalformedReply("garbled"), True), (RuntimeError("a mistake"), False)])
+async def test_they_stay_where_zookeeper_failed_and_go_where_we_erred(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, stays: bool
+) -> None:
+    """The next controller would make the same mistake with them, and so would every other."""
+    room = await room_with_isr_changes("a-0")
+
+    async def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(room.bench.store, "read_states", fail)
+    with pytest.raises(type(error)):
+        await room.handle(on_isr_change_notification, IsrChangeNotification())
+
+    assert bool(left(room)) is stays
