@@ -4,6 +4,7 @@ Notation as in `test_traces`. `SR a-0@1+delete -> 1` stops the replica for good;
 """
 
 import uuid
+from contextlib import suppress
 
 import pytest
 from tests.support.controller_room import Room, alter_partition
@@ -690,6 +691,55 @@ async def test_a_change_of_the_state_znode_is_watched_and_completes_it() -> None
             room.write_state("a-0", room.stored("a-0")._replace(isr=ids(1, 2)))
 
     assert assigned(room) == "[2] + [] - []"
+
+
+@pytest.mark.parametrize("target", [None, [3]])
+@pytest.mark.parametrize("writes", range(5))
+async def test_a_leader_that_writes_its_isr_itself_takes_in_nobody_who_is_being_dropped(
+    target: list[int] | None, writes: int
+) -> None:
+    """It has been told of the state as it was before, and writes after any of the controller's writes."""
+    room = await Room.open(topics={"a": [(1,)]}, settings=OLD)
+    await ask(room, a_0=[2])
+    told = room.stored("a-0")
+    room.crash_after(writes)
+    with suppress(ConnectionError):
+        await ask(room, a_0=target)
+
+    own_write = Set(
+        znodes.state_path(parse_topic_partition("a-0")),
+        znodes.encode_state(told._replace(isr=ids(1, 2))),
+        told.partition_epoch,
+    )
+    room.ensemble.apply([own_write])
+
+    name = znodes.decode_topic("a", room.ensemble.nodes[znodes.topic_path("a")].data)
+    assert set(room.stored("a-0").isr) <= set(name.partitions[0].replicas)
+
+
+async def test_an_override_goes_by_the_isr_that_the_leader_wrote_and_nobody_announced_yet() -> None:
+    room = await old_room()
+    writes: list[str] = []
+    room.ensemble.before_multi = lambda ops: writes.extend(op.path for op in ops if isinstance(op, Set))
+
+    await ask(room, a_0=[3])
+
+    state, topic = znodes.state_path(parse_topic_partition("a-0")), znodes.topic_path("a")
+    assert [w for w in writes if w in (state, topic)][:3] == [state, state, topic]
+    assert room.stored("a-0").isr == (1,)
+
+
+async def test_an_override_is_refused_where_the_leader_could_not_be_kept_from_its_isr() -> None:
+    room = await Room.open(topics={"a": [(1,)]}, settings=OLD)
+    await ask(room, a_0=[2])
+    before = assigned(room)
+    room.write_state("a-0", room.stored("a-0")._replace(controller_epoch=99))
+
+    answer, requests = await ask(room, a_0=None)
+
+    [refusal] = answer.refused.values()
+    assert "could not be kept from taking replica 2" in refusal.why
+    assert (requests, assigned(room)) == ([], before)
 
 
 async def test_what_is_not_being_reassigned_is_not_looked_at() -> None:

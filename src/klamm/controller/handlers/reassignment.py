@@ -39,13 +39,14 @@ async def begin_reassignments(bench: Workbench, wanted: Assignments) -> Reasons:
     """
     failed = await _move_leaders_first(bench, wanted)
     dropped = await _dropped(bench, {p: a for p, a in wanted.items() if p not in failed})
-    left = await leave_isrs(bench, dropped)
-    failed |= _still_in_sync(dropped)
+    touched = await _fence_leaders(bench, dropped)
+    touched |= dict.fromkeys(await leave_isrs(bench, dropped))
+    failed |= _undroppable(bench, dropped, touched)
     await condemn_moved(bench, dropped)
     failed |= await _update_assignments(bench, {p: a for p, a in wanted.items() if p not in failed})
     await _stop_dropped(bench, dropped, failed)
-    for p in left:
-        if p in failed:  # its ISR was written, its assignment was not: that has to be told, too
+    for p in touched:
+        if p in failed:  # its state was written, its assignment was not: that has to be told, too
             bench.batch.add_leader_and_isr(p.replicas, p, is_new=False)
     await proceed(bench, [p for p in wanted if p not in failed])
     bench.refuse("reassignment", failed)
@@ -145,13 +146,30 @@ async def _dropped(bench: Workbench, wanted: Assignments) -> dict[BrokerId, list
     return dropped
 
 
-def _still_in_sync(dropped: Mapping[BrokerId, list[Partition]]) -> Reasons:
-    return {
-        p: f"replica {broker} could not be taken out of the ISR"
-        for broker, partitions in dropped.items()
-        for p in partitions
-        if p.leadership is not None and broker in p.leadership.isr
-    }
+async def _fence_leaders(bench: Workbench, dropped: Mapping[BrokerId, list[Partition]]) -> dict[Partition, None]:
+    """Where leaders write their ISRs themselves: the partitions whose leader cannot, until it is told of the new epoch.
+
+    It could take a dropped replica in while we drop it: of the assignment it hears last, and of the version of the
+    state all that it must. What is in memory of the ISR is what is stored, from here on.
+    """
+    if bench.settings.alone_writes_states:
+        return {}
+    led = {p: None for partitions in dropped.values() for p in partitions if p.leadership is not None}
+    return dict.fromkeys(await _raise_epochs(bench, await _read_all(bench, led)))
+
+
+def _undroppable(
+    bench: Workbench, dropped: Mapping[BrokerId, list[Partition]], touched: Mapping[Partition, None]
+) -> Reasons:
+    """Why not, for those whose replica is in the ISR still, or whose leader could take it in."""
+    reasons: Reasons = {}
+    for broker, partitions in dropped.items():
+        for p in partitions:
+            if p.leadership is not None and broker in p.leadership.isr:
+                reasons[p] = f"replica {broker} could not be taken out of the ISR"
+            elif p.leadership is not None and p not in touched and not bench.settings.alone_writes_states:
+                reasons[p] = f"the leader could not be kept from taking replica {broker} into the ISR"
+    return reasons
 
 
 async def _update_assignments(bench: Workbench, wanted: Assignments) -> Reasons:
