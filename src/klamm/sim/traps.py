@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from klamm.sim.zookeeper.ensemble import Loss
+from klamm.zk.znodes import BROKER_IDS, CONTROLLER, CONTROLLER_EPOCH
 
 
 class StepKind(StrEnum):
@@ -24,6 +25,18 @@ class Step(NamedTuple):
     """The broker that gets the order, the controller that is asked; 0 for a write."""
     what: str
     """The paths written, or the name of the request."""
+
+    @property
+    def takes_office(self) -> bool:
+        """An election is won with it; a check of the epoch alone, which fences other writes, is none."""
+        return (
+            self.kind is StepKind.WRITE and self.actor > 0 and self.what.split()[-2:] == [CONTROLLER, CONTROLLER_EPOCH]
+        )
+
+    @property
+    def registers(self) -> bool:
+        """A broker's znode is written last."""
+        return self.kind is StepKind.WRITE and self.actor > 0 and self.what.split()[-1].startswith(BROKER_IDS)
 
 
 Trap = Callable[[Step], Loss | None]

@@ -4,9 +4,8 @@ from typing import Final
 
 from klamm.sim.faults.aim import victim
 from klamm.sim.stage import Draw, Stage, later, restart
-from klamm.sim.traps import Step, StepKind
+from klamm.sim.traps import Step
 from klamm.sim.zookeeper.ensemble import Loss
-from klamm.zk.znodes import CONTROLLER_EPOCH
 
 _LONGEST_S: Final = 20.0
 _STEPS: Final = (0.0005, 0.003)
@@ -35,7 +34,7 @@ def kill_next_controllers(stage: Stage, draw: Draw) -> None:
 
     def trap(step: Step) -> Loss | None:
         nonlocal left
-        if step.kind is StepKind.WRITE and step.actor and CONTROLLER_EPOCH in step.what.split()[1:]:
+        if step.takes_office:
             left -= 1
             if not left:
                 stage.traps.remove(trap)

@@ -1,5 +1,6 @@
 """ZooKeeper sessions that end at a bad moment, are not learned of, or leave their znodes behind."""
 
+from collections.abc import Callable
 from typing import Final
 
 from klamm.controller.states import ControllerState
@@ -8,7 +9,7 @@ from klamm.sim.faults.aim import victim
 from klamm.sim.stage import Draw, Stage, later
 from klamm.sim.traps import Step, StepKind
 from klamm.sim.zookeeper.ensemble import Loss
-from klamm.zk.znodes import BROKER_IDS, CONTROLLER_EPOCH
+from klamm.zk.znodes import BROKER_IDS
 
 _LOOK_S: Final = 0.05
 _LOOKS: Final = 200
@@ -49,12 +50,12 @@ def expire_twice(stage: Stage, draw: Draw) -> None:
 
 def expire_registering(stage: Stage, draw: Draw) -> None:
     """The next session that registers a broker ends before that, or after it without the answer."""
-    _expire_writing(stage, draw, BROKER_IDS, "registering")
+    _expire_writing(stage, draw, lambda step: step.registers, "registering")
 
 
 def expire_taking_office(stage: Stage, draw: Draw) -> None:
     """The next session that wins an election ends before that, or after it without the answer."""
-    _expire_writing(stage, draw, CONTROLLER_EPOCH, "taking office")
+    _expire_writing(stage, draw, lambda step: step.takes_office, "taking office")
 
 
 def expire_while_asked(stage: Stage, draw: Draw) -> None:
@@ -78,12 +79,11 @@ def expire_while_asked(stage: Stage, draw: Draw) -> None:
     stage.traps.set(trap)
 
 
-def _expire_writing(stage: Stage, draw: Draw, prefix: str, what: str) -> None:
+def _expire_writing(stage: Stage, draw: Draw, is_meant: Callable[[Step], bool], what: str) -> None:
     loss = Loss(draw("loss", lambda dice: dice.choice([loss.value for loss in Loss])))
 
     def trap(step: Step) -> Loss | None:
-        written = step.what.split()
-        if step.kind is not StepKind.WRITE or not step.actor or not written[-1].startswith(prefix):
+        if not is_meant(step):
             return None
         stage.traps.remove(trap)
         stage.tell(f"the session of node {step.actor} is ended {loss.value} {what}")

@@ -11,7 +11,7 @@ from klamm.sim.step_faults import STEP_FAULTS
 from klamm.sim.traps import Step, StepKind
 from klamm.sim.zookeeper.ensemble import Loss
 from klamm.zk.acl import OPEN_ACL, Acl, Permission
-from klamm.zk.znodes import CONTROLLER_EPOCH, DELETE_TOPICS, ISR_CHANGES, TOPICS
+from klamm.zk.znodes import DELETE_TOPICS, ISR_CHANGES, TOPICS
 
 FORBIDDEN: Final = (ISR_CHANGES, TOPICS, DELETE_TOPICS)
 """What whoever takes office must read."""
@@ -95,7 +95,7 @@ def forbid_reading(stage: Stage, draw: Draw) -> None:
     for_s = draw("for_s", lambda dice: 0.5 * dice.random())
 
     def trap(step: Step) -> Loss | None:
-        if step.kind is StepKind.WRITE and step.actor and step.what.split()[-1] == CONTROLLER_EPOCH:
+        if step.takes_office:
             stage.traps.remove(trap)
             stage.tell(f"node {step.actor} takes office, and nobody may read {path} for {for_s} s")
             stage.ensemble.write_acl(0, path, _UNREADABLE, -1, ())
