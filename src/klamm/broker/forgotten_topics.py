@@ -11,6 +11,7 @@ from typing import Final
 
 import structlog
 
+from klamm.broker.following import OnMistake, tell_mistake
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.model.errors import KlammError
 from klamm.zk import znodes
@@ -28,6 +29,7 @@ class ForgottenTopics:
         cache: MetadataCache,
         store: Callable[[], Store],
         on_topic_gone: Callable[[str], None] = lambda _topic: None,
+        on_mistake: OnMistake = tell_mistake,
     ) -> None:
         """`store()` is that of the newest ZooKeeper session; raises KlammError where there is none.
 
@@ -36,6 +38,7 @@ class ForgottenTopics:
         self._cache = cache
         self._store = store
         self._on_topic_gone = on_topic_gone
+        self._on_mistake = on_mistake
         self._epoch = -1
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -63,6 +66,9 @@ class ForgottenTopics:
                 return
             except KlammError as error:
                 log.warning("metadata is not compared with ZooKeeper yet", reason=str(error))
+            except Exception as error:  # what the cache says goes on; the next controller brings the next look
+                self._on_mistake("comparing metadata with ZooKeeper", error)
+                return
             await asyncio.sleep(_RETRY_S)
 
     async def _forget_where_unchanged(self, missing: Iterable[str]) -> None:

@@ -252,7 +252,7 @@ class Node:
         cache = self._cache = MetadataCache(config.inter_broker_listener)
         connect_s = config.socket_connection_setup_timeout_ms / 1000
         channel = ControllerChannel(self._world, cache, self.broker_id, connect_s, config.request_timeout_ms / 1000)
-        forgotten = ForgottenTopics(cache, lambda: self._sessions.store, self._throttles.topic_gone)
+        forgotten = ForgottenTopics(cache, lambda: self._sessions.store, self._throttles.topic_gone, self._on_mistake)
         self._channel, self._forgotten = channel, forgotten
 
         def metadata_updated() -> None:

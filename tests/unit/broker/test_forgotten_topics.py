@@ -24,7 +24,10 @@ class Stage:
         self.cache = MetadataCache("PLAINTEXT")
         self.stores: list[Store] = []
         self.heard: list[str] = []
-        self.forgotten = ForgottenTopics(self.cache, self._store, self.heard.append)
+        self.mistakes: list[str] = []
+        self.forgotten = ForgottenTopics(
+            self.cache, self._store, self.heard.append, lambda what, error: self.mistakes.append(f"{what}: {error!r}")
+        )
         self.cache.on_update = self.forgotten.metadata_updated
 
     def _store(self) -> Store:
@@ -84,6 +87,27 @@ def test_without_a_session_it_is_tried_again() -> None:
         stage.stores.append(store)
         await asyncio.sleep(5)
 
+        assert list(stage.cache.topics()) == ["orders"]
+
+    play(act)
+
+
+def test_a_mistake_is_told_and_the_next_controller_brings_another_look() -> None:
+    async def act(stage: Stage) -> None:
+        stage.ensemble.apply([Delete(znodes.topic_path("gone"))])
+
+        class Broken(Store):
+            async def list_topics(self, watch: bool = False) -> list[str]:
+                raise ZeroDivisionError
+
+        stage.stores.append(Broken(stage.stores[0].client))
+        stage.tell(2)
+        await asyncio.sleep(1)
+        assert stage.mistakes == ["comparing metadata with ZooKeeper: ZeroDivisionError()"]
+
+        stage.stores.pop()
+        stage.tell(3)
+        await asyncio.sleep(1)
         assert list(stage.cache.topics()) == ["orders"]
 
     play(act)
