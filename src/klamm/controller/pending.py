@@ -5,17 +5,15 @@ So a slow broker's queue is bounded by its partitions, not by how much happened 
 
 from collections import deque
 from collections.abc import Iterator
-from itertools import islice
 from typing import Final
 
 from klamm.controller.control_requests import (
-    MAX_CAUSES,
     ControlItem,
     LeaderAndIsrItem,
     StopReplicaItem,
     UpdateMetadataItem,
 )
-from klamm.model.leader_and_isr import LEADER_DURING_DELETE
+from klamm.controller.merged_metadata import merge_metadata
 
 MERGED_PARTITIONS: Final = 2_500
 """Small requests grow into one up to this size: encoding it holds the loop a few ms."""
@@ -102,40 +100,6 @@ def _compacted(items: deque[ControlItem]) -> Iterator[ControlItem]:
 
 
 def _stretch(metadata: list[UpdateMetadataItem], leader_and_isr: LeaderAndIsrItem | None) -> Iterator[ControlItem]:
-    for group in _lives(metadata):
-        yield from _merged(group)
+    yield from merge_metadata(metadata, MERGED_PARTITIONS)
     if leader_and_isr is not None:
         yield leader_and_isr
-
-
-def _lives(metadata: list[UpdateMetadataItem]) -> Iterator[list[UpdateMetadataItem]]:
-    """Cut where a topic comes that went before: what is told of the one must not ride along with the other."""
-    group: list[UpdateMetadataItem] = []
-    gone: set[str] = set()
-    for item in metadata:
-        if gone and any(p.topic in gone and s.leader != LEADER_DURING_DELETE for p, s in item.states.items()):
-            yield group
-            group, gone = [], set()
-        group.append(item)
-        if item.deletes:
-            gone.update(p.topic for p, s in item.states.items() if s.leader == LEADER_DURING_DELETE)
-    if group:
-        yield group
-
-
-def _merged(metadata: list[UpdateMetadataItem]) -> Iterator[UpdateMetadataItem]:
-    sendings = {item.sending for item in metadata}
-    if len(sendings) == 1 and None not in sendings:
-        yield from metadata  # nothing to merge, and looking for it holds the loop
-        return
-    newest = {p: state for item in metadata for p, state in item.states.items()}
-    if len(newest) == sum(len(item.states) for item in metadata):
-        yield from metadata  # nothing to merge: as they are, brokers share what is encoded
-        return
-    causes = tuple(dict.fromkeys(cause for item in metadata for cause in item.causes))[-MAX_CAUSES:]
-    deletes = any(item.deletes for item in metadata)
-    states = iter(newest.items())
-    first = True
-    while (part := dict(islice(states, MERGED_PARTITIONS))) or first:
-        yield UpdateMetadataItem(part, causes, metadata[-1].broker_list_version, deletes)
-        first = False

@@ -19,6 +19,7 @@ from klamm.controller.control_requests import (
     metadata_state,
 )
 from klamm.controller.encoded_bodies import EncodedBody
+from klamm.controller.merged_metadata import merge_metadata
 from klamm.controller.pending import COMPACT_AT, MERGED_PARTITIONS, PendingRequests
 from klamm.controller.request_batch import METADATA_CHUNK, RequestBatch
 from klamm.controller.settings import ControllerSettings, parse_ibp, request_versions
@@ -94,11 +95,11 @@ class Outbox:
 class Scene:
     """Brokers 1, 2 and 3; topics as asked, each partition on 1 and 2, led by 1."""
 
-    def __init__(self, ibp: str = "3.9", partitions: int = 1) -> None:
+    def __init__(self, ibp: str = "3.9", partitions: int = 1, name: str = "a") -> None:
         self.settings = ControllerSettings(BrokerId(1), ibp=parse_ibp(ibp))
         self.context = ControllerContext(7)
         self.context.add_brokers(map(registered, (1, 2, 3)))
-        self.topic = self.context.add_topic("a", uuid.UUID(int=5))
+        self.topic = self.context.add_topic(name, uuid.UUID(int=5))
         self.partitions = [self._partition(n) for n in range(partitions)]
         self.outbox = Outbox()
         self.batch = RequestBatch(self.context, self.settings, self.outbox, Turns())
@@ -298,6 +299,77 @@ def test_compaction_tells_a_topic_that_went_apart_from_one_made_anew_under_the_n
     items += [umr(scene, again), umr(scene, again)]
 
     assert waiting(items) == ["UMR a-0=-2/[1,2]/0/0", "UMR a-0=1/[1,2]/0/0"]
+
+
+def made_and_deleted(scene: Scene, life: int, partitions: int) -> list[ControlItem]:
+    """What brokers are told of a topic that comes, and goes again."""
+    topic = scene.context.add_topic("a", uuid.UUID(int=100 + life))
+    made = [scene.context.add_partition(topic, n, ReplicaAssignment(ids(1, 2))) for n in range(partitions)]
+    for p in made:
+        scene.context.put_leadership(p, LeaderAndIsr(BrokerId(1), life, ids(1, 2), 1))
+    coming = umr(scene, *made, cause=str(life))
+    scene.context.queue_deletion(["a"])
+    going = replace(umr(scene, *made, cause=str(life)), deletes=True)
+    scene.context.remove_topic("a")
+    return [coming, going]
+
+
+def test_a_topic_made_and_deleted_any_number_of_times_leaves_a_handful_of_requests() -> None:
+    scene = Scene()
+    scene.context.remove_topic("a")
+    pending = PendingRequests()
+    for life in range(20 * COMPACT_AT):
+        for item in made_and_deleted(scene, life, partitions=2 if life else 4):
+            pending.put(item)
+        assert len(pending) <= COMPACT_AT
+
+    topic = scene.context.add_topic("a", uuid.UUID(int=6))
+    newest = scene.context.add_partition(topic, 0, ReplicaAssignment(ids(1, 2)))
+    scene.context.put_leadership(newest, LeaderAndIsr(BrokerId(1), 0, ids(1, 2), 1))
+    items = [*(pending.take() for _ in range(len(pending))), umr(scene, newest)]
+    merged = list(merge_metadata([i for i in items if isinstance(i, UpdateMetadataItem)], MERGED_PARTITIONS))
+
+    told = [[(n, i, s.leader) for (_, n), i, s in states_told(scene.decoded(item, 1)[0])] for item in merged]
+    assert [sorted(request) for request in told] == [
+        [(n, None, -2) for n in range(4)],
+        [(0, uuid.UUID(int=6), 1)],
+    ]
+
+
+def test_a_later_life_that_goes_while_earlier_ones_are_gone_does_not_lend_them_its_id() -> None:
+    scene = Scene()
+    scene.context.remove_topic("a")
+    items = made_and_deleted(scene, 1, partitions=3) * 2
+    topic = scene.context.add_topic("a", uuid.UUID(int=6))
+    newest = scene.context.add_partition(topic, 0, ReplicaAssignment(ids(1, 2)))
+    scene.context.put_leadership(newest, LeaderAndIsr(BrokerId(1), 0, ids(1, 2), 1))
+    scene.context.queue_deletion(["a"])
+    items.append(replace(umr(scene, newest), deletes=True))
+
+    merged = merge_metadata([i for i in items if isinstance(i, UpdateMetadataItem)], MERGED_PARTITIONS)
+
+    told = [{(n, i, s.leader) for (_, n), i, s in states_told(scene.decoded(item, 1)[0])} for item in merged]
+    assert told == [{(1, None, -2), (2, None, -2)}, {(0, uuid.UUID(int=6), -2)}]
+
+
+def test_the_list_of_brokers_is_told_although_no_partition_is() -> None:
+    scene = Scene()
+    merged = list(merge_metadata([umr(scene, cause="1"), umr(scene, cause="2")], MERGED_PARTITIONS))
+
+    assert [(dict(item.states), item.causes) for item in merged] == [({}, ("1", "2"))]
+    assert list(merge_metadata([], MERGED_PARTITIONS)) == []
+
+
+def test_topics_of_many_names_that_went_leave_few_requests() -> None:
+    pending = PendingRequests()
+    for number in range(4 * COMPACT_AT):
+        scene = Scene(name=f"t{number}")
+        scene.context.queue_deletion([f"t{number}"])
+        pending.put(replace(umr(scene, *scene.partitions), deletes=True))
+        assert len(pending) <= COMPACT_AT
+
+    told = [p.topic for _ in range(len(pending)) for p in pending.take().partitions]
+    assert sorted(told) == sorted(f"t{number}" for number in range(4 * COMPACT_AT))
 
 
 async def test_a_deletion_is_told_apart_from_a_topic_made_anew_under_the_name() -> None:
