@@ -17,7 +17,7 @@ from klamm.controller.timers import Timers
 from klamm.controller.workbench import Workbench
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
-from klamm.model.ids import BrokerId, parse_topic_partition
+from klamm.model.ids import BrokerId, TopicPartition, parse_topic_partition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.runtime.turns import Turns
 from klamm.telemetry.journal import Journal
@@ -60,6 +60,7 @@ class RecordingChannels:
         self.sent: list[tuple[str, list[int]]] = []
         self.items: list[tuple[int, ControlItem]] = []
         self.open: list[int] = []
+        self.unsent: set[TopicPartition] = set()
         self.log: list[str] = []
 
     def __len__(self) -> int:
@@ -87,6 +88,10 @@ class RecordingChannels:
             self.sent[-1][1].append(broker)
         else:
             self.sent.append((text, [broker]))
+
+    def waiting_deletions(self, broker: BrokerId) -> set[TopicPartition]:
+        """What was written down counts as sent, unless a test says otherwise."""
+        return self.unsent if broker in self.open else set()
 
     async def close(self) -> None:
         self.open.clear()

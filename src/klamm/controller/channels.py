@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from klamm.controller.context import ControllerContext
+from klamm.controller.context import ControllerContext, Partition
 from klamm.controller.control_requests import (
     ControlItem,
     RequestBuilder,
@@ -26,7 +26,7 @@ from klamm.controller.pending import PendingRequests
 from klamm.controller.settings import ControllerSettings
 from klamm.model.brokers import Broker, Endpoint
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.model.ids import BrokerId
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.runtime.turns import Turns
 from klamm.telemetry.journal import Journal, by_topic
 from klamm.telemetry.meters import Timer
@@ -119,10 +119,19 @@ class Channels:
         if channel is not None:
             channel.put(item)
 
+    def waiting_deletions(self, broker: BrokerId) -> set[TopicPartition]:
+        """Replicas that it will be told to delete by what was not sent yet."""
+        channel = self._channels.get(broker)
+        return set() if channel is None else {p.key for p in deleted_by(channel.waiting_stops)}
+
     async def close(self) -> None:
         for broker in list(self._channels):
             self._close(broker)
         await asyncio.gather(*self._closing)
+
+
+def deleted_by(stops: Iterable[StopReplicaItem]) -> Iterator[Partition]:
+    return (p for item in stops for p, stop in item.stops.items() if stop.delete_partition)
 
 
 class Channel:
@@ -154,6 +163,10 @@ class Channel:
     def waiting(self) -> int:
         return len(self._pending) + (self._item is not None)
 
+    @property
+    def waiting_stops(self) -> Iterator[StopReplicaItem]:
+        return self._pending.stops
+
     def put(self, item: ControlItem) -> None:
         if not len(self._pending):
             self._oldest_put = asyncio.get_running_loop().time()
@@ -166,8 +179,7 @@ class Channel:
         self._refuse_deletions([*under_way, *self._pending.stops], ErrorCode.NETWORK_EXCEPTION)
 
     def _refuse_deletions(self, items: Iterable[ControlItem], error: ErrorCode) -> None:
-        stops = [item for item in items if isinstance(item, StopReplicaItem)]
-        replicas = [p for item in stops for p, stop in item.stops.items() if stop.delete_partition]
+        replicas = list(deleted_by(item for item in items if isinstance(item, StopReplicaItem)))
         if replicas:
             errors = dict.fromkeys(replicas, error)
             self._ports.put(TopicDeletionStopReplicaResponseReceived(self._broker.id, self._broker.epoch, errors))

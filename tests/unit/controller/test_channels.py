@@ -16,7 +16,7 @@ from klamm.controller.settings import ControllerSettings
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.errors import ErrorCode, KlammError
-from klamm.model.ids import BrokerId
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.runtime.turns import Turns
 from klamm.telemetry.journal import Journal
 from klamm.wire.api import ApiKey
@@ -202,7 +202,9 @@ async def test_of_answers_to_stops_only_deletions_become_events_and_name_nothing
     for stops in ({stopped: False, other: False}, {deleted: True, stopped: False}):
         items = {p: StopReplicaPartitionState(p.partition, 0, d) for p, d in stops.items() if p is not None}
         channels.send(BrokerId(1), StopReplicaItem(items, ("c",), 0))
+    assert channels.waiting_deletions(BrokerId(1)) == {TopicPartition("a", 0)}
     await nodes.eventually(lambda: channels.waiting == 0)
+    assert channels.waiting_deletions(BrokerId(1)) == set()
 
     [event] = heard
     assert isinstance(event, TopicDeletionStopReplicaResponseReceived)

@@ -511,6 +511,22 @@ async def test_what_a_broker_said_before_a_replica_moved_away_does_not_prove_tha
     assert not room.bench.context.condemned
 
 
+async def test_of_two_orders_to_delete_a_replica_the_answer_to_the_last_one_counts() -> None:
+    """It came back, and went again, before the broker had answered: it may make the log anew in between."""
+    room = await room_with(1, 2)
+    partition, epoch = await moved_away(room)
+    await ask(room, a_0=[1, 2])
+    await ask(room, a_0=None)
+    room.channels.unsent = {partition.key}
+
+    await answer_deletion(room, partition, epoch)
+    assert room.bench.context.condemned[BrokerId(2)]
+
+    room.channels.unsent = set()
+    await answer_deletion(room, partition, epoch)
+    assert not room.bench.context.condemned
+
+
 async def test_of_two_replicas_that_moved_away_one_comes_back_and_the_other_is_still_remembered() -> None:
     room = await Room.open((1, 2, 3), topics={"a": [(1, 2), (1, 2)]})
     for name in ("a-0", "a-1"):

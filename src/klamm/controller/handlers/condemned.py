@@ -111,12 +111,16 @@ async def on_leader_and_isr_answers(
 
 
 async def on_replicas_deleted(bench: Workbench, broker: BrokerId, partitions: Sequence[Partition]) -> None:
-    """Nothing is left under these names; where a later topic has one, its replica can be made now."""
+    """Nothing is left under these names; where a later topic has one, its replica can be made now.
+
+    Unless an order to delete it once more waits: it came back in between, and went again. That one's answer counts.
+    """
     if broker not in bench.context.condemned:
         return
     if bench.context.offline_dirs.get(broker):
         return  # what is meant may lie where the broker cannot look
-    for p in await _settle(bench, broker, partitions):
+    again = bench.channels.waiting_deletions(broker)
+    for p in await _settle(bench, broker, [p for p in partitions if p.key not in again]):
         later = bench.context.partition(p.topic, p.partition)
         is_wanted = later is not None and broker in later.replicas and not bench.context.is_to_be_deleted(later)
         if later is not None and is_wanted and later.leadership is not None:
