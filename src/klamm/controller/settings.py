@@ -3,10 +3,12 @@
 Source: KafkaConfig.scala, ControllerChannelManager.scala (versions by inter.broker.protocol.version).
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from klamm.model.ids import BrokerId
+from klamm.zk.registrations import NO_FEATURES, FeatureRange
 
 Ibp = tuple[int, int, int]
 """inter.broker.protocol.version as (major, minor, IV number): `2.8-IV1` is (2, 8, 1); `0.10.2-IV0` is (0, 10, 20)."""
@@ -74,6 +76,8 @@ class ControllerSettings:
     resend_pause_ms: int = 100
     feature_patience_s: float = 18.0
     """How long a new controller waits until its own node knows the finalized features: the ZooKeeper time-out."""
+    supported_features: Mapping[str, FeatureRange] = field(default_factory=lambda: NO_FEATURES)
+    """What may be finalized; nothing in any release of this mode so far."""
     token_check_interval_ms: int | None = None
     """`delegation.token.expiry.check.interval.ms`; None where no secret key enables tokens."""
     auto_leader_rebalance: bool = True

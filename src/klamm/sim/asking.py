@@ -1,14 +1,16 @@
 """Verbs that ask a controller for something other than moves, elections and topics."""
 
 import asyncio
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from klamm.controller.context import ControllerContext, Partition
-from klamm.controller.decisions.features import FeatureUpdate
+from klamm.controller.control_requests import ControlItem
+from klamm.controller.decisions.features import FeatureUpdate, UpgradeType
+from klamm.controller.request_batch import Outbox, RequestBatch
 from klamm.controller.states import ControllerState
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.sim.brokers import Node, StubBroker
+from klamm.sim.brokers import FEATURE, Node, StubBroker
 from klamm.sim.moving import acting_controller, ask_on_its_host
 from klamm.sim.stage import Draw, Stage
 from klamm.wire.messages import (
@@ -17,8 +19,8 @@ from klamm.wire.messages import (
     AlterPartitionRequestTopicData,
     BrokerState,
 )
+from klamm.zk import znodes
 
-_FEATURE: Final = "group.version"
 _WITH_BROKER_EPOCHS: Final = 3
 _LOOK_AGAIN_S: Final = 0.05
 _A_STRANGER: Final = "a stranger in the ISR"
@@ -39,6 +41,8 @@ _ODDITIES: Final = (
 _NO_RECOVERY: Final = 7
 _NOBODY: Final = 77
 _LARGE: Final = 10_000
+_AT_ONCE_S: Final = 0.001
+_NO_MEMORY_S: Final = 2.0
 
 
 async def ask_around(stage: Stage, draw: Draw) -> None:
@@ -48,8 +52,8 @@ async def ask_around(stage: Stage, draw: Draw) -> None:
     level = draw("level", lambda dice: dice.randint(0, 2))
     if node is None or number is None:
         return
-    stage.tell(f"node {number} is asked for moves, producer ids, and feature {_FEATURE} {level}")
-    update = [FeatureUpdate(_FEATURE, level)]
+    stage.tell(f"node {number} is asked for moves, producer ids, and feature {FEATURE} {level}")
+    update = [FeatureUpdate(FEATURE, level)]
     controller, broker = node.broker.controller, node.broker
     known = [p for p, states in stage.history.states.items() if states]
     await asyncio.gather(
@@ -73,6 +77,63 @@ async def _look_around(stage: Stage, node: Node) -> None:
     dying = [name for name, _ in topics if controller.is_queued_for_deletion(name)]
     named = sum(controller.topic_name(t.id) is not None for _, t in topics if t.id is not None)
     stage.tell(f"node {node.broker.number} tells {readings} metrics, {named} topics by id, to be deleted {dying}")
+
+
+async def update_feature(stage: Stage, draw: Draw) -> None:
+    """An operator finalizes a feature, raises or lowers its level, or deletes it; some of what is asked is nonsense."""
+    level = draw("level", lambda dice: dice.randint(0, 5))
+    how = draw("how", lambda dice: dice.choice((UpgradeType.UPGRADE, UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE)))
+    if (node := acting_controller(stage)) is None:
+        return
+    asked = node.broker.controller.update_features([FeatureUpdate(FEATURE, level, how)], 1.0, validate_only=False)
+    answer = await ask_on_its_host(stage, node, asked)
+    stage.tell(f"node {node.broker.number} is asked for {FEATURE} {level}, {UpgradeType(how).name}: {answer}")
+
+
+async def hand_over(stage: Stage, draw: Draw) -> None:
+    """`klamm controller reelect --broker N`: a node takes the office, if that of whoever had it is not over."""
+    number = draw("node", lambda dice: dice.choice(list(stage.nodes)))
+    after_s = draw("after_s", lambda dice: dice.choice((0.0, 0.0, 0.2)))
+    epoch = stage.history.epoch
+    await asyncio.sleep(after_s)
+    node = stage.nodes[number]
+    if not node.host.is_alive or not node.broker.is_ready:
+        return
+    stage.tell(f"node {number} is to take the office from whoever has it in epoch {epoch}")
+    taken = await ask_on_its_host(stage, node, node.broker.controller.take_office(epoch))
+    stage.tell(f"node {number} {'is' if taken else 'is not'} controller now")
+
+
+class _NoMemory(NamedTuple):
+    """What an event wants to send finds no memory, once."""
+
+    batch: RequestBatch
+    before: Outbox
+
+    def send(self, broker: BrokerId, item: ControlItem) -> None:
+        self.batch.outbox = self.before
+        raise MemoryError(f"no memory for what broker {broker} is to get")
+
+
+async def run_out_of_memory(stage: Stage, draw: Draw) -> None:
+    """A controller finds no memory for an order, in the midst of its work, or while it takes office."""
+    new = draw("new", lambda dice: dice.random() < 0.5)
+    if (node := acting_controller(stage)) is None:
+        return
+    bench = node.broker.controller.bench
+    if new:
+        await stage.store.client.delete(znodes.CONTROLLER)
+        while (node := acting_controller(stage)) is None or node.broker.controller.bench is bench:  # noqa: ASYNC110  # looks on from outside
+            await asyncio.sleep(_AT_ONCE_S)
+        bench = node.broker.controller.bench
+    assert bench is not None, "who acts has a term"
+    stage.tell(f"node {node.broker.number} has no memory for what it sends next")
+    before = bench.batch.outbox
+    bench.batch.outbox = _NoMemory(bench.batch, before)
+    try:
+        await asyncio.sleep(_NO_MEMORY_S)
+    finally:
+        bench.batch.outbox = before
 
 
 async def allow_unclean_by_default(stage: Stage, draw: Draw) -> None:

@@ -69,6 +69,7 @@ from klamm.wire.messages import (
 )
 from klamm.zk.errors import SessionExpired
 from klamm.zk.registrar import BrokerRegistrar
+from klamm.zk.registrations import NO_FEATURES, FeatureRange
 from klamm.zk.store import Store
 
 PORT: Final = 9092
@@ -78,6 +79,10 @@ _RECEIVED: Final = 8
 _ANSWER_S: Final = 5.0
 _ANSWERED_S: Final = 0.1
 _ALTER_PARTITION_VERSION: Final = 3
+_ALTER_PARTITION_BY_NAME: Final = 1
+FEATURE: Final = "group.version"
+FEATURES: Final = {FEATURE: FeatureRange(2, 4)}
+"""What nodes support, where they support anything: no release so far does."""
 
 
 class Tuning(NamedTuple):
@@ -94,6 +99,7 @@ class Tuning(NamedTuple):
     """0: tokens are not enabled."""
     rebalances: bool
     deletes_topics: bool
+    supports_features: bool
 
 
 @lru_cache(maxsize=256)
@@ -115,7 +121,9 @@ def _config(number: int, tuning: Tuning) -> NodeConfig:
 def _controller_settings(config: NodeConfig, number: BrokerId, tuning: Tuning) -> ControllerSettings:
     """Nodes refuse older protocols in their configuration; controllers know them."""
     settings = controller_settings(config, number)
-    return replace(settings, ibp=parse_ibp(tuning.protocol), resend_pause_ms=tuning.resend_pause_ms)
+    features = FEATURES if tuning.supports_features else NO_FEATURES
+    pause_ms = tuning.resend_pause_ms
+    return replace(settings, ibp=parse_ibp(tuning.protocol), resend_pause_ms=pause_ms, supported_features=features)
 
 
 class Proposal(NamedTuple):
@@ -182,10 +190,11 @@ class StubBroker:
         self._notices = FailureNotices(lambda: self.sessions.store)
         host = world.network.host_name()
         self._broker = Broker(self.number, (Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, host, PORT),))
-        self._registrar = BrokerRegistrar(self._broker)
         self._channel = ControllerChannel(world, self.cache, self.number, _ANSWER_S, _ANSWER_S)
         self._server = Server(world.network, server_limits(self.config))
         settings = _controller_settings(self.config, self.number, tuning)
+        self._registrar = BrokerRegistrar(self._broker, features=settings.supported_features)
+        self._alter_version = _ALTER_PARTITION_VERSION if settings.uses_topic_ids else _ALTER_PARTITION_BY_NAME
         writes_isrs = not settings.alone_writes_states
         self._isr_znodes = IsrZnodes(lambda: self.sessions.store, number) if writes_isrs else None
         """How leaders of old protocols change their ISRs: without the controller."""
@@ -421,7 +430,7 @@ class StubBroker:
         build = partial(self._alter_partition, asked)
         if self._isr_znodes is None:
             answer = await self._channel.ask(
-                ApiKey.ALTER_PARTITION, _ALTER_PARTITION_VERSION, build, says_not_controller_anywhere
+                ApiKey.ALTER_PARTITION, self._alter_version, build, says_not_controller_anywhere
             )
         else:
             try:

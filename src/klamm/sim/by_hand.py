@@ -7,6 +7,7 @@ from klamm.controller.decisions.features import FeatureUpdate, UpgradeType
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.ids import BrokerId, TopicPartition
+from klamm.sim.brokers import FEATURE
 from klamm.sim.moving import acting_controller, ask_on_its_host
 from klamm.sim.stage import Draw, Stage, later, restart
 from klamm.zk import znodes
@@ -21,7 +22,6 @@ _FOREIGN_LISTENERS: Final = {
     "the brokers' listener": Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "nowhere", 9092),
 }
 _HOUR_MS: Final = 3_600_000
-_FEATURE: Final = "group.version"
 _ASK_AGAIN_S: Final = 0.5
 _TURNS: Final = 4
 _ANSWERED_S: Final = 1.0
@@ -72,12 +72,12 @@ def _registration(stage: Stage, listener: str) -> bytes:
 async def finalize_feature(stage: Stage, draw: Draw) -> None:
     """A tree from elsewhere has a finalized feature, which no broker here supports: an operator takes it away."""
     level = draw("level", lambda dice: dice.randint(1, 3))
-    stage.tell(f"feature {_FEATURE} {level} is finalized, by somebody else")
-    await stage.store.client.set(znodes.FEATURE, encode_features(FinalizedFeatures(2, True, {_FEATURE: level})))
-    deletion = FeatureUpdate(_FEATURE, 0, UpgradeType.SAFE_DOWNGRADE)
-    odd = [FeatureUpdate(_FEATURE, level), FeatureUpdate(_FEATURE, level - 1), FeatureUpdate("", 1)]
-    odd += [FeatureUpdate(_FEATURE, level + 1, UpgradeType.SAFE_DOWNGRADE), FeatureUpdate(_FEATURE, 1, 9)]
-    odd += [FeatureUpdate(_FEATURE, 0), FeatureUpdate("nope", 0, UpgradeType.SAFE_DOWNGRADE)]
+    stage.tell(f"feature {FEATURE} {level} is finalized, by somebody else")
+    await stage.store.client.set(znodes.FEATURE, encode_features(FinalizedFeatures(2, True, {FEATURE: level})))
+    deletion = FeatureUpdate(FEATURE, 0, UpgradeType.SAFE_DOWNGRADE)
+    odd = [FeatureUpdate(FEATURE, level), FeatureUpdate(FEATURE, level - 1), FeatureUpdate("", 1)]
+    odd += [FeatureUpdate(FEATURE, level + 1, UpgradeType.SAFE_DOWNGRADE), FeatureUpdate(FEATURE, 1, 9)]
+    odd += [FeatureUpdate(FEATURE, 0), FeatureUpdate("nope", 0, UpgradeType.SAFE_DOWNGRADE)]
     while True:
         if (node := acting_controller(stage)) is not None:
             ask = node.broker.controller.update_features
@@ -87,7 +87,7 @@ async def finalize_feature(stage: Stage, draw: Draw) -> None:
             answer = await ask_on_its_host(stage, node, ask([deletion], _ANSWERED_S, validate_only=False))
             stage.tell(f"the answer to the deletion of the feature: {answer}")
             found, _ = await stage.store.client.get(znodes.FEATURE)
-            if _FEATURE.encode() not in (found or b""):
+            if FEATURE.encode() not in (found or b""):
                 return
         await asyncio.sleep(_ASK_AGAIN_S)
 

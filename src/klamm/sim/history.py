@@ -76,6 +76,8 @@ class History:
     """Broker -> (broker epoch, session) of its registration."""
     registrations: dict[BrokerId, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
     """Broker -> (zxid, broker epoch) of each time its registration came, or went with -1 for an epoch."""
+    descriptions: dict[BrokerId, dict[int, bytes | None]] = field(default_factory=lambda: defaultdict(dict))
+    """Broker -> zxid -> what its registration said from then on."""
     elected_sessions: set[int] = field(default_factory=set)
     """Sessions that won an election at some time."""
     applied: dict[tuple[BrokerId, int], int] = field(default_factory=dict)
@@ -136,6 +138,7 @@ class History:
             trace.StateWritten: self._state_written,
             trace.TopicWritten: self._topic_written,
             trace.Registered: self._registered,
+            trace.Described: self._described,
             trace.TermBegan: self._term_began,
             trace.TermEnded: self._term_ended,
             trace.EventBegan: self._event_began,
@@ -183,17 +186,15 @@ class History:
                 yield self._election(change, transaction)
             elif path.startswith(_TOPIC_PREFIX):
                 yield from self._topic_event(path[len(_TOPIC_PREFIX) :].split("/"), change, transaction)
-            elif path.startswith(_BROKER_PREFIX) and not isinstance(change, SetChange):
+            elif path.startswith(_BROKER_PREFIX):
                 name = path[len(_BROKER_PREFIX) :]
                 if not name.isdigit():
                     continue  # somebody's nonsense
-                broker = BrokerId(int(name))
-                epoch = transaction.zxid if isinstance(change, CreateChange) else -1
-                yield trace.Registered(broker, epoch, transaction.session)
+                yield from _registration_events(BrokerId(int(name)), change, transaction)
 
     def _election(self, change: SetChange, transaction: Transaction) -> Event:
-        created = next((c for c in transaction.changes if c.path == znodes.CONTROLLER), None)
-        won = znodes.decode_controller(created.data) if isinstance(created, CreateChange) else None
+        created = (c for c in transaction.changes if isinstance(c, CreateChange) and c.path == znodes.CONTROLLER)
+        won = next((znodes.decode_controller(c.data) for c in created), None)
         epoch = znodes.decode_controller_epoch(change.data)
         return trace.Elected(epoch, self.epoch, won.broker if won else None, transaction.session)
 
@@ -320,6 +321,9 @@ class History:
         else:
             self.registered[event.broker] = event.epoch, event.session
 
+    def _described(self, event: trace.Described) -> None:
+        self.descriptions[event.broker][self.zxid] = event.data
+
     def _term_began(self, event: trace.TermBegan) -> None:
         self.terms[event.term.epoch] = event.term
 
@@ -411,6 +415,14 @@ class History:
 
     def _left(self, event: trace.Left) -> None:
         self.left.add((event.broker, event.incarnation))
+
+
+def _registration_events(broker: BrokerId, change: Change, transaction: Transaction) -> Iterator[Event]:
+    if not isinstance(change, SetChange):
+        epoch = transaction.zxid if isinstance(change, CreateChange) else -1
+        yield trace.Registered(broker, epoch, transaction.session)
+    if isinstance(change, CreateChange | SetChange):
+        yield trace.Described(broker, change.data)
 
 
 def queue_of(event: trace.OrderSent, p: TopicPartition) -> tuple[int, BrokerId, int, str, int]:

@@ -12,6 +12,7 @@ from klamm.sim.script import Happening, Script
 
 BEGINS_AT_S: Final = 15.0
 HEALED_AT_S: Final = 40.0
+_EACH_S: Final = 0.5
 _MEANWHILE_S: Final = 0.02
 """Something is on its way by then, and not done."""
 
@@ -107,16 +108,40 @@ OPERATIONS: Final[dict[str, Sequence[Happening]]] = {
     "unreadable topic is mended": _begun("mend topic", {"topic": "t3", "replicas": [2], "deletes": False}),
     "unreadable topic is deleted": _begun("mend topic", {"topic": "t3", "replicas": [2], "deletes": True}),
     "topic is made anew by hand": _begun("delete by hand", {"topic": "t3", "node": 2}),
+    "a feature is finalized, raised, lowered and deleted": [
+        Happening(BEGINS_AT_S + n * _EACH_S, "update feature", {"level": level, "how": how})
+        for n, (level, how) in enumerate(((1, 1), (2, 1), (5, 1), (4, 1), (3, 2), (0, 2)))
+    ],
+    "a broker lacks a feature": [
+        *_begun("foreign broker", {"first": "the brokers' listener", "for_s": 1.2}),
+        Happening(BEGINS_AT_S + _MEANWHILE_S, "update feature", {"level": 2, "how": 1}),
+        Happening(BEGINS_AT_S + 2, "update feature", {"level": 2, "how": 1}),
+        Happening(BEGINS_AT_S + 3, "foreign broker", {"first": "the brokers' listener", "for_s": 1.2}),
+    ],
+    "the office is handed over": [
+        *_begun("hand over", {"node": 2, "after_s": 0.0}),
+        Happening(BEGINS_AT_S + 2, "hand over", {"node": 2, "after_s": 0.0}),
+    ],
+    "a controller runs out of memory": [
+        *_begun("run out of memory", {"new": False}),
+        Happening(BEGINS_AT_S + _MEANWHILE_S, "create topic", {"topic": "t3", "replicas": [[1, 2, 3], [3, 2], [2]]}),
+    ],
+    "a new controller runs out of memory": _begun("run out of memory", {"new": True}),
     "topics are deleted without a node": _begun(
         "delete without a node", {"node": 3, "away_s": 9.0, "topics": ["t1", "t2"], "again": [[1, 2, 3], [3]]}
     ),
 }
 
-_SMALL: Final = [[[n % 3 + 1, (n + 1) % 3 + 1]] for n in range(40)]
+_SMALL: Final = [[[n % 3 + 1, (n + 1) % 3 + 1]] for n in range(60)]
 _MANY: Final = [
     Happening(8.0 + n / 100, "create topic", {"topic": f"s{n}", "replicas": r}) for n, r in enumerate(_SMALL)
 ]
 _GONE: Final = [Happening(15.5 + n / 10, "delete topics", {"topics": [f"s{n}"]}) for n in range(len(_SMALL))]
+_AGAIN: Final = [
+    Happening(15.75 + n / 10, "create topic", {"topic": f"s{n}", "replicas": [[1, 2], [2]]})
+    for n in range(0, len(_SMALL), 3)
+]
+"""What node 3 has no part of is gone at once, and made again while it has not even heard of that."""
 WHOLE: Final[dict[str, Sequence[Happening]]] = {
     "a topic of thousands comes, is taken over, and goes": [
         Happening(8.0, "create topic", {"topic": "large", "replicas": [[2, 3]] * 2_600}),
@@ -126,18 +151,20 @@ WHOLE: Final[dict[str, Sequence[Happening]]] = {
     ],
     "unsupported feature": _begun("finalize feature", {"level": 2}),
     "somebody asks": _begun("ask around", {"node": 1, "level": 1}),
-    "a slow broker and forty deletions": [
+    "a slow broker and sixty deletions": [
         *_MANY,
         *_begun("backlog", {"node": 3, "takes_s": 1.0, "for_s": 12.0}),
-        *_GONE,
+        *sorted(_GONE + _AGAIN, key=lambda h: h.at_s),
     ],
 }
 """What is not broken at each of its steps: it is about thousands of partitions or a long queue, or has no steps."""
-GENERATIONS: Final = ("2.8-IV1", "2.6-IV0", "2.4-IV0", "2.2-IV0", "1.0-IV0", "0.10.2-IV0", "0.9.0")
+GENERATIONS: Final = ("2.8-IV1", "2.7-IV2", "2.6-IV0", "2.4-IV0", "2.2-IV0", "1.0-IV0", "0.10.2-IV0", "0.9.0", "0.8.2")
 """Protocols with other versions of the controller's requests than the newest one has."""
 SETTINGS: Final[dict[str, dict[str, Any]]] = {
     "ISR shrinks and grows, old leaders": {"protocol": "2.6-IV0"},
     "tokens expire": {"token_check_s": 2},
+    "a feature is finalized, raised, lowered and deleted": {"supports_features": True},
+    "a broker lacks a feature": {"supports_features": True},
 }
 """Where they are not plain: leaders before 2.7 write their ISRs themselves; tokens are looked after only if enabled."""
 

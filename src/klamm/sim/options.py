@@ -37,6 +37,8 @@ class Options:
     """auto.leader.rebalance.enable."""
     deletes_topics: bool
     """delete.topic.enable."""
+    supports_features: bool
+    """Nodes support a feature, which operators may finalize."""
     pause_s: float
     """Mean time between two happenings."""
     work: float
@@ -67,6 +69,7 @@ class Options:
             token_check_s=settings.choice((0, 0, 2, 10)),
             rebalances=settings.random() < _NINE_OF_TEN,
             deletes_topics=settings.random() < _NINE_OF_TEN,
+            supports_features=settings.random() < 0.5,
             pause_s=dice.choice((0.5, 1.0, 1.0, 3.0, 3.0, 8.0)),
             work=dice.choice((0.3, 0.3, 0.6)),
             heals_core=dice.random() < 0.5,
@@ -93,6 +96,7 @@ class Options:
             token_check_s=0,
             rebalances=True,
             deletes_topics=True,
+            supports_features=False,
             pause_s=1.0,
             work=1.0,
             heals_core=False,

@@ -6,6 +6,7 @@ from klamm.sim import trace
 from klamm.sim.trace import Event
 
 _UNTOLD = (
+    trace.Described,
     trace.EventEnded,
     trace.PartitionMoved,
     trace.ReplicaMoved,

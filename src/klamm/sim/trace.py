@@ -76,6 +76,13 @@ class Registered(NamedTuple):
     session: int
 
 
+class Described(NamedTuple):
+    """What a broker's registration says now."""
+
+    broker: BrokerId
+    data: bytes | None
+
+
 # ---- inside controllers
 
 
@@ -248,6 +255,7 @@ Event: TypeAlias = (
     | StateWritten
     | TopicWritten
     | Registered
+    | Described
     | TermBegan
     | TermEnded
     | EventBegan

@@ -35,6 +35,7 @@ Tell = Callable[[Event], None]
 
 _HOST_PREFIX: Final = "node-"
 _LINES_TOLD: Final = 3
+_WITH_TOPIC_IDS: Final = 2
 
 
 class KnownPartition(NamedTuple):
@@ -52,7 +53,7 @@ class KnownBefore(NamedTuple):
     live: frozenset[BrokerId]
     leaving: frozenset[BrokerId]
     topics: dict[Any, str]
-    """Topic ids of the request that are known, and their names."""
+    """Topics of the request that are known: their names by what it calls them: an id, or once a name."""
     partitions: dict[tuple[str, int], KnownPartition]
 
 
@@ -195,10 +196,11 @@ def _known(bench: Workbench, event: events.Event) -> KnownBefore | BrokersBefore
     topics: dict[Any, str] = {}
     partitions: dict[tuple[str, int], KnownPartition] = {}
     for asked in event.request.topics:
-        found = context.topics.get(asked.topic_name) if event.version < 2 else context.topic_with_id(asked.topic_id)
+        by_name = event.version < _WITH_TOPIC_IDS
+        found = context.topics.get(asked.topic_name) if by_name else context.topic_with_id(asked.topic_id)
         if found is None:
             continue
-        topics[asked.topic_id] = found.name
+        topics[asked.topic_name if by_name else asked.topic_id] = found.name
         for data in asked.partitions:
             partition = found.partitions.get(data.partition_index)
             if partition is not None:

@@ -247,6 +247,9 @@ VERBS: Final[dict[str, Verb]] = {
     "grow topic": dying.grow_topic,
     "delete without a node": dying.delete_without_a_node,
     "issue tokens": by_hand.issue_tokens,
+    "update feature": asking.update_feature,
+    "hand over": asking.hand_over,
+    "run out of memory": asking.run_out_of_memory,
 }
 BY_SCRIPT: Final[dict[str, Verb]] = {
     "foreign broker": by_hand.foreign_broker,

@@ -6,14 +6,14 @@ every payload of this process counts, since a session may have been granted with
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from klamm.model.brokers import Broker
 from klamm.model.errors import KlammError
 from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import NoNode, ZkCode, error_of
 from klamm.zk.operations import Create, Set
-from klamm.zk.registrations import VERSION_WITH_FEATURES, encode_registration
+from klamm.zk.registrations import NO_FEATURES, VERSION_WITH_FEATURES, FeatureRange, encode_registration
 from klamm.zk.znodes import broker_path
 
 RETRY_S = 0.25
@@ -26,17 +26,27 @@ class BrokerIdTaken(KlammError):
 class BrokerRegistrar:
     """Lives as long as the process; remembers what it wrote and in which sessions."""
 
-    def __init__(self, broker: Broker, jmx_port: int = -1, version: int = VERSION_WITH_FEATURES) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        jmx_port: int = -1,
+        version: int = VERSION_WITH_FEATURES,
+        features: Mapping[str, FeatureRange] = NO_FEATURES,
+    ) -> None:
         self._broker = broker
+        self._features = features
         self._jmx_port = jmx_port
         self._version = version
         self._sessions: set[int] = set()
         self._payloads: set[bytes] = set()
 
+    def _payload(self, now_ms: int) -> bytes:
+        return encode_registration(self._broker, now_ms, self._jmx_port, self._version, self._features)
+
     async def register(self, client: ZooKeeper, now_ms: int) -> int:
         """The broker epoch, which is the znode's czxid. Raises BrokerIdTaken."""
         path = broker_path(self._broker.id)
-        payload = encode_registration(self._broker, now_ms, self._jmx_port, self._version)
+        payload = self._payload(now_ms)
         self._payloads.add(payload)
         while True:
             results = await client.multi([Create(path, None, ephemeral=True), Set(path, payload, 0)])
@@ -67,7 +77,7 @@ class BrokerRegistrar:
                 session = client()
                 _, stat = await session.get(path)
                 if stat.ephemeral_owner == session.session_id:
-                    payload = encode_registration(self._broker, now_ms(), self._jmx_port, self._version)
+                    payload = self._payload(now_ms())
                     self._payloads.add(payload)
                     await session.set(path, payload)
                 return

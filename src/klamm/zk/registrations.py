@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -22,11 +23,14 @@ class FeatureRange(NamedTuple):
     max_version: int
 
 
+NO_FEATURES: Final[Mapping[str, FeatureRange]] = MappingProxyType({})
+
+
 class Registration(NamedTuple):
     """One broker as its znode tells; `broker.epoch` is the znode's czxid."""
 
     broker: Broker
-    features: Mapping[str, FeatureRange] = {}
+    features: Mapping[str, FeatureRange] = NO_FEATURES
 
 
 class _Feature(msgspec.Struct):
@@ -45,11 +49,17 @@ class _Registration(msgspec.Struct):
     features: dict[str, _Feature] | None = None
 
 
-def encode_registration(broker: Broker, now_ms: int, jmx_port: int = -1, version: int = VERSION_WITH_FEATURES) -> bytes:
+def encode_registration(
+    broker: Broker,
+    now_ms: int,
+    jmx_port: int = -1,
+    version: int = VERSION_WITH_FEATURES,
+    features: Mapping[str, FeatureRange] = NO_FEATURES,
+) -> bytes:
     plaintext = next((e for e in broker.endpoints if e.security_protocol is SecurityProtocol.PLAINTEXT), None)
     content: dict[str, Any] = {}
     if version >= VERSION_WITH_FEATURES:
-        content["features"] = {}
+        content["features"] = {name: found._asdict() for name, found in features.items()}
     if version >= VERSION_WITH_LISTENERS:
         content["listener_security_protocol_map"] = {e.listener: e.security_protocol.name for e in broker.endpoints}
     content["endpoints"] = [str(e) for e in broker.endpoints]

@@ -8,7 +8,6 @@ from tests.support.controller_room import Room, broker
 
 from klamm.controller.decisions.features import FeatureUpdate, UpgradeType, plan_feature_updates, supports
 from klamm.controller.events import BrokerChange, UpdateFeatures
-from klamm.controller.handlers import features
 from klamm.controller.handlers.brokers import on_broker_change
 from klamm.controller.handlers.features import on_update_features, set_up_features
 from klamm.controller.settings import ControllerSettings
@@ -119,7 +118,7 @@ async def test_a_broker_that_does_not_support_what_is_finalized_is_left_out() ->
     assert 9 not in room.bench.context.registered
     refused = [e.facts for e in room.entries("refused") if e.facts.get("broker") == 9]
     assert "finalized features" in refused[-1]["why"]
-    assert features.SUPPORTED == {}
+    assert room.settings.supported_features == {}
 
 
 async def test_taking_office_waits_until_the_node_knows_what_is_finalized() -> None:

@@ -12,7 +12,7 @@ from klamm.wire.messages import AlterPartitionResponse
 
 P = TopicPartition("orders", 0)
 ID, OTHER_ID = uuid.UUID(int=7), uuid.UUID(int=8)
-TUNING = Tuning("zk-1:2181", 6_000, "3.9", 256, 30_000, 100, 300, 0, True, True)
+TUNING = Tuning("zk-1:2181", 6_000, "3.9", 256, 30_000, 100, 300, 0, True, True, False)
 
 
 class Forgetful:

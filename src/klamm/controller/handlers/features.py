@@ -1,6 +1,7 @@
 """Finalized features: set up when a term begins, changed on request. Source: KafkaController (3.9).
 
-No node of ZooKeeper mode supports any feature; what is finalized there came from elsewhere, and may be deleted.
+No node of ZooKeeper mode supports any feature, unless its settings say so; what is finalized there came from elsewhere,
+and may be deleted.
 """
 
 from klamm.controller.decisions.features import FeatureAnswer, plan_feature_updates
@@ -9,10 +10,7 @@ from klamm.controller.workbench import Workbench
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.zk.admin_znodes import FinalizedFeatures
 from klamm.zk.fenced import ControllerMoved
-from klamm.zk.registrations import FeatureRange
 from klamm.zk.znodes import FEATURE, MalformedZnode
-
-SUPPORTED: dict[str, FeatureRange] = {}
 
 
 async def set_up_features(bench: Workbench) -> None:
@@ -36,7 +34,7 @@ async def on_update_features(bench: Workbench, event: UpdateFeatures) -> None:
         return
     stored, version = await bench.store.read_features()
     brokers = {b: r.features for b, r in (await bench.store.read_brokers()).brokers.items()}
-    plan = plan_feature_updates(stored.levels, event.updates, SUPPORTED, brokers)
+    plan = plan_feature_updates(stored.levels, event.updates, bench.settings.supported_features, brokers)
     for feature, why in plan.refused.items():
         bench.journal.refused(bench.cause, "feature update", why, feature=feature)
     outcome: tuple[ErrorCode, str | None] = (ErrorCode.NONE, None)

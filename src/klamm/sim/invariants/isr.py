@@ -150,7 +150,7 @@ def _answers(event: EventEnded) -> Iterator[tuple[str | None, Any, Any]]:
     for topic in asked.request.topics:
         key = topic.topic_id if asked.version >= _WITH_TOPIC_IDS else topic.topic_name
         for data in topic.partitions:
-            yield event.known.topics.get(topic.topic_id), data, answered.get((key, data.partition_index))
+            yield event.known.topics.get(key), data, answered.get((key, data.partition_index))
 
 
 def alter_partition_follows_the_table(history: History, event: EventEnded) -> str | None:

@@ -16,7 +16,12 @@ _CHANNEL_TASK: Final = "controller-to-broker"
 
 
 def no_mistakes_are_made(history: History, event: Mistaken) -> str | None:
-    """No controller runs into an error that nobody foresaw, though it would recover by giving up its office."""
+    """No controller runs into an error that nobody foresaw, though it would recover by giving up its office.
+
+    That a machine has no memory is no mistake of the code.
+    """
+    if isinstance(event.error, MemoryError):
+        return None
     return f"broker {event.broker}: {event.error!r} at {event.where}"
 
 

@@ -1,11 +1,16 @@
 """Brokers as ZooKeeper knows them."""
 
+from collections.abc import Mapping
+
+from klamm.controller.decisions.features import supports
 from klamm.controller.events import BrokerChange
 from klamm.model.ids import BrokerId
 from klamm.sim.history import History
 from klamm.sim.invariants.seen import Cluster
 from klamm.sim.trace import EventEnded, OrderReceived, SessionFound
 from klamm.zk import znodes
+from klamm.zk.registrations import decode_registration
+from klamm.zk.znodes import MalformedZnode
 
 
 def registrations_are_true(cluster: Cluster) -> str | None:
@@ -39,7 +44,10 @@ def one_process_per_id(history: History, event: OrderReceived) -> str | None:
 
 
 def brokers_are_as_read_now(history: History, event: EventEnded) -> str | None:
-    """Whom the controller takes for registered after a change of brokers was so when it looked, and not only before."""
+    """Whom the controller takes for registered after a change of brokers was so when it looked, and not only before.
+
+    It may do without a broker whose registration nobody can read, or that lacks what is finalized.
+    """
     term, before = event.term, event.known
     if not isinstance(event.event, BrokerChange) or term is None or history.ended_term(term):
         return None
@@ -48,6 +56,8 @@ def brokers_are_as_read_now(history: History, event: EventEnded) -> str | None:
     believed = {b.id: b.epoch for b in term.bench.context.registered.values()}
     for broker in believed.keys() | before.registered.keys():
         epoch = believed.get(broker, -1)
+        if epoch == -1 and is_unusable_since(history, broker, before.zxid, term.bench.context.finalized):
+            continue
         if epoch not in (there := _epochs_since(history, broker, before.zxid)):
             return f"{term} believes in {epoch} of broker {broker}, since zxid {before.zxid} it was {there}"
     return None
@@ -58,3 +68,17 @@ def _epochs_since(history: History, broker: BrokerId, zxid: int) -> list[int]:
     seen = history.registrations[broker]
     then = next((epoch for at, epoch in reversed(seen) if at <= zxid), -1)
     return [then, *(epoch for at, epoch in seen if at > zxid)]
+
+
+def is_unusable_since(history: History, broker: BrokerId, zxid: int, finalized: Mapping[str, int]) -> bool:
+    """Whether its registration was such that a controller leaves it out, then or later."""
+    told = history.descriptions[broker]
+    then = max((at for at in told if at <= zxid), default=0)
+    for at, data in told.items():
+        if at >= then:
+            try:
+                if not supports(decode_registration(broker, data, at).features, finalized):
+                    return True
+            except MalformedZnode:
+                return True
+    return False
