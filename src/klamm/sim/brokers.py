@@ -424,9 +424,12 @@ class StubBroker:
         Topic ids and epochs are those of now: a topic of that name that is made meanwhile is another one.
         """
         asked = {
-            p: Proposal(self.replicas.logs.get(p, ZERO_ID), r.leader_epoch, r.partition_epoch, r.proposal or ())
+            p: Proposal(self.replicas.logs.get(p, ZERO_ID), r.leader_epoch, r.partition_epoch, r.proposal)
             for p, r in proposed.items()
+            if r.proposal is not None  # a newer order took it back before its turn came
         }
+        if not asked:
+            return
         build = partial(self._alter_partition, asked)
         if self._isr_znodes is None:
             answer = await self._channel.ask(

@@ -44,3 +44,18 @@ def test_a_proposal_that_is_repeated_is_about_the_same_topic() -> None:
         assert [t.topic_id for t in second.topics] == [ID]
 
     loop.run(scenario())
+
+
+def test_a_proposal_that_an_order_took_back_before_its_turn_came_is_not_made() -> None:
+    """It was sent as an ISR without members, which a broker of an old protocol level then wrote itself."""
+    loop = SimulatedLoop()  # type: ignore[abstract]
+    _, world = Universe.of(loop).start("node-1")
+
+    async def scenario() -> None:
+        nobody = Surroundings(lambda event: None, lambda *asked: False, {P: ID}, lambda step: None)
+        broker: Any = StubBroker(world, 1, 1, TUNING, nobody)
+        broker._channel = channel = Forgetful({P: ID})
+        await broker._propose({P: Replica(proposal=None)})
+        assert channel.asked == []
+
+    loop.run(scenario())
