@@ -16,6 +16,9 @@ T = TypeVar("T")
 
 LIGHT: Final = 250
 """Items that nobody waits for the end of: a few hundred microseconds."""
+LARGE: Final = 20
+"""Turns in a row that make work large: thousands of items, and the garbage collector is told to pass them over."""
+IN_A_ROW_S: Final = 1.0
 
 
 class Turns:
@@ -24,6 +27,8 @@ class Turns:
     def __init__(self) -> None:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_going_round = False
+        self._row = 0
+        self._last_at = 0.0
 
     async def take(self) -> None:
         """Returns in a pass of the loop in which no other turn begins."""
@@ -51,13 +56,20 @@ class Turns:
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
-                memory.settle_young()
+                self._look_how_large()
                 turn.set_result(None)
                 break
         if self._waiting:
             asyncio.get_running_loop().call_soon(self._next)
         else:
             self._is_going_round = False
+
+    def _look_how_large(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self._row = self._row + 1 if now - self._last_at < IN_A_ROW_S else 1
+        self._last_at = now
+        if self._row > LARGE:
+            memory.settle_young()
 
     async def each(self, items: Iterable[T], size: int) -> AsyncIterator[T]:
         """The same, one item after another."""

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.topic_ids import ZERO_ID
 from klamm.runtime.randomness import Dice
 from klamm.sim.brokers import Node, StubBroker, Surroundings, Tuning
 from klamm.sim.faults.table import FAULTS, heal
@@ -226,8 +227,12 @@ class SimulatedCluster:
         self.tell(f"node {number} starts")
 
     def _fetches(self, leader: BrokerId, follower: BrokerId, p: TopicPartition, leader_epoch: int) -> bool:
+        """What is left of an earlier topic of that name is none of this leader's followers: fetches carry topic ids."""
         node = self.nodes.get(follower)
-        return node is not None and node.host.is_alive and node.broker.replicas.fetches(p, leader, leader_epoch)
+        if node is None or not node.host.is_alive:
+            return False
+        ids = {self.nodes[n].broker.replicas.logs.get(p, ZERO_ID) for n in (leader, follower)} - {ZERO_ID}
+        return len(ids) <= 1 and node.broker.replicas.fetches(p, leader, leader_epoch)
 
     def _ended(self, number: int, task: "asyncio.Task[None]") -> None:
         """A node that cannot start ends, as in production; whoever looks after it starts it again."""
