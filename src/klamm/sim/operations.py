@@ -132,16 +132,16 @@ OPERATIONS: Final[dict[str, Sequence[Happening]]] = {
     ),
 }
 
-_SMALL: Final = [[[n % 3 + 1, (n + 1) % 3 + 1]] for n in range(60)]
+_SMALL: Final = [[[n % 3 + 1, (n + 1) % 3 + 1]] for n in range(130)]
 _MANY: Final = [
     Happening(8.0 + n / 100, "create topic", {"topic": f"s{n}", "replicas": r}) for n, r in enumerate(_SMALL)
 ]
-_GONE: Final = [Happening(15.5 + n / 10, "delete topics", {"topics": [f"s{n}"]}) for n in range(len(_SMALL))]
+_GONE: Final = [Happening(15.5 + n / 10, "delete topics", {"topics": [f"s{n}"]}) for n in range(60)]
 _AGAIN: Final = [
-    Happening(15.75 + n / 10, "create topic", {"topic": f"s{n}", "replicas": [[1, 2], [2]]})
-    for n in range(0, len(_SMALL), 3)
+    Happening(15.55 + n / 10, "create topic", {"topic": f"s{n}", "replicas": [[n % 2 + 2, 1], [2]]})
+    for n in range(0, 60, 3)
 ]
-"""What node 3 has no part of is gone at once, and made again while it has not even heard of that."""
+"""What node 3 has no part of is gone at once, and made again before it has heard of that, some of it on node 3."""
 WHOLE: Final[dict[str, Sequence[Happening]]] = {
     "a topic of thousands comes, is taken over, and goes": [
         Happening(8.0, "create topic", {"topic": "large", "replicas": [[2, 3]] * 2_600}),
@@ -150,11 +150,19 @@ WHOLE: Final[dict[str, Sequence[Happening]]] = {
         Happening(25.0, "delete topics", {"topics": ["large"]}),
     ],
     "unsupported feature": _begun("finalize feature", {"level": 2}),
+    "moves to no brokers at all": _begun(
+        "reassign", {"targets": {"t2-0": [], "t2-1": [1, 1], "t1-0": [-1, 2], "t1-1": None}}
+    ),
+    "topic is made anew by hand while the controller stands still": [
+        *_begun("delete by hand", {"topic": "t3", "node": 2}),
+        Happening(BEGINS_AT_S + 0.4, "pause", {"node": 1, "for_s": 1.5}),
+    ],
     "somebody asks": _begun("ask around", {"node": 1, "level": 1}),
     "a slow broker and sixty deletions": [
         *_MANY,
         *_begun("backlog", {"node": 3, "takes_s": 1.0, "for_s": 12.0}),
         *sorted(_GONE + _AGAIN, key=lambda h: h.at_s),
+        *_killed(1, at_s=36.0, back_s=2.0),
     ],
 }
 """What is not broken at each of its steps: it is about thousands of partitions or a long queue, or has no steps."""
@@ -185,4 +193,7 @@ def unbroken() -> Iterator[tuple[str, Script]]:
         newest = script_of(name)
         for protocol in (newest.options.protocol, *GENERATIONS):
             yield f"{name}, {protocol}", newest._replace(options=replace(newest.options, protocol=protocol))
-    yield from ((name, script_of(name)) for name in WHOLE)
+    for name in WHOLE:
+        newest = script_of(name)
+        yield name, newest
+        yield f"{name}, {GENERATIONS[-1]}", newest._replace(options=replace(newest.options, protocol=GENERATIONS[-1]))
