@@ -790,6 +790,17 @@ async def test_an_entry_that_is_under_way_is_not_begun_again() -> None:
     assert await room.handle(on_zk_reassignment, ZkPartitionReassignment()) == []
 
 
+async def test_an_impossible_entry_that_asks_for_what_is_under_way_is_refused_and_goes() -> None:
+    room = await room_with(1)
+    await ask(room, a_0=[2])
+    leave_request(room, a_0=[2, 2])
+
+    await room.handle(on_zk_reassignment, ZkPartitionReassignment())
+
+    assert znodes.REASSIGN_PARTITIONS not in room.ensemble.nodes
+    assert assigned(room) == "[2, 1] + [2] - [1]"
+
+
 async def test_impossible_entries_are_refused_aloud_and_taken_from_the_list() -> None:
     room = await Room.open((1, 2, 3), topics={"a": [(1,), (1,), (1,)]})
     leave_request(room, a_0=[2], a_1=[-9], a_2=[2, 2], b_0=[1])

@@ -42,9 +42,10 @@ class ReassignmentPlan:
         if partition is None or context.is_to_be_deleted(partition):
             self.refused[key] = Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
             return
+        refusal = _check_list(target)  # first: a list that names a broker twice may ask for what is under way
         wanted = partition.assignment.reassign_to(target)
-        if partition not in context.reassigning or wanted != partition.assignment:
-            self._decide(context, key, partition, target, _check_list(target))
+        if refusal is not None or partition not in context.reassigning or wanted != partition.assignment:
+            self._decide(context, key, partition, target, refusal)
 
     def _decide(
         self,
