@@ -585,6 +585,28 @@ async def test_where_the_name_lives_again_the_broker_is_asked_before_anything_is
     assert cluster.condemned() == []
 
 
+async def test_a_later_topics_replica_is_made_although_its_deletion_waits_for_its_reassignment() -> None:
+    """Which waits for this very replica: without it neither would end."""
+    cluster = await condemned_then_made_again()
+    partition = cluster.room.partition("a-0")
+    cluster.room.bench.context.put_assignment(partition, ReplicaAssignment((BrokerId(1), BrokerId(2)), (BrokerId(2),)))
+    await cluster.start(2)
+    await cluster.delete("a")
+    assert cluster.why("a").startswith("partitions 0 are being reassigned")
+
+    assert await leader_and_isr_answer(cluster, 2, ErrorCode.INCONSISTENT_TOPIC_ID) == ["SR a-0@-2+delete -> 2"]
+    assert [r for r in await cluster.answer(2) if r.startswith("LISR")] == ["LISR a-0=1/[1]/1/1+new -> 2"]
+
+
+async def test_a_later_topics_replica_is_not_made_once_its_deletion_has_begun() -> None:
+    cluster = await condemned_then_made_again()
+    await cluster.start(2)
+    assert await leader_and_isr_answer(cluster, 2, ErrorCode.INCONSISTENT_TOPIC_ID) == ["SR a-0@-2+delete -> 2"]
+    await cluster.delete("a")
+
+    assert not any(r.startswith("LISR") for r in await cluster.answer(2))
+
+
 async def test_a_broker_that_holds_only_the_new_topic_is_told_to_delete_nothing() -> None:
     cluster = await condemned_then_made_again()
     await cluster.start(2)

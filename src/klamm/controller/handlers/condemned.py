@@ -122,10 +122,14 @@ async def on_replicas_deleted(bench: Workbench, broker: BrokerId, partitions: Se
     again = bench.channels.waiting_deletions(broker)
     for p in await _settle(bench, broker, [p for p in partitions if p.key not in again]):
         later = bench.context.partition(p.topic, p.partition)
-        is_wanted = later is not None and broker in later.replicas and not bench.context.is_to_be_deleted(later)
-        if later is not None and is_wanted and later.leadership is not None:
+        if later is not None and later.leadership is not None and _is_wanted(bench, broker, later):
             bench.batch.add_leader_and_isr([broker], later, is_new=True)
     await bench.send_requests()
+
+
+def _is_wanted(bench: Workbench, broker: BrokerId, later: Partition) -> bool:
+    """Also where that topic's deletion waits for a reassignment, which would wait for this replica for ever."""
+    return broker in later.replicas and later.topic not in bench.context.topics_with_deletion_started
 
 
 async def _settle(bench: Workbench, broker: BrokerId, partitions: Iterable[Partition]) -> list[Partition]:
