@@ -7,8 +7,9 @@ followers that fetch no more out of the ISR and those that fetch in: whoever fet
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -142,6 +143,14 @@ class Received(NamedTuple):
     message: Any
 
 
+@dataclass(slots=True, eq=False)
+class Backlog:
+    """Orders of one controller that wait; the lock lets them through as they came."""
+
+    length: int = 0
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
 class Surroundings(NamedTuple):
     """What a stub knows of the world beyond its process."""
 
@@ -179,6 +188,8 @@ class StubBroker:
         """The last orders that reached it, or an earlier run of its process."""
         self.order_takes_s = 0.0
         """How long it takes for each order."""
+        self._backlogs: dict[int, Backlog] = {}
+        """What it has not come to yet, by controller epoch."""
         self.broker_epoch = -1
         self.is_ready = False
         """It is registered and serves, and does not leave."""
@@ -327,11 +338,13 @@ class StubBroker:
 
         def handle(request: Request, message: Any) -> Any:
             self.received.append(Received(request, message))
-            return handle_late(request, message) if self.order_takes_s else handle_now(request, message)
+            is_late = self.order_takes_s or message.controller_epoch in self._backlogs
+            return handle_late(request, message) if is_late else handle_now(request, message)
 
         async def handle_late(request: Request, message: Any) -> Any:
-            await asyncio.sleep(self.order_takes_s)
-            return handle_now(request, message)
+            async with self._turn(message.controller_epoch):
+                await asyncio.sleep(self.order_takes_s)
+                return handle_now(request, message)
 
         def handle_now(request: Request, message: Any) -> Any:
             loss = self._step(Step(StepKind.ORDER, message.controller_id, self.number, request.api_key.name))
@@ -341,6 +354,22 @@ class StubBroker:
             return answer
 
         return handle
+
+    @asynccontextmanager
+    async def _turn(self, controller_epoch: int) -> AsyncIterator[None]:
+        """Orders are taken as they came, over whichever connection: one that was sent again stands behind the first.
+
+        Another controller's may overtake: epochs stand guard there.
+        """
+        backlog = self._backlogs.setdefault(controller_epoch, Backlog())
+        backlog.length += 1
+        try:
+            async with backlog.turn:
+                yield
+        finally:
+            backlog.length -= 1
+            if not backlog.length:
+                del self._backlogs[controller_epoch]
 
     def _asked(self, carry_out: Handle) -> Handle:
         """The same for what brokers ask this controller."""

@@ -1,14 +1,18 @@
 """Stub brokers as leaders."""
 
+import asyncio
 import uuid
 from typing import Any
 
+from klamm.broker.dispatch import Request
 from klamm.model.ids import BrokerId, TopicPartition
+from klamm.net.server import Peer
 from klamm.sim.brokers import StubBroker, Surroundings, Tuning
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.replicas import Replica
 from klamm.sim.world import Universe
-from klamm.wire.messages import AlterPartitionResponse
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import AlterPartitionResponse, UpdateMetadataRequest
 
 P = TopicPartition("orders", 0)
 ID, OTHER_ID = uuid.UUID(int=7), uuid.UUID(int=8)
@@ -59,3 +63,32 @@ def test_a_proposal_that_an_order_took_back_before_its_turn_came_is_not_made() -
         assert channel.asked == []
 
     loop.run(scenario())
+
+
+def test_a_slow_broker_takes_the_orders_of_one_controller_as_they_came() -> None:
+    """One on a connection that broke was overtaken by those sent after it, and made a log that had been deleted."""
+    loop = SimulatedLoop()  # type: ignore[abstract]
+    _, world = Universe.of(loop).start("node-1")
+    taken: list[tuple[int, str]] = []
+
+    async def scenario() -> None:
+        nobody = Surroundings(lambda event: None, lambda *asked: False, {}, lambda step: None)
+        broker: Any = StubBroker(world, 1, 1, TUNING, nobody)
+        handle = broker._ordered(lambda request, message: taken.append((message.controller_epoch, request.client_id)))
+
+        async def order(controller_epoch: int, what: str) -> None:
+            message = UpdateMetadataRequest(controller_id=2, controller_epoch=controller_epoch)
+            answer = handle(Request(ApiKey.UPDATE_METADATA, 8, 0, what, Peer("PLAINTEXT", "node-2", 0)), message)
+            if asyncio.iscoroutine(answer):
+                await answer
+
+        broker.order_takes_s = 2.0
+        waiting = [asyncio.ensure_future(order(3, what)) for what in ("first", "second")]
+        await asyncio.sleep(1.0)
+        broker.order_takes_s = 0.0
+        await asyncio.gather(*waiting, order(3, "sent again"), order(4, "of the next controller"))
+        await order(3, "last")
+        assert not broker._backlogs
+
+    loop.run(scenario())
+    assert taken == [(4, "of the next controller"), (3, "first"), (3, "second"), (3, "sent again"), (3, "last")]
