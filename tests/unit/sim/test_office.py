@@ -1,13 +1,17 @@
 """The office as the simulation sees it: mistakes in it, and how it changes hands."""
 
-import pytest
+from types import SimpleNamespace
 
+import pytest
+from tests.support.controller_room import Room
+
+from klamm.controller.settings import ControllerSettings, parse_ibp
 from klamm.model.ids import BrokerId
 from klamm.sim.cluster import run_script
 from klamm.sim.history import History
-from klamm.sim.invariants.office import no_mistakes_are_made
+from klamm.sim.invariants.office import memory_equals_zookeeper, no_mistakes_are_made
 from klamm.sim.operations import script_of
-from klamm.sim.trace import Mistaken
+from klamm.sim.trace import Mistaken, Term, TopicSeen
 
 FOUND = {"a mistake": (KeyError("t1"), True), "no memory": (MemoryError(), False)}
 
@@ -32,3 +36,29 @@ def test_a_controller_without_memory_gives_its_office_up() -> None:
     assert outcome.violation is None
     assert b"MemoryError" in outcome.journal
     assert any("Elected epoch=2" in line for line in outcome.story)
+
+
+UNTOLD = {
+    "its leader wrote and died": ("2.6-IV0", False, True),
+    "the same, and its topic is to be deleted": ("2.6-IV0", True, False),
+    "its topic is to be deleted, and only controllers write": ("3.9-IV0", True, True),
+}
+
+
+@pytest.mark.parametrize(("protocol", "is_dying", "is_found"), UNTOLD.values(), ids=UNTOLD)
+async def test_a_state_of_which_nobody_told_the_controller(protocol: str, is_dying: bool, is_found: bool) -> None:
+    room = await Room.open([1], {"a": [(1,)]}, ControllerSettings(BrokerId(1), ibp=parse_ibp(protocol)))
+    context, partition = room.bench.context, room.partition("a-0")
+    remembered = partition.leadership
+    assert remembered is not None
+    history = History(terms={1: Term(BrokerId(1), 1, room.bench)})
+    history.topics["a"] = TopicSeen(context.topics["a"].id, {0: partition.assignment}, 0)
+    history.states[partition.key] = [remembered, remembered._replace(partition_epoch=1)]
+    history.registered[BrokerId(1)] = (context.registered[BrokerId(1)].epoch, 0)
+    node = SimpleNamespace(number=BrokerId(1), controller=SimpleNamespace(bench=room.bench))
+    if is_dying:
+        context.queue_deletion(["a"])
+
+    wrong = memory_equals_zookeeper(SimpleNamespace(history=history, running=[node]))  # type: ignore[arg-type]
+
+    assert (wrong is not None and wrong.startswith("a-0: the controller remembers")) is is_found
