@@ -59,13 +59,18 @@ class LeaderAndIsrItem:
 
     def merge(self, newer: "LeaderAndIsrItem") -> "LeaderAndIsrItem":
         """`is_new` sticks: a broker that never heard of the partition still must create its log."""
-        states = dict(self.states)
+        merged = LeaderAndIsrItem(dict(self.states), merged_causes(self, newer), 0, dict(self.leaders))
+        merged.take_in(newer)
+        return merged
+
+    def take_in(self, newer: "LeaderAndIsrItem") -> None:
+        """All but its causes."""
         for p, state in newer.states.items():
-            before = states.get(p)
+            before = self.states.get(p)
             sticks = before is not None and before.is_new and not state.is_new
-            states[p] = _as_new(state) if sticks else state
-        leaders = {**self.leaders, **newer.leaders}
-        return LeaderAndIsrItem(states, merged_causes(self, newer), newer.broker_list_version, leaders)
+            self.states[p] = _as_new(state) if sticks else state
+        self.leaders |= newer.leaders
+        self.broker_list_version = newer.broker_list_version
 
 
 @dataclass(slots=True, eq=False)
@@ -128,7 +133,11 @@ ControlItem: TypeAlias = LeaderAndIsrItem | UpdateMetadataItem | StopReplicaItem
 
 
 def merged_causes(older: ControlItem, newer: ControlItem) -> tuple[str, ...]:
-    return tuple(dict.fromkeys((*older.causes, *newer.causes)))[-MAX_CAUSES:]
+    return joined_causes((older, newer))
+
+
+def joined_causes(items: Iterable[ControlItem]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(cause for item in items for cause in item.causes))[-MAX_CAUSES:]
 
 
 # ---- states of one partition

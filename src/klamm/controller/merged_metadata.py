@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Final, TypeAlias
 
 from klamm.controller.context import Partition
-from klamm.controller.control_requests import MAX_CAUSES, UpdateMetadataItem
+from klamm.controller.control_requests import UpdateMetadataItem, joined_causes
 from klamm.model.leader_and_isr import LEADER_DURING_DELETE
 from klamm.wire.messages import UpdateMetadataPartitionState
 
@@ -58,7 +58,7 @@ def merge_metadata(metadata: list[UpdateMetadataItem], most: int) -> Iterator[Up
     if len(earlier) + len(newest) + len(living) == told >= len(metadata) * most // SPARSE:
         yield from metadata  # nothing to merge: as they are, brokers share what is encoded
         return
-    causes = tuple(dict.fromkeys(cause for item in metadata for cause in item.causes))[-MAX_CAUSES:]
+    causes = joined_causes(metadata)
     version = metadata[-1].broker_list_version
     if not told:
         yield UpdateMetadataItem({}, causes, version)  # the list of brokers

@@ -14,6 +14,7 @@ from klamm.controller.control_requests import (
     UpdateMetadataItem,
 )
 from klamm.controller.merged_metadata import merge_metadata
+from klamm.controller.merged_stops import have_much_in_common, merge_orders
 
 MERGED_PARTITIONS: Final = 2_500
 """Small requests grow into one up to this size: encoding it holds the loop a few ms."""
@@ -44,7 +45,7 @@ class PendingRequests:
         return (item for item in self._items if isinstance(item, StopReplicaItem))
 
     def put(self, item: ControlItem) -> None:
-        """LeaderAndIsr never overtakes a StopReplica, nor metadata that changes the broker list.
+        """LeaderAndIsr never overtakes a StopReplica of its partition, nor metadata that changes the broker list.
 
         The leaders it names must be brokers that the receiver knows; metadata may arrive earlier than it was queued,
         never later.
@@ -84,7 +85,10 @@ class PendingRequests:
 
 
 def _compacted(items: deque[ControlItem]) -> Iterator[ControlItem]:
-    """Each stretch between two StopReplica becomes its metadata, cut again, and one LeaderAndIsr."""
+    """Large stops with nothing in common stay; what is between two of them becomes metadata and one LeaderAndIsr."""
+    if have_much_in_common([i for i in items if isinstance(i, StopReplicaItem)], MERGED_PARTITIONS):
+        yield from merge_orders(items, MERGED_PARTITIONS)
+        return
     metadata: list[UpdateMetadataItem] = []
     leader_and_isr: LeaderAndIsrItem | None = None
     for item in items:

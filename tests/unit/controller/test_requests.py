@@ -632,16 +632,16 @@ class _Sized(dict[Any, Any]):
         return MERGED_PARTITIONS
 
 
-def test_compaction_keeps_each_side_of_a_stop_apart() -> None:
-    scene = Scene()
-    [p] = scene.partitions
+def test_compaction_keeps_each_side_of_a_large_stop_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("klamm.controller.pending.MERGED_PARTITIONS", 1)
+    scene = Scene(partitions=COMPACT_AT)
     pending = PendingRequests()
-    for _ in range(COMPACT_AT):
+    for p in scene.partitions:
         pending.put(stop(scene, p))
-    pending.put(umr(scene, p))
+    pending.put(umr(scene, scene.partitions[0]))
 
     texts = [words(pending.take()) for _ in range(len(pending))]
-    assert texts == ["SR a-0@0"] * COMPACT_AT + ["UMR a-0=1/[1,2]/0/4"]
+    assert texts == [*(f"SR {p}@0" for p in scene.partitions), "UMR a-0=1/[1,2]/0/4"]
 
 
 def test_many_pieces_of_metadata_that_overlap_nowhere_stay_the_same_objects_for_all_brokers(

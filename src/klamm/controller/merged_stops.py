@@ -1,0 +1,117 @@
+"""Many LeaderAndIsr and StopReplica that wait for one broker become few, which leave its replicas as all would have.
+
+A partition may come to a broker and go again any number of times meanwhile. Of each partition stays, in this order: one
+stop of what it was before, which deletes if any of them did; the newest of what it is told to be since; one stop of
+that. What it is told to be goes where a deletion comes after it. So every deletion that was asked for is answered, and
+after the last LeaderAndIsr that an answer could be mistaken for.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+
+from klamm.controller.context import Partition
+from klamm.controller.control_requests import (
+    ControlItem,
+    LeaderAndIsrItem,
+    StopReplicaItem,
+    UpdateMetadataItem,
+    joined_causes,
+)
+from klamm.controller.merged_metadata import merge_metadata
+from klamm.model.ids import TopicPartition
+from klamm.wire.messages import StopReplicaPartitionState
+
+SPARSE: Final = 4
+"""Requests that are filled to less than one part in so many are too many, whatever they tell of."""
+
+
+def have_much_in_common(stops: Sequence[StopReplicaItem], most: int) -> bool:
+    """Whether merging them leaves fewer requests; `most`: partitions in one."""
+    told = sum(len(item.stops) for item in stops)
+    if len(stops) < 2:
+        return False
+    return told < len(stops) * most // SPARSE or len(set[Partition]().union(*(i.stops for i in stops))) < told
+
+
+def merge_orders(items: Iterable[ControlItem], most: int) -> Iterator[ControlItem]:
+    """`items` in the order in which they came. Metadata goes first: it may arrive earlier than it came."""
+    metadata: list[UpdateMetadataItem] = []
+    leading: list[LeaderAndIsrItem] = []
+    stops: list[StopReplicaItem] = []
+    merged = _Orders()
+    for item in items:
+        if isinstance(item, UpdateMetadataItem):
+            metadata.append(item)
+        elif isinstance(item, LeaderAndIsrItem):
+            leading.append(item)
+            merged.lead(item)
+        else:
+            stops.append(item)
+            merged.stop(item)
+    yield from merge_metadata(metadata, most)
+    yield from _stop_items(merged.before.values(), stops, most)
+    if merged.states.states:
+        merged.states.causes = joined_causes(leading)
+        yield merged.states
+    yield from _stop_items(merged.after.values(), stops, most)
+
+
+@dataclass(slots=True)
+class _Stop:
+    """What one replica is told; topics that had the name one after the other each wait for the answer."""
+
+    state: StopReplicaPartitionState
+    partitions: dict[Partition, None] = field(default_factory=dict)
+
+    def join(self, newer: "_Stop") -> "_Stop":
+        """A deletion without regard to the leader epoch stays one: what it is about may have any."""
+        delete = self.state.delete_partition or newer.state.delete_partition
+        forced = self.state.delete_partition and self.state.leader_epoch < 0
+        epoch = self.state.leader_epoch if forced else newer.state.leader_epoch
+        state = StopReplicaPartitionState(newer.state.partition_index, epoch, delete)
+        return _Stop(state, {**self.partitions, **newer.partitions})
+
+
+class _Orders:
+    def __init__(self) -> None:
+        self.before: dict[TopicPartition, _Stop] = {}
+        """Before it is told again to be there."""
+        self.states = LeaderAndIsrItem({}, (), 0)
+        self.after: dict[TopicPartition, _Stop] = {}
+        self._told: dict[TopicPartition, list[Partition]] = {}
+        """Whose states name which partition, by key: a name may have had several."""
+
+    def lead(self, item: LeaderAndIsrItem) -> None:
+        for p in item.states:
+            key = p.key
+            stopped = self.after.pop(key, None)
+            if stopped is not None:
+                _put(self.before, key, stopped)
+            if p not in self.states.states:
+                self._told.setdefault(key, []).append(p)
+        self.states.take_in(item)
+
+    def stop(self, item: StopReplicaItem) -> None:
+        for p, state in item.stops.items():
+            key = p.key
+            if state.delete_partition:
+                for told in self._told.pop(key, ()):
+                    del self.states.states[told]
+                earlier = self.before.pop(key, None)
+                if earlier is not None:
+                    later = self.after.get(key)
+                    self.after[key] = earlier if later is None else earlier.join(later)
+            _put(self.after, key, _Stop(state, {p: None}))
+
+
+def _put(stops: dict[TopicPartition, _Stop], key: TopicPartition, newer: _Stop) -> None:
+    older = stops.get(key)
+    stops[key] = newer if older is None else older.join(newer)
+
+
+def _stop_items(stops: Iterable[_Stop], items: Sequence[StopReplicaItem], most: int) -> Iterator[StopReplicaItem]:
+    told = iter([(p, stop.state) for stop in stops for p in stop.partitions])
+    while part := dict(islice(told, most)):
+        yield StopReplicaItem(part, joined_causes(items), items[-1].broker_list_version)

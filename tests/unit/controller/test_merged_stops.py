@@ -1,0 +1,200 @@
+"""A replica comes and goes while its broker hangs: what waits stays short, and leaves the broker as all of it would."""
+
+import random
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import pytest
+from tests.support.controller_room import words
+
+from klamm.controller.channels import deleted_by
+from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.control_requests import (
+    ControlItem,
+    LeaderAndIsrItem,
+    RequestBuilder,
+    StopReplicaItem,
+    UpdateMetadataItem,
+    leader_and_isr_state,
+    metadata_state,
+)
+from klamm.controller.merged_stops import have_much_in_common, merge_orders
+from klamm.controller.pending import COMPACT_AT, PendingRequests
+from klamm.controller.settings import ControllerSettings
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.brokers import Broker
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import EPOCH_DURING_DELETE, LeaderAndIsr
+from klamm.replication.orders import orders_of, stop_orders_of
+from klamm.runtime.turns import Turns
+from klamm.sim.replicas import Replicas
+from klamm.wire.messages import LeaderAndIsrRequest, StopReplicaPartitionState, StopReplicaRequest
+
+HUNG = BrokerId(2)
+
+
+@dataclass
+class Orders:
+    """To the hung broker, about partitions of one topic that others lead."""
+
+    context: ControllerContext = field(default_factory=lambda: ControllerContext(7))
+    settings: ControllerSettings = field(default_factory=lambda: ControllerSettings(BrokerId(1)))
+    ids: int = 0
+
+    def __post_init__(self) -> None:
+        self.context.add_brokers([Broker(HUNG, (), epoch=102)])
+        self.make_anew()
+
+    def make_anew(self) -> None:
+        """The topic goes, by hand, and another one has its name."""
+        self.ids += 1
+        if self.ids > 1:
+            self.context.remove_topic("a")
+        topic = self.context.add_topic("a", uuid.UUID(int=self.ids))
+        for number in range(3):
+            p = self.context.add_partition(topic, number, ReplicaAssignment((BrokerId(1), HUNG)))
+            self.context.put_leadership(p, LeaderAndIsr(BrokerId(1), 0, (BrokerId(1),), 7))
+
+    def partition(self, number: int) -> Partition:
+        found = self.context.partition("a", number)
+        assert found is not None
+        return found
+
+    def raised(self, number: int) -> Partition:
+        p = self.partition(number)
+        self.context.put_leadership(
+            p, LeaderAndIsr(BrokerId(1), p.leader_epoch + 1, (BrokerId(1),), 7, p.leader_epoch + 1)
+        )
+        return p
+
+    def comes(self, number: int, is_new: bool = True) -> list[ControlItem]:
+        p = self.raised(number)
+        told = UpdateMetadataItem({p: metadata_state(self.context, p, brief=True)}, ("c",), 1)
+        return [LeaderAndIsrItem({p: leader_and_isr_state(p, is_new, True, brief=True)}, ("c",), 1), told]
+
+    def stops(self, number: int, delete: bool, leader_epoch: int | None = None) -> list[ControlItem]:
+        p = self.partition(number)
+        epoch = p.leader_epoch if leader_epoch is None else leader_epoch
+        return [StopReplicaItem({p: StopReplicaPartitionState(number, epoch, delete)}, ("c",), 1)]
+
+    def goes(self, number: int) -> list[ControlItem]:
+        return [*self.stops(number, delete=False), *self.stops(number, delete=True)]
+
+    def carried_out(self, items: Iterable[ControlItem]) -> tuple[object, ...]:
+        """What the broker, which had replicas of the first topic, makes of it."""
+        logs = {TopicPartition("a", n): uuid.UUID(int=1) for n in range(3)}
+        replicas = Replicas(HUNG, logs)
+        builder = RequestBuilder(self.context, self.settings, Turns())
+        for item in items:
+            for message in builder.messages(item, self.context.registered[HUNG]):
+                if isinstance(message, LeaderAndIsrRequest):
+                    replicas.take_orders(orders_of(message, builder.version(item)), 0.0)
+                elif isinstance(message, StopReplicaRequest):
+                    replicas.stop(stop_orders_of(message, builder.version(item)))
+        hosted = {p: (r.leader_epoch, r.is_fetching) for p, r in sorted(replicas.hosted.items()) if p in logs}
+        return sorted(logs.items()), hosted
+
+
+def waiting(items: Iterable[ControlItem]) -> list[ControlItem]:
+    pending = PendingRequests()
+    for item in items:
+        pending.put(item)
+        assert len(pending) <= COMPACT_AT
+    return [pending.take() for _ in range(len(pending))]
+
+
+def merged(items: list[ControlItem]) -> list[str]:
+    return [words(item) for item in merge_orders(items, 2_500) if not isinstance(item, UpdateMetadataItem)]
+
+
+def test_a_replica_that_comes_and_goes_any_number_of_times_leaves_a_handful_of_requests() -> None:
+    orders = Orders()
+    items = [item for _ in range(200) for item in (*orders.comes(0), *orders.goes(0))]
+
+    left = waiting(items)
+
+    assert orders.carried_out(left) == orders.carried_out(items)
+
+
+def test_many_replicas_that_go_one_by_one_leave_few_requests() -> None:
+    context = ControllerContext(7)
+    context.add_brokers([Broker(HUNG, (), epoch=102)])
+    topic = context.add_topic("a", uuid.UUID(int=1))
+    gone = [context.add_partition(topic, n, ReplicaAssignment((HUNG,))) for n in range(4 * COMPACT_AT)]
+
+    left = waiting(StopReplicaItem({p: StopReplicaPartitionState(p.partition, 0, True)}, ("c",), 1) for p in gone)
+
+    assert [p for item in left for p in item.partitions] == gone
+
+
+def test_the_last_word_comes_last_and_what_was_before_is_deleted_first() -> None:
+    orders = Orders()
+    items = [*orders.goes(0), *orders.comes(0), *orders.goes(0), *orders.comes(0), *orders.comes(0, is_new=False)]
+    assert merged(items) == ["SR a-0@1+delete", "LISR a-0=1/[1]/3/3+new"]
+
+    items += orders.goes(0)
+    assert merged(items) == ["SR a-0@3+delete"]
+
+
+def test_what_a_stop_that_deletes_nothing_is_about_is_still_told() -> None:
+    orders = Orders()
+    items = [*orders.stops(0, delete=False), *orders.comes(0, is_new=False), *orders.stops(0, delete=False)]
+
+    assert merged(items) == ["SR a-0@0", "LISR a-0=1/[1]/1/1", "SR a-0@1"]
+
+
+def test_a_deletion_whatever_the_leader_epoch_stays_one() -> None:
+    orders = Orders()
+    items = [*orders.stops(0, True, EPOCH_DURING_DELETE), *orders.comes(0), *orders.stops(0, True)]
+
+    assert merged(items) == [f"SR a-0@{EPOCH_DURING_DELETE}+delete"]
+
+
+def test_of_two_topics_of_one_name_both_are_answered_for() -> None:
+    orders = Orders()
+    items = orders.stops(0, delete=True)
+    orders.make_anew()
+    items += [*orders.comes(0), *orders.stops(0, delete=True)]
+
+    [item] = [i for i in merge_orders(items, 2_500) if isinstance(i, StopReplicaItem)]
+    assert set(deleted_by([item])) == set(deleted_by(i for i in items if isinstance(i, StopReplicaItem)))
+    assert len(item.stops) == 2
+
+
+def test_large_stops_of_different_partitions_are_left_as_they_are() -> None:
+    orders = Orders()
+    different: list[ControlItem] = [item for n in range(3) for item in orders.stops(n, delete=True)]
+    stops = [i for i in different if isinstance(i, StopReplicaItem)]
+
+    assert have_much_in_common(stops, most=2_500)
+    assert not have_much_in_common(stops, most=1)
+    assert have_much_in_common([*stops, *stops], most=1)
+    assert not have_much_in_common(stops[:1], most=2_500)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_the_broker_is_left_as_all_orders_would_have_left_it(seed: int) -> None:
+    dice, orders = random.Random(seed), Orders()
+    items: list[ControlItem] = []
+    for _ in range(dice.randint(1, 40)):
+        number = dice.randrange(3)
+        match dice.randrange(12):
+            case 0:
+                orders.make_anew()
+            case 1 | 2 | 3 | 4:
+                items += orders.comes(number)
+            case 5 | 6:
+                items += orders.comes(number, is_new=False)
+            case 7:
+                items += orders.stops(number, delete=False)
+            case 8:
+                items += orders.stops(number, delete=True, leader_epoch=EPOCH_DURING_DELETE)
+            case _:
+                items += orders.goes(number)
+
+    left = list(merge_orders(items, 2_500))
+
+    assert orders.carried_out(left) == orders.carried_out(items)
+    asked, kept = (set(deleted_by(i for i in each if isinstance(i, StopReplicaItem))) for each in (items, left))
+    assert kept >= asked
