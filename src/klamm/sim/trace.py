@@ -128,6 +128,8 @@ class EventEnded(NamedTuple):
     event: events.Event
     known: Any
     """What the controller knew when it began; see `witness.py`."""
+    is_cut_short: bool
+    """The node stops, and waited for it no longer: it was not done, and the next controller does what it left."""
 
 
 class Mistaken(NamedTuple):

@@ -1,5 +1,7 @@
 """Looks on while a controller works, and tells of it: terms, events, moves, what is queued, sent and answered."""
 
+import asyncio
+import sys
 import traceback
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
@@ -99,7 +101,8 @@ class ControllerWitness(Witness):
         self._tell(EventBegan(self._broker, self._incarnation, self._term, event, queued))
 
     def event_ends(self, event: events.Event) -> None:
-        self._tell(EventEnded(self._broker, self._incarnation, self._began_in, event, self._known))
+        is_cut_short = isinstance(sys.exception(), asyncio.CancelledError)
+        self._tell(EventEnded(self._broker, self._incarnation, self._began_in, event, self._known, is_cut_short))
         self._known = None
 
     def mistake(self, error: Exception) -> None:

@@ -1,17 +1,22 @@
 """The office as the simulation sees it: mistakes in it, and how it changes hands."""
 
+import asyncio
+from contextlib import suppress
 from types import SimpleNamespace
 
 import pytest
 from tests.support.controller_room import Room
 
+from klamm.controller.events import BrokerChange
 from klamm.controller.settings import ControllerSettings, parse_ibp
 from klamm.model.ids import BrokerId
 from klamm.sim.cluster import run_script
 from klamm.sim.history import History
+from klamm.sim.invariants.isr import the_dead_have_left
 from klamm.sim.invariants.office import memory_equals_zookeeper, no_mistakes_are_made
 from klamm.sim.operations import script_of
-from klamm.sim.trace import Mistaken, Term, TopicSeen
+from klamm.sim.trace import Event, EventEnded, Mistaken, Term, TopicSeen
+from klamm.sim.witness import ControllerWitness
 
 FOUND = {"a mistake": (KeyError("t1"), True), "no memory": (MemoryError(), False)}
 
@@ -21,6 +26,32 @@ def test_mistakes_are_findings_and_a_lack_of_memory_is_none(error: Exception, is
     wrong = no_mistakes_are_made(History(), Mistaken(BrokerId(1), error, "here"))
 
     assert bool(wrong) is is_found
+
+
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["at its end", "the node stops"])
+async def test_a_controller_that_stops_before_it_knows_of_its_write_has_not_left_the_dead_in_an_isr(
+    is_stopped: bool,
+) -> None:
+    """It was taken for one that had looked, and left them there."""
+    room = await Room.open((1, 2), topics={"a": [(1, 2)]})
+    room.bench.context.remove_brokers([BrokerId(2)])
+    history = History(epoch=1, terms={1: Term(BrokerId(1), 1, room.bench)})
+    found: list[str | None] = []
+
+    def hear(event: Event) -> None:
+        assert isinstance(event, EventEnded)
+        found.append(the_dead_have_left(history, event))
+
+    witness = ControllerWitness(BrokerId(1), 1, hear)
+
+    with suppress(asyncio.CancelledError):
+        try:
+            if is_stopped:
+                raise asyncio.CancelledError
+        finally:
+            witness.event_ends(BrokerChange())
+
+    assert [bool(wrong) for wrong in found] == [not is_stopped]
 
 
 def test_an_office_that_is_handed_over_is_an_election() -> None:

@@ -84,7 +84,7 @@ def newcomers_have_followed(history: History, event: StateWritten) -> str | None
 
 def the_dead_have_left(history: History, event: EventEnded) -> str | None:
     """Once a controller has taken office, or seen a change of brokers, no ISR has a dead member beside others."""
-    if not (isinstance(event.event, BrokerChange) or event.term is None):
+    if event.is_cut_short or not (isinstance(event.event, BrokerChange) or event.term is None):
         return None
     term = history.actor  # where there was none when the event began, it has brought it about
     if term is None or (term.broker, term.incarnation) != (event.broker, event.incarnation):

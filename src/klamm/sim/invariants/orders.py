@@ -128,8 +128,8 @@ def leaders_are_told(history: History, event: EventEnded) -> str | None:
     term = event.term
     if term is None or history.epoch != term.epoch or history.ended_term(term):
         return None
-    if not term.bench.store.client.is_alive:
-        return None  # its session ended in the middle: the next controller tells
+    if event.is_cut_short or not term.bench.store.client.is_alive:
+        return None  # its session ended in the middle, or the node stopped: the next controller tells
     context = term.bench.context
     for broker, partitions in history.untold.items():
         leaves_now = isinstance(event.event, ControlledShutdown) and event.event.broker == broker

@@ -51,7 +51,7 @@ def brokers_are_as_read_now(history: History, event: EventEnded) -> str | None:
     term, before = event.term, event.known
     if not isinstance(event.event, BrokerChange) or term is None or history.ended_term(term):
         return None
-    if not term.bench.store.client.is_alive:
+    if event.is_cut_short or not term.bench.store.client.is_alive:
         return None  # it could read nothing any more
     believed = {b.id: b.epoch for b in term.bench.context.registered.values()}
     for broker in believed.keys() | before.registered.keys():
