@@ -66,6 +66,8 @@ class History:
     """Topics whose deletion is asked for, and since which zxid."""
     states: dict[TopicPartition, Versions] = field(default_factory=dict)
     """Every version a state znode had; the index is the partition epoch."""
+    entered: dict[tuple[TopicPartition, BrokerId], int] = field(default_factory=dict)
+    """When a broker last came into the ISR of a partition: the zxid."""
     state_zxids: dict[TopicPartition, int] = field(default_factory=dict)
     """When the state znode was created."""
     buried: dict[TopicPartition, list[Versions]] = field(default_factory=dict)
@@ -84,6 +86,8 @@ class History:
     """(broker, incarnation) -> the highest controller epoch it followed."""
     doing: dict[tuple[BrokerId, int], trace.EventBegan] = field(default_factory=dict)
     """(broker, incarnation) -> the event that its controller is busy with."""
+    begun_at: dict[tuple[BrokerId, int], int] = field(default_factory=dict)
+    """The same -> the zxid when the last event began."""
     waiting: dict[tuple[int, BrokerId, int, str, int], deque[Queued]] = field(default_factory=dict)
     """What was queued for a partition on a broker and not sent yet, oldest first; see `queue_of`."""
     contacts: dict[tuple[BrokerId, int, int], set[str]] = field(default_factory=dict)
@@ -278,6 +282,9 @@ class History:
     def _state_written(self, event: trace.StateWritten) -> None:
         p = event.partition
         self.states.setdefault(p, []).append(event.after)
+        for broker in event.after.isr:
+            if event.before is None or broker not in event.before.isr:
+                self.entered[p, broker] = self.zxid
         if event.before is None:
             self.state_zxids[p] = self.came_up[p] = self.zxid
         if event.before is not None and event.before.leader != event.after.leader:
@@ -332,6 +339,7 @@ class History:
 
     def _event_began(self, event: trace.EventBegan) -> None:
         self.doing[event.broker, event.incarnation] = event
+        self.begun_at[event.broker, event.incarnation] = self.zxid
         if event.term is not None and isinstance(event.event, TopicDeletion):
             self.deletions_looked_at[event.term.epoch] = self.zxid
 

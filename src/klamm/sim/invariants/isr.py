@@ -8,8 +8,9 @@ from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.history import History
+from klamm.sim.invariants.epochs import leaders_write_isrs
 from klamm.sim.trace import EventEnded, OrdersTaken, Stance, StancesTaken, StateWritten
-from klamm.sim.witness import KnownBefore
+from klamm.sim.witness import BrokersBefore, KnownBefore
 
 _WITH_TOPIC_IDS: Final = 2
 _WITH_BROKER_EPOCHS: Final = 3
@@ -96,9 +97,22 @@ def the_dead_have_left(history: History, event: EventEnded) -> str | None:
         state = p.leadership
         if state is None or len(state.isr) == 1 or context.is_to_be_deleted(p):
             continue
-        if dead := [b for b in state.isr if b not in context.registered]:
+        dead = [b for b in state.isr if b not in context.registered and _was_to_leave(history, event, p.key, b)]
+        if dead:
             return f"{p.key}: {dead} are not registered, and {term} leaves them in ISR {state.isr}"
     return None
+
+
+def _was_to_leave(history: History, event: EventEnded, p: TopicPartition, dead: BrokerId) -> bool:
+    """Where leaders write ISRs themselves they may take in whom the controller does not know: yet, or any more.
+
+    One that it never saw come does not go, as it sees things, and one that comes in while it is busy, or after it saw
+    it go, still fetches. Such a member its leader puts out again, or whoever elects another one.
+    """
+    if not leaders_write_isrs(history):
+        return True
+    was_known = not isinstance(event.known, BrokersBefore) or dead in event.known.registered
+    return was_known and history.entered[p, dead] <= history.begun_at[event.broker, event.incarnation]
 
 
 # ---- AlterPartition

@@ -1,0 +1,64 @@
+"""In-sync replicas as the simulation sees them: dead members."""
+
+import pytest
+from tests.support.controller_room import Room
+
+from klamm.controller.events import BrokerChange, Startup
+from klamm.controller.settings import ControllerSettings, parse_ibp
+from klamm.model.ids import BrokerId
+from klamm.sim.history import History
+from klamm.sim.invariants.isr import the_dead_have_left
+from klamm.sim.trace import EventBegan, EventEnded, StateWritten, Term
+from klamm.sim.witness import BrokersBefore
+
+BEGAN = 5
+OLD, NEW = "2.6-IV0", "3.9-IV0"
+MEMBERS = {
+    "it went": (OLD, 4, True, True),
+    "it went, and only controllers write ISRs": (NEW, 4, True, True),
+    "its leader took it in again after the controller had put it out": (OLD, 6, True, False),
+    "the controller saw it neither come nor go": (OLD, 4, False, False),
+    "who only controllers could have let in": (NEW, 6, False, True),
+}
+
+
+@pytest.mark.parametrize(("protocol", "entered", "was_known", "is_found"), MEMBERS.values(), ids=MEMBERS)
+async def test_a_member_that_is_not_registered(protocol: str, entered: int, was_known: bool, is_found: bool) -> None:
+    """After a change of brokers; `entered` is the zxid at which it came into the ISR."""
+    room = await room_of(protocol)
+    term = Term(BrokerId(1), 1, room.bench)
+    known = BrokersBefore({BrokerId(3): 1} if was_known else {}, 0)
+
+    assert (
+        is_left_behind(room, term, entered, EventEnded(BrokerId(1), 1, term, BrokerChange(), known, False)) is is_found
+    )
+
+
+@pytest.mark.parametrize(("entered", "is_found"), [(4, True), (6, False)])
+async def test_a_take_over_puts_out_every_dead_member_that_it_finds(entered: int, is_found: bool) -> None:
+    room = await room_of(OLD)
+
+    ended = EventEnded(BrokerId(1), 1, None, Startup(), None, False)
+
+    assert is_left_behind(room, Term(BrokerId(1), 1, room.bench), entered, ended) is is_found
+
+
+async def room_of(protocol: str) -> Room:
+    return await Room.open([1], {"a": [(1, 3)]}, ControllerSettings(BrokerId(1), ibp=parse_ibp(protocol)))
+
+
+def is_left_behind(room: Room, term: Term, entered: int, ended: EventEnded) -> bool:
+    """Broker 3 is in the ISR, and the controller does not know it."""
+    context, partition = room.bench.context, room.partition("a-0")
+    assert partition.leadership is not None
+    after = partition.leadership._replace(isr=(BrokerId(1), BrokerId(3)))
+    context.put_leadership(partition, after)
+    history = History(epoch=context.epoch, terms={context.epoch: term})
+    happened = {
+        entered: StateWritten(partition.key, partition.leadership._replace(isr=(BrokerId(1),)), after, (), 0),
+        BEGAN: EventBegan(BrokerId(1), 1, ended.term, ended.event, ()),
+    }
+    for zxid in sorted(happened):
+        history.zxid = zxid
+        history.absorb(happened[zxid])
+    return the_dead_have_left(history, ended) is not None
