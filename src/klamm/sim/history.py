@@ -5,7 +5,7 @@ An invariant sees the history as it was before the event it is asked about; the 
 
 import contextlib
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -45,6 +45,11 @@ class Queued(NamedTuple):
     is_stop: bool
     leader_epoch: int
     partition_epoch: int
+    """Of an end: 1 where it deletes."""
+
+    def covers(self, stop: "Queued") -> bool:
+        """Whether this end brings about what that one would."""
+        return self.is_stop and self.partition_epoch >= stop.partition_epoch
 
 
 @dataclass(slots=True)
@@ -90,6 +95,8 @@ class History:
     """The same -> the zxid when the last event began."""
     waiting: dict[tuple[int, BrokerId, int, str, int], deque[Queued]] = field(default_factory=dict)
     """What was queued for a partition on a broker and not sent yet, oldest first; see `queue_of`."""
+    sent_last: dict[tuple[int, BrokerId, int, str, int], Queued] = field(default_factory=dict)
+    """What went out last of such a queue."""
     contacts: dict[tuple[BrokerId, int, int], set[str]] = field(default_factory=dict)
     """(broker, broker epoch, controller epoch) -> kinds of orders it accepted."""
     leaving: dict[BrokerId, tuple[int, int]] = field(default_factory=dict)
@@ -384,9 +391,11 @@ class History:
                 self.metadata_told[message.controller_epoch, event.target, p, topic_id] = state.zk_version
             return
         for p, sent in queued_of(message):
-            waiting = self.waiting.get(queue_of(event, p))
-            while waiting and waiting.popleft() != sent:
-                pass
+            waiting = self.waiting.get(queue_of(event, p), deque())
+            place = place_of(waiting, sent)
+            for _ in range(0 if place is None else place + 1):
+                waiting.popleft()
+            self.sent_last[queue_of(event, p)] = sent
 
     def _order_answered(self, event: trace.OrderAnswered) -> None:
         if isinstance(event.message, LeaderAndIsrRequest):
@@ -436,6 +445,24 @@ def _registration_events(broker: BrokerId, change: Change, transaction: Transact
 def queue_of(event: trace.OrderSent, p: TopicPartition) -> tuple[int, BrokerId, int, str, int]:
     """(controller epoch, broker, broker epoch, topic, partition): each run of a broker has a queue of its own."""
     return event.message.controller_epoch, event.target, event.message.broker_epoch, p.topic, p.partition
+
+
+def place_of(waiting: Iterable[Queued], sent: Queued) -> int | None:
+    """Where the first one stands that is sent; an end may be the last of several which became one.
+
+    That deletes if any of them does, and has the leader epoch of the last one, or of a deletion in whatever epoch.
+    """
+    stops: list[Queued] = []
+    for place, queued in enumerate(waiting):
+        if queued == sent:
+            return place
+        if not queued.is_stop:
+            continue
+        stops.append(queued)
+        forced = (s.leader_epoch for s in stops if s.partition_epoch and s.leader_epoch < 0)
+        if sent == Queued(True, next(forced, queued.leader_epoch), max(s.partition_epoch for s in stops)):
+            return place
+    return None
 
 
 def queued_of(message: Any) -> Iterator[tuple[TopicPartition, Queued]]:

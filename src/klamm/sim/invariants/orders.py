@@ -1,10 +1,12 @@
 """What controllers tell brokers, and in which order."""
 
+from itertools import islice
+
 from klamm.controller.control_requests import StopReplicaItem
 from klamm.controller.events import ControlledShutdown
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.sim.history import History, queue_of, queued_of
+from klamm.sim.history import History, place_of, queue_of, queued_of
 from klamm.sim.messages_told import states_told, stops_told
 from klamm.sim.trace import EventEnded, OrderAnswered, OrderQueued, OrderReceived, OrderSent, OrdersTaken
 from klamm.wire.messages import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
@@ -47,18 +49,22 @@ def one_order_at_a_time(history: History, event: OrderSent) -> str | None:
 
 
 def orders_keep_their_turn(history: History, event: OrderSent) -> str | None:
-    """For each partition orders leave in the order in which they were queued; no end of a replica is left out."""
+    """For each partition orders leave in the order in which they were queued; no end of a replica is left out.
+
+    Unless the order itself, or the one before it, is an end that brings about the same.
+    """
     if event.again:
         return None
     for p, sent in queued_of(event.message):
-        waiting = history.waiting.get(queue_of(event, p), ())
-        for queued in waiting:
-            if queued == sent:
-                break
-            if queued.is_stop:
-                return f"{p}: {sent} goes to broker {event.target} before {queued}"
-        else:
+        queue = queue_of(event, p)
+        waiting = history.waiting.get(queue, ())
+        place = place_of(waiting, sent)
+        if place is None:
             return f"{p}: {sent} goes to broker {event.target}; what waits is {list(waiting)}"
+        last = history.sent_last.get(queue, sent)
+        for queued in islice(waiting, place):
+            if queued.is_stop and not (sent.covers(queued) or last.covers(queued)):
+                return f"{p}: {sent} goes to broker {event.target} before {queued}"
     return None
 
 
