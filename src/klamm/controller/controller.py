@@ -68,7 +68,6 @@ HANDLERS: Final[dict[type[Event], Handler]] = {
     events.ZkPartitionReassignment: reassignment_requests.on_zk_reassignment,
     events.ApiPartitionReassignment: reassignment_requests.on_api_reassignment,
     events.PartitionReassignmentIsrChange: reassignment_requests.on_state_change,
-    events.TargetsElected: reassignment_requests.on_targets_elected,
     events.ListPartitionReassignments: reassignment_requests.on_list_reassignments,
     events.ReplicaLeaderElection: elections.on_requested_election,
     events.AutoPreferredReplicaLeaderElection: elections.on_rebalance,

@@ -317,14 +317,6 @@ class PartitionReassignmentIsrChange(Event):
     rests_on_watch = True
 
 
-@dataclass(slots=True, eq=False)
-class TargetsElected(Event):
-    """Unclean elections made leaders of the targets of reassignments: nobody else will say that these are in sync."""
-
-    partitions: Sequence[TopicPartition]
-    state = ControllerState.ALTER_PARTITION_REASSIGNMENT
-
-
 class ReassignmentList(NamedTuple):
     error: ErrorCode
     assignments: Mapping[TopicPartition, ReplicaAssignment] = {}

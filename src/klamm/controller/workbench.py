@@ -7,14 +7,12 @@ from typing import Any
 from klamm.controller.channels import Channels
 from klamm.controller.context import ControllerContext, Partition
 from klamm.controller.decisions.elections import ElectionPlan, Facts, rejected
-from klamm.controller.decisions.reassignment import awaited
-from klamm.controller.events import TargetsElected
 from klamm.controller.metrics import ControllerMetrics
 from klamm.controller.request_batch import RequestBatch
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState
 from klamm.controller.timers import Timers
-from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.runtime.turns import Turns
 from klamm.telemetry.journal import Journal, Rejected, by_topic
@@ -63,7 +61,6 @@ class Workbench:
         """New leaders enter memory, are written down with who was passed over, and are told to their replicas."""
         self._journal_states("states", written)
         passed_over: dict[Facts, Rejected] = {}
-        arrived: list[TopicPartition] = []
         for p, state in written.items():
             choice = plan.choices[p]
             facts = plan.facts[p]
@@ -75,11 +72,7 @@ class Workbench:
             self.context.put_leadership(p, state)
             self.metrics.unclean_elections += choice.unclean
             self.batch.add_leader_and_isr(choice.recipients, p, is_new=False)
-            if choice.unclean and p.assignment.is_being_reassigned and not awaited(p.assignment, state.isr):
-                arrived.append(p.key)
         self.context.move(written, PartitionState.ONLINE)
-        if arrived:
-            self.timers.put(TargetsElected(arrived))
 
     def apply_removals(self, broker: BrokerId, written: Mapping[Partition, LeaderAndIsr]) -> None:
         self._journal_states("states", written)

@@ -20,7 +20,6 @@ from klamm.controller.events import (
     PartitionModifications,
     PartitionReassignmentIsrChange,
     ReassignmentAnswer,
-    TargetsElected,
     TopicChange,
     TopicDeletion,
     TopicDeletionStopReplicaResponseReceived,
@@ -33,7 +32,6 @@ from klamm.controller.handlers.reassignment_requests import (
     on_api_reassignment,
     on_list_reassignments,
     on_state_change,
-    on_targets_elected,
     on_zk_reassignment,
 )
 from klamm.controller.handlers.responses import on_leader_and_isr_response
@@ -213,30 +211,6 @@ async def test_a_target_that_is_away_is_waited_for() -> None:
     await join(room, 1, 2)
     assert room.now("a-0") == "2 / [2] / 4 / 5"  # four leader epochs in all
     assert znodes.REASSIGN_PARTITIONS not in room.ensemble.nodes
-
-
-@pytest.mark.parametrize("is_dying", [False, True])
-async def test_an_unclean_election_of_the_target_completes_the_move(is_dying: bool) -> None:
-    """Its ISR is the target, and no leader asks for anything; a deletion would wait for the move for ever."""
-    settings = ControllerSettings(BrokerId(1), unclean_leader_election=True)
-    room = await Room.open((1, 2, 3), {"a": [(3,)], "b": [(3,)]}, settings)
-    await ask(room, a_0=[2], b_0=[1, 2])
-    room.kill(3)
-    await room.handle(on_broker_change, BrokerChange())
-    assert room.now("a-0").startswith("2 / [2] / ")
-    if is_dying:
-        room.ensemble.apply([Create(znodes.delete_topic_path("a"))])
-        await room.handle(on_topic_deletion, TopicDeletion())
-        assert "being reassigned" in room.bench.context.topics_ineligible_for_deletion["a"]
-
-    elected = [e for e in room.put if isinstance(e, TargetsElected)]
-    for event in elected:
-        await room.handle(on_targets_elected, event)
-
-    assert [e.partitions for e in elected] == [[parse_topic_partition("a-0")]]  # b-0 has to wait for its other target
-    assert room.partition("a-0").assignment == ReplicaAssignment(ids(2))
-    assert list(room.bench.context.reassigning) == [room.partition("b-0")]
-    assert ("a" in room.bench.context.topics_with_deletion_started) is is_dying
 
 
 async def looked_at_again(room: Room) -> bool:

@@ -11,7 +11,6 @@ from klamm.controller.events import (
     PartitionReassignmentIsrChange,
     ReassignmentAnswer,
     ReassignmentList,
-    TargetsElected,
     ZkPartitionReassignment,
 )
 from klamm.controller.handlers.reassignment import TURN, begin_reassignments, complete_if_in_sync, proceed
@@ -79,12 +78,6 @@ async def on_state_change(bench: Workbench, event: PartitionReassignmentIsrChang
     for p, state in read.found.items():
         bench.context.put_leadership(p, state)
     await complete_if_in_sync(bench, read.found)
-
-
-async def on_targets_elected(bench: Workbench, event: TargetsElected) -> None:
-    """In Kafka the watch on the state tells, which the controller writes itself."""
-    found = (bench.context.partition(p.topic, p.partition) for p in event.partitions)
-    await complete_if_in_sync(bench, [p for p in found if p is not None])
 
 
 async def on_list_reassignments(bench: Workbench, event: ListPartitionReassignments) -> None:
