@@ -68,6 +68,7 @@ HANDLERS: Final[dict[type[Event], Handler]] = {
     events.ZkPartitionReassignment: reassignment_requests.on_zk_reassignment,
     events.ApiPartitionReassignment: reassignment_requests.on_api_reassignment,
     events.PartitionReassignmentIsrChange: reassignment_requests.on_state_change,
+    events.TargetsInSync: reassignment_requests.on_targets_in_sync,
     events.ListPartitionReassignments: reassignment_requests.on_list_reassignments,
     events.ReplicaLeaderElection: elections.on_requested_election,
     events.AutoPreferredReplicaLeaderElection: elections.on_rebalance,

@@ -317,6 +317,14 @@ class PartitionReassignmentIsrChange(Event):
     rests_on_watch = True
 
 
+@dataclass(slots=True, eq=False)
+class TargetsInSync(Event):
+    """The targets of these reassignments are in sync, and no leader will ask for a change of the ISR that shows it."""
+
+    partitions: Sequence[TopicPartition]
+    state = ControllerState.ALTER_PARTITION_REASSIGNMENT
+
+
 class ReassignmentList(NamedTuple):
     error: ErrorCode
     assignments: Mapping[TopicPartition, ReplicaAssignment] = {}

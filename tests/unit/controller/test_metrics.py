@@ -120,7 +120,7 @@ class SteppedClock:
     """The loop's time, where a test says what it is; nothing else waits for it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 1_000.0
+        self.now = float(int(asyncio.get_running_loop().time()))  # no timer of the controller is due by it
         monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: self.now)
 
 

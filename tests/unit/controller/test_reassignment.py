@@ -20,6 +20,7 @@ from klamm.controller.events import (
     PartitionModifications,
     PartitionReassignmentIsrChange,
     ReassignmentAnswer,
+    TargetsInSync,
     TopicChange,
     TopicDeletion,
     TopicDeletionStopReplicaResponseReceived,
@@ -32,6 +33,7 @@ from klamm.controller.handlers.reassignment_requests import (
     on_api_reassignment,
     on_list_reassignments,
     on_state_change,
+    on_targets_in_sync,
     on_zk_reassignment,
 )
 from klamm.controller.handlers.responses import on_leader_and_isr_response
@@ -211,6 +213,28 @@ async def test_a_target_that_is_away_is_waited_for() -> None:
     await join(room, 1, 2)
     assert room.now("a-0") == "2 / [2] / 4 / 5"  # four leader epochs in all
     assert znodes.REASSIGN_PARTITIONS not in room.ensemble.nodes
+
+
+async def test_a_deletion_completes_the_move_whose_target_was_elected_uncleanly() -> None:
+    """Its ISR is the target, and no leader asks for anything: otherwise each would wait for the other for ever."""
+    settings = ControllerSettings(BrokerId(1), unclean_leader_election=True)
+    room = await Room.open((1, 2, 3), {"a": [(3,), (3,)]}, settings)
+    await ask(room, a_0=[2], a_1=[1, 2])
+    room.kill(3)
+    await room.handle(on_broker_change, BrokerChange())
+    assert room.now("a-0").startswith("2 / [2] / ")
+    room.ensemble.apply([Create(znodes.delete_topic_path("a"))])
+
+    await room.handle(on_topic_deletion, TopicDeletion())
+    await room.handle(on_topic_deletion, TopicDeletion())
+    assert "being reassigned" in room.bench.context.topics_ineligible_for_deletion["a"]
+    asked = [e for e in room.put if isinstance(e, TargetsInSync)]
+    for event in asked:
+        await room.handle(on_targets_in_sync, event)
+
+    assert [e.partitions for e in asked] == [[parse_topic_partition("a-0")]]  # a-1 has to wait for its other target
+    assert room.partition("a-0").assignment == ReplicaAssignment(ids(2))
+    assert list(room.bench.context.reassigning) == [room.partition("a-1")]
 
 
 async def looked_at_again(room: Room) -> bool:

@@ -112,6 +112,12 @@ def awaited(assignment: ReplicaAssignment, isr: Sequence[BrokerId]) -> tuple[Bro
     return tuple(b for b in assignment.target if b not in isr) if assignment.is_being_reassigned else ()
 
 
+def is_in_sync(partition: Partition) -> bool:
+    """Whether its reassignment can be completed, by the ISR that is known."""
+    state = partition.leadership
+    return state is not None and not awaited(partition.assignment, state.isr)
+
+
 @dataclass(slots=True)
 class EpochPlan:
     """Leader epochs to raise, so that the leader takes over a changed assignment."""

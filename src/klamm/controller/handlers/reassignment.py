@@ -11,7 +11,7 @@ from typing import Final
 
 from klamm.controller.context import Partition
 from klamm.controller.decisions.elections import elect_for_override, elect_for_reassignment, elect_offline
-from klamm.controller.decisions.reassignment import awaited, plan_epochs, unneeded
+from klamm.controller.decisions.reassignment import awaited, is_in_sync, plan_epochs, unneeded
 from klamm.controller.handlers.condemned import condemn_moved
 from klamm.controller.handlers.partitions import ELECTION_CHUNK, already_written, bring_online
 from klamm.controller.handlers.reassignment_znode import strike_out
@@ -96,8 +96,7 @@ def _startable(bench: Workbench, partitions: Iterable[Partition]) -> dict[Broker
 
 async def complete_if_in_sync(bench: Workbench, partitions: Iterable[Partition]) -> None:
     """The ISRs of these changed: finish the reassignments that waited for it."""
-    arrived = [p for p in partitions if p in bench.context.reassigning and p.leadership is not None
-               and not awaited(p.assignment, p.leadership.isr)]  # fmt: skip
+    arrived = [p for p in partitions if p in bench.context.reassigning and is_in_sync(p)]
     if not arrived:
         return
     stored = await _read_all(bench, arrived)

@@ -11,6 +11,7 @@ from klamm.controller.events import (
     PartitionReassignmentIsrChange,
     ReassignmentAnswer,
     ReassignmentList,
+    TargetsInSync,
     ZkPartitionReassignment,
 )
 from klamm.controller.handlers.reassignment import TURN, begin_reassignments, complete_if_in_sync, proceed
@@ -78,6 +79,11 @@ async def on_state_change(bench: Workbench, event: PartitionReassignmentIsrChang
     for p, state in read.found.items():
         bench.context.put_leadership(p, state)
     await complete_if_in_sync(bench, read.found)
+
+
+async def on_targets_in_sync(bench: Workbench, event: TargetsInSync) -> None:
+    found = (bench.context.partition(p.topic, p.partition) for p in event.partitions)
+    await complete_if_in_sync(bench, [p for p in found if p is not None])
 
 
 async def on_list_reassignments(bench: Workbench, event: ListPartitionReassignments) -> None:

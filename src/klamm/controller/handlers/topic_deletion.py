@@ -8,9 +8,11 @@ from collections.abc import Collection, Iterable
 from typing import Final
 
 from klamm.controller.context import Partition
+from klamm.controller.decisions.reassignment import is_in_sync
 from klamm.controller.decisions.topic_deletion import Step, Survey, decide, survey
 from klamm.controller.events import (
     DeadBrokerPatienceOver,
+    TargetsInSync,
     TopicChange,
     TopicDeletion,
     TopicDeletionStopReplicaResponseReceived,
@@ -27,7 +29,7 @@ from klamm.controller.request_batch import METADATA_CHUNK
 from klamm.controller.states import PartitionState, ReplicaState
 from klamm.controller.workbench import Workbench
 from klamm.model.errors import ErrorCode
-from klamm.model.ids import BrokerId
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.telemetry.journal import by_topic
 from klamm.zk.deletions import delete_requests, delete_topics
 from klamm.zk.fenced import chunks
@@ -137,6 +139,7 @@ async def _advance(bench: Workbench, topics: Iterable[str]) -> None:
     begin: dict[str, Survey] = {}
     complete: dict[str, Survey] = {}
     waiting: dict[str, list[str]] = {}
+    in_sync: list[TopicPartition] = []
     looked_at = 0
     patience_s = bench.settings.dead_broker_patience_ms / 1000
     for topic in topics:
@@ -153,10 +156,13 @@ async def _advance(bench: Workbench, topics: Iterable[str]) -> None:
             begin[topic] = found
         elif verdict.step is Step.COMPLETE:
             complete[topic] = found
-        else:
+        elif bench.context.topics_ineligible_for_deletion.get(topic) != verdict.why:
             waiting.setdefault(verdict.why, []).append(topic)
+            in_sync += [p.key for p in found.moving if is_in_sync(p)]
     for why, held in waiting.items():
         _wait(bench, held, why)
+    if in_sync:
+        bench.timers.put(TargetsInSync(in_sync))
     for chunk in chunks(complete.items(), TOPICS_AT_ONCE):
         await _complete(bench, dict(chunk))
     if begin:
@@ -187,11 +193,9 @@ def _given_up(bench: Workbench, found: Survey, patience_s: float) -> set[BrokerI
 
 
 def _wait(bench: Workbench, topics: list[str], why: str) -> None:
-    news = [t for t in topics if bench.context.topics_ineligible_for_deletion.get(t) != why]
     bench.context.topics_ineligible_for_deletion.update(dict.fromkeys(topics, why))
-    if news:
-        held = {t: sorted(bench.context.topics[t].partitions) for t in news}
-        bench.journal.line(bench.cause, "deletion", step="waits", why=why, partitions=held)
+    held = {t: sorted(bench.context.topics[t].partitions) for t in topics}
+    bench.journal.line(bench.cause, "deletion", step="waits", why=why, partitions=held)
 
 
 async def _begin(bench: Workbench, found: dict[str, Survey]) -> None:
