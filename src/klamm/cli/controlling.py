@@ -12,7 +12,7 @@ from klamm.model.ids import BrokerId
 from klamm.runtime.world import World
 from klamm.zk import znodes
 from klamm.zk.client import ZooKeeper
-from klamm.zk.errors import NodeExists, NoNode, ZkCode
+from klamm.zk.errors import NodeExists, NoNode, ZkCode, error_of
 from klamm.zk.office_requests import ask_for_office, remove_office_request
 from klamm.zk.operations import Check, Delete
 
@@ -68,10 +68,16 @@ async def read_office(client: ZooKeeper) -> Office:
 
 
 async def reelect(client: ZooKeeper, seen: Office) -> Office:
-    """Take the office from who was seen in it, and wait for the next. Raises KlammError where it moved meanwhile."""
+    """Take the office from who was seen in it, and wait for the next. Raises KlammError where it moved meanwhile.
+
+    By us, perhaps: where the answer was lost, what is refused is the repetition. An office that is free is as wanted.
+    """
     results = await client.multi([Check(znodes.CONTROLLER_EPOCH, seen.epoch_version), Delete(znodes.CONTROLLER)])
-    if any(result.code is not ZkCode.OK for result in results):
-        raise KlammError("the office changed hands meanwhile: nothing was done; look again")
+    same_epoch, gone = (result.code for result in results)
+    if same_epoch is not ZkCode.OK:
+        raise KlammError("the office changed hands meanwhile: look who has it, and say it again if need be")
+    if gone not in (ZkCode.OK, ZkCode.NO_NODE):
+        raise error_of(gone, znodes.CONTROLLER)
     found = await _wait_for_another(client, seen)
     if found is None:
         raise KlammError(f"the office is free, and nobody took it within {_WIN_S:g} s: look at the brokers' logs")

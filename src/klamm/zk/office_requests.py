@@ -11,7 +11,7 @@ import msgspec
 
 from klamm.model.ids import BrokerId
 from klamm.zk.client import ZooKeeper
-from klamm.zk.errors import BadVersion, NoNode
+from klamm.zk.errors import BadVersion, NodeExists, NoNode
 from klamm.zk.znodes import NEXT_CONTROLLER, decode_json, encode_json
 
 
@@ -28,10 +28,15 @@ class _Wish(msgspec.Struct):
 
 
 async def ask_for_office(client: ZooKeeper, broker: BrokerId, epoch: int) -> None:
-    """Raises NodeExists where somebody else asks."""
+    """Raises NodeExists where somebody else asks; it may be this session, where only the answer was lost."""
     await client.ensure_path(NEXT_CONTROLLER.rpartition("/")[0])
     wish = encode_json({"version": 1, "broker": broker, "epoch": epoch})
-    await client.create(NEXT_CONTROLLER, wish, ephemeral=True)
+    try:
+        await client.create(NEXT_CONTROLLER, wish, ephemeral=True)
+    except NodeExists:
+        there = await client.exists(NEXT_CONTROLLER)
+        if there is None or there.ephemeral_owner != client.session_id:
+            raise
 
 
 async def watch_office_request(client: ZooKeeper) -> OfficeRequest | None:
