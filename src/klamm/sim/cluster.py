@@ -4,6 +4,7 @@ A schedule warms up, lets faults and work happen at random, heals everything, wa
 """
 
 import asyncio
+import traceback
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -153,7 +154,11 @@ class SimulatedCluster:
         self._raise_violation()
         for name, holds in at_rest():
             self.checks += 1
-            if wrong := holds(self):
+            try:
+                wrong = holds(self)
+            except Exception as error:
+                wrong = _raised(error)
+            if wrong:
                 raise Violation(f"{name}: {wrong}")
 
     async def _build(self) -> None:
@@ -299,12 +304,16 @@ class SimulatedCluster:
             self.story.append((self.loop.now, event))
         if isinstance(event, StateWritten) and WARM_UP_S <= self.loop.now < self.script.heal_at_s:
             self.effects += 1
-        for name, holds in _ASKED.get(type(event), ()):
-            self.checks += 1
-            if wrong := holds(self.history, event):
-                self._wrong(f"{name}: {wrong}")
-        self.sometimes.see(event)
-        self.history.absorb(event)
+        try:
+            for looking, holds in _ASKED.get(type(event), ()):
+                self.checks += 1
+                if wrong := holds(self.history, event):
+                    self._wrong(f"{looking}: {wrong}")
+            looking = "the history"
+            self.sometimes.see(event)
+            self.history.absorb(event)
+        except Exception as error:  # were it raised, whoever made the event would seem to have erred
+            self._wrong(f"{looking}: {_raised(error)}")
 
     def _wrong(self, what: str) -> None:
         if self.violation is None:
@@ -316,6 +325,12 @@ class SimulatedCluster:
     def _raise_violation(self) -> None:
         if self.violation is not None:
             raise Violation(self.violation)
+
+
+def _raised(error: Exception) -> str:
+    """A mistake of who looks, not of what is looked at."""
+    line = traceback.extract_tb(error.__traceback__)[-1]
+    return f"cannot tell, it raised {error!r} in {line.filename.rpartition('/')[2]}:{line.lineno}"
 
 
 def _wake(sleeper: "asyncio.Future[None]") -> None:
