@@ -1,19 +1,21 @@
-"""`klamm zk ls|get|tree`: what lies in ZooKeeper, decoded. It only reads."""
+"""`klamm zk`: what lies in ZooKeeper, decoded; and, where a tree has to be mended by hand, one znode set or deleted."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from klamm.cli.speech import say
+from klamm.cli.audit.command import parse_auth
+from klamm.cli.speech import WrongUse, say
 from klamm.model.errors import KlammError
 from klamm.runtime.main_loop import run_loop
 from klamm.runtime.world import real_world
 from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import NoNode, ZkCode
 from klamm.zk.jute import Stat
+from klamm.zk.operations import Delete
 
 T = TypeVar("T")
 
@@ -26,8 +28,11 @@ class CannotRead(KlammError):
     pass
 
 
-def read(zookeeper: str, timeout_s: float, ask: Callable[[ZooKeeper], Awaitable[T]]) -> T:
-    """Ask on a session of its own. Raises CannotRead."""
+def read(
+    zookeeper: str, timeout_s: float, ask: Callable[[ZooKeeper], Awaitable[T]], auth: Sequence[str] | None = None
+) -> T:
+    """Ask on a session of its own, with `SCHEME:CREDENTIALS` where given. Raises CannotRead."""
+    credentials = [parse_auth(text) for text in auth or ()]
 
     async def run() -> T:
         client = ZooKeeper(real_world(), zookeeper, SESSION_MS)
@@ -36,6 +41,8 @@ def read(zookeeper: str, timeout_s: float, ask: Callable[[ZooKeeper], Awaitable[
         except KlammError as error:
             raise CannotRead(f"ZooKeeper at {zookeeper} cannot be asked: {error}") from error
         try:
+            for scheme, secret in credentials:
+                await client.add_auth(scheme, secret)
             return await ask(client)
         except NoNode as error:
             raise CannotRead(f"there is no such znode at {zookeeper}: {error}") from error
@@ -71,6 +78,65 @@ async def tree(client: ZooKeeper, path: str, depth: int) -> list[tuple[int, str,
         ]
     base = path.rstrip("/").count("/")
     return [(at.rstrip("/").count("/") - base, at.rpartition("/")[2] or at, found[at]) for at in _in_order(found)]
+
+
+# ---- mended by hand
+
+
+class Seen(NamedTuple):
+    """A znode as it was when it was looked at; None: it is not there."""
+
+    path: str
+    value: Any = None
+    version: int | None = None
+    below: tuple[str, ...] = ()
+    """Its descendants, parents first."""
+
+
+async def look(client: ZooKeeper, path: str) -> Seen:
+    try:
+        data, stat = await client.get(path)
+    except NoNode:
+        return Seen(path)
+    below: list[str] = []
+    level = [path]
+    while level:
+        listed = await client.children_many(level)
+        level = [f"{at}/{child}" for at, r in zip(level, listed, strict=True) for child in sorted(r.children)]
+        below += level
+    return Seen(path, decoded(data), stat.version, tuple(below))
+
+
+def as_value(text: str) -> bytes:
+    """Raises WrongUse for JSON that is none: most of Kafka's znodes hold JSON."""
+    if text[:1] in ("{", "["):
+        try:
+            msgspec.json.decode(text)
+        except msgspec.DecodeError as error:
+            raise WrongUse(f"this is no JSON: {error}") from error
+    return text.encode()
+
+
+async def put(client: ZooKeeper, seen: Seen, value: bytes) -> int:
+    """Write it over what was seen, or create it; the version it has now. Raises ZkError where it changed meanwhile."""
+    if seen.version is not None:
+        return (await client.set(seen.path, value, seen.version)).version
+    if parent := seen.path.rpartition("/")[0]:
+        await client.ensure_path(parent)
+    await client.create(seen.path, value)
+    return 0
+
+
+async def delete(client: ZooKeeper, seen: Seen) -> None:
+    """With all that was seen below it, at once or not at all. Raises KlammError where it changed meanwhile."""
+    assert seen.version is not None, "there is something to delete"
+    results = await client.multi([*(Delete(at) for at in reversed(seen.below)), Delete(seen.path, seen.version)])
+    refused = [r.code.name for r in results if r.code not in (ZkCode.OK, ZkCode.RUNTIME_INCONSISTENCY)]
+    if refused:
+        raise KlammError(f"{seen.path} was not deleted: {refused[0]}; look again")
+
+
+# ---- words
 
 
 def _in_order(paths: Iterable[str]) -> list[str]:

@@ -1,7 +1,7 @@
 """Reading journals back: a partition's story, who led and why it changed, how long nobody was controller."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -49,16 +49,35 @@ class Term(NamedTuple):
     last_line_ms: int
 
 
-def read_journals(disk: JournalDisk, directories: Iterable[str]) -> Iterator[Entry]:
+Wanted = Callable[[bytes], bool]
+"""Whether a line, as it is written, has to be read; journals may hold millions of others."""
+
+_BULK: Final = (b'"kind":"decision"', b'"kind":"write"', b'"kind":"request"', b'"kind":"response"')
+"""What thousands of lines may be of one event: each names what it is about."""
+_NOT_LISTED: Final = b'"partitions":{}'
+"""A request may be about too many partitions to list them."""
+_HEAD: Final = 160
+"""The kind stands among a line's first bytes."""
+
+
+def about(*words: str) -> Wanted:
+    """Lines that hold one of these words as JSON texts, and every line that is not one of many."""
+    quoted = [_NOT_LISTED, *(f'"{word}"'.encode() for word in words)]
+    return lambda line: any(word in line for word in quoted) or not any(k in line[:_HEAD] for k in _BULK)
+
+
+def read_journals(disk: JournalDisk, directories: Iterable[str], wanted: Wanted | None = None) -> Iterator[Entry]:
     """Every line of every node, file by file; a torn last line (the process was killed) is left out."""
     for directory in directories:
         for _, _, path in journal_files(disk, directory):
-            yield from entries_of(disk.read(path))
+            yield from entries_of(disk.read(path), wanted)
 
 
-def entries_of(content: bytes) -> Iterator[Entry]:
+def entries_of(content: bytes, wanted: Wanted | None = None) -> Iterator[Entry]:
     """The whole lines of one file."""
     for line in content.split(b"\n"):
+        if wanted is not None and not wanted(line):
+            continue
         try:
             facts = msgspec.json.decode(line)
             head = {name: facts.pop(name) for name in Entry._fields[:-1]}
@@ -89,8 +108,15 @@ def story_of(entries: Iterable[Entry], partition: TopicPartition) -> list[Entry]
     ordered = in_order(entries)
     events = _events(ordered)
     own = [e for e in ordered if e.concerns(partition)]
+    decided = {e.cause for e in own if e.kind == "decision"}
+    own += [e for e in ordered if e.cause in decided and _lists_none_of_many(e)]
     causes = {e.cause: events[e.cause] for e in own if e.cause in events}
     return in_order((*own, *causes.values()))
+
+
+def _lists_none_of_many(entry: Entry) -> bool:
+    """A request about so many partitions that they are not listed."""
+    return entry.kind == "request" and not entry.facts.get("partitions") and entry.facts.get("count", 0) > 0
 
 
 def _events(ordered: Iterable[Entry]) -> dict[str, Entry]:
@@ -116,6 +142,19 @@ def leader_changes(entries: Iterable[Entry]) -> list[LeaderChange]:
     ]
 
 
+def leaders_since(entries: Iterable[Entry]) -> dict[TopicPartition, LeaderChange]:
+    """Of each partition the decision that gave it the leader it has; its first one is a change, too."""
+    ordered = in_order(entries)
+    events = _events(ordered)
+    found: dict[TopicPartition, LeaderChange] = {}
+    for e in ordered:
+        leader = e.facts.get("leader_to")
+        if e.kind == "decision" and leader is not None and leader != e.facts.get("leader_from"):
+            change = _leader_change(e, events.get(e.cause))
+            found[change.partition] = change
+    return found
+
+
 def _changed_leader(facts: Mapping[str, Any]) -> bool:
     return facts.get("leader_from") is not None and facts["leader_from"] != facts.get("leader_to")
 
@@ -125,7 +164,7 @@ def _leader_change(entry: Entry, event: Entry | None) -> LeaderChange:
     return LeaderChange(
         entry.ts_ms,
         TopicPartition(facts["topic"], facts["partition"]),
-        facts["leader_from"],
+        facts["leader_from"] if facts["leader_from"] is not None else -1,
         facts["leader_to"],
         facts.get("leader_epoch", -1),
         why_of(event) if event else "",

@@ -44,5 +44,7 @@ def test_what_was_sent_and_not_answered() -> None:
         entry(4, "response", broker=2, api="LEADER_AND_ISR", failed="closed"),
     ]
 
-    assert unanswered(lines) == [Unanswered(2, "LEADER_AND_ISR", 2000, 7, 2)]
+    assert unanswered(lines) == [Unanswered(2, "LEADER_AND_ISR", 2000, 7, 2, "closed")]
+    assert unanswered(lines, now_ms=9000)[0].age_ms == 7000
+    assert unanswered([*lines, entry(5, "found", dead=[2])]) == []
     assert unanswered([*lines, entry(5, "resigned")]) == []

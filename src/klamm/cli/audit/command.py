@@ -55,7 +55,7 @@ async def _take(world: World, zookeeper: str, timeout_s: float, auth: Sequence[t
     try:
         for scheme, credentials in auth:
             await client.add_auth(scheme, credentials)
-        return await read_snapshot(client, world.clock.now_ms())
+        return await read_snapshot(client, world.clock.now_ms(), zookeeper)
     except NoNode as error:
         raise CannotAudit(
             f"no Kafka cluster lives at {zookeeper}: {error}; name its chroot, for example {zookeeper}/kafka"

@@ -69,15 +69,17 @@ class Snapshot:
     """Path -> what is wrong with its content."""
     unreadable: dict[str, str] = field(default_factory=dict)
     """Path -> ZooKeeper's error, where it lets us not read."""
+    connect: str = "HOST:PORT"
+    """Where it was read: commands that mend it need the same."""
 
     @property
     def live(self) -> set[BrokerId]:
         return set(self.brokers)
 
 
-async def read_snapshot(client: ZooKeeper, now_ms: int) -> Snapshot:
+async def read_snapshot(client: ZooKeeper, now_ms: int, connect: str) -> Snapshot:
     """Raises NoNode where no Kafka cluster lives under that chroot, ZkError where ZooKeeper cannot be asked."""
-    reader = _Reader(client, Snapshot(now_ms))
+    reader = _Reader(client, Snapshot(now_ms, connect=connect))
     names, _ = await client.children(znodes.BROKER_IDS)
     await reader.brokers(sorted(n for n in names if n.isdigit()))
     await reader.controller()

@@ -4,14 +4,18 @@ Each answer ends with what is wrong with its subject, what comes next and which 
 audit's findings.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import Final, NamedTuple
 
-from klamm.cli.audit.findings import Finding, findings
+from msgspec.json import encode
+
+from klamm.cli.audit.findings import Finding, Severity, findings
 from klamm.cli.audit.snapshot import Snapshot
 from klamm.cli.explaining.sources import Found
-from klamm.cli.explaining.story import last_state, told, when
+from klamm.cli.explaining.story import last_state, latest, told, when
 from klamm.cli.explaining.under_way import unanswered
+from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.telemetry.journal_reader import (
     Entry,
@@ -20,11 +24,15 @@ from klamm.telemetry.journal_reader import (
     controller_terms,
     in_order,
     leader_changes,
+    leaders_since,
     story_of,
 )
+from klamm.zk import znodes
 
 NOTHING_DUE: Final = "next: nothing is due"
 _SHOWN: Final = 12
+_LISTED: Final = 20
+"""A topic of more partitions is summed up."""
 _SAID_ALREADY: Final = ("partition", "partitions", "topic", "topics")
 
 
@@ -37,20 +45,59 @@ class Answer(NamedTuple):
 # ---- a partition
 
 
-def partition(found: Found, wanted: TopicPartition) -> Answer:
-    """Its story; who leads now and since when; what is due."""
+def partition(found: Found, wanted: TopicPartition, most_events: int | None = None) -> Answer:
+    """Its story, or the last events of it; who leads now and since when; what is due."""
     story = story_of(found.entries, wanted)
     state = _state_now(found.now, wanted)
     if not story and state is None:
         return Answer([f"the journals in {found.where} do not speak of {wanted}{_known(found)}"], False)
-    lines = told(story)
+    told_now, left_out = latest(story, most_events)
+    lines = [f"({left_out:,} earlier events: --all tells them)"] if left_out else []
+    lines += told(told_now)
     if state is not None:
         lines.append(f"{wanted} now: {state}")
-        if change := _last_change(found.entries, wanted):
+        if (change := leaders_since(found.entries).get(wanted)) and _leads_still(found.now, change):
             lines.append(f"since {when(change.ts_ms)}, by {change.why or 'an event that the journals do not hold'}")
     elif (remembered := last_state(story)) is not None:
-        lines.append(f"{wanted} now: {remembered}")
-    return Answer([*lines, *_due(found.now, {str(wanted), wanted.topic})], True)
+        lines.append(f"{wanted} {'now' if found.silence is None else 'then'}: {remembered}")
+    return Answer([*lines, *_due(found.now, _of_partition(wanted)), *_written_back(found, wanted, story)], True)
+
+
+def _leads_still(now: Snapshot | None, change: LeaderChange) -> bool:
+    """What the journals tell last is what ZooKeeper holds: nobody without a journal decided since."""
+    state = now.states.get(change.partition) if now else None
+    return state is None or state.leader == change.leader_to
+
+
+def _of_partition(p: TopicPartition) -> set[str]:
+    """What findings about it, its topic and their znodes are about."""
+    return {str(p), znodes.state_path(p), *_of_topic(p.topic)}
+
+
+def _of_topic(name: str) -> set[str]:
+    return {name, znodes.topic_path(name), znodes.topic_config_path(name), znodes.delete_topic_path(name)}
+
+
+def _written_back(found: Found, p: TopicPartition, story: Iterable[Entry]) -> list[str]:
+    """Where the state cannot be read any more: the command that puts back what the journals know of it."""
+    now, path = found.now, znodes.state_path(p)
+    if now is None or p in now.states or (p not in now.assignments and path not in now.malformed):
+        return []
+    decided = [e for e in story if e.kind == "decision" and e.facts.get("leader_to") is not None]
+    if not decided:
+        return []
+    last = decided[-1]
+    state = {
+        "controller_epoch": last.controller_epoch,
+        "leader": last.facts["leader_to"],
+        "version": 1,
+        "leader_epoch": last.facts.get("leader_epoch", 0) + 1,
+        "isr": last.facts.get("isr") or [],
+    }
+    return [
+        f"    as the journals knew it at {when(last.ts_ms)}, one leader epoch higher, for brokers to take it:",
+        f"    klamm zk set {path} '{encode(state).decode()}' --zookeeper {now.connect}",
+    ]
 
 
 def _known(found: Found) -> str:
@@ -59,12 +106,20 @@ def _known(found: Found) -> str:
 
 
 def _state_now(now: Snapshot | None, p: TopicPartition) -> str | None:
-    if now is None or p not in now.assignments:
+    if now is None:
+        return None
+    if (why := now.malformed.get(znodes.topic_path(p.topic))) is not None:
+        return f"unknown: the znode of its topic cannot be read ({why})"
+    if p not in now.assignments:
         return None
     assignment, state = now.assignments[p], now.states.get(p)
+    if (why := now.malformed.get(znodes.state_path(p))) is not None:
+        return f"replicas {_list(assignment.replicas)}; who leads cannot be read ({why})"
     if state is None:
         return f"replicas {_list(assignment.replicas)}, nobody leads yet"
     leader = f"node {state.leader} leads" if state.leader >= 0 else "nobody leads"
+    if state.leader >= 0 and state.leader not in now.live:
+        leader = f"node {state.leader} leads, and is not alive"
     first = assignment.replicas[0] if assignment.replicas else None
     preferred = "" if first in (None, state.leader) else f" (preferred is {first})"
     moving = ""
@@ -76,27 +131,56 @@ def _state_now(now: Snapshot | None, p: TopicPartition) -> str | None:
     )
 
 
-def _last_change(entries: Iterable[Entry], p: TopicPartition) -> LeaderChange | None:
-    changes = [c for c in leader_changes(entries) if c.partition == p]
-    return changes[-1] if changes else None
-
-
 # ---- a topic
 
 
 def topic(found: Found, name: str) -> Answer:
-    """Each partition on a line, and what happened to the topic as a whole."""
+    """Each partition on a line, of many those that are not well; and what happened to the topic as a whole."""
     about = [e for e in in_order(found.entries) if _speaks_of(e, name)]
     partitions = sorted(p for p in (found.now.assignments if found.now else ()) if p.topic == name)
     if not about and not partitions:
         return Answer([f"neither the journals in {found.where} nor ZooKeeper know of a topic {name}"], False)
-    lines = [f"{p}: {_state_now(found.now, p)}{_since(found.entries, p)}" for p in partitions]
+    lines = _partitions(found, name, partitions)
     if found.now is not None and not partitions:
-        lines.append(f"there is no topic {name} now")
+        why = found.now.malformed.get(znodes.topic_path(name))
+        lines.append(f"there is no topic {name} now" if why is None else f"{name} cannot be read: {why}")
     steps = [e for e in about if e.kind in ("deletion", "new-partitions", "reassignment", "refused")]
-    lines += [f"{when(e.ts_ms)}  {_step(e)}" for e in steps[-_SHOWN:]]
-    subjects = {name, *map(str, partitions)}
+    lines += _steps(steps)[-_SHOWN:]
+    subjects = _of_topic(name).union(*({str(p), znodes.state_path(p)} for p in partitions))
     return Answer([*lines, *_due(found.now, subjects)], True)
+
+
+def _partitions(found: Found, name: str, partitions: Sequence[TopicPartition]) -> list[str]:
+    now = found.now
+    if now is None or not partitions:
+        return []
+    since = leaders_since(found.entries)
+    if len(partitions) <= _LISTED:
+        return [_partition_line(now, p, since) for p in partitions]
+    unwell = [p for p in partitions if not _is_well(now, p)]
+    led = sum(p in now.states and now.states[p].leader in now.live for p in partitions)
+    more = len(unwell) - _SHOWN
+    return [
+        f"{name}: {len(partitions):,} partitions, {led:,} led by a live node, {len(partitions) - len(unwell):,} with "
+        "all replicas in sync" + ("; the others:" if unwell else ""),
+        *(_partition_line(now, p, since) for p in unwell[:_SHOWN]),
+        *(
+            [f"and {more:,} more: klamm topics describe --topic {name} --under-replicated-partitions"]
+            if more > 0
+            else []
+        ),
+    ]
+
+
+def _partition_line(now: Snapshot, p: TopicPartition, since: dict[TopicPartition, LeaderChange]) -> str:
+    change = since.get(p)
+    known = f", since {when(change.ts_ms)} by {change.why}" if change and _leads_still(now, change) else ""
+    return f"{p}: {_state_now(now, p)}{known}"
+
+
+def _is_well(now: Snapshot, p: TopicPartition) -> bool:
+    state = now.states.get(p)
+    return state is not None and state.leader in now.live and set(now.assignments[p].replicas) <= set(state.isr)
 
 
 def _speaks_of(entry: Entry, name: str) -> bool:
@@ -109,9 +193,14 @@ def _speaks_of(entry: Entry, name: str) -> bool:
     )
 
 
-def _since(entries: Iterable[Entry], p: TopicPartition) -> str:
-    change = _last_change(entries, p)
-    return f", since {when(change.ts_ms)} by {change.why}" if change else ""
+def _steps(entries: Iterable[Entry]) -> list[str]:
+    """One line for what came again and again, where it came last."""
+    lines: list[str] = []
+    for text, same in groupby(entries, key=_step):
+        times = [e.ts_ms for e in same]
+        often = f" ({len(times):,} times since {when(times[0])})" if len(times) > 1 else ""
+        lines.append(f"{when(times[-1])}  {text}{often}")
+    return lines
 
 
 def _step(entry: Entry) -> str:
@@ -129,10 +218,19 @@ def broker(found: Found, number: BrokerId) -> Answer:
     lines = _registration(found.now, number) if found.now is not None else []
     seen = [e for e in in_order(found.entries) if e.kind == "found" and number in _brokers(e)]
     lines += [f"{when(e.ts_ms)}  {_came_or_went(e, number)}" for e in seen[-_SHOWN:]]
-    lines += _under_way(found.entries, number)
+    lines += _under_way(found, number)
     if not lines:
         return Answer([f"neither the journals in {found.where} nor ZooKeeper know of a broker {number}"], False)
-    return Answer([*lines, *_due(found.now, {f"broker {number}", f"/brokers/ids/{number}"})], True)
+    subjects = {f"broker {number}", znodes.broker_path(number), znodes.config_path("brokers", str(number))}
+    if found.now is not None:
+        subjects |= {str(p) for p, a in found.now.assignments.items() if _is_missed(found.now, p, a, number)}
+    return Answer([*lines, *_due(found.now, subjects)], True)
+
+
+def _is_missed(now: Snapshot, p: TopicPartition, assignment: ReplicaAssignment, number: BrokerId) -> bool:
+    """Whether a partition has a replica there that is not in sync, or nobody leads it."""
+    state = now.states.get(p)
+    return number in assignment.replicas and (state is None or number not in state.isr or state.leader not in now.live)
 
 
 def _registration(now: Snapshot, number: BrokerId) -> list[str]:
@@ -143,6 +241,8 @@ def _registration(now: Snapshot, number: BrokerId) -> list[str]:
     if registered is None and not held:
         return []
     there = f"registered, epoch {registered.czxid}" if registered else "not registered"
+    if registered and registered.owner_session == 0:
+        there += ", and nobody holds the registration"
     controller = ", the controller" if now.controller == number else ""
     return [
         f"broker {number} now: {there}{controller}; leads {led:,} ({preferred:,} prefer it), holds {held:,} replicas"
@@ -159,12 +259,13 @@ def _came_or_went(entry: Entry, number: int) -> str:
     return f"broker {number} {happened} (controller {entry.node}, epoch {entry.controller_epoch})"
 
 
-def _under_way(entries: Iterable[Entry], number: int | None = None) -> list[str]:
+def _under_way(found: Found, number: int | None = None) -> list[str]:
     """To one broker, or to all."""
     return [
         f"{u.api} to broker {u.broker} unanswered for {u.age_ms / 1000:.1f} s: {u.partitions} partitions"
         + (f", joined from {u.merged} events" if u.merged > 1 else "")
-        for u in unanswered(entries)
+        + (f"; the last try failed: {u.failed}" if u.failed else "")
+        for u in unanswered(found.entries, found.now.taken_ms if found.now else None)
         if number in (None, u.broker)
     ]
 
@@ -191,7 +292,7 @@ def controller(found: Found) -> Answer:
     if now is not None:
         who = f"broker {now.controller}" if now.controller is not None else "nobody"
         lines.append(f"controller now: {who}, epoch {now.controller_epoch}")
-    lines += _under_way(found.entries)
+    lines += _under_way(found)
     if not lines:
         return Answer([f"the journals in {found.where} tell of no controller"], False)
     return Answer([*lines, *_due(now, {"/controller", "/controller_epoch"})], True)
@@ -211,7 +312,9 @@ def reassignment(found: Found) -> Answer:
     moving = []
     if found.now is not None:
         moving = sorted(p for p, a in found.now.assignments.items() if a.is_being_reassigned)
-        lines += [f"{p}: {_state_now(found.now, p)}" for p in moving]
+        lines += [f"{p}: {_state_now(found.now, p)}" for p in moving[:_LISTED]]
+        if len(moving) > _LISTED:
+            lines.append(f"and {len(moving) - _LISTED:,} more: klamm reassign list")
         if not moving:
             lines.append("no partition moves now")
     steps = [e for e in in_order(found.entries) if e.kind == "reassignment"]
@@ -226,11 +329,38 @@ def reassignment(found: Found) -> Answer:
 
 
 def _due(now: Snapshot | None, subjects: set[str]) -> list[str]:
-    """What is wrong with these, and what mends it."""
+    """What is under way with these, what is wrong, what mends it; a cluster without a controller concerns everyone."""
     if now is None:
         return []
-    about = [f for f in findings(now) if not subjects.isdisjoint(f.subjects)]
-    return [line for f in about for line in _finding(f, subjects)] or [NOTHING_DUE]
+    lines = [_deletion(now, topic) for topic in now.deletions if topic in subjects]
+    about = [f for f in findings(now) if not subjects.isdisjoint(f.subjects) or _concerns_all(f)]
+    lines += [line for f in about[:_SHOWN] for line in _finding(f, subjects)]
+    if len(about) > _SHOWN:
+        lines.append(f"and {len(about) - _SHOWN:,} more: klamm audit --zookeeper {now.connect}")
+    return lines or [NOTHING_DUE]
+
+
+def _concerns_all(finding: Finding) -> bool:
+    return finding.severity is Severity.CRITICAL and znodes.CONTROLLER in finding.subjects
+
+
+def _deletion(now: Snapshot, topic: str) -> str:
+    """What a deletion that was asked for waits for."""
+    holders = {b for p, a in now.assignments.items() if p.topic == topic for b in a.replicas}
+    dead = sorted(holders - now.live)
+    gone = f", once broker {_list(dead)} is back, or with klamm's controller 60 s after it went" if dead else ""
+    return f"next: {topic} is deleted, as was asked at {when(now.deletions[topic])}{gone}"
+
+
+def silence(found: Found) -> list[str]:
+    """That ZooKeeper did not answer, and what that means."""
+    if found.silence is None:
+        return []
+    return [
+        f"critical: {found.silence}",
+        "    this is what the journals knew last; without ZooKeeper leaders go on, but nobody is elected",
+        "    helps: start ZooKeeper, or look why this machine does not reach it",
+    ]
 
 
 def _finding(finding: Finding, subjects: set[str]) -> list[str]:

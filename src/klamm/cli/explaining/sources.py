@@ -13,7 +13,7 @@ from klamm.model.ids import TopicPartition
 from klamm.runtime.disk import Disk
 from klamm.runtime.main_loop import run_loop
 from klamm.runtime.world import real_world
-from klamm.telemetry.journal_reader import Entry, distinct, entries_of, read_journals
+from klamm.telemetry.journal_reader import Entry, Wanted, distinct, entries_of, read_journals
 
 JOURNAL_TOPIC: Final = "__klamm_journal"
 """The one that `klamm up` has its nodes write."""
@@ -39,35 +39,45 @@ class Found(NamedTuple):
     """Journals in words."""
     now: Snapshot | None
     """What ZooKeeper holds; None where nobody named it, or it does not answer."""
+    silence: str | None = None
+    """Why it did not answer, where it was asked."""
 
 
-def read(sources: Sources, disk: Disk) -> Found:
-    """Raises NoStory."""
-    now = _snapshot(sources, disk)
+def read(sources: Sources, disk: Disk, wanted: Wanted | None = None) -> Found:
+    """Of the journals the lines that are wanted. Raises NoStory where neither they nor ZooKeeper can be read."""
+    now, silence = _snapshot(sources, disk)
     try:
-        entries, where = _journals(sources, disk)
-    except NoStory:
+        entries, where = _journals(sources, disk, wanted)
+    except NoStory as error:
+        if now is None and silence is not None:
+            raise NoStory(f"{error}; {silence}") from error
         if now is None or sources.journals or sources.bootstrap:
             raise
         entries, where = [], sources.data  # the tree alone tells something, too: any cluster's
-    return Found(entries, where, now)
+    return Found(entries, where, now, silence)
 
 
 def read_entries(sources: Sources, disk: Disk) -> list[Entry]:
-    """The journals alone. Raises NoStory."""
-    return _journals(sources, disk)[0]
+    """The journals alone, but for who leads. Raises NoStory."""
+    return _journals(sources, disk, is_no_decision)[0]
 
 
-def _journals(sources: Sources, disk: Disk) -> tuple[list[Entry], str]:
+def is_no_decision(line: bytes) -> bool:
+    """Decisions and writes are most of a journal: one line for each partition."""
+    head = line[:160]
+    return b'"kind":"decision"' not in head and b'"kind":"write"' not in head
+
+
+def _journals(sources: Sources, disk: Disk, wanted: Wanted | None) -> tuple[list[Entry], str]:
     if sources.bootstrap:
         addresses = [parse_address(text) for text in sources.bootstrap.split(",")]
         values = run_loop(read_values(real_world(), addresses, TopicPartition(JOURNAL_TOPIC, 0)))
-        return distinct(entries_of(b"\n".join(values))), f"topic {JOURNAL_TOPIC}"
+        return distinct(entries_of(b"\n".join(values), wanted)), f"topic {JOURNAL_TOPIC}"
     directories = list(sources.journals) or journal_directories(disk, sources.data)
     for directory in directories:
         if not disk.is_directory(directory):
             raise NoStory(f"there is no directory {directory}: name a node's journal with --journal")
-    return list(read_journals(disk, directories)), ", ".join(directories)
+    return list(read_journals(disk, directories, wanted)), ", ".join(directories)
 
 
 def journal_directories(disk: Disk, data: str) -> list[str]:
@@ -90,20 +100,24 @@ def parse_address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _snapshot(sources: Sources, disk: Disk) -> Snapshot | None:
-    """A ZooKeeper that was named must answer; the one of a `klamm up` may have been stopped."""
-    if sources.zookeeper:
-        return take_snapshot(sources.zookeeper, _PATIENCE_S)
-    if sources.journals or sources.bootstrap:
-        return None
-    for node in _nodes(disk, sources.data):
+def _snapshot(sources: Sources, disk: Disk) -> tuple[Snapshot | None, str | None]:
+    """The tree of the ZooKeeper that was named, or of a `klamm up`; where it does not answer, why."""
+    connect = sources.zookeeper
+    if not connect and not sources.journals and not sources.bootstrap:
+        connect = _zookeeper_of(disk, sources.data)
+    if not connect:
+        return None, None
+    try:
+        return take_snapshot(connect, _PATIENCE_S), None
+    except CannotAudit as error:
+        return None, str(error)
+
+
+def _zookeeper_of(disk: Disk, data: str) -> str | None:
+    for node in _nodes(disk, data):
         path = join(node, "server.properties")
         if disk.exists(path):
-            connect = {p.key: p.value for p in parse_properties(disk.read(path))}.get("zookeeper.connect")
-            try:
-                return take_snapshot(connect, _PATIENCE_S) if connect else None
-            except CannotAudit:
-                return None
+            return {p.key: p.value for p in parse_properties(disk.read(path))}.get("zookeeper.connect")
     return None
 
 

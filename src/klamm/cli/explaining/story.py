@@ -21,6 +21,14 @@ def told(story: Iterable[Entry]) -> list[str]:
     return lines
 
 
+def latest(story: Sequence[Entry], most_events: int | None) -> tuple[Sequence[Entry], int]:
+    """The last events with what they led to, and how many came before them."""
+    at = [i for i, entry in enumerate(story) if entry.kind == "event"]
+    if most_events is None or len(at) <= most_events:
+        return story, 0
+    return story[at[-most_events] :], len(at) - most_events
+
+
 def last_state(story: Iterable[Entry]) -> str | None:
     """Who leads since when, by the last decision that ZooKeeper took, or that it is gone; None where there is none."""
     state = None

@@ -114,7 +114,9 @@ def queues(
             raise KlammError("none of these nodes is controller: name the controller's metrics, or those of all nodes")
     waiting = []
     try:
-        waiting = unanswered(sources.read_entries(sources.Sources(data, journal or []), RealDisk()))
+        waiting = unanswered(
+            sources.read_entries(sources.Sources(data, journal or []), RealDisk()), real_world().clock.now_ms()
+        )
     except sources.NoStory as error:
         if not metrics:
             raise WrongUse(f"--metrics HOST:PORT, or a journal: {error}") from error
@@ -129,8 +131,8 @@ def queues(
         say()
     if waiting or not found:
         show(
-            ("broker", "request", "age s", "partitions", "joined changes"),
-            [(u.broker, u.api, f"{u.age_ms / 1000:.1f}", u.partitions, u.merged) for u in waiting],
+            ("broker", "request", "age s", "partitions", "joined changes", "last failure"),
+            [(u.broker, u.api, f"{u.age_ms / 1000:.1f}", u.partitions, u.merged, u.failed) for u in waiting],
             "unanswered, as the journal tells",
         )
 

@@ -16,6 +16,9 @@ Data = Annotated[str, typer.Option("--data", help="directory of a `klamm up`")]
 Ensemble = Annotated[str, typer.Option("--zookeeper", help="HOST:PORT[,HOST:PORT][/chroot] of the cluster")]
 Patience = Annotated[float, typer.Option("--timeout", help="seconds to wait for ZooKeeper")]
 AsJson = Annotated[bool, typer.Option("--json", help="as JSON")]
+Auth = Annotated[
+    list[str] | None, typer.Option("--auth", help="SCHEME:CREDENTIALS, for example digest:kafka:secret; repeatable")
+]
 Bootstrap = Annotated[
     str,
     typer.Option("--bootstrap-server", "-b", envvar=BOOTSTRAP_VARIABLE, help="HOST:PORT[,HOST:PORT] of any cluster"),

@@ -7,7 +7,7 @@ import typer
 from klamm.cli.audit.command import audit as run_audit
 from klamm.cli.explaining.command import explain as run_explain
 from klamm.cli.explaining.sources import Sources
-from klamm.cli.verbs.options import Data
+from klamm.cli.verbs.options import Auth, Data
 
 
 def explain(
@@ -25,19 +25,20 @@ def explain(
     zookeeper: Annotated[
         str | None, typer.Option("--zookeeper", help="HOST:PORT[/chroot], to say what is now and what would help")
     ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="every event of a partition, not only the last 12")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="as one JSON object")] = False,
 ) -> None:
     """Tell what is, since when, by which event and why, what comes next, and which command would help."""
-    raise typer.Exit(run_explain(words, Sources(data, journal or [], bootstrap, zookeeper), as_json))
+    raise typer.Exit(
+        run_explain(words, Sources(data, journal or [], bootstrap, zookeeper), as_json, everything=everything)
+    )
 
 
 def audit(
     zookeeper: Annotated[str, typer.Option("--zookeeper", help="HOST:PORT[,HOST:PORT][/chroot] of the cluster")],
     as_json: Annotated[bool, typer.Option("--json", help="everything, as one JSON object")] = False,
     timeout: Annotated[float, typer.Option("--timeout", help="seconds to wait for ZooKeeper")] = 15,
-    auth: Annotated[
-        list[str] | None, typer.Option("--auth", help="SCHEME:CREDENTIALS, for example digest:kafka:secret; repeatable")
-    ] = None,
+    auth: Auth = None,
 ) -> None:
     """Say what is wrong with any ZooKeeper-mode cluster, why, and what mends it; only reads. 1: unhealthy."""
     raise typer.Exit(run_audit(zookeeper, as_json, timeout, auth or []))

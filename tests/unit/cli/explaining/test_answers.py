@@ -137,11 +137,12 @@ def test_a_broker_with_what_it_was_not_yet_told() -> None:
     gone, _ = answers.broker(scene.found(), BrokerId(1))
     assert gone[0] == "broker 1 now: not registered; leads 0 (1 prefer it), holds 1 replicas"
     assert gone[1].endswith("broker 1 went (controller 2, epoch 4)")
-    assert gone[-1].startswith("    helps: start broker 1")
+    assert "warning: orders-0: under-replicated, 1 not in sync" in gone
+    assert any(line.startswith("    helps: start broker 1, or move its replicas") for line in gone)
 
     slow, _ = answers.broker(scene.found(), BrokerId(3))
     assert slow[0] == "broker 3 now: registered, epoch 103; leads 1 (0 prefer it), holds 1 replicas"
-    assert slow[1] == "LEADER_AND_ISR to broker 3 unanswered for 2.0 s: 12 partitions, joined from 2 events"
+    assert slow[1] == "LEADER_AND_ISR to broker 3 unanswered for 97.0 s: 12 partitions, joined from 2 events"
 
     answered, _ = answers.broker(scene.found(), BrokerId(2))
     assert answered == [
@@ -189,7 +190,7 @@ def test_what_moves_and_what_it_waits_for() -> None:
 
 @pytest.mark.parametrize("words", [["broker", "7"], ["nowhere"], ["nowhere-3"]])
 def test_what_nobody_knows(words: list[str]) -> None:
-    answer = subject(words)(Scene().found())
+    answer = subject(words).ask(Scene().found())
     assert not answer.is_known
     assert len(answer.lines) == 1
 
@@ -199,4 +200,117 @@ def test_a_topic_may_look_like_a_partition() -> None:
     scene.now.assignments[TopicPartition("data-2024", 0)] = ReplicaAssignment(ids(2))
     scene.now.topic_ids["data-2024"] = uuid.UUID(int=2)
 
-    assert subject(["data-2024"])(scene.found()).lines[0].startswith("data-2024-0: ")
+    assert subject(["data-2024"]).ask(scene.found()).lines[0].startswith("data-2024-0: ")
+
+
+def test_what_a_dead_broker_was_not_told_went_with_it() -> None:
+    scene = Scene()
+    scene.journal.request("c", 1, "LEADER_AND_ISR", {}, count=12)
+    scene.broker_died()
+
+    lines, _ = answers.controller(scene.found())
+
+    assert not [line for line in lines if "unanswered" in line]
+
+
+def test_the_first_leader_leads_since_the_topic_was_made() -> None:
+    scene = Scene()
+    cause = scene.journal.event("TopicChange", new=["orders"])
+    scene.journal.leader_decision(cause, "initial", P, None, scene.now.states[P])
+
+    assert "since 2023-11-14 22:13:21.000, by TopicChange: new ['orders']" in answers.partition(scene.found(), P).lines
+
+
+def test_a_state_that_cannot_be_read_is_put_back_from_the_journal() -> None:
+    scene = Scene()
+    scene.broker_died()
+    del scene.now.states[P]
+    scene.now.malformed["/brokers/topics/orders/partitions/0/state"] = "no JSON"
+    scene.now.connect = "zk:2181/kafka"
+
+    lines, _ = answers.partition(scene.found(), P)
+
+    assert "orders-0 now: replicas 1, 2, 3; who leads cannot be read (no JSON)" in lines
+    assert [line for line in lines if line.startswith("critical: /brokers/topics/orders/partitions/0/state: malformed")]
+    assert lines[-1] == (
+        "    klamm zk set /brokers/topics/orders/partitions/0/state "
+        '\'{"controller_epoch":4,"leader":3,"version":1,"leader_epoch":10,"isr":[3]}\' --zookeeper zk:2181/kafka'
+    )
+
+
+def test_a_topic_that_cannot_be_read_is_said_to_be_so() -> None:
+    scene = Scene()
+    scene.broker_died()
+    scene.now.assignments.clear()
+    scene.now.malformed["/brokers/topics/orders"] = "no JSON"
+
+    of_topic, _ = answers.topic(scene.found(), "orders")
+    of_partition, _ = answers.partition(scene.found(), P)
+
+    assert of_topic[0] == "orders cannot be read: no JSON"
+    assert "orders-0 now: unknown: the znode of its topic cannot be read (no JSON)" in of_partition
+    assert answers.NOTHING_DUE not in (*of_topic, *of_partition)
+
+
+def test_a_deletion_that_waits_is_what_comes_next() -> None:
+    scene = Scene()
+    scene.now.deletions["orders"] = scene.now.taken_ms - 1_000
+
+    due = "next: orders is deleted, as was asked at 2023-11-14 22:14:59.000, once broker 1 is back, "
+    assert any(line.startswith(due) for line in answers.topic(scene.found(), "orders").lines)
+    assert any(line.startswith(due) for line in answers.partition(scene.found(), P).lines)
+
+
+def test_a_topic_of_many_partitions_is_summed_up() -> None:
+    scene = Scene()
+    for number in range(1, 1_000):
+        p = TopicPartition("orders", number)
+        scene.now.assignments[p] = ReplicaAssignment(ids(2, 3))
+        scene.now.states[p] = LeaderAndIsr(BrokerId(2), 9, ids(2, 3) if number > 100 else ids(2), 4)
+
+    lines, _ = answers.topic(scene.found(), "orders")
+
+    assert lines[0] == (
+        "orders: 1,000 partitions, 1,000 led by a live node, 899 with all replicas in sync; the others:"
+    )
+    assert lines[13] == "and 89 more: klamm topics describe --topic orders --under-replicated-partitions"
+    assert len(lines) < 20
+
+
+def test_what_comes_again_and_again_is_one_line() -> None:
+    scene = Scene()
+    for _ in range(50):
+        scene.journal.refused("c", "rebalance", "the preferred replica is not alive", partitions={"orders": [0]})
+
+    lines = [line for line in answers.topic(scene.found(), "orders").lines if "rebalance" in line]
+
+    assert len(lines) == 1
+    assert lines[0].endswith("(50 times since 2023-11-14 22:13:20.000)")
+
+
+def test_without_a_controller_nobody_is_well() -> None:
+    scene = Scene()
+    scene.now.controller = None
+
+    assert any("there is no controller" in line for line in answers.partition(scene.found(), P).lines)
+
+
+def test_a_silent_zookeeper_is_said() -> None:
+    scene = Scene()
+    scene.broker_died()
+    found = scene.found(now=False)._replace(silence="ZooKeeper at zk:1 cannot be asked")
+
+    assert answers.partition(found, P).lines[-1] == "orders-0 then: node 3 leads, leader epoch 9, ISR 3"
+    assert answers.silence(found)[0] == "critical: ZooKeeper at zk:1 cannot be asked"
+    assert answers.silence(scene.found()) == []
+
+
+def test_only_the_last_events_of_a_long_story() -> None:
+    scene = Scene()
+    for _ in range(40):
+        scene.broker_died()
+
+    lines, _ = answers.partition(scene.found(), P, most_events=5)
+
+    assert lines[0] == "(35 earlier events: --all tells them)"
+    assert sum("controller 2, epoch 4" in line for line in lines) == 5

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from klamm.cli.explaining.command import explain
+from klamm.cli.explaining.command import explain, subject
 from klamm.cli.explaining.sources import NoStory, Sources
 from klamm.model.ids import TopicPartition
 from klamm.runtime.disk import RealDisk
 from klamm.telemetry.journal import Journal
 from klamm.telemetry.journal_files import JournalFiles
+from klamm.telemetry.journal_reader import entries_of
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -74,3 +75,28 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
         explain(["broker", "one"], Sources(str(tmp_path), []))
     with pytest.raises(NoStory, match="no directory"):
         explain(["orders-0"], Sources(str(tmp_path), [str(tmp_path / "gone")]))
+
+
+def test_a_zookeeper_that_does_not_answer_leaves_the_story(
+    data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("klamm.cli.explaining.sources._PATIENCE_S", 0.1)
+
+    assert explain(["orders-0"], Sources(str(data), [], zookeeper="127.0.0.1:1")) == 1
+
+    lines = capsys.readouterr().out.splitlines()
+    assert "orders-0 then: node 3 leads, leader epoch 9, ISR 3" in lines
+    assert any(line.startswith("critical: ZooKeeper at 127.0.0.1:1 cannot be asked") for line in lines)
+
+
+def test_only_lines_that_an_answer_needs_are_read(data: Path) -> None:
+    content = (data / "node-2" / "logs" / "klamm-journal-2-00000001.jsonl").read_bytes()
+
+    orders = {(e.kind, e.facts.get("api")) for e in entries_of(content, subject(["orders-0"]).wanted)}
+    others = {(e.kind, e.facts.get("api")) for e in entries_of(content, subject(["other"]).wanted)}
+    controller = {(e.kind, e.facts.get("api")) for e in entries_of(content, subject(["controller"]).wanted)}
+
+    requests = {("request", "LEADER_AND_ISR"), ("request", "UPDATE_METADATA")}
+    assert orders == {("event", None), ("decision", None), ("write", None), *requests}
+    assert others == {("event", None)}
+    assert controller == {("event", None), *requests}
