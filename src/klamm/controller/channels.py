@@ -31,6 +31,7 @@ from klamm.runtime.turns import Turns
 from klamm.telemetry.journal import Journal, by_topic
 from klamm.telemetry.meters import Timer
 from klamm.wire.api import ApiKey
+from klamm.wire.errors import WireError
 from klamm.wire.messages import LeaderAndIsrResponse, UpdateMetadataResponse
 
 _LISTED_IN_JOURNAL: Final = 2_000
@@ -225,6 +226,8 @@ class Channel:
         while True:
             try:
                 response = await self._attempt(api, version, message)
+            except WireError:
+                raise  # it would never be sent: a mistake
             except KlammError as error:
                 self._disconnect()
                 failures += 1

@@ -17,10 +17,13 @@ from klamm.zk.znodes import (
     FEATURE,
     ISR_CHANGES,
     LOG_DIR_EVENTS,
+    MAX_INT64,
     MIGRATION,
     PREFERRED_ELECTION,
     PRODUCER_ID_BLOCK,
     REASSIGN_PARTITIONS,
+    Int16,
+    Int32,
     MalformedZnode,
     config_path,
     decode_json,
@@ -34,7 +37,7 @@ FEATURE_DISABLED: Final = 0
 
 class _TopicPartition(msgspec.Struct):
     topic: str
-    partition: int
+    partition: Int32
 
 
 class _Partitions(msgspec.Struct):
@@ -55,8 +58,8 @@ def _decode_partitions(path: str, payload: bytes | None) -> list[TopicPartition]
 
 class _Reassigned(msgspec.Struct, forbid_unknown_fields=True):
     topic: str
-    partition: int
-    replicas: tuple[int, ...]
+    partition: Int32
+    replicas: tuple[Int32, ...]
 
 
 class _Reassignment(msgspec.Struct, forbid_unknown_fields=True):
@@ -95,8 +98,8 @@ def decode_isr_change(child: str, payload: bytes | None) -> list[TopicPartition]
 
 
 class _LogDirEvent(msgspec.Struct):
-    broker: int
-    event: int = LOG_DIR_FAILURE
+    broker: Int32
+    event: Int32 = LOG_DIR_FAILURE
 
 
 def encode_log_dir_event(broker: BrokerId) -> bytes:
@@ -182,7 +185,7 @@ class FinalizedFeatures(NamedTuple):
 class _Feature(msgspec.Struct):
     version: int
     status: int
-    features: dict[str, dict[str, int]]
+    features: dict[str, dict[str, Int16]]
 
 
 def encode_features(features: FinalizedFeatures) -> bytes:
@@ -221,7 +224,7 @@ class ProducerIdBlock(NamedTuple):
 
 class _ProducerIdBlock(msgspec.Struct):
     version: int
-    broker: int
+    broker: Int32
     block_start: str
     block_end: str
 
@@ -237,9 +240,12 @@ def decode_producer_id_block(payload: bytes | None) -> ProducerIdBlock | None:
         return None
     read = decode_json(PRODUCER_ID_BLOCK, payload, _ProducerIdBlock)
     try:
-        return ProducerIdBlock(BrokerId(read.broker), int(read.block_start), int(read.block_end))
+        first, last = int(read.block_start), int(read.block_end)
     except ValueError as error:
         raise MalformedZnode(PRODUCER_ID_BLOCK, str(error)) from error
+    if not 0 <= first <= last <= MAX_INT64:
+        raise MalformedZnode(PRODUCER_ID_BLOCK, f"{first} to {last} are no producer ids")
+    return ProducerIdBlock(BrokerId(read.broker), first, last)
 
 
 class _Migration(msgspec.Struct):

@@ -26,6 +26,10 @@ READ_CHUNK = 1_000  # states decoded between two awaits: holds the loop a few ms
 P = TypeVar("P", bound=PartitionLike)
 
 
+class WriteRefused(KlammError):
+    """ZooKeeper keeps one znode as it is: an ACL forbids the write, or somebody put something below it."""
+
+
 @dataclass(slots=True)
 class StatesRead(Generic[P]):
     found: dict[P, LeaderAndIsr] = field(default_factory=dict)
@@ -87,12 +91,12 @@ class ControllerStore(Store):
     async def write_topic(
         self, topic: str, topic_id: uuid.UUID | None, partitions: Mapping[int, ReplicaAssignment]
     ) -> None:
-        """The whole assignment, with its id. Raises NoNode where the topic was deleted."""
+        """The whole assignment, with its id. Raises WriteRefused, NoNode where the topic was deleted."""
         [result] = await self.write([Set(znodes.topic_path(topic), znodes.encode_topic(topic_id, partitions))])
         if result.code is ZkCode.NO_NODE:
             raise NoNode(znodes.topic_path(topic))
         if result.code is not ZkCode.OK:
-            raise KlammError(f"cannot write {znodes.topic_path(topic)}: {result.code.name}")
+            raise WriteRefused(f"{znodes.topic_path(topic)} cannot be changed: {result.code.name}")
 
     async def list_topic_deletions(self) -> list[str]:
         return sorted((await self.client.children(znodes.DELETE_TOPICS, watch=True))[0])

@@ -19,7 +19,15 @@ from klamm.zk.controller_store import ControllerStore
 from klamm.zk.errors import ZkCode, error_of
 from klamm.zk.fenced import chunks
 from klamm.zk.operations import Create, Delete, Op, Set
-from klamm.zk.znodes import CONDEMNED_REPLICAS, MalformedZnode, condemned_path, decode_json, encode_json
+from klamm.zk.znodes import (
+    CONDEMNED_REPLICAS,
+    Int32,
+    MalformedZnode,
+    broker_of,
+    condemned_path,
+    decode_json,
+    encode_json,
+)
 
 LIST_CHUNK: Final = 2_000  # znodes listed or deleted between two awaits
 
@@ -35,11 +43,11 @@ class Condemned(NamedTuple):
 
 class _Condemned(msgspec.Struct):
     topic: str
-    partitions: tuple[int, ...]
+    partitions: tuple[Int32, ...]
 
 
 async def delete_topics(store: ControllerStore, topics: Sequence[str]) -> dict[str, str]:
-    """Everything below each topic, then the topic with its config, and the request last; what is gone is no matter.
+    """Everything below each topic, then the topic with its config; what is gone is no matter. The requests go last.
 
     Why not, by topic, for those that stay, for example because somebody put something below them. After a crash in
     between the request is still there, and the next controller begins again.
@@ -50,7 +58,6 @@ async def delete_topics(store: ControllerStore, topics: Sequence[str]) -> dict[s
     for level in (*below, [*paths, *(znodes.topic_config_path(t) for t in topics)]):
         left = await _try_deleting(store, [path for path in level if _topic_of(path) not in failed])
         failed |= {_topic_of(path): f"{path} cannot be deleted: {code.name}" for path, code in left.items()}
-    await delete_requests(store, [t for t in topics if t not in failed])
     return failed
 
 
@@ -59,8 +66,9 @@ def _topic_of(path: str) -> str:
     return path.split("/")[3]
 
 
-async def delete_requests(store: ControllerStore, topics: Iterable[str]) -> None:
-    await _delete(store, [znodes.delete_topic_path(t) for t in topics])
+async def delete_requests(store: ControllerStore, topics: Iterable[str]) -> dict[str, str]:
+    """Why not, by path, for those that stay."""
+    return await _remove(store, [znodes.delete_topic_path(t) for t in topics])
 
 
 async def _levels_below(store: ControllerStore, paths: Sequence[str]) -> list[list[str]]:
@@ -78,10 +86,8 @@ async def _levels_below(store: ControllerStore, paths: Sequence[str]) -> list[li
     return levels
 
 
-async def _delete(store: ControllerStore, paths: Sequence[str]) -> None:
-    """Raises ZkError for what stays."""
-    for path, code in (await _try_deleting(store, paths)).items():
-        raise error_of(code, path)
+async def _remove(store: ControllerStore, paths: Sequence[str]) -> dict[str, str]:
+    return {path: f"it cannot be removed: {code.name}" for path, code in (await _try_deleting(store, paths)).items()}
 
 
 async def _try_deleting(store: ControllerStore, paths: Sequence[str]) -> dict[str, ZkCode]:
@@ -100,7 +106,7 @@ async def _try_deleting(store: ControllerStore, paths: Sequence[str]) -> dict[st
 async def read_condemned(store: ControllerStore) -> tuple[list[Condemned], dict[str, str]]:
     """All there are, in order of brokers; and the reasons for those that cannot be read, by path."""
     brokers = (await store.client.children_many([CONDEMNED_REPLICAS]))[0].children
-    numbers = sorted(int(b) for b in brokers if b.isdigit())
+    numbers = sorted(b for b in map(broker_of, brokers) if b is not None)
     listed = await store.client.children_many([f"{CONDEMNED_REPLICAS}/{b}" for b in numbers])
     names = [(b, child) for b, answer in zip(numbers, listed, strict=True) for child in sorted(answer.children)]
     found: list[Condemned] = []
@@ -142,8 +148,9 @@ async def _make_parents(store: ControllerStore, brokers: Iterable[str]) -> None:
         await _create(store, [Create(f"{CONDEMNED_REPLICAS}/{b}") for b in missing])
 
 
-async def delete_condemned(store: ControllerStore, names: Iterable[tuple[BrokerId, uuid.UUID]]) -> None:
-    await _delete(store, [condemned_path(broker, topic_id) for broker, topic_id in names])
+async def delete_condemned(store: ControllerStore, names: Iterable[tuple[BrokerId, uuid.UUID]]) -> dict[str, str]:
+    """Why not, by path, for those that stay."""
+    return await _remove(store, [condemned_path(broker, topic_id) for broker, topic_id in names])
 
 
 async def _create(store: ControllerStore, ops: Sequence[Op]) -> None:

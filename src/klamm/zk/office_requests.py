@@ -12,7 +12,7 @@ import msgspec
 from klamm.model.ids import BrokerId
 from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import BadVersion, NodeExists, NoNode
-from klamm.zk.znodes import NEXT_CONTROLLER, decode_json, encode_json
+from klamm.zk.znodes import NEXT_CONTROLLER, Int32, decode_json, encode_json
 
 
 class OfficeRequest(NamedTuple):
@@ -23,8 +23,8 @@ class OfficeRequest(NamedTuple):
 
 
 class _Wish(msgspec.Struct):
-    broker: int
-    epoch: int
+    broker: Int32
+    epoch: Int32
 
 
 async def ask_for_office(client: ZooKeeper, broker: BrokerId, epoch: int) -> None:

@@ -9,11 +9,12 @@ import msgspec
 
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.ids import BrokerId
-from klamm.zk.znodes import MalformedZnode, broker_path, decode_json, encode_json
+from klamm.zk.znodes import Int16, MalformedZnode, broker_path, decode_json, encode_json
 
 VERSION_WITH_FEATURES: Final = 5  # inter.broker.protocol.version 2.7-IV0 and later
 VERSION_WITH_LISTENERS: Final = 4  # 0.10.0-IV1
 OLDEST_WRITTEN: Final = 2
+MOST_PORT: Final = 65_535
 
 _ENDPOINT: Final = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
 
@@ -34,8 +35,8 @@ class Registration(NamedTuple):
 
 
 class _Feature(msgspec.Struct):
-    min_version: int
-    max_version: int
+    min_version: Int16
+    max_version: Int16
 
 
 class _Registration(msgspec.Struct):
@@ -91,7 +92,7 @@ def _endpoints(path: str, read: _Registration) -> list[Endpoint]:
     if read.version == 1:
         if read.host is None:
             raise MalformedZnode(path, "host is missing")
-        return [Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, read.host, read.port)]
+        return [Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, read.host, _port(path, read.port))]
     if read.endpoints is None:
         raise MalformedZnode(path, "endpoints are missing")
     return [_endpoint(path, text, read.listener_security_protocol_map) for text in read.endpoints]
@@ -108,4 +109,10 @@ def _endpoint(path: str, text: str, protocols: Mapping[str, str] | None) -> Endp
         protocol = {name.upper(): value for name, value in protocols.items()}.get(listener)
     if protocol is None or protocol not in SecurityProtocol.__members__:
         raise MalformedZnode(path, f"no known security protocol for the listener {listener}")
-    return Endpoint(listener, SecurityProtocol[protocol], match[2], int(match[3]))
+    return Endpoint(listener, SecurityProtocol[protocol], match[2], _port(path, int(match[3])))
+
+
+def _port(path: str, number: int) -> int:
+    if not -1 <= number <= MOST_PORT:
+        raise MalformedZnode(path, f"{number} is no port")
+    return number

@@ -111,11 +111,10 @@ class Store:
     async def read_brokers(self, watch: bool = False) -> Registrations:
         """Every registration; `watch` arms the list and each of them."""
         children, _ = await self.client.children(znodes.BROKER_IDS, watch=watch)
-        ids = sorted(int(child) for child in children if child.isdigit())
+        ids = sorted(b for b in map(znodes.broker_of, children) if b is not None)
         results = await self.client.get_many([znodes.broker_path(b) for b in ids], watch=watch)
         found = Registrations({}, {})
-        for number, result in zip(ids, results, strict=True):
-            broker = BrokerId(number)
+        for broker, result in zip(ids, results, strict=True):
             if result.code is not ZkCode.OK or result.stat is None:
                 continue  # gone since the list was read; the watch tells
             try:

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
-from klamm.model.errors import KlammError
-from klamm.zk.controller_store import ControllerStore
+from klamm.zk.controller_store import ControllerStore, WriteRefused
 from klamm.zk.errors import NoNode, ZkCode
 from klamm.zk.operations import Delete, Op, Set
 
@@ -39,7 +38,7 @@ async def read_tool_request(store: ControllerStore, path: str) -> ToolRequest | 
 async def change_tool_request(store: ControllerStore, path: str, rest: Callable[[bytes | None], bytes | Left]) -> bool:
     """Whether it was changed: `rest` says what of a payload stays.
 
-    Guarded by the version read: what a tool asks for meanwhile is not lost. Raises ControllerMoved, KlammError.
+    Guarded by the version read: what a tool asks for meanwhile is not lost. Raises ControllerMoved, WriteRefused.
     """
     while True:
         try:
@@ -54,9 +53,11 @@ async def change_tool_request(store: ControllerStore, path: str, rest: Callable[
         if result.code in (ZkCode.OK, ZkCode.NO_NODE):
             return True
         if result.code is not ZkCode.BAD_VERSION:
-            raise KlammError(f"cannot change {path}: {result.code.name}")
+            raise WriteRefused(
+                f"{path} cannot be {'removed' if isinstance(op, Delete) else 'changed'}: {result.code.name}"
+            )
 
 
-async def remove_tool_request(store: ControllerStore, path: str, found: ToolRequest) -> None:
-    """Unless it was changed since it was read."""
-    await change_tool_request(store, path, lambda now: Left.NOTHING if now == found.payload else Left.AS_IT_IS)
+def unless_changed(found: ToolRequest) -> Callable[[bytes | None], Left]:
+    """What stays of a request that was read before and is settled."""
+    return lambda now: Left.NOTHING if now == found.payload else Left.AS_IT_IS

@@ -7,7 +7,7 @@ Source: ZkData.scala (3.9); every payload is compact JSON.
 
 import uuid
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Annotated, Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -18,6 +18,11 @@ from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
 from klamm.model.topic_ids import id_from_text, id_to_text
 
 T = TypeVar("T")
+MAX_INT32: Final = 2**31 - 1
+MAX_INT64: Final = 2**63 - 1
+Int16 = Annotated[int, msgspec.Meta(ge=-(2**15), le=2**15 - 1)]
+Int32 = Annotated[int, msgspec.Meta(ge=-MAX_INT32 - 1, le=MAX_INT32)]
+"""What JSON may hold and the wire cannot: such a payload is malformed, as in Kafka, and never reaches a request."""
 
 CONTROLLER: Final = "/controller"
 CONTROLLER_EPOCH: Final = "/controller_epoch"
@@ -118,6 +123,14 @@ def topic_config_path(topic: str) -> str:
     return f"/config/topics/{topic}"
 
 
+def broker_of(child: str) -> BrokerId | None:
+    """The broker that a child's name stands for; None where it is not one that Kafka would write."""
+    if not (child.isascii() and child.isdigit() and len(child) <= 10):
+        return None
+    number = int(child)
+    return BrokerId(number) if number <= MAX_INT32 and str(number) == child else None
+
+
 def sequence_number(child: str, prefix: str) -> str:
     """The digits of a sequential child: `isr_change_0000000007` gives `0000000007`."""
     return child.removeprefix(prefix)
@@ -154,8 +167,8 @@ class ControllerRegistration(NamedTuple):
 
 
 class _Controller(msgspec.Struct):
-    brokerid: int
-    kraftControllerEpoch: int = -1  # noqa: N815 - Kafka's key
+    brokerid: Int32
+    kraftControllerEpoch: Int32 = -1  # noqa: N815 - Kafka's key
 
 
 def encode_controller(broker: BrokerId, now_ms: int) -> bytes:
@@ -177,8 +190,8 @@ def encode_controller_epoch(epoch: int) -> bytes:
 
 def decode_controller_epoch(payload: bytes | None) -> int:
     text = (payload or b"").strip()
-    if not text.isdigit():
-        raise MalformedZnode(CONTROLLER_EPOCH, f"{payload!r} is not a number")
+    if not text.isdigit() or len(text) > 10 or int(text) > MAX_INT32:
+        raise MalformedZnode(CONTROLLER_EPOCH, f"{payload!r} is not a number of 31 bits")
     return int(text)
 
 
@@ -193,9 +206,9 @@ class TopicZnode(NamedTuple):
 
 
 class _Topic(msgspec.Struct):
-    partitions: dict[int, tuple[int, ...]] = {}
-    adding_replicas: dict[int, tuple[int, ...]] = {}
-    removing_replicas: dict[int, tuple[int, ...]] = {}
+    partitions: dict[Int32, tuple[Int32, ...]] = {}
+    adding_replicas: dict[Int32, tuple[Int32, ...]] = {}
+    removing_replicas: dict[Int32, tuple[Int32, ...]] = {}
     topic_id: str | None = None
 
 
@@ -237,10 +250,10 @@ def _ids(numbers: tuple[int, ...]) -> tuple[BrokerId, ...]:
 
 
 class _State(msgspec.Struct, gc=False):
-    leader: int
-    leader_epoch: int
-    isr: tuple[int, ...]
-    controller_epoch: int
+    leader: Int32
+    leader_epoch: Int32
+    isr: tuple[Int32, ...]
+    controller_epoch: Int32
     leader_recovery_state: LeaderRecoveryState = LeaderRecoveryState.RECOVERED
 
 

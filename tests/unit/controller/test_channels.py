@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.support.controller_nodes import FakeConnection, Nodes
+from tests.support.controller_nodes import FakeConnection, Nodes, Receiver
 from tests.support.controller_room import FixedClock, ListSink
 
 from klamm.controller.channels import Channel, ChannelPorts, Channels
@@ -121,6 +121,34 @@ async def test_an_answer_that_nobody_understands_does_not_silence_the_channel(no
     assert [e.facts["what"] for e in nodes.journal(1, "failed")] == ["StopReplicaItem to broker 1"]
     [held] = [e for e in nodes.journal(1, "deletion") if e.facts["step"] == "held back"]
     assert "UNKNOWN_SERVER_ERROR" in held.facts["why"]
+
+
+async def test_a_request_that_cannot_be_written_is_given_up_and_those_behind_it_leave() -> None:
+    receiver, sink = Receiver(1), ListSink()
+    context, settings = ControllerContext(1), ControllerSettings(BrokerId(1))
+    replicas = [Partition("a", n, ReplicaAssignment((BrokerId(1),))) for n in range(2)]
+
+    async def connect(host: str, port: int, client_id: str, timeout_s: float) -> FakeConnection:
+        return FakeConnection(receiver, lambda: None)
+
+    journal = Journal(sink, 1, FixedClock())
+    channels = Channels(context, settings, ChannelPorts(connect, lambda event: None), journal, Turns())
+    channels.add(Broker(BrokerId(1), (Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "h", 9092),)))
+    beyond = StopReplicaPartitionState(0, 2**31, False)  # no field has room for this leader epoch
+    channels.send(BrokerId(1), StopReplicaItem({replicas[0]: beyond}, ("1.1.1",), 1))
+    await asyncio.sleep(0)  # it is on its way: what comes next is not merged with it
+    channels.send(BrokerId(1), StopReplicaItem({replicas[1]: StopReplicaPartitionState(1, 5, False)}, ("1.1.2",), 1))
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+    told = [
+        state for request in receiver.take("StopReplica") for t in request.topic_states for state in t.partition_states
+    ]
+    assert [state.partition_index for state in told] == [1]
+    [failed] = [line for line in sink.content.splitlines() if b'"kind":"failed"' in line]
+    assert b"StopReplicaItem to broker 1" in failed
+    assert b"UnencodableField" in failed
+    await channels.close()
 
 
 async def test_a_broker_that_dies_is_no_longer_tried(nodes: Nodes) -> None:

@@ -5,7 +5,9 @@ from tests.support.controller_nodes import Nodes
 from tests.support.controller_room import Room
 
 from klamm.controller.control_requests import LeaderAndIsrItem
+from klamm.controller.events import TopicDeletion
 from klamm.controller.handlers.replicas import replicas_new
+from klamm.controller.handlers.topic_deletion import on_topic_deletion
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState, ReplicaState
 from klamm.model.errors import ErrorCode
@@ -13,7 +15,9 @@ from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.wire.messages import AlterPartitionRequest
 from klamm.zk import znodes
+from klamm.zk.acl import Acl, Permission
 from klamm.zk.admin_znodes import decode_features
+from klamm.zk.errors import ZkCode
 from klamm.zk.operations import Create, Delete, Op, Set
 
 
@@ -212,3 +216,66 @@ async def test_a_caller_whose_event_failed_is_answered(monkeypatch: pytest.Monke
     await nodes.settle()
     assert nodes.active == [1]
     await nodes.close()
+
+
+T0 = b'{"version":1,"partitions":[{"topic":"a","partition":0,"replicas":[1,2,3]}]}'
+NO_WRITES = (Acl(Permission.READ | Permission.CREATE, "world", "anyone"),)
+KEPT: dict[str, tuple[list[Op], str]] = {
+    "a deletion asked for": (
+        [Create("/admin/delete_topics/gone", b""), Create("/admin/delete_topics/gone/x", b"")],
+        "/admin/delete_topics/gone: it cannot be removed: NOT_EMPTY",
+    ),
+    "a list of elections": (
+        [Create(znodes.PREFERRED_ELECTION, T0), Create(f"{znodes.PREFERRED_ELECTION}/x", b"")],
+        "/admin/preferred_replica_election: /admin/preferred_replica_election cannot be removed: NOT_EMPTY",
+    ),
+    "an unreadable list of reassignments": (
+        [Create(znodes.REASSIGN_PARTITIONS, b"rubbish"), Create(f"{znodes.REASSIGN_PARTITIONS}/x", b"")],
+        "/admin/reassign_partitions: /admin/reassign_partitions cannot be removed: NOT_EMPTY",
+    ),
+    "a list of reassignments": (
+        [Create(znodes.REASSIGN_PARTITIONS, T0), Create(f"{znodes.REASSIGN_PARTITIONS}/x", b"")],
+        "/admin/reassign_partitions: /admin/reassign_partitions cannot be removed: NOT_EMPTY",
+    ),
+    "a topic without an id": (
+        [Create("/brokers/topics/old", b'{"version":1,"partitions":{"0":[1]}}', acl=NO_WRITES)],
+        "topic id: /brokers/topics/old cannot be changed: NO_AUTH; it goes on without one",
+    ),
+}
+
+
+@pytest.mark.parametrize(("made", "told"), KEPT.values(), ids=KEPT)
+async def test_what_zookeeper_keeps_costs_nobody_the_office(made: list[Op], told: str) -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)], "b": [(1, 2, 3)]})
+    assert all(r.code is ZkCode.OK for r in room.ensemble.apply(made))
+
+    await room.take_office()
+
+    assert told in [f"{e.facts['what']}: {e.facts['why']}" for e in room.entries("refused")]
+    assert all(p.state is PartitionState.ONLINE for p in room.bench.context.partitions())
+
+
+async def test_a_deletion_that_cannot_be_taken_back_holds_up_no_other() -> None:
+    room = await Room.open(topics={"a": [(1,)]})
+    asked = ("/admin/delete_topics/0-gone", "/admin/delete_topics/0-gone/x", "/admin/delete_topics/a")
+    room.ensemble.apply([Create(path, b"") for path in asked])
+
+    requests = await room.handle(on_topic_deletion, TopicDeletion())
+
+    assert [request for request in requests if "+delete" in request] == ["SR a-0@-2+delete -> 1"]
+
+
+async def test_a_record_of_condemned_replicas_that_cannot_go_is_told_of() -> None:
+    room = await Room.open(topics={"a": [(1,)]})
+    topic_id = room.bench.context.topics["a"].id
+    assert topic_id is not None
+    path = znodes.condemned_path(1, topic_id)
+    record = b'{"version":1,"topic":"a","partitions":[0]}'
+    made = [Create("/klamm", b""), Create("/klamm/condemned_replicas", b""), Create("/klamm/condemned_replicas/1", b"")]
+    room.ensemble.apply([*made, Create(path, record), Create(f"{path}/x", b"")])
+
+    await room.take_office()
+
+    assert [e.facts["why"] for e in room.entries("refused") if e.facts["what"] == path] == [
+        "it cannot be removed: NOT_EMPTY"
+    ]

@@ -62,7 +62,7 @@ def test_we_write_the_controller_as_kafka_does() -> None:
 
 def test_the_controller_epoch_is_a_bare_number() -> None:
     assert znodes.decode_controller_epoch(znodes.encode_controller_epoch(17)) == 17
-    for payload in (b"", None, b"x", b"-1"):
+    for payload in (b"", None, b"x", b"-1", b"2147483648", b"9" * 5_000):
         with pytest.raises(MalformedZnode, match="/controller_epoch"):
             znodes.decode_controller_epoch(payload)
 
@@ -97,7 +97,17 @@ def test_every_key_of_a_topic_is_optional_and_a_zero_id_is_none() -> None:
     assert znodes.decode_topic("a", b'{"topic_id":"AAAAAAAAAAAAAAAAAAAAAA"}').topic_id is None
 
 
-BAD_TOPICS = [b'{"partitions":{"x":[1]}}', b'{"partitions":{"0":["1"]}}', b'{"topic_id":"short"}', b"\xff", b"", None]
+BAD_TOPICS = [
+    b'{"partitions":{"x":[1]}}',
+    b'{"partitions":{"0":["1"]}}',
+    b'{"partitions":{"0":[2147483648]}}',
+    b'{"partitions":{"2147483648":[1]}}',
+    b'{"partitions":{"0":[1]},"adding_replicas":{"0":[-2147483649]}}',
+    b'{"topic_id":"short"}',
+    b"\xff",
+    b"",
+    None,
+]
 
 
 @pytest.mark.parametrize("payload", BAD_TOPICS)
@@ -145,6 +155,9 @@ BAD_STATES = [
     b'{"leader":1,"leader_epoch":1,"isr":[1]}',
     b'{"leader":"1","leader_epoch":1,"isr":[1],"controller_epoch":1}',
     b'{"leader":1,"leader_epoch":1,"isr":[1],"controller_epoch":1,"leader_recovery_state":2}',
+    b'{"leader":2147483648,"leader_epoch":1,"isr":[1],"controller_epoch":1}',
+    b'{"leader":1,"leader_epoch":2147483648,"isr":[1],"controller_epoch":1}',
+    b'{"leader":1,"leader_epoch":1,"isr":[2147483648],"controller_epoch":1}',
     b"{",
     b"",
     None,
@@ -230,6 +243,8 @@ BAD_REGISTRATIONS: dict[str, dict[str, Any]] = {
     "a listener without a protocol": GOOD | {"listener_security_protocol_map": {}},
     "an unknown protocol": GOOD | {"listener_security_protocol_map": {"A": "TLS"}},
     "a listener twice": GOOD | {"endpoints": ["A://h:1", "A://h:2"]},
+    "a feature beyond its field": GOOD | {"features": {"f": {"min_version": 1, "max_version": 32_768}}},
+    "no such port": GOOD | {"endpoints": ["A://h:65536"]},
     "half a feature": GOOD | {"features": {"f": {"min_version": 1}}},
 }
 
@@ -251,6 +266,24 @@ def test_a_reassignment_is_strict_about_keys() -> None:
     assert admin.encode_reassignment({t0: ids(2, 3)}) == payload
     with pytest.raises(MalformedZnode, match="/admin/reassign_partitions"):
         admin.decode_reassignment(payload.replace(b'"version":1', b'"version":1,"x":1'))
+
+
+BEYOND_THE_WIRE = [
+    b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[2147483648]}]}',
+    b'{"version":1,"partitions":[{"topic":"t","partition":2147483648,"replicas":[1]}]}',
+]
+
+
+@pytest.mark.parametrize("payload", BEYOND_THE_WIRE)
+def test_numbers_that_no_request_can_carry_are_malformed(payload: bytes) -> None:
+    with pytest.raises(MalformedZnode, match="2147483647"):
+        admin.decode_reassignment(payload)
+
+
+def test_broker_ids_are_read_as_kafka_writes_them() -> None:
+    children = ["0", "7", "2147483647", "2147483648", "07", "-1", "\u00b2", "\u0663", "x", "", "9" * 5_000]
+
+    assert [b for b in map(znodes.broker_of, children) if b is not None] == [0, 7, 2147483647]
 
 
 def test_lists_of_partitions() -> None:
@@ -320,7 +353,12 @@ def test_features_in_both_versions() -> None:
     assert admin.decode_features(new) == admin.FinalizedFeatures(2, True, {"f": 3})
     assert admin.encode_features(admin.decode_features(new)) == new
     assert admin.encode_features(admin.decode_features(old)) == old
-    for bad in (new.replace(b":2,", b":3,"), new.replace(b":3}", b":0}"), b'{"version":2,"status":7,"features":{}}'):
+    for bad in (
+        new.replace(b":2,", b":3,"),
+        new.replace(b":3}", b":0}"),
+        new.replace(b":3}", b":32768}"),
+        b'{"version":2,"status":7,"features":{}}',
+    ):
         with pytest.raises(MalformedZnode, match="/feature"):
             admin.decode_features(bad)
 
@@ -332,8 +370,9 @@ def test_producer_id_blocks() -> None:
     assert admin.encode_producer_id_block(block) == payload
     assert admin.decode_producer_id_block(payload) == block
     assert admin.decode_producer_id_block(None) is None
-    with pytest.raises(MalformedZnode, match="/latest_producer_id_block"):
-        admin.decode_producer_id_block(payload.replace(b"3000", b"x"))
+    for no_id in (b"x", b"-1", b"4000", b"9" * 20):
+        with pytest.raises(MalformedZnode, match="/latest_producer_id_block"):
+            admin.decode_producer_id_block(payload.replace(b"3000", no_id))
 
 
 def test_a_migration_mark_is_read() -> None:

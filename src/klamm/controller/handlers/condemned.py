@@ -158,7 +158,8 @@ async def _strike_out(bench: Workbench, ended: Iterable[tuple[CondemnedReplicas,
 
 
 async def _drop(bench: Workbench, records: Sequence[CondemnedReplicas]) -> None:
-    await delete_condemned(bench.store, [(r.broker, r.topic_id) for r in records])
+    for path, why in (await delete_condemned(bench.store, [(r.broker, r.topic_id) for r in records])).items():
+        bench.journal.refused(bench.cause, path, why)
     for record in records:
         held = bench.context.condemned[record.broker]
         del held[record.topic_id]

@@ -19,12 +19,13 @@ from klamm.controller.events import (
     UncleanLeaderElectionEnable,
 )
 from klamm.controller.handlers.partitions import bring_online, trigger_online
+from klamm.controller.handlers.tool_lists import change_list
 from klamm.controller.workbench import Workbench
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.telemetry.journal import by_topic
 from klamm.zk.admin_znodes import decode_preferred_election
-from klamm.zk.tool_requests import read_tool_request, remove_tool_request
+from klamm.zk.tool_requests import read_tool_request, unless_changed
 from klamm.zk.znodes import PREFERRED_ELECTION, MalformedZnode
 
 COUNT_CHUNK: Final = 5_000
@@ -59,8 +60,7 @@ async def on_listed_election(bench: Workbench) -> None:
         await _elect(bench, decode_preferred_election(found.payload), unclean=False)
     except MalformedZnode as error:
         bench.journal.refused(bench.cause, PREFERRED_ELECTION, f"{error}; removed")
-    await remove_tool_request(bench.store, PREFERRED_ELECTION, found)
-    bench.journal.write(bench.cause, "election list", path=PREFERRED_ELECTION)
+    await change_list(bench, PREFERRED_ELECTION, "election list", unless_changed(found))
 
 
 async def _elect(bench: Workbench, asked: Sequence[TopicPartition], unclean: bool) -> ElectionAnswer:

@@ -15,13 +15,14 @@ from klamm.controller.events import (
     ZkPartitionReassignment,
 )
 from klamm.controller.handlers.reassignment import TURN, begin_reassignments, complete_if_in_sync, proceed
-from klamm.controller.handlers.reassignment_znode import remove_entries
+from klamm.controller.handlers.reassignment_znode import LIST, remove_entries
+from klamm.controller.handlers.tool_lists import change_list
 from klamm.controller.workbench import Workbench
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.telemetry.journal import by_topic
 from klamm.zk.admin_znodes import decode_reassignment
-from klamm.zk.tool_requests import read_tool_request, remove_tool_request
+from klamm.zk.tool_requests import read_tool_request, unless_changed
 from klamm.zk.znodes import REASSIGN_PARTITIONS, MalformedZnode
 
 
@@ -47,7 +48,7 @@ async def on_zk_reassignment(bench: Workbench, event: ZkPartitionReassignment) -
         listed = decode_reassignment(found.payload)
     except MalformedZnode as error:
         bench.journal.refused(bench.cause, REASSIGN_PARTITIONS, f"{error}; removed")
-        await remove_tool_request(bench.store, REASSIGN_PARTITIONS, found)
+        await change_list(bench, REASSIGN_PARTITIONS, LIST, unless_changed(found))
         return
     plan = ReassignmentPlan()
     async for key, replicas in bench.turns.each(listed.items(), TURN):

@@ -4,14 +4,17 @@ Source: KafkaController.maybeRemoveFromZkReassignment (3.9).
 """
 
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from klamm.controller.context import Partition
+from klamm.controller.handlers.tool_lists import change_list
 from klamm.controller.workbench import Workbench
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.zk.admin_znodes import decode_reassignment, encode_reassignment
-from klamm.zk.tool_requests import Left, change_tool_request
+from klamm.zk.tool_requests import Left
 from klamm.zk.znodes import REASSIGN_PARTITIONS, MalformedZnode
 
+LIST: Final = "reassignment list"
 Entry = tuple[TopicPartition, tuple[BrokerId, ...]]
 
 
@@ -34,5 +37,4 @@ async def remove_entries(bench: Workbench, is_settled: Callable[[Entry], bool]) 
             return Left.NOTHING
         return Left.AS_IT_IS if len(left) == len(listed) else encode_reassignment(left)
 
-    if await change_tool_request(bench.store, REASSIGN_PARTITIONS, rest):
-        bench.journal.write(bench.cause, "reassignment list", path=REASSIGN_PARTITIONS)
+    await change_list(bench, REASSIGN_PARTITIONS, LIST, rest)

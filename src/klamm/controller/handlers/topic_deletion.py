@@ -24,14 +24,14 @@ from klamm.controller.handlers.condemned import (
     on_replicas_deleted,
 )
 from klamm.controller.handlers.replicas import Replicas
-from klamm.controller.handlers.topics import on_topic_change
+from klamm.controller.handlers.topics import on_topic_change, remove_deletion_requests
 from klamm.controller.request_batch import METADATA_CHUNK
 from klamm.controller.states import PartitionState, ReplicaState
 from klamm.controller.workbench import Workbench
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.telemetry.journal import by_topic
-from klamm.zk.deletions import delete_requests, delete_topics
+from klamm.zk.deletions import delete_topics
 from klamm.zk.fenced import chunks
 
 DELETION_CHUNK: Final = 2_000  # partitions looked at, or replicas moved, between two awaits
@@ -49,7 +49,7 @@ async def queue_deletions(bench: Workbench) -> list[str]:
     if not bench.settings.delete_topic_enable:
         if requested:
             bench.journal.refused(bench.cause, "topic deletion", "delete.topic.enable is false", topics=requested)
-            await delete_requests(bench.store, requested)
+            await remove_deletion_requests(bench, requested)
         return []
     unknown = [t for t in requested if t not in bench.context.topics]
     if unknown:
@@ -70,7 +70,7 @@ async def _look_for(bench: Workbench, unknown: list[str]) -> None:
     missing = [t for t in unknown if t not in found and t not in unreadable]
     if missing:
         bench.journal.refused(bench.cause, "topic deletion", "there is no such topic", topics=missing)
-        await delete_requests(bench.store, missing)
+        await remove_deletion_requests(bench, missing)
     if unreadable:
         why = "the topic's znode cannot be read, so nobody knows who holds replicas"
         bench.journal.refused(bench.cause, "topic deletion", why, topics=sorted(unreadable))
@@ -269,6 +269,7 @@ async def _complete(bench: Workbench, found: dict[str, Survey]) -> None:
     failed = await delete_topics(bench.store, list(found))
     for topic, why in failed.items():
         _wait(bench, [topic], f"{why}; the next controller tries again")
+    await remove_deletion_requests(bench, [t for t in found if t not in failed])
     for topic, survey_ in found.items():
         if topic in failed:
             continue

@@ -1,7 +1,7 @@
 """New topics, more partitions, topics gone. Source: KafkaController.scala (3.9), processTopicChange and its kin."""
 
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from klamm.controller.context import Partition, Topic
@@ -16,6 +16,7 @@ from klamm.model.ids import BrokerId
 from klamm.model.topic_ids import new_topic_id
 from klamm.runtime import memory
 from klamm.telemetry.journal import by_topic
+from klamm.zk.controller_store import WriteRefused
 from klamm.zk.deletions import delete_requests
 from klamm.zk.errors import NoNode
 from klamm.zk.fenced import chunks
@@ -38,9 +39,15 @@ async def on_topic_change(bench: Workbench, event: TopicChange) -> None:
 async def _bury(bench: Workbench, gone: Collection[str]) -> None:
     """Topics whose znodes somebody deleted by hand; as with Kafka, brokers hear nothing of it."""
     if condemned := [name for name in gone if name in bench.context.topics_to_be_deleted]:
-        await delete_requests(bench.store, condemned)  # somebody was faster
+        await remove_deletion_requests(bench, condemned)  # somebody was faster
     for name in gone:
         _forget(bench, name)
+
+
+async def remove_deletion_requests(bench: Workbench, topics: Iterable[str]) -> None:
+    """One that ZooKeeper keeps is told of: neither other deletions nor who takes office wait for it."""
+    for path, why in (await delete_requests(bench.store, topics)).items():
+        bench.journal.refused(bench.cause, path, why)
 
 
 async def on_partition_modifications(bench: Workbench, event: PartitionModifications) -> None:
@@ -143,5 +150,8 @@ async def _topic_id(bench: Workbench, name: str, znode: TopicZnode) -> uuid.UUID
         await bench.store.write_topic(name, topic_id, znode.partitions)
     except NoNode:
         return None  # deleted meanwhile; the list of topics tells of it
+    except WriteRefused as error:
+        bench.journal.refused(bench.cause, "topic id", f"{error}; it goes on without one", topic=name)
+        return None
     bench.journal.write(bench.cause, "topic id", topic=name)
     return topic_id
