@@ -2,13 +2,14 @@
 
     python -m benchmarks.controller [--partitions 10000 100000 200000] [--alone] [--json FILE]
     python -m benchmarks.controller --curves [--picture FILE.svg] [--json FILE]  # against what changed, what exists
-    python -m benchmarks.controller --inside [--profile failover]
+    python -m benchmarks.controller --inside [--profile failover] [--holds 5]
 
 One real ZooKeeper for each measurement, six silent brokers in a process of their own that answer every control request
 at once, three replicas, 100 partitions a topic, states written beforehand; the node under test is a process that holds
 no partition. Times are taken outside: from the cause (the znode that won the election, the end of a session, the last
 registration, a request) to the last request that a silent broker received. Beside them, the processor time the node
-used. `--inside` runs klamm in this process instead: it can be profiled, and shows how long its loop was held.
+used. `--inside` runs klamm in this process instead: it can be profiled, and shows how long its loop was held, and
+(`--holds`) where.
 """
 
 import argparse
@@ -16,16 +17,17 @@ import asyncio
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 from tests.support import apache_kafka
 
 from benchmarks.control_plane import subject
+from benchmarks.control_plane.holds import Holds
 from benchmarks.control_plane.silent import SilentBrokers
 from benchmarks.control_plane.stage import Measured, Stage
 from benchmarks.control_plane.subject import Inside, Subject
@@ -34,6 +36,7 @@ from klamm.cli.zookeeper import ServerOptions, ZooKeeperServer
 from klamm.runtime.ports import free_port
 
 MakeSubject = Callable[[str, str], Subject]
+Runner = Callable[[Coroutine[Any, Any, "Run"]], "Run"]
 
 LARGEST_BESIDE_KAFKA: Final = 200_000
 REASSIGNED: Final = 10_000
@@ -115,12 +118,28 @@ def _turned(count: int) -> Iterator[tuple[str, dict[int, tuple[int, ...]]]]:
         yield topic, {n: (*r[1:], r[0]) for n, r in partitions.items()}
 
 
-def measure(make: MakeSubject, count: int, place: Placement = spread, whole: bool = True) -> Run:
+def measure(
+    make: MakeSubject, count: int, place: Placement = spread, whole: bool = True, run: Runner = asyncio.run
+) -> Run:
     with tempfile.TemporaryDirectory(prefix="klamm-bench-") as directory:
-        return asyncio.run(_measure(make, count, place, directory, whole))
+        return run(_measure(make, count, place, directory, whole))
 
 
 # ---- what is printed
+
+
+def look_inside(counts: Sequence[int], profiled: str, told: int, console: Console) -> list[dict[str, object]]:
+    """`told`: how many of the passes that held the loop longest, for each step."""
+    rows: list[dict[str, object]] = []
+    for count in counts:
+        holds = Holds()
+        run = measure(partial(Inside, holds=holds, profiled=profiled), count, run=holds.run)
+        console.print(_table(count, run, None))
+        for step in run.steps if told else ():
+            for line in holds.longest_of(step, told):
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
+        rows += [{"partitions": count, **found._asdict()} for found in run.steps.values()]
+    return rows
 
 
 def compare(counts: Sequence[int], make: MakeSubject, beside: bool, console: Console) -> list[dict[str, object]]:
@@ -209,18 +228,20 @@ def main() -> None:
     parser.add_argument("--curves", action="store_true", help="klamm alone: against touched, and against total")
     parser.add_argument("--inside", action="store_true", help="klamm alone, in this process")
     parser.add_argument("--profile", default="", help="with --inside: the step to profile, by its name in the table")
+    parser.add_argument("--holds", type=int, default=0, help="with --inside: tell of so many long passes of each step")
     parser.add_argument("--picture", help="also save what is printed, as SVG")
     parser.add_argument("--json", help="also write the figures to this file")
     asked = parser.parse_args()
     console = Console(width=120, record=bool(asked.picture))
-    make: MakeSubject = partial(Inside, profiled=asked.profile) if asked.inside else subject.klamm
-    if asked.curves:
-        rows = curves(make, console)
+    if asked.inside:
+        rows = look_inside(asked.partitions, asked.profile, asked.holds, console)
+    elif asked.curves:
+        rows = curves(subject.klamm, console)
     else:
         why = apache_kafka.why_missing()
         if why and not asked.alone:
             console.print(f"Apache Kafka is left out: {why}")
-        rows = compare(asked.partitions, make, not (asked.alone or asked.inside or why), console)
+        rows = compare(asked.partitions, subject.klamm, not (asked.alone or why), console)
     if asked.picture:
         console.save_svg(asked.picture, title="benchmarks.controller")
     if asked.json:

@@ -10,12 +10,15 @@ from typing import Final, Protocol
 import psutil
 from tests.support import apache_kafka
 
+from benchmarks.control_plane.holds import Holds
 from klamm.broker.node import Node
 from klamm.cli.cluster import Command, NodeProcess, klamm_node
 from klamm.config.node_config import parse_node_config
+from klamm.runtime.large_buffers import keep_large_buffers
 from klamm.runtime.main_loop import settle_memory
 from klamm.runtime.ports import free_port
 from klamm.runtime.world import real_world
+from klamm.telemetry.logs import configure_logs
 
 ID: Final = 100
 START_TIMEOUT_S: Final = 120
@@ -32,7 +35,7 @@ class Subject(Protocol):
     def most_memory_mib(self) -> float: ...
     def begin(self, step: str) -> None: ...
     def held_ms(self) -> float | None:
-        """Processor time of the longest stretch since `begin` in which its event loop took up nothing new.
+        """Processor time of the longest pass of its event loop since `begin`.
 
         None where nobody can tell.
         """
@@ -98,33 +101,25 @@ class Inside:
 
     name = "klamm, inside"
 
-    def __init__(self, directory: str, zookeeper: str, profiled: str = "") -> None:
+    def __init__(self, directory: str, zookeeper: str, holds: Holds, profiled: str = "") -> None:
         port = free_port()
         self.address = ("127.0.0.1", port)
         world = real_world()
         world.disk.make_directories(f"{directory}/logs")
         lines = [f"{key}={value}" for key, value in _properties(port, directory, zookeeper).items()]
-        self._node = Node(world, parse_node_config("\n".join(lines).encode(), "server.properties"))
+        config = parse_node_config("\n".join(lines).encode(), "server.properties")
+        self._node = Node(world, config, configure_logs("warning"))
         self._profiled = profiled
         self._profiler: cProfile.Profile | None = None
-        self._longest_s = 0.0
-        self._watch: asyncio.Task[None] | None = None
+        self._holds = holds
 
     async def start(self) -> None:
         await self._node.start()
         settle_memory()
-        self._watch = asyncio.get_running_loop().create_task(self._look())
+        keep_large_buffers()
 
     async def stop(self) -> None:
-        assert self._watch is not None
-        self._watch.cancel()
         await self._node.stop()
-
-    async def _look(self) -> None:
-        while True:
-            before = time.thread_time()
-            await asyncio.sleep(0.001)
-            self._longest_s = max(self._longest_s, time.thread_time() - before)
 
     def cpu_s(self) -> float:
         return time.process_time()
@@ -133,7 +128,7 @@ class Inside:
         return float(psutil.Process().memory_info().rss / 2**20)
 
     def begin(self, step: str) -> None:
-        self._longest_s = 0.0
+        self._holds.begin(step)
         if step == self._profiled:
             self._profiler = cProfile.Profile()
             self._profiler.enable()
@@ -143,4 +138,4 @@ class Inside:
             self._profiler.disable()
             pstats.Stats(self._profiler).sort_stats("tottime").print_stats(40)
             self._profiler = None
-        return self._longest_s * 1000
+        return self._holds.longest_s * 1000

@@ -190,7 +190,8 @@ class Channel:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._disconnect()
-        self._pending.clear()
+        while len(self._pending):
+            await self._builder.let_go(self._pending.take())
 
     async def _run(self) -> None:
         while True:
@@ -211,6 +212,7 @@ class Channel:
                 self._disconnect()
                 self._refuse_deletions([item], ErrorCode.UNKNOWN_SERVER_ERROR)
             self._item = None
+            await self._builder.let_go(item)
 
     async def _send(self, item: ControlItem) -> None:
         for message in await self._builder.bodies(item, self._broker):
@@ -271,7 +273,7 @@ class Channel:
     def _journal_request(self, item: ControlItem, api: ApiKey, version: int) -> None:
         if not self._journal.is_kept:
             return
-        partitions = list(item.partitions)
+        partitions = item.partitions
         listed = by_topic(partitions) if len(partitions) <= _LISTED_IN_JOURNAL else {}
         facts: dict[str, Any] = {"version": version, "count": len(partitions)}
         if len(item.causes) > 1:

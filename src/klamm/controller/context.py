@@ -379,14 +379,11 @@ class ControllerContext:
     def replicas_on(self, broker: BrokerId) -> Mapping[Partition, ReplicaState]:
         return self.replica_states.get(broker, {})
 
-    def led_by_nobody_online(self) -> list[Partition]:
+    def led_by_nobody_online(self) -> Iterator[Partition]:
         """Partitions whose leader, as last known, is not online; all of them, whoever just died."""
-        gone = [p for broker, led in self.led_by.items() if broker not in self.live for p in led]
-        on_failed_dirs = [
-            p
-            for broker, failed in self.offline_dirs.items()
-            if broker in self.live
-            for p in failed
-            if p.leader == broker
-        ]
-        return gone + on_failed_dirs
+        for broker, led in self.led_by.items():
+            if broker not in self.live:
+                yield from led
+        for broker, failed in self.offline_dirs.items():
+            if broker in self.live:
+                yield from (p for p in failed if p.leader == broker)

@@ -6,7 +6,7 @@ shared, and encoded once, for all brokers that get the same. Source: AbstractCon
 """
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -54,7 +54,7 @@ class LeaderAndIsrItem:
     """Those that were registered when the states were decided; old brokers learn from here where a leader listens."""
 
     @property
-    def partitions(self) -> Iterable[Partition]:
+    def partitions(self) -> Collection[Partition]:
         return self.states
 
     def merge(self, newer: "LeaderAndIsrItem") -> "LeaderAndIsrItem":
@@ -88,7 +88,7 @@ class UpdateMetadataItem:
     _merged: "tuple[UpdateMetadataItem, UpdateMetadataItem] | None" = field(default=None, repr=False)
 
     @property
-    def partitions(self) -> Iterable[Partition]:
+    def partitions(self) -> Collection[Partition]:
         return self.states
 
     def merge(self, newer: "UpdateMetadataItem") -> "UpdateMetadataItem":
@@ -107,7 +107,7 @@ class StopReplicaItem:
     broker_list_version: int
 
     @property
-    def partitions(self) -> Iterable[Partition]:
+    def partitions(self) -> Collection[Partition]:
         return self.stops
 
 
@@ -244,6 +244,13 @@ class RequestBuilder:
             self._group(chunk, topics)
         request.topic_states = list(topics.values())
         return [await encode_in_pieces(request, self._versions.leader_and_isr, self._turns)]
+
+    async def let_go(self, item: ControlItem) -> None:
+        """Nobody needs it any more. One LeaderAndIsr may name all replicas of its broker; others were cut."""
+        if isinstance(item, LeaderAndIsrItem):
+            await self._turns.let_go(item.states)
+        else:
+            await self._turns.take_for(len(item.partitions))
 
     def messages(self, item: ControlItem, broker: Broker) -> list[Any]:
         """One message; two for StopReplica before version 3, which cannot mix stops and deletions."""

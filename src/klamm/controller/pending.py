@@ -36,10 +36,6 @@ class PendingRequests:
         self._compacted_to = min(self._compacted_to, len(self._items))
         return item
 
-    def clear(self) -> None:
-        self._items.clear()
-        self._compacted_to = 0
-
     @property
     def stops(self) -> Iterator[StopReplicaItem]:
         return (item for item in self._items if isinstance(item, StopReplicaItem))

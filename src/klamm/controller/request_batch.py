@@ -3,8 +3,9 @@
 Source: AbstractControllerBrokerRequestBatch (ControllerChannelManager.scala, 3.9).
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, cast
 
 from klamm.controller.context import ControllerContext, Partition, Partitions
 from klamm.controller.control_requests import (
@@ -22,6 +23,8 @@ from klamm.runtime.turns import Turns
 from klamm.wire.messages import LeaderAndIsrPartitionState, StopReplicaPartitionState
 
 States: TypeAlias = dict[Partition, LeaderAndIsrPartitionState]
+StatesByTopic: TypeAlias = defaultdict[str, States]
+"""So that no dict has an entry for each partition of the cluster: such a one holds the loop whenever it grows."""
 
 METADATA_CHUNK: Final = 2_500  # partitions in one UpdateMetadata: encoding it holds the loop a few ms
 STATE_CHUNK: Final = 2_500
@@ -59,7 +62,7 @@ class RequestBatch:
     def add_leader_and_isr(self, brokers: Iterable[BrokerId], partition: Partition, is_new: bool) -> None:
         """Also to everyone as metadata: every change of a leader or ISR reaches all brokers."""
         for broker in brokers:
-            if broker >= 0:
+            if broker in self._context.registered:
                 asked = self._leader_and_isr.setdefault(broker, {})
                 asked[partition] = asked.get(partition, False) or is_new
         self._metadata_partitions[partition] = None
@@ -81,7 +84,7 @@ class RequestBatch:
 
     def add_stop_replica(self, brokers: Iterable[BrokerId], partition: Partition, delete: bool) -> None:
         for broker in brokers:
-            if broker >= 0:
+            if broker in self._context.registered:
                 stops = self._stops.setdefault(broker, {})
                 before = stops.get(partition)
                 sticky = delete or (before is not None and before.delete_partition)
@@ -101,6 +104,7 @@ class RequestBatch:
         await self._send_leader_and_isr(cause)
         await self._send_metadata(cause)
         await self._send_stops(cause)
+        await self._turns.let_go(self._metadata_partitions)
         self.clear()
 
     def _registered(self, brokers: Iterable[BrokerId]) -> list[BrokerId]:
@@ -110,20 +114,33 @@ class RequestBatch:
         """Brokers share the state of a partition; what one of them gets is one request, however much it is."""
         context = self._context
         recovery, brief = self._settings.writes_recovery_state, self._settings.versions.leader_and_isr >= 2
-        shared: tuple[States, States] = ({}, {})
+        shared: tuple[StatesByTopic, StatesByTopic] = (defaultdict(dict), defaultdict(dict))
         for broker in self._registered(self._leader_and_isr):
-            states: States = {}
             leading: set[int] = set()
-            asked = self._leader_and_isr.pop(broker)  # not all at once at the end: that takes its time, too
+            asked = self._leader_and_isr.pop(broker)
+            states = cast("States", asked)  # in place: a second dict would hold the loop when it grows
             async for chunk in self._turns.over(asked.items(), STATE_CHUNK):
                 for p, is_new in chunk:
-                    made = shared[is_new].get(p)
+                    of_topic = shared[is_new][p.topic]
+                    made = of_topic.get(p)
                     if made is None:
-                        made = shared[is_new][p] = leader_and_isr_state(p, is_new, recovery, brief)
+                        made = of_topic[p] = leader_and_isr_state(p, is_new, recovery, brief)
                     states[p] = made
                 leading.update([states[p].leader for p, _ in chunk])
             leaders = {b: known for b, known in context.registered.items() if b in leading}
             self.outbox.send(broker, LeaderAndIsrItem(states, (cause,), context.broker_list_version, leaders))
+        for topics in shared:
+            await self._let_go(topics.values())
+
+    async def _let_go(self, topics: Iterable[States]) -> None:
+        """Brokers may have been told already: nobody else has these states then."""
+        freed = 0
+        for states in topics:
+            freed += len(states)
+            states.clear()
+            if freed > STATE_CHUNK:
+                freed = 0
+                await self._turns.take()
 
     async def _send_metadata(self, cause: str) -> None:
         """Of what has no state there is nothing to tell, but that it goes, where it had one."""

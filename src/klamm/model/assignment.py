@@ -26,10 +26,11 @@ class ReplicaAssignment(NamedTuple):
         return tuple(b for b in self.replicas if b not in self.removing)
 
     def reassign_to(self, target: Sequence[BrokerId]) -> "ReplicaAssignment":
-        full = tuple(dict.fromkeys((*target, *self.origin)))
+        origin = self.origin
+        full = tuple(dict.fromkeys((*target, *origin)))
         return ReplicaAssignment(
             full,
-            adding=tuple(b for b in full if b not in self.origin),
+            adding=tuple(b for b in full if b not in origin),
             removing=tuple(b for b in full if b not in target),
         )
 

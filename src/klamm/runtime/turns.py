@@ -8,7 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from klamm.runtime import memory
 
@@ -19,6 +19,8 @@ LIGHT: Final = 250
 LARGE: Final = 20
 """Turns in a row that make work large: thousands of items, and the garbage collector is told to pass them over."""
 IN_A_ROW_S: Final = 1.0
+LET_GO: Final = 10_000
+"""Items freed in one turn: a millisecond, two where nobody else has them."""
 
 
 class Turns:
@@ -51,6 +53,14 @@ class Turns:
         while chunk := list(islice(rest, size)):
             await self.take_for(len(chunk))
             yield chunk
+
+    async def let_go(self, contents: dict[Any, Any], size: int = LET_GO) -> None:
+        """Empty a dict: to free a hundred thousand objects at once takes tens of milliseconds."""
+        while contents:
+            going = min(size, len(contents))
+            await self.take_for(going)
+            for _ in range(going):
+                contents.popitem()
 
     def _next(self) -> None:
         while self._waiting:

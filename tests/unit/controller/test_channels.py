@@ -10,7 +10,7 @@ from tests.support.controller_room import FixedClock, ListSink
 
 from klamm.controller.channels import Channel, ChannelPorts, Channels
 from klamm.controller.context import ControllerContext, Partition
-from klamm.controller.control_requests import StopReplicaItem
+from klamm.controller.control_requests import RequestBuilder, StopReplicaItem
 from klamm.controller.events import Event, TopicDeletionStopReplicaResponseReceived
 from klamm.controller.settings import ControllerSettings
 from klamm.model.assignment import ReplicaAssignment
@@ -93,7 +93,8 @@ async def test_what_a_gone_broker_was_to_delete_counts_as_refused() -> None:
     endpoint = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "node-2", 9092)
     broker = Broker(BrokerId(2), (endpoint,), epoch=40)
     unused: Any = None
-    channel = Channel(broker, endpoint, unused, unused, ChannelPorts(unused, told.append), unused)
+    builder = RequestBuilder(ControllerContext(1), ControllerSettings(BrokerId(1)), Turns())
+    channel = Channel(broker, endpoint, builder, unused, ChannelPorts(unused, told.append), unused)
     deleted, stopped = (Partition("a", n, ReplicaAssignment((BrokerId(1),))) for n in (0, 1))
     states = {deleted: StopReplicaPartitionState(0, 5, True), stopped: StopReplicaPartitionState(1, 5, False)}
     channel.put(StopReplicaItem(states, ("1.1.1",), 1))

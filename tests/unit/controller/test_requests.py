@@ -602,7 +602,7 @@ def test_large_requests_do_not_grow_but_a_long_queue_is_compacted() -> None:
         assert len(pending) <= COMPACT_AT
     assert len(pending) == 1
 
-    pending.clear()
+    pending = PendingRequests()
     pending.put(stop(scene, third))
     for _ in range(COMPACT_AT):
         pending.put(LeaderAndIsrItem(_Sized(lisr(scene, first).states), ("c",), 1))

@@ -115,8 +115,9 @@ async def _hosted_by(bench: Workbench, brokers: Iterable[BrokerId]) -> dict[Brok
 async def on_replicas_offline(bench: Workbench, replicas: Replicas) -> None:
     """Dead brokers' replicas, or those on a failed log directory; the election comes before the ISR shrinks."""
     context = bench.context
-    leaderless = context.led_by_nobody_online()
-    async for chunk in bench.turns.over(leaderless, MOVE_CHUNK):
+    leaderless: list[Partition] = []
+    async for chunk in bench.turns.over(context.led_by_nobody_online(), MOVE_CHUNK):
+        leaderless += chunk
         context.move([p for p in chunk if not context.is_to_be_deleted(p)], PartitionState.OFFLINE)
     elected = await trigger_online(bench)
     kept = not_to_be_deleted(bench, replicas)

@@ -20,6 +20,7 @@ from klamm.zk.fenced import chunks
 from klamm.zk.znodes import ISR_CHANGES, LOG_DIR_EVENTS
 
 LOAD_CHUNK = 1_000  # partitions whose state is read and remembered between two awaits
+START_CHUNK = 5_000  # replicas whose first state is noted
 
 
 async def on_controller_failover(bench: Workbench) -> None:
@@ -74,10 +75,10 @@ async def _start_replicas(bench: Workbench) -> None:
     for broker, states in context.replica_states.items():
         await bench.turns.take_for(len(states))
         live = broker in context.live
-        (online if live else offline)[broker] = list(states)
-        await bench.turns.take_for(len(states))
+        replicas = (online if live else offline)[broker] = list(states)
         initial = ReplicaState.ONLINE if live else ReplicaState.DELETION_INELIGIBLE
-        context.replica_states[broker] = dict.fromkeys(states, initial)
+        async for chunk in bench.turns.over(replicas, START_CHUNK):
+            states.update(dict.fromkeys(chunk, initial))
     await replicas_online(bench, not_to_be_deleted(bench, online))
     await replicas_offline(bench, not_to_be_deleted(bench, offline))
 

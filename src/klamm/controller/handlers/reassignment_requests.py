@@ -31,9 +31,8 @@ async def on_api_reassignment(bench: Workbench, event: ApiPartitionReassignment)
     plan = ReassignmentPlan()
     async for key, target in bench.turns.each(event.targets.items(), TURN):
         plan.add_requested(bench.context, key, target)
-    taken = {p.key for p in plan.begin}
-    if taken:
-        await remove_entries(bench, lambda entry: entry[0] in taken)
+    if plan.begin:
+        await remove_entries(bench, lambda entry: bench.context.partition(*entry[0]) in plan.begin)
     failed = await begin_reassignments(bench, plan.begin)
     _journal_refusals(bench, plan)
     event.answer(ReassignmentAnswer(ErrorCode.NONE, plan.refused | _could_not_begin(failed)))

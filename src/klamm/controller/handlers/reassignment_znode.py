@@ -20,8 +20,13 @@ Entry = tuple[TopicPartition, tuple[BrokerId, ...]]
 
 async def strike_out(bench: Workbench, finished: Iterable[Partition]) -> None:
     """Entries that ask for exactly what was reached. With the last one the znode goes."""
-    reached = {p.key: p.replicas for p in finished}
-    await remove_entries(bench, lambda entry: reached.get(entry[0]) == entry[1])
+    reached = set(finished)
+
+    def is_reached(entry: Entry) -> bool:
+        p = bench.context.partition(entry[0].topic, entry[0].partition)
+        return p in reached and p.replicas == entry[1]
+
+    await remove_entries(bench, is_reached)
 
 
 async def remove_entries(bench: Workbench, is_settled: Callable[[Entry], bool]) -> None:

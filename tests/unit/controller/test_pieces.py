@@ -1,0 +1,221 @@
+"""Of what is large only a piece is done in one pass of the event loop, and what nobody needs is not done at all."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from tests.support.controller_nodes import Nodes
+from tests.support.controller_room import Room
+
+from klamm.controller import request_batch
+from klamm.controller.channels import Channel
+from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.control_requests import (
+    ControlItem,
+    LeaderAndIsrItem,
+    RequestBuilder,
+    UpdateMetadataItem,
+    leader_and_isr_state,
+)
+from klamm.controller.handlers import failover
+from klamm.controller.handlers.reassignment_znode import strike_out
+from klamm.controller.request_batch import RequestBatch
+from klamm.controller.settings import ControllerSettings
+from klamm.controller.states import ReplicaState
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.brokers import Broker
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.runtime.turns import LET_GO, LIGHT, Turns
+
+ONE, TWO = BrokerId(1), BrokerId(2)
+BOTH = ReplicaAssignment((ONE, TWO))
+
+
+@asynccontextmanager
+async def changes_in_a_pass(count: Callable[[], int]) -> AsyncIterator[list[int]]:
+    """By how much `count` changes from one pass of the loop to the next."""
+    changes: list[int] = []
+
+    async def look() -> None:
+        before = count()
+        while True:
+            await asyncio.sleep(0)
+            now = count()
+            changes.append(abs(now - before))
+            before = now
+
+    looking = asyncio.create_task(look())
+    await asyncio.sleep(0)
+    yield changes
+    await asyncio.sleep(0)
+    looking.cancel()
+    with suppress(asyncio.CancelledError):
+        await looking
+
+
+def led(context: ControllerContext, topic: str, count: int) -> list[Partition]:
+    partitions = []
+    known = context.add_topic(topic, None)
+    for number in range(count):
+        partitions.append(context.add_partition(known, number, BOTH))
+        context.put_leadership(partitions[-1], LeaderAndIsr(ONE, 0, (ONE, TWO), 1))
+    return partitions
+
+
+class Outbox:
+    def __init__(self) -> None:
+        self.items: list[ControlItem] = []
+
+    def send(self, broker: BrokerId, item: ControlItem) -> None:
+        self.items.append(item)
+
+
+# ---- what is let go
+
+
+def large_request(partitions: int) -> LeaderAndIsrItem:
+    context = ControllerContext(1)
+    states = {p: leader_and_isr_state(p, False, False, brief=True) for p in led(context, "a", partitions)}
+    return LeaderAndIsrItem(states, ("c",), 1)
+
+
+async def test_the_states_of_a_large_request_go_piece_by_piece() -> None:
+    builder = RequestBuilder(ControllerContext(1), ControllerSettings(ONE), Turns())
+    item = large_request(3 * LET_GO)
+
+    async with changes_in_a_pass(lambda: len(item.states)) as changes:
+        await builder.let_go(item)
+
+    assert not item.states
+    assert max(changes) == LET_GO
+
+
+async def test_what_was_answered_is_let_go_before_the_next_request_is_taken() -> None:
+    nodes = Nodes()
+    await nodes.start(1)
+    await nodes.settle()
+    bench = nodes.controllers[1].bench
+    assert bench is not None
+    states = {p: leader_and_isr_state(p, False, False, brief=True) for p in led(bench.context, "a", 2)}
+    item = LeaderAndIsrItem(states, ("c",), 1)
+
+    bench.channels.send(ONE, item)
+    await nodes.settle()
+
+    assert not item.states
+    [request] = nodes.receivers[1].take("LeaderAndIsr")
+    assert [len(t.partition_states) for t in request.topic_states] == [2]
+    await nodes.close()
+
+
+async def test_what_waits_for_a_broker_that_goes_is_let_go_one_request_in_a_pass() -> None:
+    taken: list[ControlItem] = []
+
+    class Counting(RequestBuilder):
+        async def let_go(self, item: ControlItem) -> None:
+            taken.append(item)
+            await super().let_go(item)
+
+    context = ControllerContext(1)
+    builder = Counting(context, ControllerSettings(ONE), Turns())
+    channel = Channel(Broker(TWO, ()), None, builder, None, None, None)  # type: ignore[arg-type]
+    many = dict.fromkeys(led(context, "a", LIGHT + 1))
+    for _ in range(5):
+        channel.put(UpdateMetadataItem(many, ("c",), 1, deletes=True))  # type: ignore[arg-type]
+
+    async with changes_in_a_pass(lambda: len(taken)) as changes:
+        await channel.close()
+
+    assert len(taken) == 4  # and one is under way
+    assert max(changes) == 1
+
+
+async def test_states_that_brokers_were_told_meanwhile_go_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_batch, "STATE_CHUNK", 10)
+    turns, context = CountedTurns(), ControllerContext(1)
+    context.add_brokers([Broker(ONE, ())])
+    batch = RequestBatch(context, ControllerSettings(ONE), Outbox(), turns)
+    batch.add_known(ONE, [p for number in range(9) for p in led(context, f"t{number}", 6)])
+
+    await batch.send("c")
+
+    assert turns.taken == 4  # two topics in each, and one is left: chunks of ten need no turn for anything else
+
+
+class CountedTurns(Turns):
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken = 0
+
+    async def take(self) -> None:
+        self.taken += 1
+        await super().take()
+
+
+# ---- what is looked at
+
+
+async def test_a_term_begins_with_a_piece_of_a_brokers_replicas_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(failover, "START_CHUNK", LIGHT + 1)
+    room = await Room.open(brokers=(1,), topics={"a": [(1,)] * (2 * LIGHT + 2)})
+
+    def started() -> int:
+        replicas = room.bench.context.replicas_on(ONE)
+        return sum(state is ReplicaState.ONLINE for state in replicas.values())
+
+    room.bench.context.replica_states.clear()
+    async with changes_in_a_pass(started) as changes:
+        await room.take_office()
+
+    assert started() == 2 * LIGHT + 2
+    assert max(changes) == LIGHT + 1
+
+
+def test_partitions_without_a_leader_are_found_one_by_one() -> None:
+    context = ControllerContext(1)
+    first, *_ = led(context, "a", 3)
+    seen: list[Partition] = []
+
+    class Watched(dict[Partition, None]):
+        def __iter__(self) -> Iterator[Partition]:
+            for p in super().__iter__():
+                seen.append(p)
+                yield p
+
+    context.led_by[ONE] = Watched(context.led_by[ONE])
+
+    assert next(context.led_by_nobody_online()) is first
+    assert seen == [first]
+
+
+# ---- what nobody needs
+
+
+class Unasked(Partition):
+    @property
+    def leader_epoch(self) -> int:
+        raise AssertionError("nobody is told of it")
+
+    @property
+    def key(self) -> TopicPartition:
+        raise AssertionError("nobody looks for it")
+
+
+async def test_nothing_is_made_for_brokers_that_are_gone() -> None:
+    context, outbox = ControllerContext(1), Outbox()
+    batch = RequestBatch(context, ControllerSettings(ONE), outbox, Turns())
+    context.add_topic("a", None).partitions[0] = gone = Unasked("a", 0, BOTH)
+
+    batch.add_stop_replica((ONE, TWO), gone, delete=False)
+    await batch.send("c")
+
+    assert not outbox.items
+
+
+async def test_a_list_of_the_old_tools_that_is_not_there_is_not_compared_with_what_was_reached() -> None:
+    room = await Room.open(topics={"a": [(1, 2)]})
+    finished = Unasked("a", 0, BOTH)
+
+    await strike_out(room.bench, [finished])
