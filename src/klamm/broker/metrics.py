@@ -33,7 +33,8 @@ class NodeMetrics:
     async def page(self, accept: str) -> tuple[bytes, str]:
         """The readings as text, and its content type."""
         hosted = await self._hosted()
-        return render([*self._controller.readings(), *self._others(), *hosted], accept)
+        deletion = await self._controller.count_deletion()
+        return render([*self._controller.readings(deletion), *self._others(), *hosted], accept)
 
     async def _hosted(self) -> list[Reading]:
         health = await self._replicas.partition_health()

@@ -8,7 +8,7 @@ Source: ControllerContext.scala (3.9).
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from klamm.controller.states import PartitionState, ReplicaState, can_move, can_move_replica
 from klamm.model.assignment import ReplicaAssignment
@@ -73,6 +73,11 @@ class Moves(Protocol):
     def replica_moves(
         self, broker: BrokerId, partition: Partition, before: ReplicaState, after: ReplicaState
     ) -> None: ...
+
+
+class ReplicasInDeletion(NamedTuple):
+    left: int
+    ineligible: int
 
 
 @dataclass(slots=True, eq=False)
@@ -189,21 +194,13 @@ class ControllerContext:
         """Partitions that had a leader and have none; without those of topics to be deleted."""
         return len(self.in_state[PartitionState.OFFLINE]) - self._offline_in_deletion
 
-    @property
-    def replicas_to_delete(self) -> int:
-        """Of topics to be deleted, as the next one: counted anew, but from these topics alone."""
-        return sum(state is not ReplicaState.DELETION_SUCCESSFUL for state in self._states_in_deletion())
-
-    @property
-    def replicas_ineligible(self) -> int:
-        return sum(state is ReplicaState.DELETION_INELIGIBLE for state in self._states_in_deletion())
-
-    def _states_in_deletion(self) -> Iterator[ReplicaState | None]:
-        for name in self.topics_to_be_deleted:
-            if (topic := self.topics.get(name)) is not None:
-                for p in topic.partitions.values():
-                    for broker in p.replicas:
-                        yield self.replica_states.get(broker, {}).get(p)
+    def replicas_in_deletion(self, name: str) -> ReplicasInDeletion:
+        """Of a topic that is queued for deletion, counted anew."""
+        topic = self.topics.get(name)
+        partitions = topic.partitions.values() if topic is not None else ()
+        states = [self.replica_states.get(broker, {}).get(p) for p in partitions for broker in p.replicas]
+        left = len(states) - states.count(ReplicaState.DELETION_SUCCESSFUL)
+        return ReplicasInDeletion(left, states.count(ReplicaState.DELETION_INELIGIBLE))
 
     def partitions(self) -> Iterator[Partition]:
         for topic in self.topics.values():

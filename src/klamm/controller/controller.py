@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from klamm.controller import events
 from klamm.controller.channels import ChannelPorts, Connect
+from klamm.controller.context import ReplicasInDeletion
 from klamm.controller.decisions.features import FeatureAnswer, FeatureUpdate
 from klamm.controller.event_queue import EventQueue, QueuedEvent
 from klamm.controller.events import Event, ProducerIds, ShutdownAnswer
@@ -23,7 +24,7 @@ from klamm.controller.handlers import (
     topic_deletion,
     topics,
 )
-from klamm.controller.metrics import ControllerMetrics
+from klamm.controller.metrics import NOTHING_IN_DELETION, ControllerMetrics, count_deletion
 from klamm.controller.office import Office, OfficePorts
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import ControllerState
@@ -149,13 +150,18 @@ class Controller:
     def queue_size(self) -> int:
         return len(self._queue)
 
-    def readings(self) -> Iterator[Reading]:
+    async def count_deletion(self) -> ReplicasInDeletion:
+        """What `readings` cannot tell at once."""
+        bench = self._office.bench
+        return await count_deletion(bench.context, bench.turns) if bench is not None else NOTHING_IN_DELETION
+
+    def readings(self, deletion: ReplicasInDeletion = NOTHING_IN_DELETION) -> Iterator[Reading]:
         """Its metrics now; nothing is counted for them that is not counted anyway."""
         if asyncio.get_running_loop().time() - self._last_event_at > QUEUE_TIMES_KEPT_S:
             self._metrics.queue_time.forget()  # quantiles of an hour ago mislead (KAFKA-10189)
         bench = self._office.bench
         context, channels = (bench.context, bench.channels) if bench is not None else (None, None)
-        return self._metrics.readings(self.state, len(self._queue), context, channels)
+        return self._metrics.readings(self.state, len(self._queue), context, channels, deletion)
 
     # ---- the node's life
 

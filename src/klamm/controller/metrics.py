@@ -1,14 +1,16 @@
 """What a controller counts and times, term after term. Source: ControllerStats, KafkaController's gauges (3.9).
 
-Every number is kept up to date where it changes: to read them costs nothing, however many partitions there are.
+Every number is kept up to date where it changes: to read them costs nothing, however many partitions there are. Only
+the replicas of topics to be deleted are counted when somebody asks, in turns.
 """
 
 from collections.abc import Iterator
 from typing import Final
 
 from klamm.controller.channels import Channels
-from klamm.controller.context import ControllerContext
+from klamm.controller.context import ControllerContext, ReplicasInDeletion
 from klamm.controller.states import ControllerState
+from klamm.runtime.turns import Turns
 from klamm.telemetry.exposition import Reading
 from klamm.telemetry.meters import Timer
 
@@ -16,6 +18,9 @@ _STATS: Final = "kafka_controller_controllerstats_"
 _GAUGE: Final = "kafka_controller_kafkacontroller_"
 _CHANNELS: Final = "kafka_controller_controllerchannelmanager_"
 _QUEUE: Final = "kafka_controller_controllereventmanager_"
+
+COUNTED_AT_ONCE: Final = 10_000
+NOTHING_IN_DELETION: Final = ReplicasInDeletion(0, 0)
 
 TIMER_OF: Final = {
     ControllerState.CONTROLLER_CHANGE: "controllerchange",
@@ -55,7 +60,12 @@ class ControllerMetrics:
             timer.observe(took_ms)
 
     def readings(
-        self, state: ControllerState, queue_size: int, context: ControllerContext | None, channels: Channels | None
+        self,
+        state: ControllerState,
+        queue_size: int,
+        context: ControllerContext | None,
+        channels: Channels | None,
+        deletion: ReplicasInDeletion,
     ) -> Iterator[Reading]:
         """`context` and `channels` of the term; None while this node is not controller."""
         yield Reading(f"{_GAUGE}controllerstate", int(state))
@@ -64,7 +74,7 @@ class ControllerMetrics:
         yield Reading(f"{_STATS}uncleanleaderelections", self.unclean_elections)
         for timed, timer in self.state_times.items():
             yield Reading(f"{_STATS}{TIMER_OF[timed]}rateandtimems", timer)
-        for name, value in _gauges(context).items():
+        for name, value in _gauges(context, deletion).items():
             yield Reading(f"{_GAUGE}{name}", value)
         yield Reading(f"{_CHANNELS}totalqueuesize", channels.waiting if channels else 0)
         for broker, waiting, queue_time in channels.queues() if channels else ():
@@ -72,7 +82,20 @@ class ControllerMetrics:
             yield Reading(f"{_CHANNELS}requestrateandqueuetimems", queue_time, (str(broker),))
 
 
-def _gauges(context: ControllerContext | None) -> dict[str, int]:
+async def count_deletion(context: ControllerContext, turns: Turns) -> ReplicasInDeletion:
+    """Over all topics to be deleted; they may change meanwhile."""
+    counts = [NOTHING_IN_DELETION]
+    counted = 0
+    for topic in list(context.topics_to_be_deleted):
+        counts.append(context.replicas_in_deletion(topic))
+        counted += counts[-1].left
+        if counted > COUNTED_AT_ONCE:
+            counted = 0
+            await turns.take()
+    return ReplicasInDeletion(*map(sum, zip(*counts, strict=True)))
+
+
+def _gauges(context: ControllerContext | None, deletion: ReplicasInDeletion) -> dict[str, int]:
     c = context or _NO_TERM
     return {
         "activecontrollercount": int(context is not None),
@@ -81,9 +104,9 @@ def _gauges(context: ControllerContext | None) -> dict[str, int]:
         "globaltopiccount": len(c.topics),
         "globalpartitioncount": c.partition_count,
         "topicstodeletecount": len(c.topics_to_be_deleted),
-        "replicastodeletecount": c.replicas_to_delete,
+        "replicastodeletecount": deletion.left,
         "topicsineligibletodeletecount": len(c.topics_ineligible_for_deletion),
-        "replicasineligibletodeletecount": c.replicas_ineligible,
+        "replicasineligibletodeletecount": deletion.ineligible,
         "activebrokercount": len(c.registered),
         "fencedbrokercount": 0,
     }

@@ -16,8 +16,8 @@ from klamm.controller.events import (
     ZkPartitionReassignment,
 )
 from klamm.controller.handlers.brokers import on_broker_change
-from klamm.controller.metrics import TIMER_OF, ControllerMetrics
-from klamm.controller.states import ControllerState, PartitionState
+from klamm.controller.metrics import TIMER_OF, ControllerMetrics, count_deletion
+from klamm.controller.states import ControllerState, PartitionState, ReplicaState
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
 from klamm.telemetry.meters import Timer
@@ -278,7 +278,12 @@ async def test_partitions_of_topics_to_be_deleted_are_neither_offline_nor_imbala
     assert (context.offline_count, len(context.imbalanced)) == (1, 1)
     context.move(list(context.topics["a"].partitions.values()), PartitionState.OFFLINE)
     assert_counted(context)
-    assert context.replicas_to_delete == 3
+    assert await count_deletion(context, room.bench.turns) == (3, 0)
+    context.move_replicas(BrokerId(2), [room.partition("a-0")], ReplicaState.DELETION_INELIGIBLE)
+    context.move_replicas(BrokerId(1), [room.partition("a-1")], ReplicaState.OFFLINE)
+    for state in (ReplicaState.DELETION_STARTED, ReplicaState.DELETION_SUCCESSFUL):
+        context.move_replicas(BrokerId(1), [room.partition("a-1")], state)
+    assert await count_deletion(context, room.bench.turns) == (2, 1)
 
     context.remove_topic("a")
     assert_counted(context)

@@ -8,7 +8,7 @@ import pytest
 from tests.support.controller_nodes import Nodes
 from tests.support.controller_room import Room
 
-from klamm.controller import request_batch
+from klamm.controller import metrics, request_batch
 from klamm.controller.channels import Channel
 from klamm.controller.context import ControllerContext, Partition
 from klamm.controller.control_requests import (
@@ -188,6 +188,17 @@ def test_partitions_without_a_leader_are_found_one_by_one() -> None:
 
     assert next(context.led_by_nobody_online()) is first
     assert seen == [first]
+
+
+async def test_replicas_of_many_topics_that_go_are_counted_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "COUNTED_AT_ONCE", 10)
+    turns, context = CountedTurns(), ControllerContext(1)
+    for number in range(9):
+        led(context, f"t{number}", 3)
+    context.queue_deletion(list(context.topics))
+
+    assert await metrics.count_deletion(context, turns) == (9 * 3 * 2, 0)
+    assert turns.taken == 4  # two topics of six replicas in each
 
 
 # ---- what nobody needs
