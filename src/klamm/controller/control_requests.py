@@ -6,8 +6,9 @@ shared, and encoded once, for all brokers that get the same. Source: AbstractCon
 """
 
 import uuid
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from klamm.controller.context import ControllerContext, Partition
@@ -62,6 +63,12 @@ class LeaderAndIsrItem:
         merged = LeaderAndIsrItem(dict(self.states), merged_causes(self, newer), 0, dict(self.leaders))
         merged.take_in(newer)
         return merged
+
+    def pieces(self, most: int) -> Iterator["LeaderAndIsrItem"]:
+        """Requests for some of the partitions each, in order."""
+        left = iter(self.states.items())
+        while part := dict(islice(left, most)):
+            yield LeaderAndIsrItem(part, self.causes, self.broker_list_version, self.leaders)
 
     def take_in(self, newer: "LeaderAndIsrItem") -> None:
         """All but its causes."""
@@ -130,6 +137,8 @@ def deletion_errors(
 
 
 ControlItem: TypeAlias = LeaderAndIsrItem | UpdateMetadataItem | StopReplicaItem
+Steps: TypeAlias = Iterator[ControlItem | int]
+"""Requests that many became, and in between how many partitions were looked at for that since the last step."""
 
 
 def merged_causes(older: ControlItem, newer: ControlItem) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ A topic may be deleted and made again under its name any number of times meanwhi
 earlier partitions went, and the newest of those that live. A name stands once in a request, under one topic id.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Generator, Iterable, Iterator
 from itertools import islice
 from typing import Final, TypeAlias
 
@@ -43,13 +43,13 @@ class _Lives:
             self.living[number] = partition, state
 
 
-def merge_metadata(metadata: list[UpdateMetadataItem], most: int) -> Iterator[UpdateMetadataItem]:
+def merge_metadata(metadata: list[UpdateMetadataItem], most: int) -> Iterator[UpdateMetadataItem | int]:
     """`most`: partitions in one request."""
     sendings = {item.sending for item in metadata}
     if len(metadata) < 2 or (len(sendings) == 1 and None not in sendings):
         yield from metadata  # nothing to merge, and looking for it holds the loop
         return
-    lives, newest = _sorted(metadata)
+    lives, newest = yield from _sorted(metadata)
     earlier = _states(each.earlier for each in lives)
     gone = _states(each.gone for each in lives)
     living = _states(each.living for each in lives)
@@ -66,14 +66,20 @@ def merge_metadata(metadata: list[UpdateMetadataItem], most: int) -> Iterator[Up
         left = iter(states.items())
         while part := dict(islice(left, most)):
             yield UpdateMetadataItem(part, causes, version, deletes)
+            yield len(part)
 
 
-def _sorted(metadata: list[UpdateMetadataItem]) -> tuple[Collection[_Lives], States]:
+def _sorted(metadata: list[UpdateMetadataItem]) -> Generator[int, None, tuple[Collection[_Lives], States]]:
     """The lives of topics that went, and the newest of all others."""
-    names = {p.topic for i in metadata if i.deletes for p, s in i.states.items() if s.leader == LEADER_DURING_DELETE}
+    names: set[str] = set()
+    for item in metadata:
+        if item.deletes:
+            names.update(p.topic for p, state in item.states.items() if state.leader == LEADER_DURING_DELETE)
+            yield len(item.states)
     lives = {name: _Lives() for name in sorted(names)}
     newest: States = {}
     for item in metadata:
+        yield len(item.states)
         if not names:
             newest.update(item.states)
             continue

@@ -6,7 +6,7 @@ that. What it is told to be goes where a deletion comes after it. So every delet
 after the last LeaderAndIsr that an answer could be mistaken for.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -15,6 +15,7 @@ from klamm.controller.context import Partition
 from klamm.controller.control_requests import (
     ControlItem,
     LeaderAndIsrItem,
+    Steps,
     StopReplicaItem,
     UpdateMetadataItem,
     joined_causes,
@@ -27,15 +28,21 @@ SPARSE: Final = 4
 """Requests that are filled to less than one part in so many are too many, whatever they tell of."""
 
 
-def have_much_in_common(stops: Sequence[StopReplicaItem], most: int) -> bool:
+def have_much_in_common(stops: Sequence[StopReplicaItem], most: int) -> Generator[int, None, bool]:
     """Whether merging them leaves fewer requests; `most`: partitions in one."""
     told = sum(len(item.stops) for item in stops)
     if len(stops) < 2:
         return False
-    return told < len(stops) * most // SPARSE or len(set[Partition]().union(*(i.stops for i in stops))) < told
+    if told < len(stops) * most // SPARSE:
+        return True
+    named: set[Partition] = set()
+    for item in stops:
+        named.update(item.stops)
+        yield len(item.stops)
+    return len(named) < told
 
 
-def merge_orders(items: Iterable[ControlItem], most: int) -> Iterator[ControlItem]:
+def merge_orders(items: Iterable[ControlItem], most: int) -> Steps:
     """`items` in the order in which they came. Metadata goes first: it may arrive earlier than it came."""
     metadata: list[UpdateMetadataItem] = []
     leading: list[LeaderAndIsrItem] = []
@@ -46,10 +53,13 @@ def merge_orders(items: Iterable[ControlItem], most: int) -> Iterator[ControlIte
             metadata.append(item)
         elif isinstance(item, LeaderAndIsrItem):
             leading.append(item)
-            merged.lead(item)
+            for piece in item.pieces(most):
+                merged.lead(piece)
+                yield len(piece.states)
         else:
             stops.append(item)
             merged.stop(item)
+            yield len(item.stops)
     yield from merge_metadata(metadata, most)
     yield from _stop_items(merged.before.values(), stops, most)
     if merged.states.states:
@@ -111,7 +121,8 @@ def _put(stops: dict[TopicPartition, _Stop], key: TopicPartition, newer: _Stop) 
     stops[key] = newer if older is None else older.join(newer)
 
 
-def _stop_items(stops: Iterable[_Stop], items: Sequence[StopReplicaItem], most: int) -> Iterator[StopReplicaItem]:
+def _stop_items(stops: Iterable[_Stop], items: Sequence[StopReplicaItem], most: int) -> Steps:
     told = iter([(p, stop.state) for stop in stops for p in stop.partitions])
     while part := dict(islice(told, most)):
         yield StopReplicaItem(part, joined_causes(items), items[-1].broker_list_version)
+        yield len(part)

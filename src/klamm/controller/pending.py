@@ -1,17 +1,21 @@
 """What waits for one broker, in order; requests coalesce to the newest state of each partition where order allows.
 
 So a slow broker's queue is bounded by its partitions, not by how much happened meanwhile. Kafka keeps every request.
+Where much waits, a piece of it is merged with each request that comes, and what comes meanwhile stands behind that.
 """
 
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from klamm.controller.control_requests import (
     ControlItem,
     LeaderAndIsrItem,
+    Steps,
     StopReplicaItem,
     UpdateMetadataItem,
+    joined_causes,
 )
 from klamm.controller.merged_metadata import merge_metadata
 from klamm.controller.merged_stops import have_much_in_common, merge_orders
@@ -20,6 +24,10 @@ MERGED_PARTITIONS: Final = 2_500
 """Small requests grow into one up to this size: encoding it holds the loop a few ms."""
 COMPACT_AT: Final = 64
 """Requests waiting before large ones are merged, too."""
+AT_ONCE: Final = 5_000
+"""Partitions looked at for that with each request: a millisecond."""
+LET_GO: Final = 2
+"""Requests that became others, freed with each that comes or goes."""
 
 
 class PendingRequests:
@@ -27,12 +35,18 @@ class PendingRequests:
         self._items: deque[ControlItem] = deque()
         self._compacted_to = 0
         """How many were left when large ones were last merged: looking again pays once there are twice as many."""
+        self._compaction: _Compaction | None = None
+        """Under way; what it is about is still in `_items`."""
+        self._spent: list[ControlItem] = []
+        """What the last one was about: freed at once, it would hold the loop."""
 
     def __len__(self) -> int:
         return len(self._items)
 
     def take(self) -> ControlItem:
         item = self._items.popleft()
+        self._compaction = None  # it would bring back what goes now
+        del self._spent[-LET_GO:]
         self._compacted_to = min(self._compacted_to, len(self._items))
         return item
 
@@ -46,17 +60,27 @@ class PendingRequests:
         The leaders it names must be brokers that the receiver knows; metadata may arrive earlier than it was queued,
         never later.
         """
+        del self._spent[-LET_GO:]
         if isinstance(item, LeaderAndIsrItem) and self._merge_leader_and_isr(item):
             return
         if isinstance(item, UpdateMetadataItem) and self._merge_metadata(item):
             return
         self._items.append(item)
-        if len(self._items) > max(COMPACT_AT, 2 * self._compacted_to):
-            self._items = deque(_compacted(self._items))
-            self._compacted_to = len(self._items)
+        if self._compaction is None and len(self._items) > max(COMPACT_AT, 2 * self._compacted_to):
+            self._compaction = _Compaction(list(self._items))
+        if self._compaction is not None and self._compaction.go_on():
+            self._items = deque((*self._compaction.left, *islice(self._items, len(self._compaction.items), None)))
+            self._compacted_to = len(self._compaction.left)
+            self._spent = self._compaction.items
+            self._compaction = None
+
+    def _mergeable(self) -> range:
+        """Indexes, the newest first; what is being compacted stays as it is."""
+        first = 0 if self._compaction is None else len(self._compaction.items)
+        return range(len(self._items) - 1, first - 1, -1)
 
     def _merge_leader_and_isr(self, item: LeaderAndIsrItem) -> bool:
-        for index in range(len(self._items) - 1, -1, -1):
+        for index in self._mergeable():
             waiting = self._items[index]
             if isinstance(waiting, StopReplicaItem):
                 return False
@@ -70,7 +94,7 @@ class PendingRequests:
         return False
 
     def _merge_metadata(self, item: UpdateMetadataItem) -> bool:
-        for index in range(len(self._items) - 1, -1, -1):
+        for index in self._mergeable():
             waiting = self._items[index]
             if isinstance(waiting, UpdateMetadataItem):
                 if waiting.deletes or len(waiting.states) + len(item.states) > MERGED_PARTITIONS:
@@ -80,26 +104,52 @@ class PendingRequests:
         return False
 
 
-def _compacted(items: deque[ControlItem]) -> Iterator[ControlItem]:
+class _Compaction:
+    def __init__(self, items: list[ControlItem]) -> None:
+        self.items = items
+        self.left: list[ControlItem] = []
+        self._steps = _compacted(items)
+
+    def go_on(self) -> bool:
+        """Whether that was the last piece."""
+        looked_at = 0
+        for step in self._steps:
+            if not isinstance(step, int):
+                self.left.append(step)
+                continue
+            looked_at += step
+            if looked_at >= AT_ONCE:
+                return False
+        return True
+
+
+def _compacted(items: list[ControlItem]) -> Steps:
     """Large stops with nothing in common stay; what is between two of them becomes metadata and one LeaderAndIsr."""
-    if have_much_in_common([i for i in items if isinstance(i, StopReplicaItem)], MERGED_PARTITIONS):
+    if (yield from have_much_in_common([i for i in items if isinstance(i, StopReplicaItem)], MERGED_PARTITIONS)):
         yield from merge_orders(items, MERGED_PARTITIONS)
         return
     metadata: list[UpdateMetadataItem] = []
-    leader_and_isr: LeaderAndIsrItem | None = None
+    orders: list[LeaderAndIsrItem] = []
     for item in items:
         if isinstance(item, UpdateMetadataItem):
             metadata.append(item)
         elif isinstance(item, LeaderAndIsrItem):
-            leader_and_isr = leader_and_isr.merge(item) if leader_and_isr else item
+            orders.append(item)
         else:
-            yield from _stretch(metadata, leader_and_isr)
-            metadata, leader_and_isr = [], None
+            yield from _stretch(metadata, orders)
+            metadata, orders = [], []
             yield item
-    yield from _stretch(metadata, leader_and_isr)
+    yield from _stretch(metadata, orders)
 
 
-def _stretch(metadata: list[UpdateMetadataItem], leader_and_isr: LeaderAndIsrItem | None) -> Iterator[ControlItem]:
+def _stretch(metadata: list[UpdateMetadataItem], orders: list[LeaderAndIsrItem]) -> Steps:
     yield from merge_metadata(metadata, MERGED_PARTITIONS)
-    if leader_and_isr is not None:
-        yield leader_and_isr
+    if len(orders) < 2:
+        yield from orders
+        return
+    merged = LeaderAndIsrItem({}, joined_causes(orders), 0)
+    for order in orders:
+        for piece in order.pieces(MERGED_PARTITIONS):
+            merged.take_in(piece)
+            yield len(piece.states)
+    yield merged

@@ -20,7 +20,7 @@ from klamm.controller.control_requests import (
 )
 from klamm.controller.encoded_bodies import EncodedBody
 from klamm.controller.merged_metadata import merge_metadata
-from klamm.controller.pending import COMPACT_AT, MERGED_PARTITIONS, PendingRequests
+from klamm.controller.pending import AT_ONCE, COMPACT_AT, MERGED_PARTITIONS, PendingRequests
 from klamm.controller.request_batch import METADATA_CHUNK, RequestBatch
 from klamm.controller.settings import ControllerSettings, parse_ibp, request_versions
 from klamm.model.assignment import ReplicaAssignment
@@ -301,6 +301,10 @@ def test_compaction_tells_a_topic_that_went_apart_from_one_made_anew_under_the_n
     assert waiting(items) == ["UMR a-0=-2/[1,2]/0/0", "UMR a-0=1/[1,2]/0/0"]
 
 
+def merge(metadata: list[UpdateMetadataItem]) -> list[UpdateMetadataItem]:
+    return [step for step in merge_metadata(metadata, MERGED_PARTITIONS) if not isinstance(step, int)]
+
+
 def made_and_deleted(scene: Scene, life: int, partitions: int) -> list[ControlItem]:
     """What brokers are told of a topic that comes, and goes again."""
     topic = scene.context.add_topic("a", uuid.UUID(int=100 + life))
@@ -327,7 +331,7 @@ def test_a_topic_made_and_deleted_any_number_of_times_leaves_a_handful_of_reques
     newest = scene.context.add_partition(topic, 0, ReplicaAssignment(ids(1, 2)))
     scene.context.put_leadership(newest, LeaderAndIsr(BrokerId(1), 0, ids(1, 2), 1))
     items = [*(pending.take() for _ in range(len(pending))), umr(scene, newest)]
-    merged = list(merge_metadata([i for i in items if isinstance(i, UpdateMetadataItem)], MERGED_PARTITIONS))
+    merged = merge([i for i in items if isinstance(i, UpdateMetadataItem)])
 
     told = [[(n, i, s.leader) for (_, n), i, s in states_told(scene.decoded(item, 1)[0])] for item in merged]
     assert [sorted(request) for request in told] == [
@@ -346,7 +350,7 @@ def test_a_later_life_that_goes_while_earlier_ones_are_gone_does_not_lend_them_i
     scene.context.queue_deletion(["a"])
     items.append(replace(umr(scene, newest), deletes=True))
 
-    merged = merge_metadata([i for i in items if isinstance(i, UpdateMetadataItem)], MERGED_PARTITIONS)
+    merged = merge([i for i in items if isinstance(i, UpdateMetadataItem)])
 
     told = [{(n, i, s.leader) for (_, n), i, s in states_told(scene.decoded(item, 1)[0])} for item in merged]
     assert told == [{(1, None, -2), (2, None, -2)}, {(0, uuid.UUID(int=6), -2)}]
@@ -354,10 +358,10 @@ def test_a_later_life_that_goes_while_earlier_ones_are_gone_does_not_lend_them_i
 
 def test_the_list_of_brokers_is_told_although_no_partition_is() -> None:
     scene = Scene()
-    merged = list(merge_metadata([umr(scene, cause="1"), umr(scene, cause="2")], MERGED_PARTITIONS))
+    merged = merge([umr(scene, cause="1"), umr(scene, cause="2")])
 
     assert [(dict(item.states), item.causes) for item in merged] == [({}, ("1", "2"))]
-    assert list(merge_metadata([], MERGED_PARTITIONS)) == []
+    assert merge([]) == []
 
 
 def test_topics_of_many_names_that_went_leave_few_requests() -> None:
@@ -591,16 +595,19 @@ def test_brokers_that_lag_alike_share_what_is_merged() -> None:
     assert older.merge(newer) is older.merge(newer)
 
 
-def test_large_requests_do_not_grow_but_a_long_queue_is_compacted() -> None:
+def test_large_requests_do_not_grow_but_a_long_queue_is_compacted_a_piece_with_each_request() -> None:
     scene = Scene(partitions=3)
     first, second, third = scene.partitions
     big = {p: metadata_state(scene.context, p, brief=True) for p in (first, second)}
     pending = PendingRequests()
     for number in range(COMPACT_AT + 1):
-        item = UpdateMetadataItem(_Sized(big), (str(number),), 1)
-        pending.put(item)
-        assert len(pending) <= COMPACT_AT
-    assert len(pending) == 1
+        assert len(pending) == number
+        pending.put(UpdateMetadataItem(_Sized(big), (str(number),), 1))
+    pieces = (COMPACT_AT + 1) * MERGED_PARTITIONS // AT_ONCE
+    for number in range(pieces):
+        assert len(pending) == COMPACT_AT + 1 + number
+        pending.put(UpdateMetadataItem(_Sized(big), (str(number),), 1))
+    assert len(pending) == 1 + pieces  # what came meanwhile stands behind
 
     pending = PendingRequests()
     pending.put(stop(scene, third))
