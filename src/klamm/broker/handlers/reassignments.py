@@ -53,8 +53,9 @@ class Reassignments:
             return AlterPartitionReassignmentsResponse(error_code=answer.error, error_message=_words(answer.error))
         topics: dict[str, ReassignableTopicResponse] = {}
         for key in targets:
-            topic = topics.setdefault(key.topic, ReassignableTopicResponse(key.topic, []))
-            topic.partitions.append(_result(key, answer))
+            if key.topic not in topics:
+                topics[key.topic] = ReassignableTopicResponse(key.topic, [])
+            topics[key.topic].partitions.append(_result(key, answer))
         return AlterPartitionReassignmentsResponse(responses=list(topics.values()))
 
     async def list(
@@ -68,8 +69,9 @@ class Reassignments:
             return ListPartitionReassignmentsResponse(error_code=answer.error, error_message=_words(answer.error))
         topics: dict[str, OngoingTopicReassignment] = {}
         for key, assignment in answer.assignments.items():
-            topic = topics.setdefault(key.topic, OngoingTopicReassignment(key.topic, []))
-            topic.partitions.append(OngoingPartitionReassignment(key.partition, *assignment))
+            if key.topic not in topics:
+                topics[key.topic] = OngoingTopicReassignment(key.topic, [])
+            topics[key.topic].partitions.append(OngoingPartitionReassignment(key.partition, *assignment))
         return ListPartitionReassignmentsResponse(topics=list(topics.values()))
 
 
