@@ -13,7 +13,7 @@ from klamm.cli.zookeeper import ZooKeeperServer
 CHROOT = "/audited"
 EMPTY = (
     "/brokers/ids", "/brokers/topics", "/config/topics", "/config/brokers", "/admin/delete_topics",
-    "/isr_change_notification", "/log_dir_event_notification",
+    "/isr_change_notification", "/log_dir_event_notification", "/config/changes",
 )  # fmt: skip
 
 
@@ -98,6 +98,11 @@ def test_what_is_broken_is_said_and_nothing_is_changed(
     put(tree, "/brokers/topics/orders/partitions/5/state", b"{}")
     put(tree, "/admin/delete_topics/never", b"")
     put(tree, "/admin/reassign_partitions", b"[]")
+    put(tree, "/brokers/ids/x", b"")
+    put(tree, "/config/brokers/2", b"zzz")
+    put(tree, "/feature", b"zzz")
+    put(tree, "/latest_producer_id_block", b"zzz")
+    tree.delete("/log_dir_event_notification")
     before = {path: tree.exists(path).mzxid for path in ("/", "/brokers/topics", "/admin/delete_topics", "/controller")}
 
     status, said = audited(tree, shared_zookeeper, capsys)
@@ -113,6 +118,11 @@ def test_what_is_broken_is_said_and_nothing_is_changed(
         ("epoch gap", ("future-0",)),
         ("stray partition", ("orders-5",)),
         ("orphaned deletion", ("never",)),
+        ("registration", ("/brokers/ids/x",)),
+        ("malformed znode", ("/config/brokers/2",)),
+        ("malformed znode", ("/feature",)),
+        ("malformed znode", ("/latest_producer_id_block",)),
+        ("missing znode", ("/log_dir_event_notification",)),
     }
     assert {path: tree.exists(path).mzxid for path in before} == before
 

@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from klamm import __version__
-from klamm.cli.audit import findings
+from klamm.cli.audit import remedies
 from klamm.cli.commands import app
 from klamm.cli.speech import WrongUse
 from klamm.cli.verbs.nodes import parse_overrides
@@ -57,8 +57,8 @@ def test_overrides_are_pairs() -> None:
 
 def test_every_remedy_of_the_audit_is_a_command_that_there_is() -> None:
     """Words and options of each `klamm ...` in its findings."""
-    said = re.findall(r"klamm ((?:[a-z]+ ?)+)((?:--[a-z-]+ ?)*)", inspect.getsource(findings))
-    assert len(said) > 6
+    said = re.findall(r"klamm ((?:[a-z]+ ?)+)((?:--[a-z-]+ ?)*)", inspect.getsource(remedies))
+    assert len(said) > 10
     for words, options in said:
         found: Any = typer.main.get_command(app)
         for word in words.split():

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from typing import Final, NamedTuple
 
+from klamm.cli.audit import remedies as mend
 from klamm.cli.audit.snapshot import Snapshot
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
@@ -18,10 +19,6 @@ LEFT_OVER_MS: Final = 60_000
 """A request or notification that lies in ZooKeeper for longer than this: nobody takes it."""
 IMBALANCE: Final = 0.10
 """`leader.imbalance.per.broker.percentage`: above this share Kafka moves leaders back by itself."""
-
-NO_ACTION: Final = "nothing: it mends itself"
-LOOK_AT_LEADER: Final = "look why those brokers do not catch up: their logs, their network, their disks"
-REELECT: Final = "klamm controller reelect --zookeeper (or delete /controller): the next one takes everything up anew"
 
 
 class Severity(StrEnum):
@@ -74,19 +71,23 @@ def controller(s: Snapshot) -> Iterator[Said]:
     """Somebody holds the office, is registered, and the same session holds both."""
     kind, at = "controller", znodes.CONTROLLER
     if s.controller is None:
-        why = "there is no controller: no leader is elected, nothing that was asked for is done"
-        yield Said(_CRITICAL, kind, at, why, "look at the brokers' logs: any of them should take the office at once")
+        if at not in s.malformed:
+            why = "there is no controller: no leader is elected, nothing that was asked for is done"
+            remedy = "start brokers; of those that run look at the logs: any of them should take the office at once"
+            yield Said(_CRITICAL, kind, at, why, remedy)
     elif s.is_kraft:
         why = f"KRaft controller {s.controller} holds the office: this cluster is being migrated"
-        yield Said(_NOTICE, kind, at, why, NO_ACTION)
+        yield Said(_NOTICE, kind, at, why, mend.NOTHING)
     elif s.controller_held.owner_session == 0:
-        yield Said(_CRITICAL, kind, at, "it is no ephemeral: nobody holds it, and nobody can win it", REELECT)
+        why = "it is no ephemeral: nobody holds it, and nobody can win it"
+        yield Said(_CRITICAL, kind, at, why, mend.reelect(s))
     elif s.controller not in s.broker_held:
         why = f"it names broker {s.controller}, which is not registered: it may be a controller that nobody hears"
-        yield Said(_CRITICAL, kind, at, why, REELECT)
+        remedy = f"restart broker {s.controller}, if it runs: it registers when it starts; else {mend.reelect(s)}"
+        yield Said(_CRITICAL, kind, at, why, remedy)
     elif s.broker_held[s.controller].owner_session != s.controller_held.owner_session:
         why = f"broker {s.controller} holds it by an earlier session than its registration: nobody acts (KAFKA-13407)"
-        yield Said(_CRITICAL, kind, at, why, REELECT)
+        yield Said(_CRITICAL, kind, at, why, mend.reelect(s))
 
 
 def controller_epoch(s: Snapshot) -> Iterator[Said]:
@@ -94,7 +95,8 @@ def controller_epoch(s: Snapshot) -> Iterator[Said]:
     kind, at = "controller epoch", znodes.CONTROLLER_EPOCH
     if s.controller_epoch is None:
         if s.controller is not None and at not in s.malformed:
-            yield Said(_CRITICAL, kind, at, "there is a controller, but no epoch that binds its writes", REELECT)
+            why = "there is a controller, but no epoch that binds its writes"
+            yield Said(_CRITICAL, kind, at, why, mend.new_epoch(s))
         return
     if s.controller_epoch != s.controller_epoch_version:
         why = (
@@ -105,8 +107,7 @@ def controller_epoch(s: Snapshot) -> Iterator[Said]:
     for p, state in s.states.items():
         if state.controller_epoch > s.controller_epoch:
             why = f"states of a later controller epoch than {s.controller_epoch}: no controller may write them"
-            remedy = f"set {at} to the highest of their epochs, then: {REELECT}"
-            yield Said(_CRITICAL, "epoch gap", str(p), why, remedy)
+            yield Said(_CRITICAL, "epoch gap", str(p), why, mend.new_epoch(s))
 
 
 # ---- brokers
@@ -118,7 +119,12 @@ def registrations(s: Snapshot) -> Iterator[Said]:
         if held.owner_session == 0:
             path = znodes.broker_path(broker)
             why = "it is no ephemeral: the broker counts as alive for ever, whether it runs or not"
-            yield Said(_CRITICAL, "registration", path, why, f"delete {path}; a broker that runs registers again")
+            remedy = f"{mend.delete(s, path)}; if broker {broker} runs, restart it"
+            yield Said(_CRITICAL, "registration", path, why, remedy)
+    for name in s.strange_ids:
+        path = f"{znodes.BROKER_IDS}/{name}"
+        why = "no broker has such an id: Apache Kafka's brokers and controllers cannot read the list any more"
+        yield Said(_CRITICAL, "registration", path, why, mend.delete(s, path))
 
 
 def unknown_replicas(s: Snapshot) -> Iterator[Said]:
@@ -130,8 +136,7 @@ def unknown_replicas(s: Snapshot) -> Iterator[Said]:
                 held[broker] = held.get(broker, 0) + 1
     for broker, count in sorted(held.items()):
         why = f"not registered, and holds {count:,} replica{'s' if count > 1 else ''}"
-        remedy = f"{_start([broker])}, or move its replicas away: klamm reassign plan --remove-broker {broker}"
-        yield Said(_WARNING, "broker gone", f"broker {broker}", why, remedy)
+        yield Said(_WARNING, "broker gone", f"broker {broker}", why, mend.come_back_or_leave(s, broker))
 
 
 # ---- partitions
@@ -144,29 +149,43 @@ def leaders(s: Snapshot) -> Iterator[Said]:
         if state is None:
             if znodes.state_path(p) not in s.malformed and p.topic not in s.deletions:
                 live = [b for b in assignment.replicas if b in s.live]
-                why = "no state was ever written" + (
+                why = "no state was ever written, or it was deleted" + (
                     "" if live else f": none of its replicas {_list(assignment.replicas)} is alive"
                 )
-                yield Said(_CRITICAL, "no leader", str(p), why, REELECT if live else _start_one_of(assignment.replicas))
+                if not assignment.replicas:
+                    continue
+                remedy = (
+                    f"{mend.reelect(s)}; where records were in it, restart its brokers afterwards: they refuse epochs "
+                    "that start over"
+                )
+                yield Said(
+                    _CRITICAL, "no leader", str(p), why, remedy if live else mend.start_one_of(assignment.replicas)
+                )
         elif p.topic in s.deletions:
             continue
         elif state.leader == NO_BROKER:
             yield from _leaderless(s, p, state.isr)
         elif state.leader not in s.live:
             why = f"its leader {state.leader} is not registered, and nobody was elected"
-            yield Said(_CRITICAL, "no leader", str(p), why, REELECT)
+            yield Said(_CRITICAL, "no leader", str(p), why, mend.reelect(s))
 
 
 def _leaderless(s: Snapshot, p: TopicPartition, isr: tuple[BrokerId, ...]) -> Iterator[Said]:
     if live := [b for b in isr if b in s.live]:
         why = f"no leader, although {_list(live)} of its ISR is alive"
-        yield Said(_CRITICAL, "no leader", str(p), why, REELECT)
+        yield Said(_CRITICAL, "no leader", str(p), why, mend.reelect(s))
         return
-    others = [b for b in s.assignments[p].replicas if b in s.live]
-    remedy = _start_one_of(isr)
+    assignment = s.assignments[p]
+    others = [b for b in assignment.replicas if b in s.live]
+    if not isr:
+        remedy = mend.elect_unclean(s, p, others) if others else mend.start_one_of(assignment.replicas)
+        yield Said(_CRITICAL, "no leader", str(p), "its ISR is empty: no clean election is possible", remedy)
+        return
+    remedy = mend.start_one_of(isr)
     if others:
-        unclean = f"klamm elect --election-type unclean --topic {p.topic} ({_list(others)} would lead)"
-        remedy += f"; or lose what only they have: {unclean}"
+        remedy += f"; or lose what only they have: {mend.elect_unclean(s, p, others)}"
+    elif len(assignment.replicas) == 1:
+        remedy += "; its only replica is there: a disk that is lost takes the records along"
     yield Said(_CRITICAL, "no leader", str(p), f"no member of its ISR {_list(isr)} is alive", remedy)
 
 
@@ -176,13 +195,12 @@ def isrs(s: Snapshot) -> Iterator[Said]:
         assignment = s.assignments.get(p)
         if assignment is None or p.topic in s.deletions:
             continue
-        if not state.isr:
-            yield Said(_CRITICAL, "ISR", str(p), "it is empty: no clean election is possible any more", REELECT)
-        if state.leader != NO_BROKER and state.leader not in state.isr:
-            yield Said(_CRITICAL, "ISR", str(p), f"leader {state.leader} is not in it", REELECT)
+        if state.leader in s.live and state.leader not in state.isr:
+            why = f"leader {state.leader} is not in it" if state.isr else "it is empty"
+            yield Said(_CRITICAL, "ISR", str(p), why, mend.lead_with_isr(s, p, state))
         if strangers := [b for b in state.isr if b not in assignment.replicas]:
             why = f"{_list(strangers)} in it, which hold{'' if len(strangers) > 1 else 's'} no replica"
-            yield Said(_WARNING, "ISR", str(p), why, REELECT)
+            yield Said(_WARNING, "ISR", str(p), why, mend.reelect(s))
         if state.recovery is LeaderRecoveryState.RECOVERING:
             why = "its leader came from outside the ISR and is still recovering: records may be lost"
             yield Said(_WARNING, "unclean leader", str(p), why, "compare the replicas; the leader ends this by itself")
@@ -198,11 +216,11 @@ def replication(s: Snapshot) -> Iterator[Said]:
         least = _min_insync(s, p.topic)
         if len(state.isr) < least:
             why = f"{len(state.isr)} in sync, min.insync.replicas is {least}: acks=all is refused"
-            yield Said(_CRITICAL, "below min ISR", str(p), why, _bring_back(s, missing))
+            yield Said(_CRITICAL, "below min ISR", str(p), why, mend.catch_up(s, missing))
         elif missing and not assignment.is_being_reassigned:
             at_least = len(state.isr) == least and least > 1
             why = f"{_list(missing)} not in sync" + (": one more, and acks=all is refused" if at_least else "")
-            yield Said(_WARNING, "under-replicated", str(p), why, _bring_back(s, missing))
+            yield Said(_WARNING, "under-replicated", str(p), why, mend.catch_up(s, missing))
 
 
 def preferred_leaders(s: Snapshot) -> Iterator[Said]:
@@ -215,9 +233,7 @@ def preferred_leaders(s: Snapshot) -> Iterator[Said]:
         away = there.count(False)
         if away > IMBALANCE * len(there):
             why = f"leads {len(there) - away:,} of the {len(there):,} partitions that prefer it"
-            remedy = (
-                "klamm elect --election-type preferred --all-topic-partitions" if broker in s.live else _start([broker])
-            )
+            remedy = mend.elect_preferred(s) if broker in s.live else mend.start([broker])
             yield Said(_NOTICE, "not preferred", f"broker {broker}", why, remedy)
 
 
@@ -226,13 +242,14 @@ def assignments(s: Snapshot) -> Iterator[Said]:
     for p, assignment in s.assignments.items():
         path = znodes.topic_path(p.topic)
         if not assignment.replicas:
-            yield Said(_CRITICAL, "assignment", str(p), "it has no replica", f"mend {path} by hand")
+            why = f"it has no replica: {path} assigns it to nobody"
+            yield Said(_CRITICAL, "assignment", str(p), why, f"give it brokers: {mend.reassign(s, p)}")
         elif len(set(assignment.replicas)) < len(assignment.replicas):
             why = f"a broker twice in {_list(assignment.replicas)}"
-            yield Said(_WARNING, "assignment", str(p), why, "klamm reassign apply, with a file that names each once")
+            yield Said(_WARNING, "assignment", str(p), why, f"name each once: {mend.reassign(s, p)}")
     for p in s.stray_partitions:
         why = "there is a znode for it, but the topic does not have this partition"
-        yield Said(_WARNING, "stray partition", str(p), why, f"delete {znodes.partition_path(p)} and what is below it")
+        yield Said(_WARNING, "stray partition", str(p), why, mend.delete(s, znodes.partition_path(p), recursive=True))
 
 
 # ---- what was asked for
@@ -247,18 +264,18 @@ def deletions(s: Snapshot) -> Iterator[Said]:
         path = znodes.delete_topic_path(topic)
         if topic not in s.topic_ids and znodes.topic_path(topic) not in s.malformed:
             why = "its deletion is asked for, but there is no such topic"
-            yield Said(_WARNING, "orphaned deletion", topic, why, f"delete {path}")
+            yield Said(_WARNING, "orphaned deletion", topic, why, mend.delete(s, path))
             continue
         waiting = _age(s, asked_ms)
         if waiting is None:
             continue
         partitions = assigned.get(topic, [])
         if dead := sorted({b for a in partitions for b in a.replicas if b not in s.live}):
-            why, remedy = f"asked {waiting} ago; {_list(dead)} with replicas of it not alive", _start(dead)
+            why, remedy = f"asked {waiting} ago; {_list(dead)} with replicas of it not alive", mend.start(dead)
         elif any(a.is_being_reassigned for a in partitions):
-            why, remedy = f"asked {waiting} ago; a reassignment of it is under way", _cancel(topic)
+            why, remedy = f"asked {waiting} ago; a reassignment of it is under way", mend.cancel(s, topic)
         else:
-            why, remedy = f"asked {waiting} ago, and nothing that could hold it up", REELECT
+            why, remedy = f"asked {waiting} ago, and nothing that could hold it up", mend.reelect(s)
         yield Said(_WARNING, "stuck deletion", topic, why, remedy)
 
 
@@ -271,29 +288,34 @@ def reassignments(s: Snapshot) -> Iterator[Said]:
         missing = [b for b in assignment.target if state is None or b not in state.isr]
         dead = [b for b in missing if b not in s.live]
         if dead:
-            why, remedy = f"waits for {_list(dead)}, not alive", f"{_start(dead)}, or {_cancel(p.topic)}"
+            why, remedy = f"waits for {_list(dead)}, not alive", f"{mend.start(dead)}, or {mend.cancel(s, p.topic)}"
+            yield Said(_WARNING, "stuck reassignment", str(p), why, remedy)
+        elif missing and (state is None or state.leader not in s.live):
+            why = f"waits for {_list(missing)}, and nobody leads it: there is nobody to copy from"
+            isr = state.isr if state is not None else ()
+            remedy = f"{mend.start_one_of(isr)}, or {mend.cancel(s, p.topic)}" if isr else mend.cancel(s, p.topic)
             yield Said(_WARNING, "stuck reassignment", str(p), why, remedy)
         elif missing:
-            yield Said(_NOTICE, "reassignment", str(p), f"waits for {_list(missing)} to catch up", NO_ACTION)
+            yield Said(_NOTICE, "reassignment", str(p), f"waits for {_list(missing)} to catch up", mend.NOTHING)
         else:
             why = "all its new replicas are in sync, and nobody ends it"
-            yield Said(_WARNING, "stuck reassignment", str(p), why, REELECT)
+            yield Said(_WARNING, "stuck reassignment", str(p), why, mend.reelect(s))
     waiting = _age(s, s.reassignment_asked_ms) if s.reassignment is not None else None
     if waiting is not None and s.reassignment is not None:
         moving = {p for p, a in s.assignments.items() if a.is_being_reassigned}
         if left := [p for p in s.reassignment if p not in moving]:
             why = f"asked {waiting} ago; {len(left):,} of its partitions do not move"
-            yield Said(_WARNING, "stuck reassignment", znodes.REASSIGN_PARTITIONS, why, REELECT)
+            yield Said(_WARNING, "stuck reassignment", znodes.REASSIGN_PARTITIONS, why, mend.reelect(s))
 
 
 def left_over_requests(s: Snapshot) -> Iterator[Said]:
     """Requests and notifications that nobody takes: the controller does not act, or cannot read them."""
     if s.preferred_election is not None and (waiting := _age(s, s.preferred_election_asked_ms)) is not None:
-        yield Said(_WARNING, "request left", znodes.PREFERRED_ELECTION, f"lies there for {waiting}", REELECT)
+        yield Said(_WARNING, "request left", znodes.PREFERRED_ELECTION, f"lies there for {waiting}", mend.reelect(s))
     old = [n for n in s.notifications if _age(s, n.created_ms) is not None]
     for age in old:
         why = "lies there for more than a minute: the controller does not take it"
-        yield Said(_WARNING, "notification left", age.path, why, REELECT)
+        yield Said(_WARNING, "notification left", age.path, why, mend.reelect(s))
 
 
 # ---- what cannot be read
@@ -301,8 +323,10 @@ def left_over_requests(s: Snapshot) -> Iterator[Said]:
 
 def malformed(s: Snapshot) -> Iterator[Said]:
     for path, why in s.malformed.items():
-        remedy = f"klamm zk get {path} shows it; put back what a backup has, or delete it"
-        yield Said(_CRITICAL, "malformed znode", path, why, remedy)
+        yield Said(_CRITICAL, "malformed znode", path, why, mend.of_malformed(s, path))
+    for path in s.missing:
+        why = "it is not there, and brokers and controller expect it: a tree that was restored by half"
+        yield Said(_WARNING, "missing znode", path, why, mend.put(s, path, ""))
     for path, why in s.unreadable.items():
         remedy = "run the audit with credentials that may read it (zookeeper digest: --auth digest:USER:PASSWORD)"
         yield Said(_WARNING, "unreadable znode", path, why, remedy)
@@ -313,7 +337,7 @@ def topic_ids(s: Snapshot) -> Iterator[Said]:
     for topic, topic_id in s.topic_ids.items():
         if topic_id is None:
             why = "it has no id: the controller gives it one when it takes office (protocol 2.8 and newer)"
-            yield Said(_NOTICE, "topic id", topic, why, NO_ACTION)
+            yield Said(_NOTICE, "topic id", topic, why, mend.NOTHING)
         elif (other := seen.setdefault(topic_id, topic)) != topic:
             why = f"the same id as {other}: brokers take one for the other"
             yield Said(_CRITICAL, "topic id", topic, why, "create it anew under another id, and copy its records")
@@ -324,7 +348,9 @@ def orphaned_configs(s: Snapshot) -> Iterator[Said]:
         if topic not in s.topic_ids and znodes.topic_path(topic) not in s.malformed:
             why = "it configures a topic that does not exist; one of that name would inherit it"
             path = znodes.topic_config_path(topic)
-            yield Said(_NOTICE, "orphaned config", topic, why, f"delete {path}, unless it is being created just now")
+            yield Said(
+                _NOTICE, "orphaned config", topic, why, f"{mend.delete(s, path)}, unless it is being created just now"
+            )
 
 
 CHECKS: Final[tuple[Check, ...]] = (
@@ -363,23 +389,6 @@ def _age(s: Snapshot, since_ms: int) -> str | None:
 def _min_insync(s: Snapshot, topic: str) -> int:
     text = s.configs.get(topic, {}).get("min.insync.replicas") or s.default_config.get("min.insync.replicas") or "1"
     return int(text) if text.isdigit() else 1
-
-
-def _bring_back(s: Snapshot, missing: list[BrokerId]) -> str:
-    dead = [b for b in missing if b not in s.live]
-    return _start(dead) if dead else LOOK_AT_LEADER
-
-
-def _cancel(topic: str) -> str:
-    return f"klamm reassign cancel --topic {topic}"
-
-
-def _start(brokers: Iterable[BrokerId]) -> str:
-    return "start " + " and ".join(f"broker {b}" for b in brokers)
-
-
-def _start_one_of(brokers: Iterable[BrokerId]) -> str:
-    return "start " + " or ".join(f"broker {b}" for b in brokers)
 
 
 def _list(brokers: Iterable[BrokerId]) -> str:

@@ -9,7 +9,14 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.zk import znodes
-from klamm.zk.admin_znodes import decode_config, decode_preferred_election, decode_reassignment
+from klamm.zk.admin_znodes import (
+    decode_cluster_id,
+    decode_config,
+    decode_features,
+    decode_preferred_election,
+    decode_producer_id_block,
+    decode_reassignment,
+)
 from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import NoNode, ZkCode, ZkError
 from klamm.zk.fenced import chunks
@@ -21,6 +28,22 @@ T = TypeVar("T")
 
 CHUNK: Final = 2_000
 DEFAULT_BROKERS: Final = "<default>"
+NEEDED: Final = (
+    znodes.TOPICS,
+    "/config/topics",
+    "/config/changes",
+    znodes.DELETE_TOPICS,
+    znodes.ISR_CHANGES,
+    znodes.LOG_DIR_EVENTS,
+)
+"""What brokers make at their first start, and watch or list ever after."""
+ENTITY_TYPES: Final = ("brokers", "clients", "users", "ips")
+SINGLE: Final[dict[str, Callable[[bytes | None], object]]] = {
+    "/cluster/id": decode_cluster_id,
+    "/feature": decode_features,
+    "/latest_producer_id_block": decode_producer_id_block,
+}
+"""Znodes of which only matters that they can be read."""
 
 
 class Held(NamedTuple):
@@ -53,6 +76,10 @@ class Snapshot:
     states: dict[TopicPartition, LeaderAndIsr] = field(default_factory=dict)
     stray_partitions: list[TopicPartition] = field(default_factory=list)
     """Znodes under `partitions` of a topic that does not have that partition."""
+    strange_ids: list[str] = field(default_factory=list)
+    """Names below `/brokers/ids` that are no broker's."""
+    missing: list[str] = field(default_factory=list)
+    """Znodes that each cluster has from its first start on, and this one has not."""
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
     default_config: dict[str, str] = field(default_factory=dict)
     """What is set for all brokers at run time."""
@@ -81,11 +108,17 @@ async def read_snapshot(client: ZooKeeper, now_ms: int, connect: str) -> Snapsho
     """Raises NoNode where no Kafka cluster lives under that chroot, ZkError where ZooKeeper cannot be asked."""
     reader = _Reader(client, Snapshot(now_ms, connect=connect))
     names, _ = await client.children(znodes.BROKER_IDS)
-    await reader.brokers(sorted(n for n in names if n.isdigit()))
+    await reader.brokers(sorted(n for n in names if _is_number(n)))
+    reader.found.strange_ids += sorted(n for n in names if not _is_number(n))
     await reader.controller()
     await reader.topics(await reader.children(znodes.TOPICS))
     await reader.admin()
+    await reader.others()
     return reader.found
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdigit()
 
 
 class _Reader:
@@ -172,7 +205,7 @@ class _Reader:
             results = await self._client.children_many([znodes.partitions_path(name) for name in chunk])
             for name, result in zip(chunk, results, strict=True):
                 if result.code is ZkCode.OK and name in found.topic_ids:
-                    there = (TopicPartition(name, int(n)) for n in sorted(result.children) if n.isdigit())
+                    there = (TopicPartition(name, int(n)) for n in sorted(result.children) if _is_number(n))
                     found.stray_partitions += (p for p in there if p not in found.assignments)
 
     async def admin(self) -> None:
@@ -195,3 +228,20 @@ class _Reader:
                 str,
                 lambda at, data, stat: found.notifications.append(Age(at, stat.ctime)),
             )
+
+    async def others(self) -> None:
+        """What must be there, and what is only looked at for whether it can be read."""
+        found = self.found
+        needed = await self._client.get_many(NEEDED)
+        found.missing += [path for path, r in zip(NEEDED, needed, strict=True) if r.code is ZkCode.NO_NODE]
+        for path, decode in SINGLE.items():
+            await self._read(path, decode)
+        for entity_type in ENTITY_TYPES:
+            await self._configs_of(entity_type)
+
+    async def _configs_of(self, entity_type: str) -> None:
+        def check(name: str, data: bytes | None, stat: Stat) -> None:
+            decode_config(entity_type, name, data)
+
+        names = [name for name in await self.children(f"/config/{entity_type}") if name != DEFAULT_BROKERS]
+        await self._read_all(names, lambda name: znodes.config_path(entity_type, name), check)

@@ -8,7 +8,7 @@ import pytest
 from klamm.cli.audit.findings import CHECKS, Finding, Severity, findings, is_healthy
 from klamm.cli.audit.snapshot import Age, Held, Snapshot
 from klamm.model.assignment import ReplicaAssignment
-from klamm.model.brokers import Broker
+from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
 from klamm.zk.registrations import Registration
@@ -26,8 +26,10 @@ def healthy() -> Snapshot:
     """Three brokers; orders-0 on all of them, led by 1."""
     s = Snapshot(NOW_MS, BrokerId(2), Held(0x22, 50), controller_epoch=4, controller_epoch_version=4)
     for broker in ids(1, 2, 3):
-        s.brokers[broker] = Registration(Broker(broker, ()))
+        at = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "one", 9092)
+        s.brokers[broker] = Registration(Broker(broker, (at,)))
         s.broker_held[broker] = Held(0x20 + broker, broker)
+    s.connect = "zk:2181/kafka"
     s.topic_ids["orders"] = uuid.UUID(int=7)
     s.configs["orders"] = {"min.insync.replicas": "2"}
     s.assignments[P] = ReplicaAssignment(ids(1, 2, 3))
@@ -55,19 +57,19 @@ def breakage(*steps: Callable[[Snapshot], object]) -> Callable[[Snapshot], None]
 CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, str]]] = {
     "no controller": (
         lambda s: setattr(s, "controller", None),
-        ("critical", "controller", "/controller", "no leader is elected", "brokers' logs"),
+        ("critical", "controller", "/controller", "no leader is elected", "look at the logs"),
     ),
     "a controller that is not registered": (
         lambda s: setattr(s, "controller", BrokerId(9)),
-        ("critical", "controller", "/controller", "broker 9, which is not registered", "reelect"),
+        ("critical", "controller", "/controller", "broker 9, which is not registered", "restart broker 9"),
     ),
     "elected, but nobody acts": (
         lambda s: setattr(s, "controller_held", Held(0x99, 1)),
-        ("critical", "controller", "/controller", "an earlier session", "delete /controller"),
+        ("critical", "controller", "/controller", "an earlier session", "reelect --zookeeper zk:2181/kafka"),
     ),
     "a controller znode for ever": (
         lambda s: setattr(s, "controller_held", Held(0, 1)),
-        ("critical", "controller", "/controller", "no ephemeral", "delete /controller"),
+        ("critical", "controller", "/controller", "no ephemeral", "klamm controller reelect"),
     ),
     "a migration": (
         lambda s: setattr(s, "is_kraft", True),
@@ -75,7 +77,7 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
     ),
     "no epoch": (
         lambda s: setattr(s, "controller_epoch", None),
-        ("critical", "controller epoch", "/controller_epoch", "no epoch", "reelect"),
+        ("critical", "controller epoch", "/controller_epoch", "no epoch", "klamm zk set /controller_epoch '4'"),
     ),
     "an epoch that somebody wrote": (
         lambda s: setattr(s, "controller_epoch_version", 3),
@@ -83,11 +85,11 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
     ),
     "an epoch that fell": (
         lambda s: leads(s, 1, 1, 2, 3, controller_epoch=6),
-        ("critical", "epoch gap", "orders-0", "a later controller epoch than 4", "/controller_epoch"),
+        ("critical", "epoch gap", "orders-0", "a later controller epoch than 4", "klamm zk set /controller_epoch '6'"),
     ),
     "a registration that nobody holds": (
         lambda s: s.broker_held.__setitem__(BrokerId(3), Held(0, 3)),
-        ("critical", "registration", "/brokers/ids/3", "alive for ever", "delete /brokers/ids/3"),
+        ("critical", "registration", "/brokers/ids/3", "alive for ever", "klamm zk delete /brokers/ids/3"),
     ),
     "a broker is gone": (
         lambda s: dies(s, 3),
@@ -109,13 +111,25 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
         lambda s: s.states.clear(),
         ("critical", "no leader", "orders-0", "no state was ever written", "reelect"),
     ),
-    "an empty ISR": (
+    "an empty ISR and no leader": (
         lambda s: leads(s, -1),
-        ("critical", "ISR", "orders-0", "it is empty", "reelect"),
+        ("critical", "no leader", "orders-0", "ISR is empty", "unclean --topic orders --partition 0 -b one:9092 (1 or"),
+    ),
+    "an empty ISR": (
+        lambda s: leads(s, 1),
+        ("critical", "ISR", "orders-0", "it is empty", '"leader":1,"version":1,"leader_epoch":4,"isr":[1]}'),
     ),
     "a leader outside its ISR": (
         lambda s: leads(s, 1, 2, 3),
-        ("critical", "ISR", "orders-0", "leader 1 is not in it", "reelect"),
+        ("critical", "ISR", "orders-0", "leader 1 is not in it", '"leader_epoch":4,"isr":[1,2,3]}'),
+    ),
+    "a registration that is none": (
+        lambda s: s.strange_ids.append("x"),
+        ("critical", "registration", "/brokers/ids/x", "no broker has such an id", "klamm zk delete /brokers/ids/x"),
+    ),
+    "a tree that was restored by half": (
+        lambda s: s.missing.append("/isr_change_notification"),
+        ("warning", "missing znode", "/isr_change_notification", "not there", "klamm zk set /isr_change_notification"),
     ),
     "a stranger in the ISR": (
         lambda s: leads(s, 1, 1, 2, 3, 8),
@@ -147,11 +161,11 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
     ),
     "no replica": (
         breakage(lambda s: s.states.clear(), lambda s: s.assignments.__setitem__(P, ReplicaAssignment(()))),
-        ("critical", "assignment", "orders-0", "no replica", "/brokers/topics/orders"),
+        ("critical", "assignment", "orders-0", "no replica", '"partition":0,"replicas":[1]'),
     ),
     "a broker twice": (
         lambda s: s.assignments.__setitem__(P, ReplicaAssignment(ids(1, 2, 3, 3))),
-        ("warning", "assignment", "orders-0", "twice in 1, 2, 3, 3", "klamm reassign apply"),
+        ("warning", "assignment", "orders-0", "twice in 1, 2, 3, 3", '"replicas":[1,2,3]'),
     ),
     "a znode of no partition": (
         lambda s: s.stray_partitions.append(TopicPartition("orders", 8)),
@@ -159,7 +173,7 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
     ),
     "an orphaned deletion": (
         lambda s: s.deletions.update(gone=NOW_MS),
-        ("warning", "orphaned deletion", "gone", "no such topic", "delete /admin/delete_topics/gone"),
+        ("warning", "orphaned deletion", "gone", "no such topic", "klamm zk delete /admin/delete_topics/gone"),
     ),
     "a deletion that waits for a dead broker": (
         breakage(lambda s: s.deletions.update(orders=LONG_AGO_MS), lambda s: dies(s, 3)),
@@ -172,6 +186,14 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
     "a reassignment to a dead broker": (
         lambda s: s.assignments.__setitem__(P, ReplicaAssignment(ids(1, 2, 3, 4), adding=ids(4))),
         ("warning", "stuck reassignment", "orders-0", "waits for 4, not alive", "klamm reassign cancel"),
+    ),
+    "a reassignment that has nobody to copy from": (
+        breakage(
+            lambda s: s.assignments.__setitem__(P, ReplicaAssignment(ids(2, 1), adding=ids(2), removing=ids(1))),
+            lambda s: leads(s, -1, 1),
+            lambda s: dies(s, 1),
+        ),
+        ("warning", "stuck reassignment", "orders-0", "nobody to copy from", "start broker 1, or klamm reassign"),
     ),
     "a reassignment that nobody ends": (
         lambda s: s.assignments.__setitem__(P, ReplicaAssignment(ids(1, 2, 3), removing=ids(3))),
@@ -202,9 +224,40 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
         lambda s: s.notifications.append(Age("/isr_change_notification/isr_change_1", LONG_AGO_MS)),
         ("warning", "notification left", "/isr_change_notification/isr_change_1", "does not take it", "reelect"),
     ),
-    "a malformed znode": (
+    "a topic that cannot be read": (
         lambda s: s.malformed.update({"/brokers/topics/x": "no JSON"}),
-        ("critical", "malformed znode", "/brokers/topics/x", "no JSON", "klamm zk get /brokers/topics/x"),
+        ("critical", "malformed znode", "/brokers/topics/x", "no JSON", "klamm topics describe --topic x --json -b"),
+    ),
+    "a state that cannot be read": (
+        lambda s: s.malformed.update({"/brokers/topics/x/partitions/0/state": "no JSON"}),
+        ("critical", "malformed znode", "/brokers/topics/x/partitions/0/state", "no JSON", "Never delete it"),
+    ),
+    "an epoch that cannot be read": (
+        breakage(
+            lambda s: s.malformed.update({"/controller_epoch": "?"}),
+            lambda s: setattr(s, "controller_epoch", None),
+        ),
+        ("critical", "malformed znode", "/controller_epoch", "?", "klamm zk set /controller_epoch '4'"),
+    ),
+    "a controller that cannot be read": (
+        breakage(lambda s: s.malformed.update({"/controller": "?"}), lambda s: setattr(s, "controller", None)),
+        ("critical", "malformed znode", "/controller", "?", "klamm controller reelect"),
+    ),
+    "a config that cannot be read": (
+        lambda s: s.malformed.update({"/config/brokers/<default>": "?"}),
+        ("critical", "malformed znode", "/config/brokers/<default>", "?", "klamm zk set '/config/brokers/<default>'"),
+    ),
+    "features that cannot be read": (
+        lambda s: s.malformed.update({"/feature": "?"}),
+        ("critical", "malformed znode", "/feature", "?", "klamm zk delete /feature --zookeeper zk:2181/kafka, then"),
+    ),
+    "producer ids that cannot be read": (
+        lambda s: s.malformed.update({"/latest_producer_id_block": "?"}),
+        ("critical", "malformed znode", "/latest_producer_id_block", "?", "never delete it"),
+    ),
+    "a request that cannot be read": (
+        lambda s: s.malformed.update({"/admin/reassign_partitions": "?"}),
+        ("critical", "malformed znode", "/admin/reassign_partitions", "?", "klamm zk delete /admin/reassign"),
     ),
     "a znode that we may not read": (
         lambda s: s.unreadable.update({"/config/topics/x": "NO_AUTH"}),
@@ -220,7 +273,7 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
     ),
     "a config of no topic": (
         lambda s: s.configs.update(gone={}),
-        ("notice", "orphaned config", "gone", "does not exist", "delete /config/topics/gone"),
+        ("notice", "orphaned config", "gone", "does not exist", "klamm zk delete /config/topics/gone"),
     ),
 }  # fmt: skip
 

@@ -138,7 +138,10 @@ def test_a_broker_with_what_it_was_not_yet_told() -> None:
     assert gone[0] == "broker 1 now: not registered; leads 0 (1 prefer it), holds 1 replicas"
     assert gone[1].endswith("broker 1 went (controller 2, epoch 4)")
     assert "warning: orders-0: under-replicated, 1 not in sync" in gone
-    assert any(line.startswith("    helps: start broker 1, or move its replicas") for line in gone)
+    assert any(
+        line.startswith("    helps: start broker 1 (a process that hangs: restart it), or move its replicas")
+        for line in gone
+    )
 
     slow, _ = answers.broker(scene.found(), BrokerId(3))
     assert slow[0] == "broker 3 now: registered, epoch 103; leads 1 (0 prefer it), holds 1 replicas"

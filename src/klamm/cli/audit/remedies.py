@@ -1,0 +1,166 @@
+"""What mends a cluster: commands that can be copied as they stand, with the addresses that the audit was given or read.
+
+Each was run against what it is said to mend. Brokers refuse what is old: what is put back is written as something new.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec.json import encode
+
+from klamm.cli.audit.snapshot import Snapshot
+from klamm.model.brokers import SecurityProtocol
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.zk import znodes
+
+NOTHING: Final = "nothing: it mends itself"
+PRODUCER_IDS: Final = "/latest_producer_id_block"
+FEATURE: Final = "/feature"
+
+_STATE: Final = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state")
+_TOPIC: Final = re.compile(r"/brokers/topics/([^/]+)")
+_ID: Final = re.compile(r"/brokers/ids/(.+)")
+
+
+def reelect(s: Snapshot) -> str:
+    return f"klamm controller reelect --zookeeper {s.connect} (whoever is next takes up everything anew)"
+
+
+def delete(s: Snapshot, path: str, *, recursive: bool = False) -> str:
+    return f"klamm zk delete {_quoted(path)}{' --recursive' if recursive else ''} --zookeeper {s.connect}"
+
+
+def put(s: Snapshot, path: str, value: str) -> str:
+    return f"klamm zk set {_quoted(path)} '{value}' --zookeeper {s.connect}"
+
+
+def _quoted(path: str) -> str:
+    return path if re.fullmatch(r"[\w./-]+", path) else f"'{path}'"
+
+
+def at(s: Snapshot) -> str:
+    """Whom other commands ask: a living broker that needs no credentials; empty where none is known."""
+    for registration in s.brokers.values():
+        for endpoint in registration.broker.endpoints:
+            if endpoint.security_protocol is SecurityProtocol.PLAINTEXT:
+                return f" -b {endpoint.host}:{endpoint.port}"
+    return ""
+
+
+# ---- brokers
+
+
+def start(brokers: Iterable[BrokerId]) -> str:
+    return "start " + " and ".join(f"broker {b}" for b in brokers)
+
+
+def start_one_of(brokers: Iterable[BrokerId]) -> str:
+    return "start " + " or ".join(f"broker {b}" for b in brokers)
+
+
+def come_back_or_leave(s: Snapshot, broker: BrokerId) -> str:
+    where, plan = at(s), f"plan-without-{broker}.json"
+    return (
+        f"start broker {broker} (a process that hangs: restart it), or move its replicas away: "
+        f"klamm reassign plan --remove-broker {broker} --out {plan}{where}, "
+        f"then klamm reassign apply --reassignment-json-file {plan}{where}"
+    )
+
+
+def catch_up(s: Snapshot, missing: Iterable[BrokerId]) -> str:
+    dead = [b for b in missing if b not in s.live]
+    return start(dead) if dead else "look why those brokers do not catch up: their logs, their network, their disks"
+
+
+# ---- partitions
+
+
+def elect_preferred(s: Snapshot) -> str:
+    return f"klamm elect --election-type preferred --all-topic-partitions{at(s)}"
+
+
+def elect_unclean(s: Snapshot, p: TopicPartition, candidates: Iterable[BrokerId]) -> str:
+    names = " or ".join(map(str, candidates))
+    return (
+        f"klamm elect --election-type unclean --topic {p.topic} --partition {p.partition}{at(s)} ({names} would lead)"
+    )
+
+
+def cancel(s: Snapshot, topic: str) -> str:
+    return f"klamm reassign cancel --topic {topic}{at(s)}"
+
+
+def reassign(s: Snapshot, p: TopicPartition) -> str:
+    """Replicas that make sense, in place of a list that does not."""
+    state = s.states.get(p)
+    named = dict.fromkeys(s.assignments[p].replicas) or (state.isr if state else ()) or sorted(s.live)[:1]
+    entry = {"topic": p.topic, "partition": p.partition, "replicas": list(named)}
+    document = encode({"version": 1, "partitions": [entry]}).decode()
+    return f"echo '{document}' > move.json; klamm reassign apply --reassignment-json-file move.json{at(s)}"
+
+
+def lead_with_isr(s: Snapshot, p: TopicPartition, state: LeaderAndIsr) -> str:
+    """The leader, whom brokers follow, is in its ISR: written under the next leader epoch, or brokers keep the old."""
+    isr = [state.leader, *(b for b in state.isr if b != state.leader)]
+    mended = state_text(s, state.leader, state.leader_epoch + 1, isr)
+    return f"{put(s, znodes.state_path(p), mended)}, then {reelect(s)}"
+
+
+def state_text(s: Snapshot, leader: int, leader_epoch: int, isr: Iterable[int]) -> str:
+    epoch = s.controller_epoch if s.controller_epoch is not None else highest_epoch(s)
+    facts = {"controller_epoch": epoch, "leader": leader, "version": 1, "leader_epoch": leader_epoch, "isr": [*isr]}
+    return encode(facts).decode()
+
+
+def highest_epoch(s: Snapshot) -> int:
+    return max([s.controller_epoch or 1, *(state.controller_epoch for state in s.states.values())])
+
+
+def new_epoch(s: Snapshot) -> str:
+    """An epoch that no state is ahead of; who is controller has to take it up."""
+    return f"{put(s, znodes.CONTROLLER_EPOCH, str(highest_epoch(s)))}, then {reelect(s)}"
+
+
+# ---- what cannot be read
+
+
+def of_malformed(s: Snapshot, path: str) -> str:
+    if path == znodes.CONTROLLER:
+        return reelect(s)
+    if path == znodes.CONTROLLER_EPOCH:
+        return new_epoch(s)
+    if path == FEATURE:
+        return f"{delete(s, path)}, then {reelect(s)}; finalized features have to be set again"
+    if path == PRODUCER_IDS:
+        block = {"version": 1, "broker": 0, "block_start": "1000000000000", "block_end": "1000000000999"}
+        return f"{put(s, path, encode(block).decode())} (beyond all that were given away; never delete it)"
+    if found := _ID.fullmatch(path):
+        return f"{delete(s, path)}; if broker {found[1]} runs, restart it"
+    if found := _STATE.fullmatch(path):
+        return _state(s, TopicPartition(found[1], int(found[2])), path)
+    if found := _TOPIC.fullmatch(path):
+        return _topic(s, found[1], path)
+    if path.startswith("/config/"):
+        empty = put(s, path, '{"version":1,"config":{}}')
+        return f"{empty}, then klamm config set for what it held: klamm zk get {_quoted(path)} shows it"
+    return f"{delete(s, path)} (what it asks for has to be asked for again)"
+
+
+def _state(s: Snapshot, p: TopicPartition, path: str) -> str:
+    pattern = put(s, path, state_text(s, 0, 0, []).replace(":0", ":N").replace("[]", "[N,..]"))
+    return (
+        f"klamm explain {p} --zookeeper {s.connect} gives the command, where klamm's journal knows it; else {pattern} "
+        f"with leader and ISR of klamm topics describe --topic {p.topic}{at(s)}, and a leader epoch above the one of "
+        f"its leader-epoch-checkpoint; then {reelect(s)}. Never delete it: epochs would start over, and brokers refuse "
+        "them"
+    )
+
+
+def _topic(s: Snapshot, topic: str, path: str) -> str:
+    example = '{"version":3,"topic_id":"ID","partitions":{"0":[1,2]},"adding_replicas":{},"removing_replicas":{}}'
+    return (
+        f"brokers remember it until they restart: klamm topics describe --topic {topic} --json{at(s)}, or a backup; "
+        f"then {put(s, path, example)}. Delete it only if there never was such a topic"
+    )
