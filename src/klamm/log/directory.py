@@ -1,5 +1,6 @@
 """One entry of `log.dirs`: its lock, its checkpoints, the logs found in it. Source: LogManager.scala."""
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -47,6 +48,7 @@ class LogDirectory:
         "offline_reason",
         "path",
         "recovery_points",
+        "writing",
     )
 
     def __init__(self, disk: Disk, path: str) -> None:
@@ -62,6 +64,8 @@ class LogDirectory:
         self.log_starts: dict[TopicPartition, int] = {}
         self.high_watermarks: dict[TopicPartition, int] = {}
         self._starts_written: dict[TopicPartition, int] = {}
+        self.writing = asyncio.Lock()
+        """Held while a checkpoint is written: two at once would take the temporary file from under each other."""
 
     @property
     def is_online(self) -> bool:

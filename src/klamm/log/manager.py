@@ -86,6 +86,8 @@ class LogManager:
         self._files = OpenFiles(world.disk, self.settings.most_open_files)
         self._housekeeping = Housekeeping(world, self)
         self._making = asyncio.Lock()
+        self._writing: set[asyncio.Task[None]] = set()
+        self._closed = False
         self.config_problems: Mapping[str, str] = {}
         """Why the overrides of a topic were left out on loading, by topic."""
 
@@ -338,18 +340,15 @@ class LogManager:
     async def write_high_watermarks(self) -> None:
         """Checkpoint the high watermark of every log; replication calls it on its interval."""
         for directory in self._live():
-            watermarks = {log.partition: log.high_watermark for log in self.logs_in(directory)}
-            await self.guarded(directory, directory.write_high_watermarks, watermarks)
+            await self.guarded(directory, directory.write_high_watermarks, _high_watermarks)
 
     async def write_recovery_points(self) -> None:
         for directory in self._live():
-            points = {log.partition: log.recovery_point for log in self.logs_in(directory)}
-            await self.guarded(directory, directory.write_recovery_points, points)
+            await self.guarded(directory, directory.write_recovery_points, _recovery_points)
 
     async def write_log_starts(self) -> None:
         for directory in self._live():
-            starts = self._housekeeping.log_starts(self.logs_in(directory))
-            await self.guarded(directory, directory.write_log_starts, starts)
+            await self.guarded(directory, directory.write_log_starts, self._housekeeping.log_starts)
 
     async def write_small_files(self) -> None:
         """Write changed leader epochs and topic ids; done when a kill can no longer take them."""
@@ -359,13 +358,31 @@ class LogManager:
         self,
         directory: LogDirectory,
         write: Callable[[Mapping[TopicPartition, int]], None],
-        what: Mapping[TopicPartition, int],
+        read: Callable[[Sequence[Log]], Mapping[TopicPartition, int]],
     ) -> None:
-        """Write in a thread; a directory that refuses goes offline."""
-        try:
-            await self._world.disk.in_thread(write, what)
-        except OSError as error:
-            self._take_offline(directory, str(error))
+        """Write in a thread what is so when its turn comes; a directory that refuses goes offline.
+
+        One at a time: replication has its interval, and a deletion has names removed at once. Whoever waits may be
+        cancelled, the thread cannot: the next one's turn comes when it has ended.
+        """
+        writing = asyncio.get_running_loop().create_task(self._write(directory, write, read))
+        self._writing.add(writing)
+        writing.add_done_callback(self._writing.discard)
+        await asyncio.shield(writing)
+
+    async def _write(
+        self,
+        directory: LogDirectory,
+        write: Callable[[Mapping[TopicPartition, int]], None],
+        read: Callable[[Sequence[Log]], Mapping[TopicPartition, int]],
+    ) -> None:
+        async with directory.writing:
+            if not directory.is_online or self._closed:
+                return
+            try:
+                await self._world.disk.in_thread(write, read(self.logs_in(directory)))
+            except OSError as error:
+                self._take_offline(directory, str(error))
 
     def logs_in(self, directory: LogDirectory) -> list[Log]:
         return [log for partition, log in self._logs.items() if self._homes[partition] is directory]
@@ -398,6 +415,7 @@ class LogManager:
         One that was not loaded to the end stays as it is: its checkpoints know more than we do.
         """
         await self._housekeeping.stop()
+        await self._end_writing()
         for directory in self._live():
             if not directory.is_loaded:
                 directory.unlock()
@@ -412,9 +430,15 @@ class LogManager:
     async def abandon(self) -> None:
         """Stop all work and let go of the directories as a crash would leave them."""
         await self._housekeeping.stop()
+        await self._end_writing()
         self._files.close()
         for directory in self._directories.values():
             directory.unlock()
+
+    async def _end_writing(self) -> None:
+        """What closing writes is the last word; threads that still write checkpoints are waited for."""
+        self._closed = True
+        await asyncio.gather(*self._writing, return_exceptions=True)
 
     def _close_directory(self, directory: LogDirectory, logs: Sequence[Log], broker_epoch: int) -> None:
         for log in logs:
@@ -426,10 +450,18 @@ class LogManager:
                 log.settled()
         for log in logs:
             log.close()
-        directory.write_recovery_points({log.partition: log.recovery_point for log in logs})
+        directory.write_recovery_points(_recovery_points(logs))
         directory.write_log_starts(self._housekeeping.log_starts(logs))
-        directory.write_high_watermarks({log.partition: log.high_watermark for log in logs})
+        directory.write_high_watermarks(_high_watermarks(logs))
         directory.leave(broker_epoch)
+
+
+def _recovery_points(logs: Sequence[Log]) -> dict[TopicPartition, int]:
+    return {log.partition: log.recovery_point for log in logs}
+
+
+def _high_watermarks(logs: Sequence[Log]) -> dict[TopicPartition, int]:
+    return {log.partition: log.high_watermark for log in logs}
 
 
 def _chunks(items: list[T], size: int) -> Iterator[list[T]]:

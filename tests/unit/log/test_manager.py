@@ -1,5 +1,7 @@
 """All logs of a node: over a restart, a deletion and a failing directory."""
 
+import asyncio
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -93,3 +95,62 @@ async def test_a_deleted_log_may_be_made_again_at_once(world: World, tmp_path: P
     assert (again.end_offset, logs.get(TopicPartition("orders", 1))) == (0, None)
     assert any(name.endswith("-delete") for name in world.disk.list_directory(str(tmp_path)))
     await logs.close()
+
+
+class BusyDisk(RealDisk):
+    """Says how many threads write a checkpoint at once; each takes its time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.writing = 0
+        self.most = 0
+        self.may_end = threading.Event()
+        self.begun = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def write_atomically(self, path: str, content: bytes) -> None:
+        with self._lock:
+            self.writing += 1
+            self.most = max(self.most, self.writing)
+        self._loop.call_soon_threadsafe(self.begun.set)
+        self.may_end.wait(20)
+        try:
+            super().write_atomically(path, content)
+        finally:
+            with self._lock:
+                self.writing -= 1
+
+
+async def test_checkpoints_are_written_one_at_a_time(world: World, tmp_path: Path) -> None:
+    """Replication writes them on its interval, a deletion at once: a directory must not fail of that."""
+    logs = manager(world, tmp_path)
+    await logs.load()
+    disk = BusyDisk()
+    logs._directories[str(tmp_path)]._disk = disk
+
+    both = asyncio.gather(logs.write_high_watermarks(), logs.write_high_watermarks(), logs.write_recovery_points())
+    await disk.begun.wait()
+    disk.may_end.set()
+    await both
+
+    assert disk.most == 1
+    assert logs.offline_directories == {}
+    await logs.close()
+
+
+async def test_a_checkpoint_under_way_ends_before_closing_writes_the_last_one(world: World, tmp_path: Path) -> None:
+    logs = manager(world, tmp_path)
+    await logs.load()
+    disk = BusyDisk()
+    logs._directories[str(tmp_path)]._disk = disk
+
+    periodic = asyncio.create_task(logs.write_high_watermarks())
+    await disk.begun.wait()
+    periodic.cancel()
+    closing = asyncio.create_task(logs.close())
+    await asyncio.gather(periodic, return_exceptions=True)
+    disk.may_end.set()
+    await closing
+
+    assert disk.most == 1
+    assert logs.offline_directories == {}
