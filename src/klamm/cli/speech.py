@@ -26,10 +26,15 @@ def complain(error: KlammError | str) -> None:
     print(f"klamm: {error}", file=sys.stderr, flush=True)
 
 
+def is_terminal() -> bool:
+    """Whether somebody looks, and no program reads."""
+    return sys.stdout.isatty()
+
+
 def show(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str | None = None) -> None:
     """A table; in a pipe its rows as tab-separated lines under a line of column names."""
     texts = [["" if cell is None else str(cell) for cell in row] for row in rows]
-    if not sys.stdout.isatty():
+    if not is_terminal():
         for line in ([*columns], *texts):
             say("\t".join(line))
         return

@@ -1,5 +1,6 @@
 """`klamm audit --zookeeper HOST:PORT/chroot`: read the tree, say what is wrong. Exit status 1 when unhealthy."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -7,7 +8,7 @@ import msgspec
 
 from klamm.cli.audit.findings import Finding, findings, is_healthy
 from klamm.cli.audit.snapshot import Snapshot, read_snapshot
-from klamm.cli.speech import say, show
+from klamm.cli.speech import is_terminal, say, show
 from klamm.model.errors import KlammError
 from klamm.runtime.main_loop import run_loop
 from klamm.runtime.world import World, real_world
@@ -16,6 +17,7 @@ from klamm.zk.errors import NoNode
 
 SESSION_MS: Final = 30_000
 _SHOWN: Final = 5
+_SHOWN_OF_A_KIND: Final = 10
 
 
 class CannotAudit(KlammError):
@@ -83,11 +85,31 @@ def _print(snapshot: Snapshot, found: Sequence[Finding]) -> None:
         f"{len(snapshot.broker_held)} brokers, {len(snapshot.topic_ids):,} topics, "
         f"{len(snapshot.assignments):,} partitions; controller: {controller}, epoch {snapshot.controller_epoch}"
     )
-    rows = [(f.severity, f.kind, _some(f.subjects), f.why, f.remedy) for f in found]
-    if rows:
-        show(("severity", "what", "where", "why", "what mends it"), rows)
+    shown = _first_of_each_kind(found)
+    rows = [(n, f.severity, f.kind, _some(f.subjects), f.why, f.remedy) for n, f in enumerate(shown, start=1)]
+    columns = ("", "severity", "what", "where", "why", "what mends it")
+    if rows and is_terminal():  # a command that is broken over the lines of a narrow column cannot be copied
+        show(columns[:-1], [row[:-1] for row in rows])
+        say("what mends it:")
+        for number, *_, remedy in rows:
+            say(f"{number:>3}  {remedy}")
+    elif rows:
+        show(columns[1:], [row[1:] for row in rows])
+    if len(shown) < len(found):
+        say(f"and {len(found) - len(shown):,} more of these kinds: --json tells all")
     unhealthy = sum(1 for f in found if f.severity != "notice")
     say("healthy" if is_healthy(found) else f"unhealthy: {unhealthy} finding{'s' if unhealthy > 1 else ''}")
+
+
+def _first_of_each_kind(found: Sequence[Finding]) -> list[Finding]:
+    """Reasons and remedies may be of one partition each, and there may be thousands."""
+    seen = Counter[str]()
+    shown: list[Finding] = []
+    for finding in found:
+        seen[finding.kind] += 1
+        if seen[finding.kind] <= _SHOWN_OF_A_KIND:
+            shown.append(finding)
+    return shown
 
 
 def _some(subjects: Sequence[str]) -> str:

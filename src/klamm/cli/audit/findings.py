@@ -243,7 +243,7 @@ def assignments(s: Snapshot) -> Iterator[Said]:
         path = znodes.topic_path(p.topic)
         if not assignment.replicas:
             why = f"it has no replica: {path} assigns it to nobody"
-            yield Said(_CRITICAL, "assignment", str(p), why, f"give it brokers: {mend.reassign(s, p)}")
+            yield Said(_CRITICAL, "assignment", str(p), why, f"{mend.assign(s, p)}, then {mend.reelect(s)}")
         elif len(set(assignment.replicas)) < len(assignment.replicas):
             why = f"a broker twice in {_list(assignment.replicas)}"
             yield Said(_WARNING, "assignment", str(p), why, f"name each once: {mend.reassign(s, p)}")

@@ -10,6 +10,7 @@ from typing import Final
 from msgspec.json import encode
 
 from klamm.cli.audit.snapshot import Snapshot
+from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import SecurityProtocol
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
@@ -94,11 +95,18 @@ def cancel(s: Snapshot, topic: str) -> str:
 
 def reassign(s: Snapshot, p: TopicPartition) -> str:
     """Replicas that make sense, in place of a list that does not."""
-    state = s.states.get(p)
-    named = dict.fromkeys(s.assignments[p].replicas) or (state.isr if state else ()) or sorted(s.live)[:1]
-    entry = {"topic": p.topic, "partition": p.partition, "replicas": list(named)}
+    entry = {"topic": p.topic, "partition": p.partition, "replicas": list(dict.fromkeys(s.assignments[p].replicas))}
     document = encode({"version": 1, "partitions": [entry]}).decode()
     return f"echo '{document}' > move.json; klamm reassign apply --reassignment-json-file move.json{at(s)}"
+
+
+def assign(s: Snapshot, p: TopicPartition) -> str:
+    """Replicas for a partition that has none, and that no broker knows of: those that were in sync, or any."""
+    state = s.states.get(p)
+    replicas = (state.isr if state else ()) or tuple(sorted(s.live)[:1])
+    partitions = {at.partition: a for at, a in s.assignments.items() if at.topic == p.topic}
+    mended = {**partitions, p.partition: ReplicaAssignment(replicas)}
+    return put(s, znodes.topic_path(p.topic), znodes.encode_topic(s.topic_ids.get(p.topic), mended).decode())
 
 
 def lead_with_isr(s: Snapshot, p: TopicPartition, state: LeaderAndIsr) -> str:

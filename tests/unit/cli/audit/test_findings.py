@@ -161,7 +161,7 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
     ),
     "no replica": (
         breakage(lambda s: s.states.clear(), lambda s: s.assignments.__setitem__(P, ReplicaAssignment(()))),
-        ("critical", "assignment", "orders-0", "no replica", '"partition":0,"replicas":[1]'),
+        ("critical", "assignment", "orders-0", "no replica", '"partitions":{"0":[1]}'),
     ),
     "a broker twice": (
         lambda s: s.assignments.__setitem__(P, ReplicaAssignment(ids(1, 2, 3, 3))),
