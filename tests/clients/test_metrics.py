@@ -68,6 +68,10 @@ def test_dashboards_see_a_failover(tmp_path: Path) -> None:
         assert after["kafka_controller_controllerstats_controllerchangerateandtimems_count"] >= 1
         assert after["kafka_server_sessionexpirelistener_zookeeperconnected"] == 1
         assert after["kafka_server_sessionexpirelistener_zookeeperexpires_total"] == 0
+        assert after["kafka_log_logmanager_offlinelogdirectorycount"] == 0
+        journal = {name: value for name, value in after.items() if name.startswith("klamm_journal_")}
+        assert set(journal.values()) == {0}
+        assert len(journal) == 3
         assert after["kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms_count"] > 10
 
         assert ask(ports[other], "POST")[0] == 405

@@ -87,6 +87,8 @@ class JournalTopic:
         self._task: asyncio.Task[None] | None = None
         self.lost_files = 0
         """Rotated away before the topic could take them."""
+        self.is_waiting = False
+        """Whether the topic did not take the last lines it was given."""
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="journal-topic")
@@ -110,12 +112,15 @@ class JournalTopic:
                     await asyncio.sleep(LOOK_S)
                     continue
                 await self._produce(tailed.lines)
+                self.is_waiting = False
                 position = tailed.position
                 await self._world.disk.in_thread(self._world.disk.write_atomically, self._path, position.encode())
             except (KlammError, OSError) as error:
+                self.is_waiting = True
                 log.debug("journal lines wait", topic=self._topic, reason=str(error))
                 await asyncio.sleep(RETRY_S)
             except Exception as error:  # a mistake, ours or in an answer: the lines wait, and must not wait for ever
+                self.is_waiting = True
                 log.error("journal lines wait", topic=self._topic, reason=repr(error))
                 await asyncio.sleep(RETRY_S)
 

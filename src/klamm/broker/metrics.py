@@ -5,10 +5,13 @@ from collections.abc import Iterator
 from klamm.broker.config_changes import ConfigChanges
 from klamm.broker.dispatch import Dispatcher
 from klamm.broker.handlers.fetch import Fetch
+from klamm.broker.journal_topic import JournalTopic
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
 from klamm.controller.controller import Controller
+from klamm.log.manager import LogManager
 from klamm.replication.replica_manager import ReplicaManager
 from klamm.telemetry.exposition import Reading, render
+from klamm.telemetry.journal import Journal
 from klamm.wire.api import ApiKey, api
 from klamm.zk.states import SessionState
 
@@ -22,6 +25,9 @@ class NodeMetrics:
         fetch: Fetch,
         sessions: ZooKeeperSessions,
         changes: ConfigChanges,
+        logs: LogManager,
+        journal: Journal,
+        journal_topic: JournalTopic | None,
     ) -> None:
         self._controller = controller
         self._replicas = replicas
@@ -29,6 +35,9 @@ class NodeMetrics:
         self._fetch = fetch
         self._sessions = sessions
         self._changes = changes
+        self._logs = logs
+        self._journal = journal
+        self._journal_topic = journal_topic
 
     async def page(self, accept: str) -> tuple[bytes, str]:
         """The readings as text, and its content type."""
@@ -69,7 +78,12 @@ class NodeMetrics:
         yield Reading(f"{session}readonlyconnects", 0)
         yield Reading(f"{session}saslauthentications", 0)
         yield Reading("kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms", self._sessions.latency)
+        yield Reading("kafka_log_logmanager_offlinelogdirectorycount", len(self._logs.offline_directories))
         yield Reading("klamm_config_changes", self._changes.followed)
+        topic = self._journal_topic
+        yield Reading("klamm_journal_lost_lines", self._journal.lost_lines)
+        yield Reading("klamm_journal_topic_lost_files", topic.lost_files if topic else 0)
+        yield Reading("klamm_journal_topic_waiting", int(topic.is_waiting) if topic else 0)
         for key, timer in self._dispatcher.times.items():
             if timer.count:
                 labels = (api(ApiKey(key)).name,)

@@ -243,7 +243,19 @@ class Node:
         fetch = Fetch(cache, replicas, self._config.fetch_max_bytes)
         self._dispatcher = Dispatcher(self._routes(cluster_id, cache, replicas, controller, fetch))
         changes = self._assemble_config_changes(controller, replica_logs)
-        metrics = NodeMetrics(controller, replicas, self._dispatcher, fetch, self._sessions, changes)
+        assert self._logs is not None
+        assert self._journal is not None
+        metrics = NodeMetrics(
+            controller,
+            replicas,
+            self._dispatcher,
+            fetch,
+            self._sessions,
+            changes,
+            self._logs,
+            self._journal,
+            self._journal_topic,
+        )
         self._metrics_endpoint = MetricsEndpoint(self._world.network, metrics.page)
 
     def _assemble_metadata(self) -> tuple[MetadataCache, ControllerChannel]:

@@ -1,4 +1,4 @@
-"""The journal on disk: `<directory>/klamm-journal-<node>-<number>.jsonl`, rotated by size; only the newest few stay."""
+"""The journal on disk: `<directory>/klamm-journal-<node>-<number>.jsonl`, rotated by size; the newest stay."""
 
 import re
 from collections.abc import Sequence
@@ -7,6 +7,8 @@ from typing import Any, Final, Protocol
 
 MAX_FILE_BYTES: Final = 32 * 1024 * 1024
 MAX_FILES: Final = 8
+"""So many full ones; of small ones, which a node that starts again and again leaves, as many as that is in bytes."""
+_MOST_FILES: Final = 500
 
 _NAME: Final = re.compile(r"klamm-journal-(\d+)-(\d+)\.jsonl")
 
@@ -27,6 +29,7 @@ class JournalDisk(Protocol):
     def list_directory(self, path: str) -> list[str]: ...
     def make_directories(self, path: str) -> None: ...
     def remove(self, path: str) -> None: ...
+    def size(self, path: str) -> int: ...
 
 
 def journal_files(disk: JournalDisk, directory: str) -> list[tuple[int, int, str]]:
@@ -87,5 +90,8 @@ class JournalFiles:
 
     def _remove_oldest(self) -> None:
         own = [path for node, _, path in journal_files(self._disk, self._directory) if node == self._node_id]
-        for path in own[: -self._max_files]:
-            self._disk.remove(path)
+        left = self._max_file_bytes * (self._max_files - 1)  # the newest may grow to its full size
+        for older, path in enumerate(reversed(own[:-1]), start=1):
+            left -= self._disk.size(path)
+            if left < 0 or older >= _MOST_FILES:
+                self._disk.remove(path)

@@ -125,7 +125,14 @@ TABLE: Final[dict[str, MetricRow]] = {
         MetricRow("kafka_network_requestmetrics_totaltimems", SUMMARY, "ms", ("request",),
                   "kafka.network:type=RequestMetrics,name=TotalTimeMs,request=([A-Za-z]+)",
                   "From a request's arrival to its answer, waiting included."),
+        MetricRow("kafka_log_logmanager_offlinelogdirectorycount", GAUGE, "", (),
+                  "kafka.log:type=LogManager,name=OfflineLogDirectoryCount", "Log directories that failed."),
         MetricRow("klamm_config_changes", COUNTER, "", (), "", "Notices of changed configs that this node followed."),
+        MetricRow("klamm_journal_lost_lines", COUNTER, "", (), "", "Journal lines that found no room on the disk."),
+        MetricRow("klamm_journal_topic_lost_files", COUNTER, "", (), "",
+                  "Journal files that were rotated away before the journal's topic took them."),
+        MetricRow("klamm_journal_topic_waiting", GAUGE, "", (), "",
+                  "1 while the journal's topic does not take the lines that wait for it in the files."),
     )
 }  # fmt: skip
 

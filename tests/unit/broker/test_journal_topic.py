@@ -166,3 +166,24 @@ async def test_the_topic_is_told_what_rotated_away_before_it_could_take_it(tmp_p
     assert b'"files":3' in told
     assert rest == [b"3", b"4"]
     await topic.close()
+
+
+async def test_lines_that_wait_are_known_to_wait(tmp_path: Path) -> None:
+    cluster = Cluster(ErrorCode.NOT_ENOUGH_REPLICAS)
+    write(tmp_path, b"one")
+    topic = publisher(tmp_path, cluster)
+    seen: list[bool] = []
+    answer = cluster.request
+
+    async def request(*asked: Any) -> ProduceResponse:
+        seen.append(topic.is_waiting)
+        return await answer(*asked)
+
+    cluster.request = request  # type: ignore[method-assign]
+    topic.start()
+    await cluster.took(1)
+    await exists(tmp_path / "klamm-journal-1.published")
+
+    assert seen == [False, True]
+    assert not topic.is_waiting
+    await topic.close()

@@ -89,12 +89,23 @@ def test_files_rotate_and_only_the_newest_stay(tmp_path: Path) -> None:
         journal.flush()
 
     assert [(node, number) for node, number, _ in journal_files(RealDisk(), str(tmp_path))] == [
+        (1, 7),
         (1, 8),
         (1, 9),
         (1, 10),
         (2, 9),
     ]
-    assert [e.facts["n"] for e in entries(tmp_path)] == [7, 8, 9]
+    assert sum(path.stat().st_size for path in tmp_path.glob("klamm-journal-1-*")) <= 3 * 200
+    assert [e.facts["n"] for e in entries(tmp_path)] == [6, 7, 8, 9]
+
+
+def test_a_node_that_starts_again_and_again_keeps_what_was_before(tmp_path: Path) -> None:
+    for n in range(50):
+        journal = journal_in(tmp_path, max_file_bytes=10_000, max_files=3)
+        journal.event("Startup", n=n)
+        journal.flush()
+
+    assert [e.facts["n"] for e in entries(tmp_path)] == list(range(50))
 
 
 def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
