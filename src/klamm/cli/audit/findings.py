@@ -172,8 +172,8 @@ def leaders(s: Snapshot) -> Iterator[Said]:
 
 def _leaderless(s: Snapshot, p: TopicPartition, isr: tuple[BrokerId, ...]) -> Iterator[Said]:
     if live := [b for b in isr if b in s.live]:
-        why = f"no leader, although {_list(live)} of its ISR is alive"
-        yield Said(_CRITICAL, "no leader", str(p), why, mend.reelect(s))
+        why = f"although {_list(live)} of its ISR is alive: its log directory there failed, or nobody was elected"
+        yield Said(_CRITICAL, "no leader", str(p), why, mend.lead_again(s, live))
         return
     assignment = s.assignments[p]
     others = [b for b in assignment.replicas if b in s.live]

@@ -75,6 +75,15 @@ def catch_up(s: Snapshot, missing: Iterable[BrokerId]) -> str:
     return start(dead) if dead else "look why those brokers do not catch up: their logs, their network, their disks"
 
 
+def lead_again(s: Snapshot, live: Iterable[BrokerId]) -> str:
+    """ZooKeeper does not tell of log directories: brokers do."""
+    brokers = " and ".join(f"broker {b}" for b in live)
+    return (
+        f"klamm brokers --log-dirs{at(s)} names directories that failed: mend the disk, and restart {brokers}; where "
+        f"none failed, {reelect(s)}"
+    )
+
+
 # ---- partitions
 
 

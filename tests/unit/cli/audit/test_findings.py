@@ -101,7 +101,7 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
     ),
     "no leader, although one could lead": (
         lambda s: leads(s, -1, 2),
-        ("critical", "no leader", "orders-0", "although 2 of its ISR is alive", "reelect"),
+        ("critical", "no leader", "orders-0", "although 2 of its ISR is alive", "klamm brokers --log-dirs -b"),
     ),
     "no leader, and only those outside the ISR are there": (
         breakage(lambda s: leads(s, -1, 1), lambda s: dies(s, 1)),
