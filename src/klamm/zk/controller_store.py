@@ -35,6 +35,8 @@ class StatesRead(Generic[P]):
     found: dict[P, LeaderAndIsr] = field(default_factory=dict)
     unreadable: dict[P, str] = field(default_factory=dict)
     """No state znode, a malformed one, or an error of ZooKeeper, in words."""
+    not_shown: set[P] = field(default_factory=set)
+    """Those of the unreadable that ZooKeeper refused to show: later it may."""
 
 
 @dataclass(slots=True)
@@ -64,6 +66,8 @@ class ControllerStore(Store):
                 if result.code is not ZkCode.OK or result.stat is None:
                     missing = result.code is ZkCode.NO_NODE
                     read.unreadable[partition] = "no state znode" if missing else f"ZooKeeper: {result.code.name}"
+                    if not missing:
+                        read.not_shown.add(partition)
                     continue
                 try:
                     read.found[partition] = znodes.decode_state(partition, result.data, result.stat.version)

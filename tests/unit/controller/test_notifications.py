@@ -10,8 +10,8 @@ from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId, parse_topic_partition
 from klamm.zk.admin_znodes import encode_isr_change, encode_log_dir_event
 from klamm.zk.errors import MalformedReply
-from klamm.zk.operations import Create
-from klamm.zk.znodes import ISR_CHANGES, LOG_DIR_EVENTS
+from klamm.zk.operations import Create, Set
+from klamm.zk.znodes import ISR_CHANGES, LOG_DIR_EVENTS, state_path
 
 
 async def room_with_isr_changes(*partitions: str) -> Room:
@@ -39,6 +39,36 @@ async def test_what_zookeeper_does_not_show_stays_until_it_does() -> None:
     room.ensemble.unreadable.clear()
     requests = await room.handle(on_isr_change_notification, IsrChangeNotification())
     assert requests == ["UMR a-0=1/[1,2]/0/0 -> 1,2,3"]
+    assert not left(room)
+
+
+async def test_an_isr_change_whose_state_is_not_shown_stays_until_it_is() -> None:
+    room = await room_with_isr_changes("a-0", "a-1")
+    hidden = left(room)[0]
+    room.ensemble.unreadable.add(state_path(parse_topic_partition("a-0")))
+    shrunk = room.stored("a-0")._replace(isr=(BrokerId(1),))
+    room.write_state("a-0", shrunk)
+
+    with pytest.raises(KlammError, match=f"{hidden} .ZooKeeper: NO_AUTH for the state of a-0"):
+        await room.handle(on_isr_change_notification, IsrChangeNotification())
+    assert left(room) == [hidden]
+    assert [(e.facts["what"], e.facts["why"]) for e in room.entries("refused")] == [
+        ("ISR change", "ZooKeeper: NO_AUTH")
+    ]
+
+    room.ensemble.unreadable.clear()
+    room.channels.take()
+    assert await room.handle(on_isr_change_notification, IsrChangeNotification()) == ["UMR a-0=1/[1]/0/1 -> 1,2,3"]
+    assert not left(room)
+
+
+async def test_an_isr_change_whose_state_nobody_can_read_is_told_aloud_and_removed() -> None:
+    room = await room_with_isr_changes("a-0")
+    room.ensemble.apply([Set(state_path(parse_topic_partition("a-0")), b"{nonsense")])
+
+    await room.handle(on_isr_change_notification, IsrChangeNotification())
+
+    assert [e.facts["what"] for e in room.entries("refused")] == ["ISR change"]
     assert not left(room)
 
 

@@ -43,7 +43,7 @@ from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import ReplicaState
 from klamm.controller.watches import event_of
 from klamm.model.assignment import ReplicaAssignment
-from klamm.model.errors import ErrorCode
+from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition, parse_topic_partition
 from klamm.wire.messages import LeaderAndIsrPartitionError, LeaderAndIsrResponse, LeaderAndIsrTopicError
 from klamm.zk import znodes
@@ -715,6 +715,21 @@ async def test_an_announced_isr_change_completes_it() -> None:
     assert assigned(room) == "[2] + [] - []"
     assert room.now("a-0") == "2 / [2] / 3 / 4"
     assert not room.ensemble.nodes[znodes.ISR_CHANGES].children
+
+
+async def test_an_isr_that_zookeeper_does_not_show_is_looked_at_again() -> None:
+    """The refused read set no watch: nobody would tell of the next change."""
+    room = await old_room()
+    room.ensemble.unreadable.add(znodes.state_path(parse_topic_partition("a-0")))
+    change = PartitionReassignmentIsrChange(parse_topic_partition("a-0"))
+
+    with pytest.raises(KlammError, match="does not show the state of a-0"):
+        await room.handle(on_state_change, change)
+    assert room.entries("refused")[-1].facts["why"] == "ZooKeeper: NO_AUTH"
+
+    room.ensemble.unreadable.clear()
+    await room.handle(on_state_change, change)
+    assert assigned(room) == "[2] + [] - []"
 
 
 async def test_a_change_of_the_state_znode_is_watched_and_completes_it() -> None:

@@ -165,8 +165,13 @@ def _partition_response(
 async def on_isr_change_notification(bench: Workbench, event: IsrChangeNotification) -> None:
     """Leaders of an old protocol version wrote their ISR themselves: read it, and tell everyone."""
     async with notifications(bench, ISR_CHANGES) as announced:
-        partitions = _partitions(bench, announced)
+        named = _named(bench, announced.found)
+        partitions = list(dict.fromkeys(p for listed in named.values() for p in listed))
         read = await bench.store.read_states(partitions)
+        bench.refuse("ISR change", read.unreadable)
+        for name, listed in named.items():
+            if hidden := [p for p in listed if p in read.not_shown]:
+                announced.not_shown[name] = f"{read.unreadable[hidden[0]]} for the state of {hidden[0]}"
         for p, state in read.found.items():
             bench.context.put_leadership(p, state)
         if partitions:
@@ -175,13 +180,14 @@ async def on_isr_change_notification(bench: Workbench, event: IsrChangeNotificat
             await complete_if_in_sync(bench, read.found)
 
 
-def _partitions(bench: Workbench, announced: Mapping[str, bytes | None]) -> list[Partition]:
-    found: dict[Partition, None] = {}
+def _named(bench: Workbench, announced: Mapping[str, bytes | None]) -> dict[str, list[Partition]]:
+    """By notification, the partitions it names, as far as they are known."""
+    named: dict[str, list[Partition]] = {}
     for name, payload in announced.items():
         try:
             listed = decode_isr_change(name, payload)
         except MalformedZnode as error:
             bench.journal.refused(bench.cause, "ISR change", str(error))
             continue
-        found |= {p: None for topic, number in listed if (p := bench.context.partition(topic, number)) is not None}
-    return list(found)
+        named[name] = [p for topic, number in listed if (p := bench.context.partition(topic, number)) is not None]
+    return named

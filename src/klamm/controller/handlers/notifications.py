@@ -5,28 +5,37 @@ Source: the `finally` of processIsrChangeNotification and processLogDirEventNoti
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 from klamm.controller.workbench import Workbench
 from klamm.model.errors import KlammError
 
 
+class Announced(NamedTuple):
+    found: dict[str, bytes | None]
+    """By name, what is there to be worked off."""
+    not_shown: dict[str, str]
+    """Why not, for those that ZooKeeper does not show; whoever works them off adds those whose subject it does not."""
+
+
 @asynccontextmanager
-async def notifications(bench: Workbench, parent: str) -> AsyncIterator[dict[str, bytes | None]]:
-    """By name, what is there to be worked off; the list is watched from here on.
+async def notifications(bench: Workbench, parent: str) -> AsyncIterator[Announced]:
+    """What was announced; the list is watched from here on.
 
     Removed afterwards, also where we erred: the next controller would err on them, too. They stay where the work needs
-    ZooKeeper and cannot have it, and so do those that it does not show: the event comes again, and finds them. Kafka
+    ZooKeeper and cannot have it, and so do those that were not shown: the event comes again, and finds them. Kafka
     removes them unread.
     """
     children = await bench.store.list_notifications(parent)
-    found, refused = await bench.store.read_notifications(parent, children)
+    announced = Announced(*await bench.store.read_notifications(parent, children))
     try:
-        yield found
+        yield announced
     except KlammError:
         raise
     except Exception:
-        await bench.store.delete_notifications(parent, list(found))
+        await bench.store.delete_notifications(parent, list(announced.found))
         raise
-    await bench.store.delete_notifications(parent, list(found))
-    if refused:
-        raise KlammError(f"ZooKeeper does not show {', '.join(f'{name} ({why})' for name, why in refused.items())}")
+    not_shown = announced.not_shown
+    await bench.store.delete_notifications(parent, [name for name in announced.found if name not in not_shown])
+    if not_shown:
+        raise KlammError(f"ZooKeeper does not show {', '.join(f'{name} ({why})' for name, why in not_shown.items())}")

@@ -18,7 +18,7 @@ from klamm.controller.handlers.reassignment import TURN, begin_reassignments, co
 from klamm.controller.handlers.reassignment_znode import LIST, remove_entries
 from klamm.controller.handlers.tool_lists import change_list
 from klamm.controller.workbench import Workbench
-from klamm.model.errors import ErrorCode
+from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.telemetry.journal import by_topic
 from klamm.zk.admin_znodes import decode_reassignment
@@ -76,6 +76,9 @@ async def on_state_change(bench: Workbench, event: PartitionReassignmentIsrChang
     if partition is None or partition not in bench.context.reassigning:
         return
     read = await bench.store.read_states([partition], watch=True)
+    bench.refuse("ISR change", read.unreadable)
+    if read.not_shown:
+        raise KlammError(f"ZooKeeper does not show the state of {partition}")  # nor tell of its next change
     for p, state in read.found.items():
         bench.context.put_leadership(p, state)
     await complete_if_in_sync(bench, read.found)

@@ -70,8 +70,8 @@ async def on_update_metadata_response(bench: Workbench, event: UpdateMetadataRes
 
 async def on_log_dir_event(bench: Workbench, event: LogDirEventNotification) -> None:
     """Ask the brokers about all their replicas: the answers tell which lie on a failed directory."""
-    async with notifications(bench, LOG_DIR_EVENTS) as found:
-        brokers = sorted(_named(bench, found))
+    async with notifications(bench, LOG_DIR_EVENTS) as announced:
+        brokers = sorted(_named(bench, announced.found))
         await replicas_online(bench, not_to_be_deleted(bench, {b: list(bench.context.replicas_on(b)) for b in brokers}))
 
 
