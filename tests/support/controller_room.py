@@ -31,6 +31,7 @@ from klamm.wire.messages import (
 from klamm.zk import znodes
 from klamm.zk.controller_store import ControllerStore
 from klamm.zk.election import register_controller
+from klamm.zk.errors import MalformedReply
 from klamm.zk.operations import Delete, Op, Set
 from klamm.zk.registrar import BrokerRegistrar
 from klamm.zk.store import Store
@@ -221,6 +222,16 @@ class Room:
                 raise ConnectionError("dead")
 
         self.ensemble.before_multi = die
+
+    def fail_once(self, path: str) -> None:
+        """ZooKeeper fails the next multi that writes below a path; the session lives on."""
+
+        def fail(ops: Sequence[Op]) -> None:
+            if any(op.path.startswith(path) for op in ops):
+                self.ensemble.before_multi = lambda ops: None
+                raise MalformedReply(path)
+
+        self.ensemble.before_multi = fail
 
     # ---- looking
 

@@ -105,6 +105,8 @@ class ControllerContext:
     """Registered and not shutting down."""
     leaving: frozenset[BrokerId] = frozenset()
     """Registered and shutting down."""
+    unsettled: dict[BrokerId, None] = field(default_factory=dict)
+    """Brokers that came or went, as far as `registered` says, while not all that follows from it is done yet."""
     finalized: Mapping[str, int] = field(default_factory=dict)
     """Feature levels: a broker that does not support them is left out."""
     broker_list_version: int = 0

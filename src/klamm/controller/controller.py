@@ -14,6 +14,7 @@ from klamm.controller.events import Event, ProducerIds, ShutdownAnswer
 from klamm.controller.handlers import (
     brokers,
     elections,
+    failover,
     features,
     isr,
     producer_ids,
@@ -47,10 +48,13 @@ Handler = Callable[[Workbench, Any], Awaitable[None]]
 
 TRY_AGAIN_S: Final = 1.0
 """After ZooKeeper refused a registration, or to read what a watch called for: an ACL may forbid it for a while."""
+MOST_PAUSE_S: Final = 16.0
+"""What fails again and again may be much work each time."""
 STOP_PATIENCE_S: Final = 5.0
 QUEUE_TIMES_KEPT_S: Final = 300.0
 
 HANDLERS: Final[dict[type[Event], Handler]] = {
+    events.ResumeAfterFailure: failover.on_resume_after_failure,
     events.BrokerChange: brokers.on_broker_change,
     events.BrokerModifications: brokers.on_broker_modifications,
     events.TopicChange: topics.on_topic_change,
@@ -128,6 +132,8 @@ class Controller:
         self._worker: asyncio.Task[None] | None = None
         self._timers = Timers(self._queue.put)
         self._last_event_at = 0.0
+        self._pauses: dict[str, float] = {}
+        """How long events that failed waited last before they came again."""
         self.state = ControllerState.IDLE
         """What it is doing this moment."""
 
@@ -303,10 +309,15 @@ class Controller:
         except KlammError as error:
             self._journal.line(cause, "failed", what=type(event).__name__, why=str(error))
             self._try_again(events.Reelect() if isinstance(event, events.RegisterBrokerAndReelect) else event)
+            if self.is_active:
+                self._try_again(events.ResumeAfterFailure())
         except Exception as error:  # a mistake of ours: what memory holds cannot be trusted any more
             self._witness.mistake(error)
             self._journal.line(cause, "failed", what=type(event).__name__, why=repr(error))
             await self._guard(self._office.move(cause, f"mistake in {type(event).__name__}"), cause)
+        else:
+            if self._pauses:
+                self._pauses.pop(repr(event), None)
         finally:
             event.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
             self._witness.event_ends(event)
@@ -321,7 +332,9 @@ class Controller:
         """What a watch told of, and could not be read: perhaps nobody watches it now. Kafka never looks there again."""
         assert self._store is not None, "events are handled from the start on"
         if event.rests_on_watch and not event.owes_answer and self._store.client.is_alive:
-            self._timers.after(repr(event), TRY_AGAIN_S, event)
+            name = repr(event)
+            self._pauses[name] = min(2 * self._pauses.get(name, TRY_AGAIN_S / 2), MOST_PAUSE_S)
+            self._timers.after(name, self._pauses[name], event)
 
     async def _guard(self, step: Awaitable[None], cause: str) -> None:
         """Looking after an error must not end the worker: the session may be gone, or we err once more."""
@@ -352,7 +365,17 @@ class Controller:
             event.refuse(ErrorCode.NOT_CONTROLLER)
         else:
             bench.cause = cause
+            await self._do(event, bench)
+
+    async def _do(self, event: Event, bench: Workbench) -> None:
+        """Where ZooKeeper fails on the way, brokers hear of what it took before: nobody would tell them later."""
+        try:
             await HANDLERS[type(event)](bench, event)
+        except ControllerMoved:
+            raise
+        except KlammError:
+            await bench.send_requests()
+            raise
 
     async def _register_and_reelect(self, event: events.RegisterBrokerAndReelect, cause: str) -> None:
         """A registration that is refused is tried again: Kafka leaves the broker unregistered."""

@@ -124,6 +124,14 @@ class ShutdownEventThread(Event):
     state = ControllerState.CONTROLLER_SHUTDOWN
 
 
+@dataclass(slots=True, eq=False)
+class ResumeAfterFailure(Event):
+    """ZooKeeper failed in an event: what that left half done is looked for. Kafka has no such event."""
+
+    state = ControllerState.CONTROLLER_CHANGE
+    rests_on_watch = True  # no watch, but nothing else would bring it, either
+
+
 # ---- brokers
 
 

@@ -23,7 +23,7 @@ from klamm.controller.handlers.shutdown import on_controlled_shutdown
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState, ReplicaState
 from klamm.model.brokers import Broker
-from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.wire.messages import (
     LeaderAndIsrPartitionError,
@@ -32,6 +32,7 @@ from klamm.wire.messages import (
     UpdateMetadataResponse,
 )
 from klamm.zk.admin_znodes import encode_log_dir_event
+from klamm.zk.errors import MalformedReply
 from klamm.zk.operations import Create, Set
 from klamm.zk.registrations import encode_registration
 
@@ -46,6 +47,16 @@ def test_new_bounced_and_dead_are_told_apart_in_order_of_ids() -> None:
     assert [b.id for b in changes.new] == [8, 9]
     assert [(b.id, b.epoch) for b in changes.bounced] == [(2, 4)]
     assert changes.dead == (3, 7)
+
+
+def test_who_is_not_settled_counts_once_more_as_what_it_was() -> None:
+    """2 came, 3 went, 4 went and is back, 5 came and bounced since, 6 came and is gone; 1 and 7 are settled."""
+    now, current = known((1, 1), (2, 1), (5, 1), (6, 1)), known((1, 1), (2, 1), (4, 9), (5, 9), (7, 9))
+    changes = diff_brokers(now, current, {BrokerId(b) for b in (2, 3, 4, 5, 6)})
+
+    assert [b.id for b in changes.new] == [2, 7]
+    assert [b.id for b in changes.bounced] == [4, 5]
+    assert changes.dead == (3, 6)
 
 
 def test_nothing_changed() -> None:
@@ -91,22 +102,78 @@ async def test_a_broker_that_returns_hears_what_it_hosts_together_with_what_is_e
     ]
 
 
-async def test_a_broker_that_returns_hears_what_it_hosts_although_nothing_can_be_elected(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def fails(room: Room, below: str) -> None:
+    """A broker change that ZooKeeper fails; what was to be told is told, as the controller does it."""
+    room.fail_once(below)
+    with pytest.raises(MalformedReply):
+        await on_broker_change(room.bench, BrokerChange())
+    await room.bench.send_requests()
+
+
+async def test_what_follows_from_a_death_is_done_although_zookeeper_failed_at_first() -> None:
+    room = await Room.open(topics={"a": [(1, 2)], "b": [(2, 1)]})
+    room.kill(1)
+
+    await fails(room, "/brokers/topics/a")
+    assert room.now("b-0") == "2 / [2,1] / 0 / 0"
+    await room.handle(on_broker_change, BrokerChange())
+
+    assert (room.now("a-0"), room.now("b-0")) == ("2 / [2] / 1 / 1", "2 / [2] / 1 / 1")
+    assert room.bench.context.replicas_on(BrokerId(1))[room.partition("b-0")] is ReplicaState.OFFLINE
+
+
+async def test_what_follows_from_a_return_is_done_although_zookeeper_failed_at_first() -> None:
+    """It hears what it hosts although nothing can be elected, and all of it again with what is."""
     room = await Room.open(topics={"a": [(1,)]})
     room.kill(1)
     await room.handle(on_broker_change, BrokerChange())
-
-    async def no_write(_: object) -> None:
-        raise KlammError("ZooKeeper has no room")
-
     await room.register(1)
-    monkeypatch.setattr(room.bench.store, "write_states", no_write)
-    with pytest.raises(KlammError, match="no room"):
-        await on_broker_change(room.bench, BrokerChange())
 
+    await fails(room, "/brokers/topics/a")
     assert "LISR a-0=-1/[1]/1/1 -> 1" in room.channels.take()
+
+    requests = await room.handle(on_broker_change, BrokerChange())
+    assert "LISR a-0=1/[1]/2/2 -> 1" in requests
+    assert await room.handle(on_broker_change, BrokerChange()) == []
+
+
+async def test_a_broker_that_bounced_is_a_bounced_one_again_where_zookeeper_failed() -> None:
+    room = await Room.open(topics={"a": [(1, 2)]})
+    room.kill(1)
+    await room.register(1)
+
+    await fails(room, "/brokers/topics/a")
+    assert BrokerId(1) not in room.bench.context.registered
+    requests = await room.handle(on_broker_change, BrokerChange())
+
+    assert room.now("a-0") == "2 / [2] / 1 / 1"
+    assert "LISR a-0=2/[2]/1/1 -> 1" in requests
+
+
+async def test_a_returned_broker_hears_nothing_before_what_is_condemned_could_be_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its first LeaderAndIsr has to be whole: until the next attempt nothing else may come first."""
+    room = await Room.open(topics={"a": [(1, 2)], "b": [(1,)]})
+    room.kill(1)
+    await room.handle(on_broker_change, BrokerChange())
+    await room.register(1)
+
+    async def unwilling(*_: object) -> None:
+        raise MalformedReply("garbled")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("klamm.controller.handlers.brokers.on_brokers_return", unwilling)
+        with pytest.raises(MalformedReply):
+            await on_broker_change(room.bench, BrokerChange())
+    room.channels.take()
+    await room.handle(on_alter_partition, alter_partition(room, 2, 1, 1, [2, 1]))
+    assert 1 not in room.channels.open
+
+    requests = await room.handle(on_broker_change, BrokerChange())
+    assert [r for r in requests if r.startswith("LISR") and r.endswith("1")] == [
+        "LISR a-0=2/[2,1]/1/2 b-0=1/[1]/2/2 -> 1"
+    ]
 
 
 async def test_what_an_election_told_is_not_told_again_when_the_dead_replica_goes_offline() -> None:

@@ -1,7 +1,7 @@
 """Who is controller: elections, expired sessions, resignations; and that every caller gets an answer."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 from tests.support.controller_nodes import Nodes
@@ -15,7 +15,8 @@ from klamm.model.ids import BrokerId, TopicPartition
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import AlterPartitionRequest
 from klamm.zk.admin_znodes import encode_preferred_election, encode_reassignment
-from klamm.zk.operations import Create, Delete, Set
+from klamm.zk.errors import MalformedReply
+from klamm.zk.operations import Create, Delete, Op, Set
 from klamm.zk.registrar import BrokerIdTaken
 from klamm.zk.watches import EventType, WatchEvent
 from klamm.zk.znodes import (
@@ -294,6 +295,61 @@ async def test_what_may_not_be_read_for_a_while_is_looked_at_again(
 
     await nodes.eventually(lambda: sum(e.facts["event"] == kind for e in nodes.journal(1, "done")) > failed)
     await nodes.eventually(lambda: path in nodes.clients[1].child_watches | nodes.clients[1].data_watches)
+
+
+def led_by_order(nodes: Nodes) -> set[int]:
+    """Partitions of which node 1 was told since the last time."""
+    topics = [t for r in nodes.receivers[1].take("LeaderAndIsr") for t in r.topic_states]
+    return {state.partition_index for topic in topics for state in topic.partition_states}
+
+
+async def test_what_zookeeper_took_before_it_failed_is_told_and_the_rest_is_tried_again(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory has it, and the next attempt finds nothing to elect there: nobody would ever tell."""
+    monkeypatch.setattr("klamm.controller.handlers.partitions.ELECTION_CHUNK", 1)
+    monkeypatch.setattr("klamm.controller.controller.TRY_AGAIN_S", 0.001)
+    await nodes.start(1)
+    await nodes.settle()
+
+    def refuse(ops: Sequence[Op]) -> None:
+        if any(op.path == "/brokers/topics/a/partitions/1/state" for op in ops):
+            raise MalformedReply("garbled")
+
+    nodes.ensemble.before_multi = refuse
+    await nodes.topic("a", [(1,), (1,)])
+    assert nodes.journal(1, "failed")
+    assert led_by_order(nodes) == {0}
+
+    nodes.ensemble.before_multi = lambda ops: None
+    await nodes.eventually(lambda: "/brokers/topics/a/partitions/1/state" in nodes.ensemble.nodes)
+    await nodes.settle()
+    assert 1 in led_by_order(nodes)
+
+
+async def test_what_fails_again_and_again_waits_for_longer_each_time(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = await nodes.start(1)
+    await nodes.settle()
+    pauses: list[float] = []
+    monkeypatch.setattr(
+        controller._timers, "after", lambda name, s, event: isinstance(event, events.TopicChange) and pauses.append(s)
+    )
+    nodes.ensemble.unreadable.add(TOPICS)
+
+    async def look() -> None:
+        controller.on_watch(WatchEvent(EventType.CHILDREN_CHANGED, TOPICS))
+        await nodes.settle()
+
+    for _ in range(6):
+        await look()
+    nodes.ensemble.unreadable.clear()
+    await look()
+    nodes.ensemble.unreadable.add(TOPICS)
+    await look()
+
+    assert pauses == [1, 2, 4, 8, 16, 16, 1]
 
 
 async def test_a_node_that_may_not_read_who_is_controller_for_a_while_looks_again(

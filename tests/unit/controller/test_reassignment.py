@@ -137,6 +137,25 @@ async def test_f_one_replica_moves_to_another_broker() -> None:
     assert room.partition("a-0") not in room.bench.context.replicas_on(BrokerId(1))
 
 
+async def test_a_move_that_is_done_stays_done_where_its_list_cannot_be_struck_out() -> None:
+    """It was undone in memory alone, and begun again with every trigger."""
+    room = await room_with(1)
+    leave_request(room, a_0=[2])
+    await room.handle(on_zk_reassignment, ZkPartitionReassignment())
+    room.ensemble.unreadable.add(znodes.REASSIGN_PARTITIONS)
+
+    with pytest.raises(KlammError):
+        await join(room, 1, 2)
+    assert assigned(room) == "[2] + [] - []"
+    assert room.now("a-0") == "2 / [2] / 3 / 4"
+
+    room.ensemble.unreadable.clear()
+    [again] = room.put
+    await room.handle(on_zk_reassignment, again)
+    assert znodes.REASSIGN_PARTITIONS not in room.ensemble.nodes
+    assert assigned(room) == "[2] + [] - []"
+
+
 async def test_the_same_list_bumps_the_epoch_once() -> None:
     room = await room_with()
 

@@ -49,7 +49,7 @@ def test_the_controllers_own_states_have_kafkas_numbers() -> None:
     assert [s.value for s in ControllerState] == list(range(18))
 
 
-OURS = {"TakeOffice", "DeadBrokerPatienceOver", "DelegationTokenExpiry", "TargetsInSync"}
+OURS = {"TakeOffice", "DeadBrokerPatienceOver", "DelegationTokenExpiry", "TargetsInSync", "ResumeAfterFailure"}
 """Events that Kafka does not have."""
 
 

@@ -1,6 +1,6 @@
 """Who came, went and came back unseen: registrations compared with what we knew. Source: processBrokerChange (3.9)."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from klamm.model.brokers import Broker
@@ -16,10 +16,19 @@ class BrokerChanges(NamedTuple):
         return bool(self.new or self.bounced or self.dead)
 
 
-def diff_brokers(known: Mapping[BrokerId, Broker], current: Mapping[BrokerId, Broker]) -> BrokerChanges:
-    """Each part in order of ids; a newer epoch (czxid) under a known id is a bounce."""
-    return BrokerChanges(
-        new=tuple(current[b] for b in sorted(current) if b not in known),
-        bounced=tuple(current[b] for b in sorted(current) if b in known and current[b].epoch > known[b].epoch),
-        dead=tuple(b for b in sorted(known) if b not in current),
-    )
+def diff_brokers(
+    known: Mapping[BrokerId, Broker], current: Mapping[BrokerId, Broker], unsettled: Collection[BrokerId] = ()
+) -> BrokerChanges:
+    """Each part in order of ids; a newer epoch (czxid) under a known id is a bounce.
+
+    What is `unsettled` counts once more as what it was. One that went so and is here by now bounced: what follows from
+    its going is still to be done.
+    """
+    new, bounced = [], []
+    for b in sorted(current):
+        is_newer = b in known and current[b].epoch > known[b].epoch
+        if is_newer or (b in unsettled and b not in known):
+            bounced.append(current[b])
+        elif b in unsettled or b not in known:
+            new.append(current[b])
+    return BrokerChanges(tuple(new), tuple(bounced), tuple(b for b in sorted({*known, *unsettled}) if b not in current))

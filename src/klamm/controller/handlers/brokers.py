@@ -20,7 +20,6 @@ from klamm.model.brokers import Broker
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
-from klamm.zk.fenced import ControllerMoved
 from klamm.zk.store import Registrations
 from klamm.zk.znodes import MalformedZnode
 
@@ -31,10 +30,11 @@ async def on_broker_change(bench: Workbench, event: BrokerChange) -> None:
     """New brokers first, then those that bounced (as dead, then new), then the dead.
 
     What is decided on the way finds a bounced broker without a channel, as if it were dead: the first thing that its
-    new run hears of leaders must be all of its partitions.
+    new run hears of leaders must be all of its partitions. Where ZooKeeper fails on the way, whoever is not settled yet
+    is new, bounced or dead once more.
     """
     found = await bench.store.read_brokers(watch=True)
-    changes = diff_brokers(bench.context.registered, usable_brokers(bench, found))
+    changes = diff_brokers(bench.context.registered, usable_brokers(bench, found), bench.context.unsettled)
     if changes:
         bench.journal.found(
             bench.cause,
@@ -42,13 +42,15 @@ async def on_broker_change(bench: Workbench, event: BrokerChange) -> None:
             bounced=[b.id for b in changes.bounced],
             dead=changes.dead,
         )
+    new = [b.id for b in changes.new]
     bounced = [b.id for b in changes.bounced]
-    for broker in (*bounced, *changes.dead):
+    bench.context.unsettled.update(dict.fromkeys((*new, *bounced, *changes.dead)))
+    for broker in bench.context.unsettled:
         bench.channels.remove(broker)
     if changes.new:
         open_channels(bench, changes.new)
         bench.context.add_brokers(changes.new)
-        await on_broker_startup(bench, [b.id for b in changes.new])
+        await on_broker_startup(bench, new)
     if changes.bounced:
         bench.context.remove_brokers(bounced)
         await on_broker_failure(bench, bounced)
@@ -58,6 +60,7 @@ async def on_broker_change(bench: Workbench, event: BrokerChange) -> None:
     if changes.dead:
         bench.context.remove_brokers(changes.dead)
         await on_broker_failure(bench, changes.dead)
+    bench.context.unsettled.clear()
 
 
 async def on_broker_startup(bench: Workbench, brokers: Sequence[BrokerId]) -> None:
@@ -73,23 +76,22 @@ async def on_broker_startup(bench: Workbench, brokers: Sequence[BrokerId]) -> No
         bench.batch.add_metadata(brokers, [p for p in chunk if not context.is_to_be_deleted(p)])
     bench.batch.add_metadata(brokers, ())
     await bench.send_requests()
-    await on_brokers_return(bench, brokers)
+    await _delete_condemned(bench, brokers)
     hosted = not_to_be_deleted(bench, await _hosted_by(bench, brokers))
     await replicas_online(bench, hosted, elections_follow=True)
-    await _elect_with_help(bench)
+    await trigger_online(bench)
     arrived = frozenset(brokers)
     await proceed(bench, [p for p in context.reassigning if not arrived.isdisjoint(p.assignment.target)])
     await resume_deletions(bench, await deletions_on(bench, brokers))
 
 
-async def _elect_with_help(bench: Workbench) -> None:
-    """The new brokers hear what they host together with what is elected, and where nothing can be, all the same."""
+async def _delete_condemned(bench: Workbench, brokers: Sequence[BrokerId]) -> None:
+    """Without it they hear nothing until it is tried again: their first LeaderAndIsr has to be whole."""
     try:
-        await trigger_online(bench)
-    except ControllerMoved:
-        raise
+        await on_brokers_return(bench, brokers)
     except KlammError:
-        await bench.send_requests()
+        for broker in brokers:
+            bench.channels.remove(broker)
         raise
 
 

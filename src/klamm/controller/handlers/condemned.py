@@ -15,6 +15,7 @@ from klamm.controller.decisions.condemned import (
     plan_return,
 )
 from klamm.controller.decisions.topic_deletion import ByBroker
+from klamm.controller.states import ReplicaState
 from klamm.controller.workbench import Workbench
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId
@@ -123,6 +124,8 @@ async def on_replicas_deleted(bench: Workbench, broker: BrokerId, partitions: Se
     for p in await _settle(bench, broker, [p for p in partitions if p.key not in again]):
         later = bench.context.partition(p.topic, p.partition)
         if later is not None and later.leadership is not None and _is_wanted(bench, broker, later):
+            if bench.context.can_replica_move(broker, later, ReplicaState.NEW):  # it was to move away, and did not
+                bench.context.move_replicas(broker, [later], ReplicaState.NEW)
             bench.batch.add_leader_and_isr([broker], later, is_new=True)
     await bench.send_requests()
 

@@ -1,11 +1,13 @@
 """Taking office, in Kafka's order. Source: KafkaController.onControllerFailover, initializeControllerContext (3.9)."""
 
 from klamm.controller.context import Partition
+from klamm.controller.events import ResumeAfterFailure
 from klamm.controller.handlers.brokers import not_to_be_deleted, open_channels, usable_brokers
 from klamm.controller.handlers.condemned import load_condemned, on_brokers_return
 from klamm.controller.handlers.elections import begin_rebalancing, on_listed_election
 from klamm.controller.handlers.features import set_up_features
 from klamm.controller.handlers.partitions import trigger_online
+from klamm.controller.handlers.reassignment import proceed
 from klamm.controller.handlers.reassignment_requests import resume_reassignments
 from klamm.controller.handlers.replicas import replicas_offline, replicas_online
 from klamm.controller.handlers.tokens import begin_expiring_tokens
@@ -46,6 +48,16 @@ async def on_controller_failover(bench: Workbench) -> None:
     await on_listed_election(bench)
     begin_rebalancing(bench)
     begin_expiring_tokens(bench)
+
+
+async def on_resume_after_failure(bench: Workbench, event: ResumeAfterFailure) -> None:
+    """What waits in memory, whatever the event was that ZooKeeper failed: as at the end of a failover.
+
+    Brokers whose coming or going is not settled are left to the event that tells of them, which comes again, too.
+    """
+    await trigger_online(bench)
+    await proceed(bench, list(bench.context.reassigning))
+    await resume_deletions(bench, list(bench.context.topics_to_be_deleted))
 
 
 async def _read_context(bench: Workbench) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 from klamm.controller.context import Partition
 from klamm.controller.decisions.elections import elect_for_override, elect_for_reassignment, elect_offline
 from klamm.controller.decisions.reassignment import awaited, is_in_sync, plan_epochs, unneeded
+from klamm.controller.events import ZkPartitionReassignment
 from klamm.controller.handlers.condemned import condemn_moved
 from klamm.controller.handlers.partitions import ELECTION_CHUNK, already_written, bring_online
 from klamm.controller.handlers.reassignment_znode import strike_out
@@ -21,6 +22,7 @@ from klamm.controller.overlap import overlapped
 from klamm.controller.states import PartitionState, ReplicaState
 from klamm.controller.workbench import Workbench
 from klamm.model.assignment import ReplicaAssignment
+from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.zk.fenced import chunks
@@ -267,26 +269,29 @@ async def _complete(bench: Workbench, partitions: list[Partition]) -> None:
                 bench.context.put_assignment(p, assignment)  # as ZooKeeper has it: the next trigger tries again
     async for p in bench.turns.each(finished, TURN):
         _journal(bench, p, "complete", before[p], p.assignment)
-    bench.batch.add_metadata(bench.context.registered, finished)  # B8
-    await bench.send_requests()
+    bench.batch.add_metadata(bench.context.registered, finished)
+    try:
+        await strike_out(bench, finished)  # B7
+    except KlammError:
+        bench.timers.put(ZkPartitionReassignment())  # or the list would be held till the next failover
+        raise
+    await bench.send_requests()  # B8
     await resume_deletions(bench, (p.topic for p in finished))
 
 
 async def _finish(bench: Workbench, before: Assignments) -> list[Partition]:
-    """B3 to B7; the partitions that went all the way."""
+    """B3 to B6; the partitions that went all the way."""
     led = await _settle_leaders(bench, before)
     removing: dict[BrokerId, list[Partition]] = {}
     for p in led:
         for broker in before[p].removing:
             removing.setdefault(broker, []).append(p)
+    await condemn_moved(bench, removing)
     kept = await replicas_gone(bench, removing) if removing else {}  # B4, B5
     bench.refuse("removed replica", kept)
-    await condemn_moved(bench, removing)
     failed = await _write_assignments(bench, {p: p.assignment for p in led if p not in kept})  # B6
     bench.refuse("reassignment", failed)
-    finished = [p for p in led if p not in kept and p not in failed]
-    await strike_out(bench, finished)  # B7
-    return finished
+    return [p for p in led if p not in kept and p not in failed]
 
 
 async def _settle_leaders(bench: Workbench, before: Assignments) -> list[Partition]:

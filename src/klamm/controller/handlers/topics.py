@@ -10,8 +10,9 @@ from klamm.controller.decisions.topic_changes import added_partitions, diff_topi
 from klamm.controller.events import PartitionModifications, TopicChange, TopicDeletion, ZkPartitionReassignment
 from klamm.controller.handlers.partitions import bring_online
 from klamm.controller.handlers.replicas import replicas_new, replicas_online
-from klamm.controller.states import PartitionState
+from klamm.controller.states import PartitionState, ReplicaState
 from klamm.controller.workbench import Workbench
+from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
 from klamm.model.topic_ids import new_topic_id
 from klamm.runtime import memory
@@ -111,7 +112,12 @@ async def on_new_partitions(bench: Workbench, partitions: Collection[Partition])
         for broker in p.replicas:
             replicas.setdefault(broker, []).append(p)
     await replicas_new(bench, replicas)
-    await bring_online(bench, partitions, elect_offline)
+    try:
+        await bring_online(bench, partitions, elect_offline)
+    except KlammError:
+        for broker, its in replicas.items():  # no longer new: whoever elects later tells them all
+            bench.context.move_replicas(broker, its, ReplicaState.ONLINE)
+        raise
     await replicas_online(bench, replicas)
 
 

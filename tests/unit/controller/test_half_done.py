@@ -1,0 +1,109 @@
+"""What an event left half done because ZooKeeper failed in it is taken up again, whatever the event was."""
+
+import pytest
+from tests.support.controller_room import Room, alter_partition
+
+from klamm.controller.events import (
+    ApiPartitionReassignment,
+    BrokerChange,
+    ResumeAfterFailure,
+    TopicChange,
+    TopicDeletion,
+    TopicDeletionStopReplicaResponseReceived,
+)
+from klamm.controller.handlers.brokers import on_broker_change
+from klamm.controller.handlers.failover import on_resume_after_failure
+from klamm.controller.handlers.isr import on_alter_partition
+from klamm.controller.handlers.reassignment_requests import on_api_reassignment
+from klamm.controller.handlers.topic_deletion import on_replica_deletion_answer, on_topic_deletion
+from klamm.controller.handlers.topics import on_topic_change
+from klamm.controller.states import ReplicaState
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId, parse_topic_partition
+from klamm.zk import znodes
+from klamm.zk.errors import MalformedReply
+from klamm.zk.operations import Create
+
+ONE = BrokerId(1)
+
+
+async def resume(room: Room) -> list[str]:
+    return await room.handle(on_resume_after_failure, ResumeAfterFailure())
+
+
+async def test_new_partitions_get_their_first_leader_and_a_replica_that_was_away_hears_of_all() -> None:
+    room = await Room.open(brokers=(1, 2))
+    await room.write_topic("a", [(3, 1), (3,)])
+    room.fail_once("/brokers/topics/a")
+    with pytest.raises(MalformedReply):
+        await on_topic_change(room.bench, TopicChange())
+
+    assert "LISR a-0=1/[1]/0/0+new -> 1" in await resume(room)
+
+    await room.register(3)
+    requests = await room.handle(on_broker_change, BrokerChange())
+    first = next(r for r in requests if r.startswith("LISR") and r.endswith("-> 3"))
+    assert first == "LISR a-0=1/[1]/0/0 a-1=3/[3]/0/0+new -> 3"
+
+
+@pytest.mark.parametrize("path", ["/brokers/topics/a", znodes.CONDEMNED_REPLICAS])
+async def test_a_move_is_begun_and_brought_to_its_end(path: str) -> None:
+    """It may fail before or after the replica that goes was told to."""
+    room = await Room.open(topics={"a": [(1,)]})
+    move = ApiPartitionReassignment({parse_topic_partition("a-0"): [BrokerId(2)]})
+    await room.handle(on_api_reassignment, move)
+    room.write_state("a-0", room.stored("a-0")._replace(isr=(ONE, BrokerId(2))))
+    room.bench.context.put_leadership(room.partition("a-0"), room.stored("a-0"))
+    room.fail_once(path)
+    with pytest.raises(MalformedReply):
+        await on_resume_after_failure(room.bench, ResumeAfterFailure())
+    room.bench.batch.clear()
+    room.channels.take()
+
+    requests = await resume(room)
+
+    assert room.partition("a-0").replicas == (2,)
+    assert room.now("a-0").startswith("2 / [2] ")
+    assert any(r.startswith("SR a-0") and r.endswith("+delete -> 1") for r in requests)
+
+
+async def test_a_replica_that_was_stopped_for_good_and_stays_after_all_is_stopped_again_when_it_goes() -> None:
+    """ZooKeeper failed with the assignment, after the order to delete; the broker's answer had the log made again."""
+    room = await Room.open(topics={"a": [(1,)]})
+    await room.handle(on_api_reassignment, ApiPartitionReassignment({parse_topic_partition("a-0"): [BrokerId(2)]}))
+    state = room.stored("a-0")
+    with pytest.MonkeyPatch.context() as broken:
+
+        async def fail(*_: object) -> None:
+            raise MalformedReply("the assignment")
+
+        broken.setattr("klamm.controller.handlers.reassignment.change_assignments", fail)
+        with pytest.raises(MalformedReply):
+            await on_alter_partition(
+                room.bench, alter_partition(room, 1, state.leader_epoch, state.partition_epoch, [1, 2])
+            )
+    answer = TopicDeletionStopReplicaResponseReceived(
+        ONE, room.bench.context.registered[ONE].epoch, {room.partition("a-0"): ErrorCode.NONE}
+    )
+    room.channels.take()
+    assert any("LISR a-0" in r for r in await room.handle(on_replica_deletion_answer, answer))
+    assert room.bench.context.replicas_on(ONE)[room.partition("a-0")] is ReplicaState.NEW
+
+    assert any(r.startswith("SR a-0") and r.endswith("+delete -> 1") for r in await resume(room))
+
+
+async def test_a_deletion_is_brought_to_its_end() -> None:
+    room = await Room.open(topics={"a": [(1,)]})
+    room.ensemble.apply([Create(znodes.delete_topic_path("a"))])
+    await room.handle(on_topic_deletion, TopicDeletion())
+    room.fail_once("/brokers/topics/a")
+    answer = TopicDeletionStopReplicaResponseReceived(
+        ONE, room.bench.context.registered[ONE].epoch, {room.partition("a-0"): ErrorCode.NONE}
+    )
+    with pytest.raises(MalformedReply):
+        await on_replica_deletion_answer(room.bench, answer)
+
+    await resume(room)
+
+    assert "/brokers/topics/a" not in room.ensemble.nodes
+    assert znodes.delete_topic_path("a") not in room.ensemble.nodes
