@@ -140,7 +140,7 @@ def _tell_shortest(ground: Ground, life: Life) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--new", action="store_true")
     parser.add_argument("--accept", action="store_true")

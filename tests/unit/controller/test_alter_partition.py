@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from tests.support.controller_room import Room
+from tests.support.controller_room import Room, alter_partition
 
 from klamm.controller.context import ControllerContext, Partition
 from klamm.controller.decisions.alter_partition import Proposal, Verdict, check_sender, judge
@@ -294,8 +294,10 @@ async def test_a_deposed_controller_says_nothing_and_resigns() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     room.ensemble.apply([Set("/controller_epoch", b"9")])
 
+    event = alter_partition(room, 1, 0, 0, [1, 2])
     with pytest.raises(ControllerMoved):
-        await ask(room)
+        await room.handle(on_alter_partition, event)
+    assert (room.channels.take(), event.owes_answer) == ([], True)  # NOT_CONTROLLER, once it has looked who is
 
 
 async def test_a_repeated_request_succeeds_without_a_write() -> None:
