@@ -51,7 +51,7 @@ class ControllerZnode(NamedTuple):
 class Registrations(NamedTuple):
     brokers: dict[BrokerId, Registration]
     unreadable: dict[BrokerId, str]
-    """Malformed ones, with the reason: one bad registration must not hide the others."""
+    """Malformed ones, and those that ZooKeeper does not show, with the reason: they must not hide the others."""
 
 
 class Store:
@@ -115,8 +115,11 @@ class Store:
         results = await self.client.get_many([znodes.broker_path(b) for b in ids], watch=watch)
         found = Registrations({}, {})
         for broker, result in zip(ids, results, strict=True):
-            if result.code is not ZkCode.OK or result.stat is None:
+            if result.code is ZkCode.NO_NODE:
                 continue  # gone since the list was read; the watch tells
+            if result.code is not ZkCode.OK or result.stat is None:
+                found.unreadable[broker] = f"ZooKeeper: {result.code.name}"
+                continue
             try:
                 found.brokers[broker] = decode_registration(broker, result.data, result.stat.czxid)
             except MalformedZnode as error:

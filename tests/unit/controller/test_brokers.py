@@ -293,6 +293,17 @@ async def test_one_malformed_registration_hides_nobody() -> None:
     assert "/brokers/ids/4" in refused.facts["why"]
 
 
+async def test_a_registration_that_zookeeper_does_not_show_is_told_aloud() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    room.ensemble.unreadable.add("/brokers/ids/1")
+
+    await room.handle(on_broker_change, BrokerChange())
+
+    assert room.now("a-0") == "2 / [2,3] / 1 / 1"
+    [refused] = [e.facts for e in room.entries("refused") if e.facts["what"] == "broker registration"]
+    assert (refused["broker"], refused["why"]) == (1, "ZooKeeper: NO_AUTH")
+
+
 async def test_a_broker_without_the_control_listener_gets_no_channel_and_stops_nobody() -> None:
     room = await Room.open(settings=ControllerSettings(BrokerId(1)))
     payload = encode_registration(broker(4), 0).replace(b"PLAINTEXT", b"OTHER").replace(b'"OTHER"}', b'"PLAINTEXT"}')
