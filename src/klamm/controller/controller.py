@@ -331,8 +331,10 @@ class Controller:
     def _try_again(self, event: Event) -> None:
         """What a watch told of, and could not be read: perhaps nobody watches it now. Kafka never looks there again."""
         assert self._store is not None, "events are handled from the start on"
-        if event.rests_on_watch and not event.owes_answer and self._store.client.is_alive:
-            name = repr(event)
+        if not event.rests_on_watch or event.owes_answer or not self._store.client.is_alive:
+            return
+        name = repr(event)
+        if name not in self._timers:
             self._pauses[name] = min(2 * self._pauses.get(name, TRY_AGAIN_S / 2), MOST_PAUSE_S)
             self._timers.after(name, self._pauses[name], event)
 

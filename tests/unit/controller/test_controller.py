@@ -352,6 +352,18 @@ async def test_what_fails_again_and_again_waits_for_longer_each_time(
     assert pauses == [1, 2, 4, 8, 16, 16, 1]
 
 
+async def test_many_failures_in_one_second_are_one_step_of_that(nodes: Nodes) -> None:
+    controller = await nodes.start(1)
+    await nodes.settle()
+    nodes.ensemble.unreadable.update((TOPICS, DELETE_TOPICS))
+    for _ in range(3):
+        for path in (TOPICS, DELETE_TOPICS):
+            controller.on_watch(WatchEvent(EventType.CHILDREN_CHANGED, path))
+        await nodes.settle()
+
+    assert controller._pauses == {"TopicChange()": 1, "TopicDeletion()": 1, "ResumeAfterFailure()": 1}
+
+
 async def test_a_node_that_may_not_read_who_is_controller_for_a_while_looks_again(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
