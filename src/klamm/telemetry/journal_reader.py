@@ -52,7 +52,7 @@ class Term(NamedTuple):
 Wanted = Callable[[bytes], bool]
 """Whether a line, as it is written, has to be read; journals may hold millions of others."""
 
-_BULK: Final = (b'"kind":"decision"', b'"kind":"write"', b'"kind":"request"', b'"kind":"response"')
+_BULK: Final = (b'"kind":"decision"', b'"kind":"write"', b'"kind":"request"')
 """What thousands of lines may be of one event: each names what it is about."""
 _NOT_LISTED: Final = b'"partitions":{}'
 """A request may be about too many partitions to list them."""

@@ -31,6 +31,8 @@ from klamm.zk import znodes
 
 NOTHING_DUE: Final = "next: nothing is due"
 _SHOWN: Final = 12
+_SLOW_MS: Final = 2_000
+"""A broker that takes longer over what it is told."""
 _LISTED: Final = 20
 """A topic of more partitions is summed up."""
 _SAID_ALREADY: Final = ("partition", "partitions", "topic", "topics")
@@ -58,9 +60,22 @@ def partition(found: Found, wanted: TopicPartition, most_events: int | None = No
         lines.append(f"{wanted} now: {state}")
         if (change := leaders_since(found.entries).get(wanted)) and _leads_still(found.now, change):
             lines.append(f"since {when(change.ts_ms)}, by {change.why or 'an event that the journals do not hold'}")
+        lines += _not_told(found, found.now.assignments.get(wanted) if found.now else None)
     elif (remembered := last_state(story)) is not None:
         lines.append(f"{wanted} {'now' if found.silence is None else 'then'}: {remembered}")
     return Answer([*lines, *_due(found.now, _of_partition(wanted)), *_written_back(found, wanted, story)], True)
+
+
+def _not_told(found: Found, assignment: ReplicaAssignment | None) -> list[str]:
+    """What its brokers have not answered for a while: they may lead or follow as they did before."""
+    waiting = unanswered(found.entries, found.now.taken_ms if found.now else None)
+    replicas = assignment.replicas if assignment else ()
+    return [
+        f"broker {u.broker} has not answered {u.api} for {u.age_ms / 1000:.1f} s: "
+        f"klamm explain broker {u.broker} tells more; where it hangs, restart it"
+        for u in waiting
+        if u.broker in replicas and u.age_ms >= _SLOW_MS
+    ]
 
 
 def _leads_still(now: Snapshot | None, change: LeaderChange) -> bool:

@@ -317,3 +317,18 @@ def test_only_the_last_events_of_a_long_story() -> None:
 
     assert lines[0] == "(35 earlier events: --all tells them)"
     assert sum("controller 2, epoch 4" in line for line in lines) == 5
+
+
+def test_a_partition_whose_broker_hangs_says_what_that_was_not_told() -> None:
+    scene = Scene()
+    scene.broker_died()
+    scene.journal.request("c", 3, "LEADER_AND_ISR", {"orders": [0]}, count=1)
+    scene.journal.request("c", 2, "LEADER_AND_ISR", {"orders": [0]}, count=1)
+    scene.journal.response("c", 2, "LEADER_AND_ISR", ms=1)
+
+    lines = answers.partition(scene.found(), P).lines
+
+    assert [line for line in lines if "has not answered" in line] == [
+        "broker 3 has not answered LEADER_AND_ISR for 97.0 s: klamm explain broker 3 tells more; where it hangs, "
+        "restart it"
+    ]

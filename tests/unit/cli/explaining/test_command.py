@@ -38,6 +38,7 @@ def data(tmp_path: Path) -> Path:
     journal.request(cause, 3, "LEADER_AND_ISR", {"orders": [0]}, version=7)
     journal.request(cause, 2, "UPDATE_METADATA", {"orders": [0]}, version=8)
     journal.request(cause, 3, "UPDATE_METADATA", {"orders": [0]}, version=8)
+    journal.response(cause, 3, "UPDATE_METADATA", ms=1)
     journal.event("TopicChange", new=["other"])
     journal.flush()
     return tmp_path
@@ -96,7 +97,7 @@ def test_only_lines_that_an_answer_needs_are_read(data: Path) -> None:
     others = {(e.kind, e.facts.get("api")) for e in entries_of(content, subject(["other"]).wanted)}
     controller = {(e.kind, e.facts.get("api")) for e in entries_of(content, subject(["controller"]).wanted)}
 
-    requests = {("request", "LEADER_AND_ISR"), ("request", "UPDATE_METADATA")}
+    requests = {("request", "LEADER_AND_ISR"), ("request", "UPDATE_METADATA"), ("response", "UPDATE_METADATA")}
     assert orders == {("event", None), ("decision", None), ("write", None), *requests}
-    assert others == {("event", None)}
+    assert others == {("event", None), ("response", "UPDATE_METADATA")}
     assert controller == {("event", None), *requests}
