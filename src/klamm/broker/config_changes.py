@@ -51,6 +51,8 @@ class ConfigChanges:
         self._follower = follower
         self._now_ms = now_ms
         self._last = -1
+        self._ignored: frozenset[str] = frozenset()
+        """Notices that cannot be read, told of already."""
         self._following = Following("config changes", self.catch_up, on_mistake)
         self._on_mistake = on_mistake
         self.followed = 0
@@ -81,7 +83,9 @@ class ConfigChanges:
         children = await configs.list_changes()
         changes, unreadable = await configs.read_changes(children)
         for child, reason in unreadable.items():
-            log.error("notice of a config change ignored", notice=child, reason=reason)
+            if child not in self._ignored:
+                log.error("notice of a config change ignored", notice=child, reason=reason)
+        self._ignored = frozenset(unreadable)
         new = [change for change in changes if change.number > self._last]
         entities = dict.fromkeys(change.entity for change in new if change.entity)
         await self._follow(store, configs, entities)

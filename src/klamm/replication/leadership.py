@@ -16,7 +16,7 @@ from klamm.log.log import Log
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.model.leader_and_isr import EPOCH_DURING_DELETE, NO_EPOCH
-from klamm.model.topic_ids import ZERO_ID
+from klamm.model.topic_ids import ZERO_ID, id_to_text
 from klamm.replication.fetcher_manager import FetcherManager, Following
 from klamm.replication.hosting import Hosting
 from klamm.replication.orders import Errors, Order, StopOrder, answer_orders, orders_of, stop_orders_of
@@ -123,6 +123,9 @@ class Leadership:
         known_id = self._known_id(partition)
         if order.topic_id != ZERO_ID and known_id not in (None, order.topic_id):
             error = ErrorCode.INCONSISTENT_TOPIC_ID
+            why = "the log here is of another topic of that name"
+            ids = {"here": id_to_text(known_id or ZERO_ID), "told": id_to_text(order.topic_id)}
+            log.error("order refused", partition=str(topic_partition), why=why, **ids)
         elif state.leader_epoch > partition.leader_epoch:
             if self._broker_id in order.assignment.replicas:
                 (found.leaders if state.leader == self._broker_id else found.followers).append((partition, order))

@@ -11,7 +11,7 @@ from klamm.model.errors import KlammError
 from klamm.zk import znodes
 from klamm.zk.admin_znodes import decode_config, decode_config_change, encode_config, encode_config_change
 from klamm.zk.client import ZooKeeper
-from klamm.zk.errors import NoNode, ZkCode, error_of
+from klamm.zk.errors import NoAuth, NoNode, NotEmpty, ZkCode, error_of
 from klamm.zk.operations import Check, Create, Op, Set
 from klamm.zk.znodes import CONFIG_CHANGES, MalformedZnode
 
@@ -111,9 +111,9 @@ class ConfigStore:
         return found, unreadable
 
     async def delete_changes(self, children: Sequence[str]) -> None:
-        """Another broker may have been faster."""
+        """Another broker may have been faster; one that ZooKeeper keeps costs the others nothing."""
         for child in children:
-            with contextlib.suppress(NoNode):
+            with contextlib.suppress(NoNode, NotEmpty, NoAuth):
                 await self._client.delete(f"{CONFIG_CHANGES}/{child}")
 
     async def _controller_version(self) -> int:
@@ -130,4 +130,4 @@ class ConfigStore:
 def change_number(child: str) -> int:
     """Its place in the order of changes; -1 for a child that is no notice."""
     digits = child.removeprefix(CHANGE_PREFIX)
-    return int(digits) if child.startswith(CHANGE_PREFIX) and digits.isdigit() else -1
+    return int(digits) if child.startswith(CHANGE_PREFIX) and digits.isascii() and digits.isdigit() else -1

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 import pytest
+from structlog.testing import capture_logs
 from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
 
 from klamm.broker.config_changes import KEPT_MS, ConfigChanges
@@ -147,9 +148,13 @@ def test_notices_that_nobody_can_read_are_passed_over() -> None:
             room.ensemble.apply([Create(f"{CHANGES}/{name}", payload, sequential=True)])
         room.ensemble.apply([Create(f"{CHANGES}/strange", b"x")])
         await room.alter("topics", "orders", {})
-        await room.changes.catch_up()
+        with capture_logs() as told:
+            await room.changes.catch_up()
+            await room.changes.catch_up()
 
         assert room.heard.topics == [{"orders": {}}]
+        ignored = [line["notice"] for line in told if line["event"] == "notice of a config change ignored"]
+        assert len(ignored) == 4, "each is told of once"
 
     SimulatedLoop().run(main())
 
@@ -167,6 +172,19 @@ def test_old_notices_are_cleared_away() -> None:
 
         assert room.notices == []
         assert len(room.heard.topics) == 1
+
+    SimulatedLoop().run(main())
+
+
+def test_an_old_notice_that_cannot_be_cleared_away_keeps_no_other() -> None:
+    async def main() -> None:
+        room = await Room().begin()
+        room.ensemble.apply([Create(f"{CHANGES}/a", b"x"), Create(f"{CHANGES}/a/b", b"")])
+        await room.alter("topics", "orders", {})
+        room.now_ms = KEPT_MS + 1
+        await room.changes.catch_up()
+
+        assert list(room.ensemble.nodes[CHANGES].children) == ["a"]
 
     SimulatedLoop().run(main())
 

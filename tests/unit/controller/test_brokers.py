@@ -473,6 +473,17 @@ async def test_other_codes_and_errors_at_the_top_say_nothing_of_a_directory() ->
     assert await room.handle(on_update_metadata_response, refused) == []
 
 
+async def test_a_replica_that_a_broker_refuses_is_told_of() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)], "b": [(1, 2, 3)], "c": [(1, 2, 3)]})
+    codes = {"a": ErrorCode.INCONSISTENT_TOPIC_ID, "b": ErrorCode.STALE_CONTROLLER_EPOCH, "c": ErrorCode.NONE}
+
+    assert await room.handle(on_leader_and_isr_response, answered(room, answer(room, **codes))) == []
+
+    [refused] = room.entries("refused")
+    assert (refused.facts["what"], refused.facts["broker"]) == ("LEADER_AND_ISR", 1)
+    assert (refused.facts["error"], refused.facts["partitions"]) == ("INCONSISTENT_TOPIC_ID", {"a": [0]})
+
+
 async def test_what_a_broker_answered_before_it_went_says_nothing() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     late = answered(room, answer(room, a=ErrorCode.KAFKA_STORAGE_ERROR))

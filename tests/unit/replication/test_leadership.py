@@ -4,6 +4,7 @@ import asyncio
 import uuid
 
 import pytest
+from structlog.testing import capture_logs
 from tests.support.memory_log import MemoryLog, batch
 from tests.support.replica_cluster import P0, TOPIC_ID, ReplicaCluster, leader_and_isr
 
@@ -88,7 +89,10 @@ def test_an_offline_partition_answers_storage_error(run) -> None:
 def test_a_topic_id_other_than_the_logs_is_refused(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.logs[1].logs[P0] = MemoryLog(topic_id=uuid.UUID(int=1))
-        assert await order(cluster, 1, 0) == (NONE, ErrorCode.INCONSISTENT_TOPIC_ID)
+        with capture_logs() as told:
+            assert await order(cluster, 1, 0) == (NONE, ErrorCode.INCONSISTENT_TOPIC_ID)
+        [line] = [entry for entry in told if entry["event"] == "order refused"]
+        assert (line["partition"], line["here"]) == (str(P0), "AAAAAAAAAAAAAAAAAAAAAQ")
         assert await order(cluster, 1, 0, topic_id=ZERO_ID) == (NONE, NONE)
 
     run(scenario)

@@ -270,7 +270,10 @@ def deletions(s: Snapshot) -> Iterator[Said]:
         if waiting is None:
             continue
         partitions = assigned.get(topic, [])
-        if dead := sorted({b for a in partitions for b in a.replicas if b not in s.live}):
+        if znodes.topic_path(topic) in s.malformed:
+            why = f"asked {waiting} ago; nobody can read who holds replicas of it"
+            remedy = f"put {znodes.topic_path(topic)} right; or delete it, and by hand what the brokers hold of it"
+        elif dead := sorted({b for a in partitions for b in a.replicas if b not in s.live}):
             why, remedy = f"asked {waiting} ago; {_list(dead)} with replicas of it not alive", mend.start(dead)
         elif any(a.is_being_reassigned for a in partitions):
             why, remedy = f"asked {waiting} ago; a reassignment of it is under way", mend.cancel(s, topic)

@@ -1,6 +1,6 @@
 """What brokers answered. Source: processLeaderAndIsrResponseReceived, processUpdateMetadataResponseReceived (3.9)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from klamm.controller.context import Partition
@@ -23,10 +23,24 @@ from klamm.zk.admin_znodes import decode_log_dir_event
 from klamm.zk.znodes import LOG_DIR_EVENTS, MalformedZnode
 
 ANSWER_CHUNK: Final = 5_000
+OTHER_TOPIC: Final = (
+    "its log is of an earlier topic of that name; once the topic is deleted and created again it is gone"
+)
+_CODES: Final = frozenset(ErrorCode)
+_NOTHING_WRONG: Final = frozenset(
+    {
+        ErrorCode.NONE,
+        ErrorCode.STALE_CONTROLLER_EPOCH,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }  # the last one is a failed directory
+)
 
 
 async def on_leader_and_isr_response(bench: Workbench, event: LeaderAndIsrResponseReceived) -> None:
-    """Only log directories are learnt from it: an error at the top, or any other code, says nothing about a replica."""
+    """Only log directories are learnt from it: an error at the top, or any other code, says nothing about a replica.
+
+    Other refusals are written down: until something changes that broker neither leads nor follows there.
+    """
     registered = bench.context.registered.get(event.broker)
     if event.response.error_code != ErrorCode.NONE or registered is None or registered.epoch != event.broker_epoch:
         return  # what a broker said before it went tells nothing of what it is now
@@ -37,6 +51,7 @@ async def on_leader_and_isr_response(bench: Workbench, event: LeaderAndIsrRespon
             await on_leader_and_isr_answers(bench, event.broker, chunk)
         changes.offline.extend(found.offline)
         changes.online.extend(found.online)
+        _journal_refusals(bench, event.broker, chunk)
     if not changes.offline and not changes.online:
         return
     failed = bench.context.offline_dirs.setdefault(event.broker, {})
@@ -48,6 +63,19 @@ async def on_leader_and_isr_response(bench: Workbench, event: LeaderAndIsrRespon
     bench.journal.found(bench.cause, failed_dirs=by_topic(changes.offline), healed_dirs=by_topic(changes.online))
     if changes.offline:
         await on_replicas_offline(bench, {event.broker: changes.offline})
+
+
+def _journal_refusals(bench: Workbench, broker: BrokerId, answers: Iterable[tuple[Partition, int]]) -> None:
+    refused: dict[int, list[Partition]] = {}
+    for partition, code in answers:
+        if code not in _NOTHING_WRONG:
+            refused.setdefault(code, []).append(partition)
+    for code, partitions in refused.items():
+        error = ErrorCode(code).name if code in _CODES else str(code)
+        why = OTHER_TOPIC if code == ErrorCode.INCONSISTENT_TOPIC_ID else "the broker did not say why"
+        bench.journal.refused(
+            bench.cause, "LEADER_AND_ISR", why, broker=broker, error=error, partitions=by_topic(partitions)
+        )
 
 
 def _answers(bench: Workbench, response: LeaderAndIsrResponse) -> Iterator[tuple[Partition, int]]:

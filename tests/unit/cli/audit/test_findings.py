@@ -183,6 +183,12 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
         lambda s: s.deletions.update(orders=LONG_AGO_MS),
         ("warning", "stuck deletion", "orders", "nothing that could hold it up", "reelect"),
     ),
+    "a deletion of a topic that nobody can read": (
+        breakage(
+            lambda s: s.deletions.update(x=LONG_AGO_MS), lambda s: s.malformed.update({"/brokers/topics/x": "no JSON"})
+        ),
+        ("warning", "stuck deletion", "x", "nobody can read who holds", "put /brokers/topics/x right"),
+    ),
     "a reassignment to a dead broker": (
         lambda s: s.assignments.__setitem__(P, ReplicaAssignment(ids(1, 2, 3, 4), adding=ids(4))),
         ("warning", "stuck reassignment", "orders-0", "waits for 4, not alive", "klamm reassign cancel"),
