@@ -68,6 +68,7 @@ def test_dashboards_see_a_failover(tmp_path: Path) -> None:
         assert after["kafka_controller_controllerstats_controllerchangerateandtimems_count"] >= 1
         assert after["kafka_server_sessionexpirelistener_zookeeperconnected"] == 1
         assert after["kafka_server_sessionexpirelistener_zookeeperexpires_total"] == 0
+        assert after[f"{CONTROLLER}zkmigrationstate"] == 4
         assert after["kafka_log_logmanager_offlinelogdirectorycount"] == 0
         journal = {name: value for name, value in after.items() if name.startswith("klamm_journal_")}
         assert set(journal.values()) == {0}

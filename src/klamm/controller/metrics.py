@@ -109,7 +109,10 @@ def _gauges(context: ControllerContext | None, deletion: ReplicasInDeletion) -> 
         "replicasineligibletodeletecount": deletion.ineligible,
         "activebrokercount": len(c.registered),
         "fencedbrokercount": 0,
+        "zkmigrationstate": _NO_MIGRATION,
     }
 
 
+_NO_MIGRATION: Final = 4
+"""ZkMigrationState.ZK"""
 _NO_TERM: Final = ControllerContext(0)

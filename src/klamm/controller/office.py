@@ -110,6 +110,8 @@ class Office:
             self._journal.line(cause, "failed", what="taking office", why=repr(error))
             await self.move(cause, "could not take office")
             await asyncio.sleep(PAUSE_AFTER_FAILURE_S)
+            if isinstance(error, NoNode):  # a tree that was restored by half; brokers make these when they start
+                await store.create_top_level_paths()
         else:
             self._journal.line(
                 cause,

@@ -63,6 +63,7 @@ TABLE: Final[dict[str, MetricRow]] = {
         _controller("ReplicasIneligibleToDeleteCount", "Replicas that cannot be deleted for now."),
         _controller("ActiveBrokerCount", "Registered brokers."),
         _controller("FencedBrokerCount", "Always 0: in ZooKeeper mode nobody is fenced."),
+        _controller("ZkMigrationState", "Always 4: ZooKeeper mode, no migration."),
         _state_timer("ControllerChangeRateAndTimeMs", "Elections, failovers and resignations."),
         _state_timer("LeaderElectionRateAndTimeMs", "Handling brokers that come, go and bounce."),
         _state_timer("TopicChangeRateAndTimeMs", "Handling new topics and partitions."),

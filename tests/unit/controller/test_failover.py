@@ -279,3 +279,19 @@ async def test_a_record_of_condemned_replicas_that_cannot_go_is_told_of() -> Non
     assert [e.facts["why"] for e in room.entries("refused") if e.facts["what"] == path] == [
         "it cannot be removed: NOT_EMPTY"
     ]
+
+
+async def test_a_tree_that_was_restored_by_half_gets_back_what_brokers_expect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("klamm.controller.office.PAUSE_AFTER_FAILURE_S", 0)
+    nodes = Nodes()
+    await nodes.start(1)
+    await nodes.settle()
+    nodes.ensemble.apply([Delete(znodes.LOG_DIR_EVENTS), Delete(znodes.CONTROLLER)])
+
+    await nodes.eventually(lambda: bool(nodes.journal(1, "failed")))
+    await nodes.eventually(lambda: nodes.active == [1] and znodes.LOG_DIR_EVENTS in nodes.ensemble.nodes)
+    await nodes.settle()
+
+    assert len(nodes.journal(1, "failed")) == 1
+    assert nodes.active == [1]
+    await nodes.close()

@@ -28,10 +28,11 @@ GAUGE = "kafka_controller_kafkacontroller_"
 
 
 def gauges(controller: Controller) -> dict[str, float]:
+    """Those that change."""
     return {
         r.name.removeprefix(GAUGE): r.value
         for r in controller.readings()
-        if r.name.startswith(GAUGE) and not isinstance(r.value, Timer)
+        if r.name.startswith(GAUGE) and not isinstance(r.value, Timer) and r.name != f"{GAUGE}zkmigrationstate"
     }
 
 
