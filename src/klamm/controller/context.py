@@ -238,13 +238,22 @@ class ControllerContext:
 
     def add_partition(self, topic: Topic, number: int, assignment: ReplicaAssignment) -> Partition:
         """A partition nobody knew: NonExistent, and so are its replicas."""
-        partition = topic.partitions[number] = Partition(topic.name, number, self._share_assignment(assignment))
+        partition = self.make_partition(topic, number, assignment)
         for broker in assignment.replicas:
-            self.replica_states.setdefault(broker, {})[partition] = ReplicaState.NON_EXISTENT
+            self.list_replicas(broker, (partition,))
+        return partition
+
+    def make_partition(self, topic: Topic, number: int, assignment: ReplicaAssignment) -> Partition:
+        """The same where many come at once: their replicas are listed afterwards, one broker after the other."""
+        partition = topic.partitions[number] = Partition(topic.name, number, self._share_assignment(assignment))
         if assignment.is_being_reassigned:
             self.reassigning[partition] = None
         self.partition_count += 1
         return partition
+
+    def list_replicas(self, broker: BrokerId, partitions: Iterable[Partition]) -> None:
+        """Of a broker, and NonExistent."""
+        self.replica_states.setdefault(broker, {}).update(dict.fromkeys(partitions, ReplicaState.NON_EXISTENT))
 
     def put_assignment(self, partition: Partition, assignment: ReplicaAssignment) -> None:
         """Replicas that are new to it are NonExistent; those it loses keep their states until `forget_replica`."""

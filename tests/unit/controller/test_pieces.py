@@ -173,6 +173,20 @@ async def test_a_term_begins_with_a_piece_of_a_brokers_replicas_at_a_time(monkey
     assert max(changes) == LIGHT + 1
 
 
+async def test_a_term_lists_the_replicas_of_one_broker_after_the_other() -> None:
+    room = await Room.open(brokers=(1, 2, 3), topics={"a": [(1, 2, 3)] * (LIGHT + 1)})
+
+    def listed() -> int:
+        return sum(map(len, room.bench.context.replica_states.values()))
+
+    room.bench.context.replica_states.clear()
+    async with changes_in_a_pass(listed) as changes:
+        await room.take_office()
+
+    assert listed() == 3 * (LIGHT + 1)
+    assert max(changes) == LIGHT + 1
+
+
 def test_partitions_without_a_leader_are_found_one_by_one() -> None:
     context = ControllerContext(1)
     first, *_ = led(context, "a", 3)

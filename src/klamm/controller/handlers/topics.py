@@ -136,15 +136,29 @@ async def load_topics(bench: Workbench, names: Sequence[str]) -> list[Partition]
 
 
 async def _remember(bench: Workbench, found: Mapping[str, TopicZnode]) -> list[Partition]:
+    """Whatever ZooKeeper refuses, a topic enters memory with all of its replicas, or not at all."""
+    topic_ids = {name: await _topic_id(bench, name, znode) for name, znode in found.items()}
     partitions: list[Partition] = []
     rested = 0
     for name, znode in found.items():
-        topic = bench.context.add_topic(name, await _topic_id(bench, name, znode), znode.czxid)
-        partitions += [bench.context.add_partition(topic, n, a) for n, a in znode.partitions.items()]
+        topic = bench.context.add_topic(name, topic_ids[name], znode.czxid)
+        partitions += [bench.context.make_partition(topic, n, a) for n, a in znode.partitions.items()]
         if len(partitions) - rested >= REMEMBER_CHUNK:
             rested = len(partitions)
             await bench.turns.take()
+    await _list_replicas(bench, partitions)
     return partitions
+
+
+async def _list_replicas(bench: Workbench, partitions: Iterable[Partition]) -> None:
+    """One broker after the other: they hold about as much each, and their lists would all grow in the same moment."""
+    held: dict[BrokerId, list[Partition]] = {}
+    for p in partitions:
+        for broker in p.replicas:
+            held.setdefault(broker, []).append(p)
+    for broker, its in held.items():
+        await bench.turns.take_for(len(its))
+        bench.context.list_replicas(broker, its)
 
 
 async def _topic_id(bench: Workbench, name: str, znode: TopicZnode) -> uuid.UUID | None:
