@@ -39,7 +39,8 @@ class ControlledShutdown:
                 async with asyncio.timeout(_STORE_S):
                     address = await self._controller_address()
             except (KlammError, TimeoutError) as error:
-                log.warning("no controlled shutdown: ZooKeeper does not say who is controller", reason=str(error))
+                why = str(error) or f"no answer within {_STORE_S:g} s"
+                log.warning("no controlled shutdown: ZooKeeper does not say who is controller", reason=why)
                 return False
             if address is None:
                 log.info("controlled shutdown: no other broker is left to take over")

@@ -108,10 +108,13 @@ class Office:
             if not isinstance(error, KlammError):
                 self._witness.mistake(error)
             self._journal.line(cause, "failed", what="taking office", why=repr(error))
+            was_elected = self.bench is not None
             await self.move(cause, "could not take office")
             await asyncio.sleep(PAUSE_AFTER_FAILURE_S)
             if isinstance(error, NoNode):  # a tree that was restored by half; brokers make these when they start
                 await store.create_top_level_paths()
+            if isinstance(error, KlammError) and not was_elected:
+                raise  # nothing came or went that a watch could tell of: to be tried again
         else:
             self._journal.line(
                 cause,

@@ -379,6 +379,23 @@ async def test_a_node_that_may_not_read_who_is_controller_for_a_while_looks_agai
     await nodes.eventually(lambda: controller.is_active and controller.epoch == 2)
 
 
+async def test_an_epoch_that_nobody_can_read_is_looked_at_until_it_is_put_right(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody was elected, so nothing comes or goes that a watch could tell of."""
+    monkeypatch.setattr("klamm.controller.controller.TRY_AGAIN_S", 0.001)
+    monkeypatch.setattr("klamm.controller.office.PAUSE_AFTER_FAILURE_S", 0)
+    controller = await nodes.start(1)
+    await nodes.settle()
+
+    nodes.ensemble.apply([Set(CONTROLLER_EPOCH, b"rubbish"), Delete(CONTROLLER)])
+    await nodes.eventually(lambda: bool(nodes.journal(1, "failed")))
+    assert not controller.is_active
+    nodes.ensemble.apply([Set(CONTROLLER_EPOCH, b"7")])
+
+    await nodes.eventually(lambda: controller.is_active and controller.epoch == 8)
+
+
 async def test_requests_of_old_tools_that_nobody_can_read_are_refused_aloud_again_and_again(nodes: Nodes) -> None:
     controller = await nodes.start(1)
     await nodes.settle()
