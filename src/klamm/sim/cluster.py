@@ -29,7 +29,6 @@ from klamm.sim.trace import Event, StateWritten
 from klamm.sim.traps import Step, StepKind, Traps
 from klamm.sim.workload import BY_SCRIPT, PATIENCE_S, VERBS
 from klamm.sim.world import SimulatedClock, Universe
-from klamm.sim.zookeeper.connection import ServerConnection
 from klamm.sim.zookeeper.ensemble import Ensemble, EnsembleSettings, Loss
 from klamm.sim.zookeeper.server import Server
 from klamm.sim.zookeeper.tree import Transaction, Tree
@@ -102,11 +101,16 @@ class SimulatedCluster:
         return [n.broker for n in self.nodes.values() if n.host.is_alive]
 
     def watched_by(self, broker: StubBroker) -> tuple[set[str], set[str]]:
-        session = self.ensemble.sessions.get(self.nodes[broker.number].session)
-        holder = session.holder if session else None
-        if not isinstance(holder, ServerConnection):
+        """At the server its client is connected to; the session may count as moved by an attempt that came late."""
+        try:
+            client = broker.sessions.store.client
+        except SessionExpired:
             return set(), set()
-        data, children = holder.watches
+        server = self.servers[int(client.server.partition(":")[0].removeprefix("zk-")) - 1]
+        connection = server.connection_of(client.session_id)
+        if connection is None:
+            return set(), set()
+        data, children = connection.watches
         return set(data), set(children)
 
     # ---- the schedule

@@ -177,4 +177,4 @@ class EpochMachine(RuleBasedStateMachine):
 
 
 TestEpochMachine = EpochMachine.TestCase
-TestEpochMachine.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestEpochMachine.settings = settings(max_examples=60, stateful_step_count=25)

@@ -26,7 +26,7 @@ def model(log: Log) -> list[tuple[int, int, int]]:
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     times=st.lists(st.lists(st.integers(0, 30), min_size=1, max_size=4), min_size=1, max_size=14),
     start=st.integers(0, 8),

@@ -419,4 +419,4 @@ class ProducerMachine(RuleBasedStateMachine):
 
 
 TestProducerMachine = ProducerMachine.TestCase
-TestProducerMachine.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestProducerMachine.settings = settings(max_examples=40, stateful_step_count=25)

@@ -53,7 +53,7 @@ def joined(run: list[tuple[list[Record], int]]) -> bytes:
 
 
 @pytest.mark.parametrize("find", WAYS.values(), ids=WAYS)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(run=runs)
 def test_every_record_is_as_kafka_python_reads_it(find: Finder, run: list[tuple[list[Record], int]]) -> None:
     data = joined(run)
@@ -185,7 +185,7 @@ class TestDamage:
             rows_of(bytes(raw))
 
     @pytest.mark.parametrize("find", WAYS.values(), ids=WAYS)
-    @settings(deadline=None, max_examples=300)
+    @settings(max_examples=300)
     @given(at=st.integers(61, 140), value=st.integers(0, 255), count=st.integers(-2, 6))
     def test_a_wrong_record_under_a_right_checksum_is_an_error_or_rows_in_range(
         self, find: Finder, at: int, value: int, count: int
@@ -200,7 +200,7 @@ class TestDamage:
         assert {r["offset"] for r in rows} <= {5, 6}
 
     @pytest.mark.parametrize("find", WAYS.values(), ids=WAYS)
-    @settings(deadline=None, max_examples=200)
+    @settings(max_examples=200)
     @given(body=st.binary(max_size=60), count=st.integers(0, 9))
     def test_rubbish_under_a_right_checksum(self, find: Finder, body: bytes, count: int) -> None:
         raw = bytearray(batch([Record()])[:61] + body)

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords, MemoryRecordsBuilder
 
@@ -57,7 +57,6 @@ def rebased(content: list[NewRecord], base: int) -> list[Record]:
 
 @pytest.mark.parametrize("codec", list(Codec))
 @given(content=NEW_RECORDS, base=st.integers(0, 2**50))
-@settings(deadline=None)
 def test_what_is_built_is_read(codec: Codec, content: list[NewRecord], base: int) -> None:
     batch = build_batch(content, codec, base_offset=base)
     (header,) = batches(batch)
@@ -161,7 +160,6 @@ def test_flips_in_the_front_never_pass_as_the_same(position: int) -> None:
 
 
 @given(position=st.integers(16, 10_000), mask=st.integers(1, 255), codec=st.sampled_from(Codec))
-@settings(deadline=None)
 def test_flips_behind_the_front_are_told_by_magic_or_crc(position: int, mask: int, codec: Codec) -> None:
     batch = bytearray(build_batch(SAMPLE, codec))
     batch[16 + position % (len(batch) - 16)] ^= mask

@@ -36,7 +36,7 @@ from klamm.wire.messages import (
 from klamm.wire.schema import Message
 from klamm.wire.source import ShapedPack
 
-SLOW = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+SLOW = settings(max_examples=8, suppress_health_check=list(HealthCheck))
 
 
 @by_message

@@ -46,6 +46,7 @@ class Place(Protocol):
     def leads(self) -> bool: ...
     @property
     def mode(self) -> str: ...
+    def connection_of(self, session: int) -> "ServerConnection | None": ...
 
 
 class ServerConnection(asyncio.Protocol):
@@ -116,6 +117,11 @@ class ServerConnection(asyncio.Protocol):
         return allows(acl, Permission.READ, self._who)
 
     @property
+    def session_id(self) -> int:
+        """0 before the greeting."""
+        return self._session.id if self._session is not None else 0
+
+    @property
     def watches(self) -> tuple[list[str], list[str]]:
         """Paths that are watched over this connection: data, children."""
         return self._server.watchers.paths_of(self)
@@ -164,7 +170,7 @@ class ServerConnection(asyncio.Protocol):
             session, zxid = self._ensemble.open_session(request.timeout_ms)
             session.holder = self
         else:
-            self._close_others_of(request.session)
+            self._close_other_of(request.session)
             resumed = self._ensemble.resume(request.session, request.password, self)
             if resumed is None:
                 self._write(packets.connect_answer(0, 0, bytes(16), request.knows_read_only))
@@ -178,9 +184,10 @@ class ServerConnection(asyncio.Protocol):
         greeting = packets.connect_answer(session.timeout_ms, session.id, session.password, request.knows_read_only)
         self._owed = (zxid, greeting)
 
-    def _close_others_of(self, session: int) -> None:
+    def _close_other_of(self, session: int) -> None:
         """On this server; whoever holds the session elsewhere finds out by its next write."""
-        for other in [c for c in self._server.connections if c._session is not None and c._session.id == session]:
+        other = self._server.connection_of(session)
+        if other is not None:
             other.drop()
 
     # ---- requests

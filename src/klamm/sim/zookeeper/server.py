@@ -56,6 +56,9 @@ class Server:
             return "standalone"
         return "leader" if self.leads else "follower"
 
+    def connection_of(self, session: int) -> ServerConnection | None:
+        return next((c for c in self.connections if c.session_id == session), None)
+
     # ---- what befalls it
 
     def stop(self) -> None:

@@ -213,6 +213,27 @@ def test_a_session_moves_to_another_server_but_not_into_the_past() -> None:
     ModelZooKeeper(servers=2).run(story)
 
 
+def test_an_attempt_to_connect_that_comes_late_leaves_the_watches_where_the_client_is() -> None:
+    """The session counts as moved to a connection that its client gave up; the client reads on where it is."""
+
+    class GivenUp:
+        def session_ended(self) -> None: ...
+
+        def babble(self, frame: bytes) -> None: ...
+
+    async def story(model: ModelZooKeeper) -> None:
+        client = await model.client("a")
+        record = model.ensemble.sessions[client.session_id]
+        model.ensemble.resume(record.id, record.password, GivenUp())
+
+        await client.exists("/new", watch=True)
+
+        [connection] = [c for s in model.servers if (c := s.connection_of(client.session_id)) is not None]
+        assert connection.watches == (["/new"], [])
+
+    ModelZooKeeper(servers=3, seed=2).run(story)
+
+
 def test_acls() -> None:
     async def story(model: ModelZooKeeper) -> None:
         owner, other = await model.client("a"), await model.client("b")
