@@ -31,6 +31,24 @@ def metrics(port: int) -> dict[str, float]:
     return {s.name: s.value for f in text_string_to_metric_families(page) for s in f.samples if not s.labels}
 
 
+def test_a_broker_that_waits_for_its_controlled_shutdown_says_so(tmp_path: Path) -> None:
+    ports = dict(zip((1, 2), free_ports(2), strict=True))
+    cluster = Cluster(tmp_path, 2)
+    for node in cluster.nodes:
+        node.properties["klamm.metrics.port"] = str(ports[node.broker_id])
+    try:
+        cluster.start()
+        controller = cluster.controller_id
+        cluster.node(controller).pause()
+        cluster.node(3 - controller).terminate()
+        cluster.wait_until(
+            "it hands its leaders over",
+            lambda: metrics(ports[3 - controller])["kafka_server_kafkaserver_brokerstate"] == 6,
+        )
+    finally:
+        cluster.kill()
+
+
 def test_dashboards_see_a_failover(tmp_path: Path) -> None:
     ports = dict(zip((1, 2), free_ports(2), strict=True))
     cluster = Cluster(tmp_path, 2)
@@ -52,6 +70,10 @@ def test_dashboards_see_a_failover(tmp_path: Path) -> None:
         assert sum(m["kafka_server_brokertopicmetrics_messagesin_total"] for m in before.values()) == 100
         assert sum(m["kafka_server_replicamanager_leadercount"] for m in before.values()) == 4
         assert all(m["kafka_server_replicamanager_partitioncount"] == 4 for m in before.values())
+
+        assert {m["kafka_server_kafkaserver_brokerstate"] for m in before.values()} == {3}
+        assert {m["kafka_server_replicamanager_reassigningpartitions"] for m in before.values()} == {0}
+        assert {m["kafka_server_replicamanager_failedisrupdates_total"] for m in before.values()} == {0}
 
         cluster.node(controller).kill()
         cluster.wait_until(

@@ -312,6 +312,8 @@ def leader_and_isr(
     controller_epoch: int = 1,
     broker_epoch: int = -1,
     is_new: bool = False,
+    adding: Sequence[int] = (),
+    removing: Sequence[int] = (),
 ) -> LeaderAndIsrRequest:
     state = LeaderAndIsrPartitionState(
         topic_name=partition.topic,
@@ -323,6 +325,8 @@ def leader_and_isr(
         partition_epoch=partition_epoch,
         replicas=tuple(replicas),
         is_new=is_new,
+        adding_replicas=tuple(adding),
+        removing_replicas=tuple(removing),
     )
     topic = LeaderAndIsrTopicState(topic_name=partition.topic, topic_id=topic_id, partition_states=[state])
     return LeaderAndIsrRequest(

@@ -6,11 +6,12 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from klamm.broker.config_policy import KEY as ALTER_KEY
 from klamm.broker.config_policy import AlterationAsked, AlterConfigPolicy
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.topic_creation import code_of
 from klamm.broker.topic_names import name_error
-from klamm.broker.topic_policy import PolicyViolation
+from klamm.broker.topic_policy import PolicyViolation, policy_mistake
 from klamm.config.broker_keys import BrokerKey
 from klamm.config.config_types import ConfigType, InvalidConfig
 from klamm.config.dynamic_config import DynamicConfig
@@ -148,6 +149,8 @@ class ConfigAdmin:
             self._policy.validate(AlterationAsked(kind, name, named))
         except PolicyViolation as violation:
             raise Refusal(ErrorCode.POLICY_VIOLATION, str(violation)) from None
+        except Exception as mistake:
+            raise Refusal(*policy_mistake(ALTER_KEY, name, mistake)) from mistake
 
     def _entity(self, kind: int, name: str) -> tuple[str, str]:
         if kind == ResourceType.TOPIC:

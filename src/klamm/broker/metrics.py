@@ -1,7 +1,8 @@
 """All metrics of a node, gathered when somebody asks."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from klamm.broker.broker_state import BrokerState
 from klamm.broker.config_changes import ConfigChanges
 from klamm.broker.dispatch import Dispatcher
 from klamm.broker.handlers.fetch import Fetch
@@ -28,6 +29,7 @@ class NodeMetrics:
         logs: LogManager,
         journal: Journal,
         journal_topic: JournalTopic | None,
+        state: Callable[[], BrokerState],
     ) -> None:
         self._controller = controller
         self._replicas = replicas
@@ -38,6 +40,7 @@ class NodeMetrics:
         self._logs = logs
         self._journal = journal
         self._journal_topic = journal_topic
+        self._state = state
 
     async def page(self, accept: str) -> tuple[bytes, str]:
         """The readings as text, and its content type."""
@@ -56,10 +59,13 @@ class NodeMetrics:
             "offlinereplicacount": len(self._replicas.offline_partitions),
             "isrshrinks": self._replicas.counts.isr_shrinks,
             "isrexpands": self._replicas.counts.isr_expands,
+            "reassigningpartitions": health.reassigning,
+            "failedisrupdates": self._replicas.counts.failed_isr_updates,
         }
         return [Reading(f"kafka_server_replicamanager_{name}", value) for name, value in values.items()]
 
     def _others(self) -> Iterator[Reading]:
+        yield Reading("kafka_server_kafkaserver_brokerstate", int(self._state()))
         topics = "kafka_server_brokertopicmetrics_"
         yield Reading(f"{topics}bytesin", self._replicas.counts.bytes_in)
         yield Reading(f"{topics}messagesin", self._replicas.counts.messages_in)

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import structlog
 
+from klamm.broker.broker_state import BrokerState
 from klamm.broker.config_changes import ConfigChanges, read_broker_configs
 from klamm.broker.config_follower import ConfigFollower
 from klamm.broker.controlled_shutdown import ControlledShutdown
@@ -87,6 +88,7 @@ class Node:
         self._server = Server(world.network, server_limits(config), config.inter_broker_listener)
         self.broker_epoch = -1
         self.broker_id = BrokerId(-1)
+        self.state = BrokerState.NOT_RUNNING
         self._logs: LogManager | None = None
         self._replicas: ReplicaManager | None = None
         self._controller: Controller | None = None
@@ -110,6 +112,7 @@ class Node:
 
     async def start(self) -> None:
         """Raises KlammError: one sentence on why this node cannot run."""
+        self.state = BrokerState.STARTING
         config = self._config
         store = await self._sessions.open()
         await store.create_top_level_paths()
@@ -133,24 +136,28 @@ class Node:
             log_settings(config),
             self._directory_failed,
         )
+        self.state = BrokerState.RECOVERY
         await self._load_logs(store)
         write_pid(self._world.disk, config.log_directories[0])
         store = await self._sessions.renewed()  # recovery after a crash may take longer than a session lives
         self._assemble(broker, cluster_id)
         await self._register(store, broker)
         await self._begin(store)
+        self.state = BrokerState.RUNNING
         log.info("ready", broker=self.broker_id, epoch=self.broker_epoch, cluster=cluster_id)
 
     async def stop(self) -> None:
         """Hand leaders over, then close everything in order; never raises."""
         log.info("stopping", broker=self.broker_id)
         if self._config.controlled_shutdown_enable and not self._failure.done():
+            self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
             await self._hand_over()
         await self.abandon(is_clean=True)
         log.info("stopped", broker=self.broker_id)
 
     async def abandon(self, *, is_clean: bool = False) -> None:
         """Close what was opened so far; each step even where one before it failed."""
+        self.state = BrokerState.SHUTTING_DOWN
         for close in (
             self._notices.close,
             self._close_config_changes,
@@ -168,6 +175,7 @@ class Node:
                 await close()
             except (KlammError, OSError) as error:
                 log.error("could not close in order", step=close.__name__, reason=str(error))
+        self.state = BrokerState.NOT_RUNNING
 
     def hurry(self) -> None:
         """Stop without waiting for the controller."""
@@ -255,6 +263,7 @@ class Node:
             self._logs,
             self._journal,
             self._journal_topic,
+            lambda: self.state,
         )
         self._metrics_endpoint = MetricsEndpoint(self._world.network, metrics.page)
 

@@ -20,7 +20,7 @@ from klamm.broker.topic_names import (
     may_collide,
     name_error,
 )
-from klamm.broker.topic_policy import CreateTopicPolicy, PolicyViolation, TopicAsked
+from klamm.broker.topic_policy import KEY, CreateTopicPolicy, PolicyViolation, TopicAsked, policy_mistake
 from klamm.config.config_types import InvalidConfig
 from klamm.config.node_config import NodeConfig
 from klamm.config.topic_config import TopicConfig
@@ -245,6 +245,8 @@ class TopicCreation:
             self._policy.validate(asked)
         except PolicyViolation as violation:
             raise Refusal(ErrorCode.POLICY_VIOLATION, str(violation)) from None
+        except Exception as mistake:
+            raise Refusal(*policy_mistake(KEY, topic.name, mistake)) from mistake
 
 
 def _not_taken(error: KlammError) -> tuple[ErrorCode, str]:

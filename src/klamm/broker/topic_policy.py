@@ -8,10 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import structlog
+
 from klamm.broker.start import CannotStart
 from klamm.config.node_config import NodeConfig
+from klamm.model.errors import ErrorCode
 
 KEY = "create.topic.policy.class.name"
+log = structlog.get_logger("node")
 
 
 class PolicyViolation(Exception):
@@ -44,6 +48,12 @@ def load_policy(config: NodeConfig) -> CreateTopicPolicy | None:
         return None
     policy: CreateTopicPolicy = load_validator(KEY, named, config.source)
     return policy
+
+
+def policy_mistake(key: str, name: str, error: Exception) -> tuple[ErrorCode, str]:
+    """A policy that raises what it should not costs what it was asked about, and nothing else."""
+    log.error("policy failed", key=key, asked=name, reason=repr(error), exc_info=error)
+    return ErrorCode.UNKNOWN_SERVER_ERROR, f"the class of {key} failed on {name}; the broker's log has the reason"
 
 
 def load_validator(key: str, named: str, source: str) -> Any:

@@ -7,13 +7,14 @@ from klamm.replication.partition import Partition
 
 @dataclass(slots=True)
 class PartitionHealth:
-    """Of the partitions that have a replica here; the last three of those led here."""
+    """Of the partitions that have a replica here; the last four of those led here."""
 
     hosted: int = 0
     led: int = 0
     under_replicated: int = 0
     under_min_isr: int = 0
     at_min_isr: int = 0
+    reassigning: int = 0
 
     def add(self, partition: Partition) -> None:
         self.hosted += 1
@@ -21,6 +22,7 @@ class PartitionHealth:
             return
         in_sync = len(partition.isr_state.isr)
         self.led += 1
-        self.under_replicated += in_sync < len(partition.assignment.replicas)
+        self.under_replicated += in_sync < len(partition.assignment.origin)
         self.under_min_isr += in_sync < partition.effective_min_isr
         self.at_min_isr += in_sync == partition.effective_min_isr
+        self.reassigning += partition.assignment.is_being_reassigned

@@ -386,14 +386,17 @@ class Partition:
         """What the controller said to `pending`; of no interest once a LeaderAndIsr has replaced it."""
         if self.isr_state is not pending:
             return
+        counts = self._around.counts
+        is_stale = answer.leader_epoch != self.leader_epoch or answer.partition_epoch < self.partition_epoch
+        if answer.error or is_stale:
+            counts.failed_isr_updates += 1
         if answer.error in BACK_TO_COMMITTED:
             self._settle_isr(pending.isr)
         elif answer.error in WAIT_FOR_LEADER_AND_ISR:
             log.debug("ISR change refused", partition=str(self.topic_partition), error=answer.error.name)
         elif answer.error:
             self._propose(pending)
-        elif answer.leader_epoch == self.leader_epoch and answer.partition_epoch >= self.partition_epoch:
-            counts = self._around.counts
+        elif not is_stale:
             if isinstance(pending, PendingShrink):
                 counts.isr_shrinks += 1
             else:

@@ -15,6 +15,7 @@ class Counts:
 
     isr_shrinks: int = 0
     isr_expands: int = 0
+    failed_isr_updates: int = 0
     bytes_in: int = 0
     messages_in: int = 0
 

@@ -223,6 +223,19 @@ async def test_an_operators_policy_has_the_last_word() -> None:
     assert fine == (ErrorCode.NONE, None)
 
 
+async def test_a_policy_that_fails_costs_the_resource_it_was_asked_about() -> None:
+    class Mistaken:
+        def validate(self, asked: AlterationAsked) -> None:
+            raise ZeroDivisionError
+
+    admin = ConfigAdmin(1, DynamicConfig(NODE), cache(), lambda: Entities(), Mistaken())
+
+    error, said = await admin.increment(TOPIC, "orders", [Change("retention.ms", "5")], validate_only=False)
+
+    assert error == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "alter.config.policy.class.name failed on orders" in said
+
+
 def test_a_policy_is_loaded_by_name() -> None:
     assert load_alter_policy(NODE) is None
     named = replace(NODE, alter_config_policy_class_name=f"{__name__}:NoInfiniteRetention")

@@ -218,6 +218,19 @@ async def test_a_policy_decides_after_all_checks_also_where_the_client_only_vali
     assert (seen[1].partitions, seen[1].replicas) == (None, {0: (1,)})
 
 
+async def test_a_policy_that_fails_costs_the_topic_it_was_asked_about() -> None:
+    class Mistaken:
+        def validate(self, asked: TopicAsked) -> None:
+            if asked.topic == "a":
+                raise ZeroDivisionError
+
+    failed, fine = await Cluster(Mistaken()).create(topic("a", 1, 1), topic("b", 1, 1))
+
+    assert failed.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert "create.topic.policy.class.name failed on a" in failed.error_message
+    assert fine.error_code == ErrorCode.NONE
+
+
 async def test_names_that_collide(cluster: Cluster) -> None:
     (result,) = await cluster.create(topic("a_b"))
 

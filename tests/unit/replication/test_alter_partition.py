@@ -203,6 +203,32 @@ def test_who_has_not_reached_the_leaders_epoch_does_not_join(run) -> None:
 # ---- answers, row by row
 
 
+@pytest.mark.parametrize(
+    ("answer", "failed"),
+    [
+        (IsrAnswer(ErrorCode.INELIGIBLE_REPLICA), 1),
+        (IsrAnswer(ErrorCode.INVALID_UPDATE_VERSION), 1),
+        (IsrAnswer(ErrorCode.UNKNOWN_SERVER_ERROR), 1),
+        (IsrAnswer(ErrorCode.NONE, 0, (1, 2), 9), 1),  # of an earlier leader epoch
+        (IsrAnswer(ErrorCode.NONE, 1, (1, 2), 0), 1),  # of an earlier version
+        (IsrAnswer(ErrorCode.NONE, 1, (1, 2), 9), 0),
+    ],
+)
+def test_updates_that_fail_are_counted_like_those_that_do_not(run, answer: IsrAnswer, failed: int) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, (1, 2, 3), tell=[1])
+        partition, counts = cluster.partition(1), cluster.brokers[1].counts
+        epoch = partition.leader_epoch
+        pending = PendingShrink((1, 2, 3), frozenset({3}))
+        partition.isr_state = pending
+        partition.on_isr_answer(pending, answer._replace(leader_epoch=answer.leader_epoch + epoch - 1))
+        assert (counts.failed_isr_updates, counts.isr_shrinks) == (failed, 1 - failed)
+        partition.on_isr_answer(PendingShrink((1, 2, 3), frozenset({2})), answer)  # replaced meanwhile: nobody's
+        assert counts.failed_isr_updates == failed
+
+    run(scenario)
+
+
 @pytest.mark.parametrize("error", [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA])
 def test_refused_for_now_goes_back_and_is_tried_again(run, error: ErrorCode) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:

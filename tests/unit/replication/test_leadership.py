@@ -269,6 +269,25 @@ def test_new_versions_answer_by_id(run) -> None:
     run(scenario)
 
 
+@pytest.mark.parametrize(
+    ("assigned", "isr", "expected"),
+    [
+        ({"adding": (4,), "removing": (3,)}, (1, 2, 3), (1, 0)),  # who is on the way is not missed yet
+        ({"adding": (4,)}, (1, 2), (1, 1)),
+        ({"removing": (4,)}, (1, 2, 3), (1, 1)),
+        ({}, (1, 2, 3), (0, 1)),
+        ({}, (1, 2, 3, 4), (0, 0)),
+    ],
+)
+def test_a_move_is_counted_and_its_newcomers_are_not_missed(run, assigned, isr, expected) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await order(cluster, 1, 5, isr=isr, replicas=(1, 2, 3, 4), **assigned)
+        health = await cluster.brokers[1].partition_health()
+        assert (health.reassigning, health.under_replicated) == expected
+
+    run(scenario)
+
+
 def test_high_watermarks_are_kept_from_the_first_order_on(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await asyncio.sleep(6)
