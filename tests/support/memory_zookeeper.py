@@ -192,8 +192,11 @@ class MemoryZooKeeper:
         found = [self.ensemble.nodes.get(p) for p in paths]
         for path in (p for p, node in zip(paths, found, strict=True) if node and watch):
             self.ensemble.watchers.watch_children(path, self)
+        hidden = self.ensemble.unreadable
         return [
-            ChildrenResult(p, ZkCode.OK if node else ZkCode.NO_NODE, list(node.children) if node else [])
+            ChildrenResult(p, ZkCode.NO_AUTH, [])
+            if node and p in hidden
+            else ChildrenResult(p, ZkCode.OK if node else ZkCode.NO_NODE, list(node.children) if node else [])
             for p, node in zip(paths, found, strict=True)
         ]
 

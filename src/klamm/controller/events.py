@@ -126,7 +126,7 @@ class ShutdownEventThread(Event):
 
 @dataclass(slots=True, eq=False)
 class ResumeAfterFailure(Event):
-    """ZooKeeper failed in an event: what that left half done is looked for. Kafka has no such event."""
+    """ZooKeeper failed in an event, or refused a record: what that left half done is looked for. Kafka has none."""
 
     state = ControllerState.CONTROLLER_CHANGE
     rests_on_watch = True  # no watch, but nothing else would bring it, either

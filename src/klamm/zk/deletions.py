@@ -7,7 +7,7 @@ Source of the rest: KafkaZkClient.deleteTopicZNode, deleteTopicConfigs, deleteTo
 """
 
 import uuid
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -16,9 +16,9 @@ from klamm.model.ids import BrokerId
 from klamm.model.topic_ids import id_from_text
 from klamm.zk import znodes
 from klamm.zk.controller_store import ControllerStore
-from klamm.zk.errors import ZkCode, error_of
+from klamm.zk.errors import ZkCode
 from klamm.zk.fenced import chunks
-from klamm.zk.operations import Create, Delete, Op, Set
+from klamm.zk.operations import Create, Delete, Set
 from klamm.zk.znodes import (
     CONDEMNED_REPLICAS,
     Int32,
@@ -30,6 +30,7 @@ from klamm.zk.znodes import (
 )
 
 LIST_CHUNK: Final = 2_000  # znodes listed or deleted between two awaits
+REMEDY: Final = "an ACL forbids it: let klamm create, read, write and delete /klamm and what is below it (setAcl)"
 
 
 class Condemned(NamedTuple):
@@ -105,58 +106,108 @@ async def _try_deleting(store: ControllerStore, paths: Sequence[str]) -> dict[st
 
 async def read_condemned(store: ControllerStore) -> tuple[list[Condemned], dict[str, str]]:
     """All there are, in order of brokers; and the reasons for those that cannot be read, by path."""
-    brokers = (await store.client.children_many([CONDEMNED_REPLICAS]))[0].children
-    numbers = sorted(b for b in map(broker_of, brokers) if b is not None)
+    [brokers] = await store.client.children_many([CONDEMNED_REPLICAS])
+    numbers = sorted(b for b in map(broker_of, brokers.children) if b is not None)
     listed = await store.client.children_many([f"{CONDEMNED_REPLICAS}/{b}" for b in numbers])
     names = [(b, child) for b, answer in zip(numbers, listed, strict=True) for child in sorted(answer.children)]
+    answers = {answer.path: answer.code for answer in (brokers, *listed)}
     found: list[Condemned] = []
     unreadable: dict[str, str] = {}
     for read in await store.client.get_many([f"{CONDEMNED_REPLICAS}/{b}/{child}" for b, child in names]):
+        answers[read.path] = read.code
         if read.code is not ZkCode.OK:
             continue
         try:
             found.append(decode_condemned(read.path, read.data))
         except MalformedZnode as error:
             unreadable[read.path] = error.reason
-    return found, unreadable
+    return found, unreadable | _refusals(answers, "read")
 
 
 async def write_condemned(
     store: ControllerStore, condemned: Collection[Condemned], written: Container[tuple[BrokerId, uuid.UUID]]
-) -> None:
-    """In place of what is there for the same broker and topic id, as for those in `written`. Raises ZkError."""
-    await _make_parents(store, {str(c.broker): None for c in condemned})
-    records = {condemned_path(c.broker, c.topic_id): _encode(c) for c in condemned}
-    there = {condemned_path(c.broker, c.topic_id) for c in condemned if (c.broker, c.topic_id) in written}
-    ops: list[Op] = [Set(path, data) if path in there else Create(path, data) for path, data in records.items()]
-    results = await store.write(ops)
-    wrong = [op for op, r in zip(ops, results, strict=True) if r.code in (ZkCode.NODE_EXISTS, ZkCode.NO_NODE)]
-    again: list[Op] = [Create(op.path, records[op.path]) if op.path in there else Set(op.path, records[op.path])
-                       for op in wrong]  # fmt: skip
-    last = dict(zip((op.path for op in ops), results, strict=True))
-    last |= zip((op.path for op in again), await store.write(again), strict=True)
-    for path, result in last.items():
-        if result.code is not ZkCode.OK:
-            raise error_of(result.code, path)
+) -> tuple[list[Condemned], dict[tuple[str, BrokerId], str]]:
+    """In place of what is there for the same broker and topic id, as for those in `written`.
+
+    What is there and was never read (an ACL forbade it, perhaps) keeps what it names. As they are in ZooKeeper now; and
+    why not, by topic and broker, for those that it refused.
+    """
+    above = await _make_parents(store, {str(c.broker): None for c in condemned})
+    records = {condemned_path(c.broker, c.topic_id): c for c in condemned}
+    there = {path for path, c in records.items() if (c.broker, c.topic_id) in written}
+    codes = await _write_records(store, records, there)
+    lost = {path: records[path] for path, code in codes.items() if code is ZkCode.NO_NODE and path in there}
+    codes |= await _write_records(store, lost, ())
+    unread = [path for path, code in codes.items() if code is ZkCode.NODE_EXISTS]
+    refused: dict[str, str] = {}
+    if unread:
+        shown, refused = await _merged(store, {path: records[path] for path in unread})
+        records |= shown
+        codes |= await _write_records(store, shown, shown)
+    refused = _refusals({path: code for path, code in codes.items() if path not in refused}, "written") | refused
+    for path in refused:
+        if codes[path] is ZkCode.NO_NODE:  # what is above it could not be made
+            refused[path] = next((why for parent, why in above.items() if path.startswith(parent)), refused[path])
+    return (
+        [record for path, record in records.items() if path not in refused],
+        {(records[path].topic, records[path].broker): why for path, why in refused.items()},
+    )
 
 
-async def _make_parents(store: ControllerStore, brokers: Iterable[str]) -> None:
+async def _write_records(
+    store: ControllerStore, records: Mapping[str, Condemned], there: Container[str]
+) -> dict[str, ZkCode]:
+    ops = [Set(path, _encode(c)) if path in there else Create(path, _encode(c)) for path, c in records.items()]
+    return {op.path: result.code for op, result in zip(ops, await store.write(ops), strict=True)}
+
+
+async def _merged(
+    store: ControllerStore, records: Mapping[str, Condemned]
+) -> tuple[dict[str, Condemned], dict[str, str]]:
+    """With what is there under their names; and why not, where ZooKeeper does not show it."""
+    merged: dict[str, Condemned] = {}
+    answers: dict[str, ZkCode] = {}
+    for read in await store.client.get_many(list(records)):
+        answers[read.path] = read.code
+        if read.code is not ZkCode.OK:
+            continue
+        record = records[read.path]
+        try:
+            named = decode_condemned(read.path, read.data).partitions
+        except MalformedZnode:
+            named = ()  # told as the term began; nobody would ever read it
+        merged[read.path] = record._replace(partitions=tuple(sorted({*record.partitions, *named})))
+    return merged, _refusals(answers, "read")
+
+
+async def _make_parents(store: ControllerStore, brokers: Iterable[str]) -> dict[str, str]:
+    """Why not, by path, for those that could not be made; they may be there all the same."""
     there = frozenset((await store.client.children_many([CONDEMNED_REPLICAS]))[0].children)
     missing = [b for b in brokers if b not in there]
-    if missing:
-        await _create(store, [Create(path) for path in ("/klamm", CONDEMNED_REPLICAS)])
-        await _create(store, [Create(f"{CONDEMNED_REPLICAS}/{b}") for b in missing])
+    if not missing:
+        return {}
+    made: dict[str, ZkCode] = {}
+    for paths in (["/klamm", CONDEMNED_REPLICAS], [f"{CONDEMNED_REPLICAS}/{b}" for b in missing]):
+        results = await store.write([Create(path) for path in paths])
+        made |= {path: result.code for path, result in zip(paths, results, strict=True)}
+    return _refusals({f"{path}/": code for path, code in made.items() if code is not ZkCode.NODE_EXISTS}, "made")
+
+
+def _refusals(answers: Mapping[str, ZkCode], done: str) -> dict[str, str]:
+    """In words, with the remedy; what is not there to be read is no refusal."""
+    fine = (ZkCode.OK, ZkCode.NO_NODE) if done == "read" else (ZkCode.OK,)
+    refused = {path: code for path, code in answers.items() if code not in fine}
+    return {path: _why(path.rstrip("/"), code, done) for path, code in refused.items()}
+
+
+def _why(path: str, code: ZkCode, done: str) -> str:
+    why = f"{path} cannot be {done}: {code.name}"
+    return f"{why}; {REMEDY}" if code is ZkCode.NO_AUTH else why
 
 
 async def delete_condemned(store: ControllerStore, names: Iterable[tuple[BrokerId, uuid.UUID]]) -> dict[str, str]:
     """Why not, by path, for those that stay."""
     return await _remove(store, [condemned_path(broker, topic_id) for broker, topic_id in names])
-
-
-async def _create(store: ControllerStore, ops: Sequence[Op]) -> None:
-    for op, result in zip(ops, await store.write(ops), strict=True):
-        if result.code not in (ZkCode.OK, ZkCode.NODE_EXISTS):
-            raise error_of(result.code, op.path)
 
 
 def _encode(condemned: Condemned) -> bytes:

@@ -15,6 +15,7 @@ from klamm.controller.decisions.condemned import (
     plan_return,
 )
 from klamm.controller.decisions.topic_deletion import ByBroker
+from klamm.controller.events import ResumeAfterFailure
 from klamm.controller.states import ReplicaState
 from klamm.controller.workbench import Workbench
 from klamm.model.assignment import ReplicaAssignment
@@ -23,6 +24,7 @@ from klamm.telemetry.journal import by_topic
 from klamm.zk.deletions import Condemned, delete_condemned, read_condemned, write_condemned
 
 MOVED_CHUNK: Final = 2_000  # replicas looked at between two awaits
+TRY_AGAIN_S: Final = 60.0  # what waits because a record could not be written is looked at again
 
 
 async def load_condemned(bench: Workbench) -> None:
@@ -34,8 +36,11 @@ async def load_condemned(bench: Workbench) -> None:
         bench.journal.refused(bench.cause, path, why)
 
 
-async def condemn(bench: Workbench, topics: Mapping[str, ByBroker]) -> None:
-    """Write down what gone brokers hold of these topics, before ZooKeeper forgets that they do."""
+async def condemn(bench: Workbench, topics: Mapping[str, ByBroker]) -> dict[tuple[str, BrokerId], str]:
+    """Write down what gone brokers hold of these topics, before ZooKeeper forgets that they do.
+
+    Why not, by topic and broker, where ZooKeeper refuses it: there the deletion or move waits, and is tried again.
+    """
     records = []
     for topic, by_broker in topics.items():
         topic_id = bench.context.topics[topic].id
@@ -46,24 +51,30 @@ async def condemn(bench: Workbench, topics: Mapping[str, ByBroker]) -> None:
             numbers = {p.partition for p in partitions}.union(listed)
             if len(numbers) > len(listed):
                 records.append(Condemned(broker, topic, topic_id, tuple(sorted(numbers))))
-    if records:
-        written = {(b, topic_id) for b, held in bench.context.condemned.items() for topic_id in held}
-        await write_condemned(bench.store, records, written)
-        for record in records:
-            _remember(bench, record)
+    if not records:
+        return {}
+    written = {(b, topic_id) for b, held in bench.context.condemned.items() for topic_id in held}
+    taken, refused = await write_condemned(bench.store, records, written)
+    for record in taken:
+        _remember(bench, record)
+    if refused:
+        bench.timers.after("condemned replicas", TRY_AGAIN_S, ResumeAfterFailure())
+    return refused
 
 
-async def condemn_moved(bench: Workbench, replicas: Mapping[BrokerId, Iterable[Partition]]) -> None:
+async def condemn_moved(bench: Workbench, replicas: Mapping[BrokerId, Iterable[Partition]]) -> dict[Partition, str]:
     """Replicas that a reassignment takes from their brokers: written down before the assignment says so.
 
     The order to delete them may be lost, with its broker or with this controller; nobody else knows of it afterwards.
+    Why not, for those that ZooKeeper does not let us write down: they may not move.
     """
     moved: dict[str, dict[BrokerId, list[Partition]]] = {}
     for broker, partitions in replicas.items():
         async for p in bench.turns.each(partitions, MOVED_CHUNK):
             if bench.context.topics[p.topic].id is not None:
                 moved.setdefault(p.topic, {}).setdefault(broker, []).append(p)
-    await condemn(bench, moved)
+    refused = await condemn(bench, moved)
+    return {p: why for (topic, broker), why in refused.items() for p in moved[topic][broker]}
 
 
 async def forget_condemned(bench: Workbench, topic: str, kept: Iterable[BrokerId]) -> None:

@@ -44,7 +44,7 @@ async def begin_reassignments(bench: Workbench, wanted: Assignments) -> Reasons:
     touched = await _fence_leaders(bench, dropped)
     touched |= dict.fromkeys(await leave_isrs(bench, dropped))
     failed |= _undroppable(bench, dropped, touched)
-    await condemn_moved(bench, dropped)
+    failed |= await condemn_moved(bench, dropped)
     failed |= await _update_assignments(bench, {p: a for p, a in wanted.items() if p not in failed})
     await _stop_dropped(bench, dropped, failed)
     for p in touched:
@@ -286,8 +286,11 @@ async def _finish(bench: Workbench, before: Assignments) -> list[Partition]:
     for p in led:
         for broker in before[p].removing:
             removing.setdefault(broker, []).append(p)
-    await condemn_moved(bench, removing)
-    kept = await replicas_gone(bench, removing) if removing else {}  # B4, B5
+    unwritten = await condemn_moved(bench, removing)
+    bench.refuse("reassignment", unwritten)
+    led = [p for p in led if p not in unwritten]
+    going = {b: left for b, its in removing.items() if (left := [p for p in its if p not in unwritten])}
+    kept = await replicas_gone(bench, going) if going else {}  # B4, B5
     bench.refuse("removed replica", kept)
     failed = await _write_assignments(bench, {p: p.assignment for p in led if p not in kept})  # B6
     bench.refuse("reassignment", failed)

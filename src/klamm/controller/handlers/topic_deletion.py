@@ -264,8 +264,11 @@ def _hold_back(bench: Workbench, partitions: Collection[Partition], why: str) ->
 async def _complete(bench: Workbench, found: dict[str, Survey]) -> None:
     """What gone brokers hold is condemned first; then the znodes go, and memory forgets the topics."""
     context = bench.context
-    condemned = {t: s.gone for t, s in found.items() if s.gone}
-    await condemn(bench, condemned)
+    refused = await condemn(bench, {t: s.gone for t, s in found.items() if s.gone})
+    for topic, why in {topic: why for (topic, _), why in refused.items()}.items():
+        _wait(bench, [topic], f"{why}; what gone brokers hold of it has to be written down first; it is tried again")
+    unwritten = {topic for topic, _ in refused}
+    found = {t: s for t, s in found.items() if t not in unwritten}
     failed = await delete_topics(bench.store, list(found))
     for topic, why in failed.items():
         _wait(bench, [topic], f"{why}; the next controller tries again")

@@ -1,0 +1,131 @@
+"""An ACL on `/klamm` or below it: what has to be written down first waits aloud, and everything else goes on."""
+
+import pytest
+from tests.support.controller_room import Room
+from tests.unit.controller.test_topic_deletion import NO_PATIENCE, Deleting
+
+from klamm.controller.context import Partition
+from klamm.controller.events import ApiPartitionReassignment, ResumeAfterFailure, TopicDeletion
+from klamm.controller.handlers.condemned import condemn_moved
+from klamm.controller.handlers.failover import on_resume_after_failure
+from klamm.controller.handlers.reassignment_requests import on_api_reassignment
+from klamm.controller.handlers.topic_deletion import on_topic_deletion
+from klamm.controller.states import PartitionState
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId, parse_topic_partition
+from klamm.zk import znodes
+from klamm.zk.acl import READ_ACL
+from klamm.zk.operations import Create, Delete
+
+RECORDS = znodes.CONDEMNED_REPLICAS
+ONE, TWO = BrokerId(1), BrokerId(2)
+
+
+def forbid(room: Room, *paths: str) -> None:
+    """Nobody may create anything below the last of these."""
+    room.ensemble.apply([*(Create(p) for p in paths[:-1]), Create(paths[-1], acl=READ_ACL)])
+
+
+def allow(room: Room, *paths: str) -> None:
+    room.ensemble.apply([Delete(paths[-1])])
+
+
+FORBIDDEN = [("/klamm",), ("/klamm", RECORDS), ("/klamm", RECORDS, f"{RECORDS}/1")]
+
+
+@pytest.mark.parametrize("paths", FORBIDDEN, ids=lambda paths: paths[-1])
+async def test_a_move_waits_and_others_go_on_until_the_record_can_be_written(paths: tuple[str, ...]) -> None:
+    room = await Room.open(topics={"a": [(1,)], "b": [(3,)]})
+    forbid(room, *paths)
+    moves = {"a-0": 2, "b-0": 2} if paths[-1].endswith("/1") else {"a-0": 2}
+    targets = {parse_topic_partition(name): [BrokerId(to)] for name, to in moves.items()}
+    await room.handle(on_api_reassignment, ApiPartitionReassignment(targets))
+    for name in moves:
+        old = room.stored(name)
+        room.write_state(name, old._replace(isr=(*old.isr, TWO)))
+
+    await room.take_office()
+
+    assert room.partition("a-0").replicas == (2, 1)
+    assert room.partition("b-0").replicas == ((2,) if "b-0" in moves else (3,))
+    assert room.partition("a-0").state is PartitionState.ONLINE
+    [told] = [e for e in room.entries("refused") if "NO_AUTH" in e.facts["why"]]
+    assert told.facts["partitions"] == {"a": [0]}
+    assert "setAcl" in told.facts["why"]
+    assert not any("+delete -> 1" in request for request in room.channels.take())
+    assert "condemned replicas" in room.bench.timers  # it is tried again
+
+    allow(room, *paths)
+    requests = await room.handle(on_resume_after_failure, ResumeAfterFailure())
+    assert room.partition("a-0").replicas == (2,)
+    assert any("+delete -> 1" in request for request in requests)
+
+
+async def test_a_replica_that_an_override_would_drop_stays_where_it_cannot_be_written_down() -> None:
+    room = await Room.open(topics={"a": [(1,)]})
+    await room.handle(on_api_reassignment, ApiPartitionReassignment({parse_topic_partition("a-0"): [TWO]}))
+    forbid(room, "/klamm")
+    override = ApiPartitionReassignment({parse_topic_partition("a-0"): [BrokerId(3)]})
+    await room.handle(on_api_reassignment, override)
+
+    [refusal] = override.reply.result().refused.values()
+    assert refusal.error is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert refusal.why.startswith(f"{RECORDS} cannot be made: NO_AUTH; an ACL forbids it: ")
+    assert room.partition("a-0").assignment.adding == (2,)
+
+
+async def test_a_deletion_waits_and_others_go_on_until_the_record_can_be_written() -> None:
+    cluster = await Deleting.open({"a": [(2,)], "b": [(1,)], "c": [(2,)]}, settings=NO_PATIENCE)
+    forbid(cluster.room, "/klamm")
+    await cluster.kill(2)
+    await cluster.delete("a", "b")
+    await cluster.answer(1)
+
+    assert cluster.znodes_of("b") == []
+    assert "NO_AUTH" in cluster.why("a")
+    assert "setAcl" in cluster.why("a")
+    assert znodes.delete_topic_path("a") in cluster.znodes_of("a")
+    assert "condemned replicas" in cluster.room.bench.timers
+
+    await cluster.room.take_office()
+    await cluster.do(on_topic_deletion, TopicDeletion())
+    assert "NO_AUTH" in cluster.why("a")
+
+    allow(cluster.room, "/klamm")
+    await cluster.do(on_resume_after_failure, ResumeAfterFailure())
+    assert cluster.znodes_of("a") == []
+    assert len(cluster.condemned()) == 1
+
+
+@pytest.mark.parametrize("hidden", ["the list", "a broker's list", "a record"])
+async def test_records_that_nobody_may_read_are_told_of_and_cost_nobody_the_office(hidden: str) -> None:
+    room = await Room.open(topics={"a": [(1,), (1,)]})
+    first, second = room.partition("a-0"), room.partition("a-1")
+    await condemn_moved(room.bench, {ONE: [first]})
+    topic_id = room.bench.context.topics["a"].id
+    assert topic_id is not None
+    path = znodes.condemned_path(1, topic_id)
+    forbidden = {"the list": RECORDS, "a broker's list": f"{RECORDS}/1", "a record": path}[hidden]
+    room.ensemble.unreadable.add(forbidden)
+
+    await room.take_office()
+
+    [told] = [e for e in room.entries("refused") if e.facts["what"] == forbidden]
+    assert told.facts["why"].startswith(f"{forbidden} cannot be read: NO_AUTH; an ACL forbids it: ")
+    if forbidden != path:
+        room.ensemble.unreadable.clear()  # by the time it is written
+    found = room.bench.context.partition("a", 1)
+    assert found is not None
+    refused = await condemn_moved(room.bench, {ONE: [found]})
+    assert list(refused) == ([found] if forbidden == path else [])
+    data = room.ensemble.nodes[path].data
+    assert data is not None
+    assert b'"partitions":[0]' in data if refused else b'"partitions":[0,1]' in data
+    assert _named(room) == ([] if refused else [0, 1])
+    assert second.key == found.key
+
+
+def _named(room: Room) -> list[int]:
+    records = room.bench.context.condemned.get(ONE, {}).values()
+    named: list[Partition] = [p for record in records for p in record.partitions.values()]
+    return sorted(p.partition for p in named)
