@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from klamm.cli.admin.client import Admin, CannotAsk
+from klamm.cli.admin.client import Admin, CannotAsk, code_name
 from klamm.cli.admin.cluster import Cluster, Topic, read_cluster
 from klamm.cli.admin.refusals import Refusal
 from klamm.cli.speech import Progress
@@ -27,6 +27,7 @@ _BY_THE_BROKER: Final = -1
 _DEFAULTS_SINCE: Final = 4
 _STATES_SINCE: Final = 6
 _LOOK_S: Final = 0.1
+_FREE: Final = (ErrorCode.NONE, ErrorCode.POLICY_VIOLATION)  # a policy is asked last
 Assignment = Sequence[tuple[BrokerId, ...]]
 
 
@@ -138,3 +139,28 @@ async def wait_until(admin: Admin, names: Sequence[str], missing: Callable[[Clus
         if not await admin.pause(_LOOK_S):
             progress.end()
             raise CannotAsk(f"not within the time allowed: {problem} (broker {broker}); --timeout gives it more")
+
+
+async def wait_until_gone(admin: Admin, names: Sequence[str]) -> dict[str, str]:
+    """No broker knows them, and ZooKeeper holds neither them nor the marks that ask for their deletion.
+
+    Brokers do not show ZooKeeper, but would refuse to create there what it holds; nothing is created for the question.
+    For topics about which they do not say it: why not. Raises CannotAsk as `wait_until` does.
+    """
+    await wait_until(admin, names, are_gone(names))
+    progress = Progress()
+    while True:
+        asked = [CreatableTopic(name, 1, 1, [], []) for name in names]
+        request = CreateTopicsRequest(topics=asked, timeout_ms=admin.left_ms, validate_only=True)
+        answer = await admin.ask_controller(ApiKey.CREATE_TOPICS, request)
+        held = [t.name for t in answer.topics if t.error_code == ErrorCode.TOPIC_ALREADY_EXISTS]
+        if not held:
+            progress.end()
+            return {t.name: code_name(t.error_code) for t in answer.topics if t.error_code not in _FREE}
+        problem = f"ZooKeeper still holds znodes of {len(held)} of {len(names)} topics ({held[0]})"
+        progress.at(f"{problem}; {admin.left_s:.0f} s left")
+        if not await admin.pause(_LOOK_S):
+            progress.end()
+            raise CannotAsk(
+                f"not within the time allowed: {problem}, or they were created again; --timeout gives it more"
+            )

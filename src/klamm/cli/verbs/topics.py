@@ -181,22 +181,28 @@ def delete(
         shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
         confirm(f"This deletes {shown} and every record in {'them' if len(names) > 1 else 'it'}.", yes)
 
-    async def work(admin: Admin) -> list[Refusal]:
+    async def work(admin: Admin) -> tuple[list[Refusal], dict[str, str]]:
         refused = await changing.delete(admin, names) if names else []
         left = {r.subject for r in refused}
         gone = [n for n in names if f"topic {n}" not in left]
-        if wait and gone:
-            await changing.wait_until(admin, gone, changing.are_gone(gone))
-        return refused
+        return refused, await changing.wait_until_gone(admin, gone) if wait and gone else {}
 
     try:
-        refused = with_admin(bootstrap, timeout, work)
+        refused, untold = with_admin(bootstrap, timeout, work)
     except CannotAsk as error:
         raise CannotAsk(f"{error}; klamm explain {names[0]} says what holds it up") from error
     deleted = [n for n in names if f"topic {n}" not in {r.subject for r in refused}]
     if as_json:
-        say_json({"deleted": deleted, "refused": [r.as_data() for r in refused]})
+        say_json({"deleted": deleted, "unconfirmed": untold, "refused": [r.as_data() for r in refused]})
     else:
         for name in deleted:
-            say(f"Topic {name} is gone." if wait else f"Topic {name} is being deleted.")
+            say(_how_far(name, wait, untold.get(name)))
     raise typer.Exit(complain_of(refused))
+
+
+def _how_far(name: str, wait: bool, untold: str | None) -> str:
+    if not wait:
+        return f"Topic {name} is being deleted."
+    if untold is None:
+        return f"Topic {name} is gone."
+    return f"No broker knows topic {name} any more; whether ZooKeeper still holds it they do not say ({untold})."
