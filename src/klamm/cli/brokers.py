@@ -46,13 +46,15 @@ async def read_brokers(admin: Admin) -> list[BrokerFacts]:
     cluster = await read_cluster(admin)
     asked = sorted(cluster.brokers)
     found = dict(zip(asked, await asyncio.gather(*(_directories(admin, b) for b in asked)), strict=True))
-    return facts(cluster, found, await read_controller_only(admin, asked))
+    answering = [b for b in asked if not isinstance(found[b], str)]
+    return facts(cluster, found, await read_controller_only(admin, answering))
 
 
 async def _directories(admin: Admin, broker: BrokerId) -> list[LogDir] | str:
     """What it says, or why it does not."""
     try:
-        answer = await admin.ask_broker(broker, ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=None))
+        request = DescribeLogDirsRequest(topics=None)
+        answer = await admin.ask_broker(broker, ApiKey.DESCRIBE_LOG_DIRS, request, awaits_start=False)
     except CannotAsk as error:
         return str(error)
     if answer.error_code:

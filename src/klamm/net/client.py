@@ -5,6 +5,8 @@ Kafka: nobody can tell how far behind the peer is, and an answer out of order wo
 """
 
 import asyncio
+import errno
+import re
 import struct
 from collections import deque
 from typing import Any, Final, Self, TypeVar, cast
@@ -19,11 +21,16 @@ MAX_RESPONSE_BYTES: Final = 2**31 - 1
 _JOIN_BYTES: Final = 64 * 1024
 _CORRELATION: Final = struct.Struct(">i")
 _CORRELATIONS: Final = 2**31
+_NUMBER: Final = re.compile(r"\[Errno (\d+)\]")
 T = TypeVar("T")
 
 
 class ConnectionLost(KlammError):
     """The connection could not be made, or ended before the answer came."""
+
+
+class ConnectionRefused(ConnectionLost):
+    """Nobody listens there: an answer at once, and of that machine."""
 
 
 class AnswerTimedOut(ConnectionLost):
@@ -66,7 +73,8 @@ class Connection(asyncio.BufferedProtocol):
         except TimeoutError:
             raise ConnectionLost(f"{peer} did not accept a connection within {timeout_s:g} s") from None
         except OSError as error:
-            raise ConnectionLost(f"no connection to {peer}: {error.strerror or error}") from error
+            kind = ConnectionRefused if _is_refusal(error) else ConnectionLost
+            raise kind(f"no connection to {peer}: {error.strerror or error}") from error
 
     @property
     def closed(self) -> bool:
@@ -168,3 +176,11 @@ class Connection(asyncio.BufferedProtocol):
                 pending.deadline.cancel()
             if not pending.answer.done():
                 pending.answer.set_exception(ConnectionLost(f"{self.peer}: {reason}"))
+
+
+def _is_refusal(error: OSError) -> bool:
+    """Also where a name has several addresses: asyncio then joins the texts of all failures into one error."""
+    if isinstance(error, ConnectionRefusedError):
+        return True
+    numbers = {int(n) for n in _NUMBER.findall(str(error))} if error.errno is None else set[int]()
+    return errno.ECONNREFUSED in numbers and numbers <= {errno.ECONNREFUSED, errno.EADDRNOTAVAIL, errno.ENETUNREACH}

@@ -1,11 +1,15 @@
 """What is counted for each broker, and who has a problem."""
 
-from klamm.cli.admin.client import Address
+from tests.unit.cli.admin.scripted_brokers import Brokers, run
+
+from klamm.cli.admin.client import Address, Admin
 from klamm.cli.admin.cluster import Broker, Cluster, Partition, Topic
 from klamm.cli.admin.refusals import Refusal
-from klamm.cli.brokers import LogDir, bytes_in_words, facts
+from klamm.cli.brokers import BrokerFacts, LogDir, bytes_in_words, facts, read_brokers
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import DescribeConfigsResponse, DescribeLogDirsResponse, MetadataResponseBroker
 
 ONE, TWO, GONE = BrokerId(1), BrokerId(2), BrokerId(9)
 
@@ -24,6 +28,26 @@ def test_leaders_preferred_leaders_and_replicas_are_counted_apart() -> None:
     assert (first.is_controller_only, second.is_controller_only) == (False, True)
     assert [b.problem for b in (first, second, gone)] == ["out of use: /d", "does not answer", "not alive"]
     assert (gone.id, gone.address, gone.holds) == (9, None, 1)
+
+
+def test_a_broker_that_refuses_connections_costs_no_time_and_is_named() -> None:
+    brokers = Brokers(1, 2)
+    brokers.down = {"b2"}
+    metadata = brokers.metadata()
+    metadata.brokers.append(MetadataResponseBroker(2, "b2", 9092))  # registered still
+    brokers.answers[ApiKey.METADATA] = lambda _v, _m: metadata
+    brokers.answers[ApiKey.DESCRIBE_LOG_DIRS] = lambda _v, _m: DescribeLogDirsResponse()
+    brokers.answers[ApiKey.DESCRIBE_CONFIGS] = lambda _v, _m: DescribeConfigsResponse()
+
+    async def work(admin: Admin) -> tuple[list[BrokerFacts], float]:
+        found = await read_brokers(admin)
+        return found, admin.left_s
+
+    (first, second), left_s = run(brokers, work, timeout_s=30)
+
+    assert first.problem is None
+    assert second.problem == "refuses connections at b2:9092: is it running?"
+    assert left_s == 30
 
 
 def test_sizes_in_words() -> None:

@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from tests.unit.net.transports import RecordingTransport, connect, feed
 
-from klamm.net.client import AnswerTimedOut, Connection, ConnectionLost
+from klamm.net.client import AnswerTimedOut, Connection, ConnectionLost, ConnectionRefused
 from klamm.runtime.world import World
 from klamm.wire.api import ApiKey
 from klamm.wire.frames import decode_request_header, encode_response
@@ -168,3 +168,26 @@ async def test_a_cancellation_that_meets_the_connection_is_not_lost(steps_betwee
     await asyncio.wait([opening])
 
     assert opening.cancelled() == was_cancelled
+
+
+@pytest.mark.parametrize(
+    ("error", "is_refusal"),
+    [
+        (ConnectionRefusedError(111, "Connection refused"), True),
+        (OSError("Multiple exceptions: [Errno 111] Connect call failed ('::1', 9), [Errno 111] ..."), True),
+        (OSError("Multiple exceptions: [Errno 101] Network is unreachable, [Errno 111] Connect call failed"), True),
+        (OSError("Multiple exceptions: [Errno 113] No route to host, [Errno 111] Connect call failed"), False),
+        (OSError(113, "No route to host"), False),
+        (OSError("[Errno 101] Network is unreachable"), False),
+    ],
+)
+async def test_a_refused_connection_is_told_from_others_that_fail(error: OSError, is_refusal: bool) -> None:
+    class Network:
+        async def connect(self, *_: object) -> Connection:
+            raise error
+
+    world = type("World", (), {"network": Network()})
+    with pytest.raises(ConnectionLost) as lost:
+        await Connection.open(cast(Any, world), "h", 1, "c", 1.0)
+
+    assert isinstance(lost.value, ConnectionRefused) is is_refusal

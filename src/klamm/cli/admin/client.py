@@ -14,7 +14,7 @@ from klamm import __version__
 from klamm.cli.speech import WrongUse
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import NO_BROKER, BrokerId
-from klamm.net.client import Connection, ConnectionLost
+from klamm.net.client import Connection, ConnectionLost, ConnectionRefused
 from klamm.runtime.main_loop import run_loop
 from klamm.runtime.world import World, real_world
 from klamm.wire.api import ApiKey, api
@@ -108,8 +108,10 @@ class Admin:
 
         return await self._again(once, f"nobody answers at {', '.join(map(str, self._bootstrap))}")
 
-    async def ask_broker(self, broker: BrokerId, key: ApiKey, message: WireMessage | Build) -> Any:
-        """That one, and no other."""
+    async def ask_broker(
+        self, broker: BrokerId, key: ApiKey, message: WireMessage | Build, *, awaits_start: bool = True
+    ) -> Any:
+        """That one, and no other. One that refuses connections may be starting; who does not wait hears so at once."""
 
         async def once() -> Any:
             if broker not in self.brokers:
@@ -119,7 +121,12 @@ class Admin:
                     f"broker {broker} is not alive ({ErrorCode.BROKER_NOT_AVAILABLE.name}); alive are "
                     f"{', '.join(map(str, sorted(self.brokers)))}"
                 )
-            return await self._ask(self.brokers[broker], key, message)
+            try:
+                return await self._ask(self.brokers[broker], key, message)
+            except ConnectionRefused:
+                if awaits_start:
+                    raise
+                raise CannotAsk(f"refuses connections at {self.brokers[broker]}: is it running?") from None
 
         return await self._again(once, f"broker {broker} does not answer")
 
