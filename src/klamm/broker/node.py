@@ -52,7 +52,7 @@ from klamm.controller.settings import (
 from klamm.log.errors import BadLogDirectory
 from klamm.log.manager import DirectoryFailure, LogManager
 from klamm.model.brokers import Broker, Endpoint
-from klamm.model.errors import KlammError
+from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId
 from klamm.model.topic_ids import new_topic_id
 from klamm.net.client import Connection
@@ -513,6 +513,7 @@ class Node:
             says_not_controller,
         )
         if answer.error_code:
+            log.warning("no block of producer ids from the controller", error=ErrorCode(answer.error_code).name)
             return None
         return ProducerIdBlock(answer.producer_id_start, answer.producer_id_len)
 

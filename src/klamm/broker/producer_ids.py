@@ -1,10 +1,10 @@
 """Ids for idempotent producers, from blocks that the controller hands out. Source: RPCProducerIdManager (3.9).
 
-The next block is fetched when nine tenths of this one are used, so that a producer hardly ever waits.
+The next block is fetched when nine tenths of this one are used, so that a producer hardly ever waits. A controller that
+has none to give (its znode cannot be read, or all ids are used up) is asked again while a producer waits, and no longer.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
@@ -12,6 +12,7 @@ import structlog
 
 PREFETCH_AT: Final = 0.9
 _RETRY_S: Final = 0.05
+_MOST_RETRY_S: Final = 2.0
 _WAIT_S: Final = 2.0
 log = structlog.get_logger("producer-ids")
 
@@ -31,13 +32,12 @@ class ProducerIds:
         self._prefetch_at = 0
         self._following: ProducerIdBlock | None = None
         self._fetching: asyncio.Task[None] | None = None
+        self._waiting = 0
 
     async def next_id(self) -> int | None:
         """An id never given before; None where the controller gives no block for now: the client asks again."""
         if self._next == self._end and not self._take_following():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_WAIT_S):
-                    await asyncio.shield(self._fetch())
+            await self._wait()
             if self._next == self._end and not self._take_following():
                 return None
         given = self._next
@@ -49,6 +49,16 @@ class ProducerIds:
     def close(self) -> None:
         if self._fetching is not None:
             self._fetching.cancel()
+
+    async def _wait(self) -> None:
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(_WAIT_S):
+                await asyncio.shield(self._fetch())
+        except TimeoutError:
+            pass
+        finally:
+            self._waiting -= 1
 
     def _take_following(self) -> bool:
         block, self._following = self._following, None
@@ -64,9 +74,11 @@ class ProducerIds:
         return self._fetching
 
     async def _fetch_block(self) -> None:
-        block = await self._allocate()
-        while block is None:
-            await asyncio.sleep(_RETRY_S)
-            block = await self._allocate()
+        pause_s = _RETRY_S
+        while (block := await self._allocate()) is None:
+            await asyncio.sleep(pause_s)
+            if not self._waiting:
+                return
+            pause_s = min(2 * pause_s, _MOST_RETRY_S)
         log.debug("block of producer ids", first=block.first, count=block.size)
         self._following = block

@@ -3,6 +3,7 @@
 import asyncio
 
 from klamm.broker.producer_ids import ProducerIdBlock, ProducerIds
+from klamm.sim.loop import SimulatedLoop
 
 
 class Controller:
@@ -44,3 +45,46 @@ async def test_many_at_once_get_different_ids() -> None:
     given = await asyncio.gather(*(ids.next_id() for _ in range(8)))
 
     assert sorted(i for i in given if i is not None) == list(range(8))
+
+
+class Exhausted:
+    """Has no block to give until `mended`."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.mended = False
+
+    async def allocate(self) -> ProducerIdBlock | None:
+        self.asked += 1
+        return ProducerIdBlock(5000, 10) if self.mended else None
+
+
+def test_a_controller_without_ids_is_asked_seldom_and_only_while_somebody_waits() -> None:
+    async def scenario() -> None:
+        controller = Exhausted()
+        ids = ProducerIds(controller.allocate)
+        for _ in range(30):  # a producer that does not give up: a minute
+            assert await ids.next_id() is None
+            await asyncio.sleep(0.1)
+        assert 20 < controller.asked < 100
+        await asyncio.sleep(5)
+        asked = controller.asked
+        await asyncio.sleep(600)
+        assert controller.asked == asked
+
+        controller.mended = True
+        assert await ids.next_id() == 5000
+        ids.close()
+
+    SimulatedLoop().run(scenario())
+
+
+def test_a_block_that_is_mended_meanwhile_reaches_who_waits() -> None:
+    async def scenario() -> None:
+        controller = Exhausted()
+        ids = ProducerIds(controller.allocate)
+        asyncio.get_running_loop().call_later(1, setattr, controller, "mended", True)
+        assert await ids.next_id() == 5000
+        ids.close()
+
+    SimulatedLoop().run(scenario())
