@@ -1,7 +1,7 @@
 """Ids for idempotent producers, from blocks that the controller hands out. Source: RPCProducerIdManager (3.9).
 
 The next block is fetched when nine tenths of this one are used, so that a producer hardly ever waits. A controller that
-has none to give (its znode cannot be read, or all ids are used up) is asked again while a producer waits, and no longer.
+has none to give (its znode cannot be read, or all ids are used up) is asked again while a producer waits, no longer.
 """
 
 import asyncio
