@@ -103,3 +103,26 @@ def test_a_directory_fails_and_is_mended(failing_disk: Path, tmp_path: Path) -> 
         assert len(directories(cluster, 1)[bad]["partitions"]) == 3
     finally:
         cluster.kill()
+
+
+def test_the_journal_goes_on_in_the_next_directory(failing_disk: Path, tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path / "cluster", 2, overrides={"log.index.size.max.bytes": "65536"})
+    good, bad = tmp_path / "good", failing_disk / "logs"
+    cluster.node(1).properties["log.dirs"] = f"{bad},{good}"
+    try:
+        cluster.start()
+        cluster.create_topic(TOPIC, PARTITIONS, 2)
+        assert produce_everywhere(cluster) == []
+        assert list(bad.glob("klamm-journal-1-*"))
+        fill(failing_disk)
+        cluster.wait_until("every partition takes records", lambda: produce_everywhere(cluster) == [])
+
+        cluster.node(2).kill()
+
+        def has_elected() -> bool:
+            told = b"".join(path.read_bytes() for path in good.glob("klamm-journal-1-*"))
+            return b'"event":"BrokerChange"' in told or b'"kind":"decision"' in told
+
+        cluster.wait_until("node 1 is controller, and writes what it does", has_elected)
+    finally:
+        cluster.kill()

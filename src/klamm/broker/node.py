@@ -105,6 +105,7 @@ class Node:
         self._metrics_endpoint: MetricsEndpoint | None = None
         self._office_requests: OfficeRequests | None = None
         self._journal: Journal | None = None
+        self._journal_files: JournalFiles | None = None
         self._journal_topic: JournalTopic | None = None
         self._registration_update: asyncio.Task[None] | None = None
 
@@ -237,6 +238,8 @@ class Node:
             self._replicas.set_offline(failure.partitions)
         assert self._logs is not None
         if self._logs.live_directories:
+            if self._journal_files is not None:
+                self._journal_files.leave(failure.directory, self._logs.live_directories[0])
             self._notices.give(self.broker_id)
         elif not self._failure.done():
             self._failure.set_result(
@@ -308,7 +311,9 @@ class Node:
     def _assemble_controller(self, cache: MetadataCache, channel: ControllerChannel) -> Controller:
         """Ours, which may never have the office, its journal, and what it hands out to every node."""
         # plain files beside the partitions: Apache Kafka, given this directory, takes folders for partitions
-        files = JournalFiles(self._world.disk, self._config.log_directories[0], self.broker_id)
+        assert self._logs is not None
+        first, *others = self._logs.live_directories
+        files = self._journal_files = JournalFiles(self._world.disk, first, self.broker_id, others=others)
         self._journal = Journal(files, self.broker_id, self._world.clock)
         if topic := self._config.klamm_journal_topic:
             self._journal_topic = JournalTopic(

@@ -1,5 +1,6 @@
 """The journal on disk: `<directory>/klamm-journal-<node>-<number>.jsonl`, rotated by size; the newest stay."""
 
+import contextlib
 import re
 from collections.abc import Sequence
 from posixpath import join
@@ -43,6 +44,8 @@ def journal_files(disk: JournalDisk, directory: str) -> list[tuple[int, int, str
 class JournalFiles:
     """A sink. A start begins a new file, whose number is the incarnation; no line is ever written into an old one.
 
+    Files lie in `directory`, and in one of `others` while that is out of use.
+
     Calls only touch the page cache: lines written survive a killed process, not a lost machine.
     """
 
@@ -53,6 +56,7 @@ class JournalFiles:
         node_id: int,
         max_file_bytes: int = MAX_FILE_BYTES,
         max_files: int = MAX_FILES,
+        others: Sequence[str] = (),
     ) -> None:
         self._disk = disk
         self._directory = directory
@@ -60,7 +64,8 @@ class JournalFiles:
         self._max_file_bytes = max_file_bytes
         self._max_files = max_files
         disk.make_directories(directory)
-        numbers = [number for node, number, _ in journal_files(disk, directory) if node == node_id]
+        found = [file for d in (directory, *others) for file in journal_files(disk, d)]
+        numbers = [number for node, number, _ in found if node == node_id]
         self.incarnation = max(numbers, default=0) + 1
         self._number = self.incarnation
         self._position = 0
@@ -79,6 +84,17 @@ class JournalFiles:
         except OSError:
             self._file.truncate(self._position)  # no half line in front of the next one
             raise
+
+    def leave(self, failed: str, directory: str) -> None:
+        """Go on with a new file in another directory, where ours failed; what was written stays behind there."""
+        if failed != self._directory:
+            return
+        with contextlib.suppress(OSError):
+            self.close()
+        self._file = None
+        self._directory = directory
+        self._number += 1
+        self._position = 0
 
     def close(self) -> None:
         if self._file is not None:

@@ -262,3 +262,23 @@ def test_lines_of_inactive_nodes_come_in_order_of_time() -> None:
     told = [entry(0, 1, "event", ts_ms=9), entry(0, 5, "event", ts_ms=3)]
 
     assert [e.ts_ms for e in in_order(told)] == [3, 9]
+
+
+def test_a_journal_goes_on_in_another_directory_and_no_incarnation_comes_twice(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    second.mkdir()
+
+    def files() -> JournalFiles:
+        return JournalFiles(RealDisk(), str(first), 1, others=[str(second)])
+
+    sink = files()
+    journal = Journal(sink, 1, Clock())
+    for failed in (second, None, first):  # another's failure is none of ours
+        if failed is not None:
+            sink.leave(str(failed), str(second))
+        journal.event("Startup")
+        journal.flush()
+
+    assert [e.seq for e in entries(first)] == [1, 2]
+    assert [(e.seq, e.cause) for e in entries(second)] == [(3, "1.1.3")]
+    assert files().incarnation == 3
