@@ -12,6 +12,7 @@ from msgspec.json import encode
 
 from klamm.cli.audit.findings import Finding, Severity, findings
 from klamm.cli.audit.snapshot import Snapshot
+from klamm.cli.explaining.refusals import refusals
 from klamm.cli.explaining.sources import Found
 from klamm.cli.explaining.story import last_state, latest, told, when
 from klamm.cli.explaining.under_way import unanswered
@@ -63,7 +64,10 @@ def partition(found: Found, wanted: TopicPartition, most_events: int | None = No
         lines += _not_told(found, found.now.assignments.get(wanted) if found.now else None)
     elif (remembered := last_state(story)) is not None:
         lines.append(f"{wanted} {'now' if found.silence is None else 'then'}: {remembered}")
-    return Answer([*lines, *_due(found.now, _of_partition(wanted)), *_written_back(found, wanted, story)], True)
+    refused = refusals(found, lambda r: r.partition == wanted)
+    return Answer(
+        [*lines, *_due(found.now, _of_partition(wanted), refused), *_written_back(found, wanted, story)], True
+    )
 
 
 def _not_told(found: Found, assignment: ReplicaAssignment | None) -> list[str]:
@@ -162,7 +166,7 @@ def topic(found: Found, name: str) -> Answer:
     steps = [e for e in about if e.kind in ("deletion", "new-partitions", "reassignment", "refused")]
     lines += _steps(steps)[-_SHOWN:]
     subjects = _of_topic(name).union(*({str(p), znodes.state_path(p)} for p in partitions))
-    return Answer([*lines, *_due(found.now, subjects)], True)
+    return Answer([*lines, *_due(found.now, subjects, refusals(found, lambda r: r.partition.topic == name))], True)
 
 
 def _partitions(found: Found, name: str, partitions: Sequence[TopicPartition]) -> list[str]:
@@ -239,7 +243,7 @@ def broker(found: Found, number: BrokerId) -> Answer:
     subjects = {f"broker {number}", znodes.broker_path(number), znodes.config_path("brokers", str(number))}
     if found.now is not None:
         subjects |= {str(p) for p, a in found.now.assignments.items() if _is_missed(found.now, p, a, number)}
-    return Answer([*lines, *_due(found.now, subjects)], True)
+    return Answer([*lines, *_due(found.now, subjects, refusals(found, lambda r: r.broker == number))], True)
 
 
 def _is_missed(now: Snapshot, p: TopicPartition, assignment: ReplicaAssignment, number: BrokerId) -> bool:
@@ -343,16 +347,16 @@ def reassignment(found: Found) -> Answer:
 # ---- what is due
 
 
-def _due(now: Snapshot | None, subjects: set[str]) -> list[str]:
+def _due(now: Snapshot | None, subjects: set[str], refused: Sequence[str] = ()) -> list[str]:
     """What is under way with these, what is wrong, what mends it; a cluster without a controller concerns everyone."""
     if now is None:
-        return []
+        return [*refused]
     lines = [_deletion(now, topic) for topic in now.deletions if topic in subjects]
     about = [f for f in findings(now) if not subjects.isdisjoint(f.subjects) or _concerns_all(f)]
     lines += [line for f in about[:_SHOWN] for line in _finding(f, subjects)]
     if len(about) > _SHOWN:
         lines.append(f"and {len(about) - _SHOWN:,} more: klamm audit --zookeeper {now.connect}")
-    return lines or [NOTHING_DUE]
+    return [*lines, *refused] or [NOTHING_DUE]
 
 
 def _concerns_all(finding: Finding) -> bool:

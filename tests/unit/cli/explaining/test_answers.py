@@ -103,6 +103,58 @@ def test_a_partition_without_zookeeper_is_told_from_its_journal() -> None:
     assert answers.partition(scene.found(now=False), P).lines[-1] == "orders-0 now: node 3 leads, leader epoch 9, ISR 3"
 
 
+def refused(scene: Scene, broker: int, error: str = "INCONSISTENT_TOPIC_ID") -> None:
+    cause = scene.journal.event("LeaderAndIsrResponseReceived")
+    scene.journal.refused(cause, "LEADER_AND_ISR", "why", broker=broker, error=error, partitions={"orders": [0]})
+
+
+def test_a_replica_that_its_broker_refused_is_due_with_what_helps() -> None:
+    scene = Scene()
+    scene.place(ReplicaAssignment(ids(2, 3)), LeaderAndIsr(BrokerId(2), 9, ids(2, 3), 4))
+    refused(scene, 2)  # which leads, as ZooKeeper has it
+
+    for lines, _ in (
+        answers.partition(scene.found(), P),
+        answers.topic(scene.found(), "orders"),
+        answers.broker(scene.found(), BrokerId(2)),
+    ):
+        assert lines[-2].startswith("warning: orders-0: broker 2 refuses its replica (INCONSISTENT_TOPIC_ID)")
+        assert lines[-1].startswith("    helps: stop broker 2, move the directory orders-0 out of its log.dirs")
+        assert answers.NOTHING_DUE not in lines
+    assert answers.broker(scene.found(), BrokerId(3)).lines[-1] == answers.NOTHING_DUE
+    assert answers.partition(scene.found(now=False), P).lines[-1].startswith("    helps: stop broker 2")
+
+
+def test_another_refusal_names_the_brokers_log() -> None:
+    scene = Scene()
+    refused(scene, 3, "UNKNOWN_SERVER_ERROR")
+
+    assert answers.partition(scene.found(), P).lines[-1].startswith("    helps: look into the log of broker 3")
+
+
+@pytest.mark.parametrize("partitions", [{"orders": [0]}, {}], ids=["listed", "too many to be listed"])
+def test_a_broker_that_was_told_again_refuses_nothing_until_it_says_so(partitions: dict[str, list[int]]) -> None:
+    scene = Scene()
+    scene.place(ReplicaAssignment(ids(2, 3)), LeaderAndIsr(BrokerId(2), 9, ids(2, 3), 4))
+    refused(scene, 2)
+    scene.journal.request("c", 3, "LEADER_AND_ISR", partitions, count=1)
+    assert answers.NOTHING_DUE not in answers.partition(scene.found(), P).lines
+
+    scene.journal.request("c", 2, "LEADER_AND_ISR", partitions, count=1)
+    assert answers.partition(scene.found(), P).lines[-1] == answers.NOTHING_DUE
+
+
+def test_a_refusal_of_a_follower_that_is_in_sync_or_of_a_deleted_topic_is_history() -> None:
+    scene = Scene()
+    scene.place(ReplicaAssignment(ids(2, 3)), LeaderAndIsr(BrokerId(2), 9, ids(2, 3), 4))
+    refused(scene, 3)
+    assert answers.partition(scene.found(), P).lines[-1] == answers.NOTHING_DUE
+
+    refused(scene, 2)
+    scene.journal.line("c", "deletion", step="completed", partitions={"orders": [0]})
+    assert answers.partition(scene.found(), P).lines[-1] == answers.NOTHING_DUE
+
+
 def test_a_topic_line_by_line_with_its_steps() -> None:
     scene = Scene()
     scene.broker_died()
