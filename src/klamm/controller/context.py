@@ -15,6 +15,7 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.model.leader_and_isr import NO_EPOCH, LeaderAndIsr
+from klamm.zk.store import Unreadable
 
 
 @dataclass(slots=True, eq=False)
@@ -121,7 +122,7 @@ class ControllerContext:
     """Only states that call for work are indexed."""
     replica_states: dict[BrokerId, dict[Partition, ReplicaState]] = field(default_factory=dict)
     """By broker; lists every replica assigned to it, NonExistent ones too."""
-    unreadable_topics: set[str] = field(default_factory=set)
+    unreadable_topics: dict[str, Unreadable] = field(default_factory=dict)
     """Topics that are there, but nobody can read who holds replicas of them: nothing under their names may go."""
     topics_to_be_deleted: dict[str, None] = field(default_factory=dict)
     """Queued for deletion, in order of arrival."""
@@ -231,7 +232,7 @@ class ControllerContext:
 
     def add_topic(self, name: str, topic_id: uuid.UUID | None, czxid: int = 0) -> Topic:
         topic = self.topics[name] = Topic(name, topic_id, czxid)
-        self.unreadable_topics.discard(name)
+        self.unreadable_topics.pop(name, None)
         if topic_id is not None:
             self._topics_by_id[topic_id] = topic
         return topic

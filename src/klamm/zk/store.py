@@ -54,6 +54,12 @@ class Registrations(NamedTuple):
     """Malformed ones, and those that ZooKeeper does not show, with the reason: they must not hide the others."""
 
 
+class Unreadable(NamedTuple):
+    why: str
+    mzxid: int = 0
+    """Of the change that made it so; 0 where ZooKeeper does not show the znode."""
+
+
 class Store:
     """Reads and the unfenced writes: top-level paths, cluster id, topics, configs, producer ids."""
 
@@ -149,21 +155,21 @@ class Store:
 
     async def read_topics(
         self, topics: Sequence[str], watch: bool = False
-    ) -> tuple[dict[str, TopicZnode], dict[str, str]]:
+    ) -> tuple[dict[str, TopicZnode], dict[str, Unreadable]]:
         """Assignments and ids of those that exist; and the reasons for those that cannot be read."""
         results = await self.client.get_many([znodes.topic_path(t) for t in topics], watch=watch)
         found: dict[str, TopicZnode] = {}
-        unreadable: dict[str, str] = {}
+        unreadable: dict[str, Unreadable] = {}
         for topic, result in zip(topics, results, strict=True):
             if result.code is ZkCode.NO_NODE:
                 continue
             if result.code is not ZkCode.OK or result.stat is None:
-                unreadable[topic] = f"ZooKeeper: {result.code.name}"
+                unreadable[topic] = Unreadable(f"ZooKeeper: {result.code.name}")
                 continue
             try:
                 found[topic] = znodes.decode_topic(topic, result.data)._replace(czxid=result.stat.czxid)
             except MalformedZnode as error:
-                unreadable[topic] = str(error)
+                unreadable[topic] = Unreadable(str(error), result.stat.mzxid)
         return found, unreadable
 
     async def create_topic(

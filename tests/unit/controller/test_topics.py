@@ -257,6 +257,30 @@ async def test_a_config_nobody_can_read_means_no_election_for_its_topic() -> Non
     assert any("/config/topics/a" in e.facts["why"] for e in room.entries("refused"))
 
 
+async def test_a_topic_nobody_can_read_is_told_of_once_for_each_change_of_it() -> None:
+    room = await Room.open()
+
+    async def told() -> int:
+        await room.handle(on_topic_change, TopicChange())
+        return sum(e.facts.get("topic") == "bad" for e in room.entries("refused"))
+
+    room.ensemble.apply([Create(znodes.topic_path("bad"), b"rubbish")])
+    assert await told() == 1
+    await room.write_topic("a", [(1,)])
+    assert await told() == 1
+    room.ensemble.apply([Set(znodes.topic_path("bad"), b"rubbish")])
+    await room.handle(on_partition_modifications, PartitionModifications("bad"))
+    assert await told() == 2
+    room.ensemble.unreadable.add(znodes.topic_path("bad"))
+    assert await told() == 3
+    assert await told() == 3
+    room.ensemble.apply([Delete(znodes.topic_path("bad"))])
+    await told()
+    assert room.bench.context.unreadable_topics == {}
+    room.ensemble.apply([Create(znodes.topic_path("bad"), b"rubbish")])
+    assert await told() == 4
+
+
 # ---- leaders of an old protocol version
 
 

@@ -21,6 +21,7 @@ from klamm.zk.controller_store import WriteRefused
 from klamm.zk.deletions import delete_requests
 from klamm.zk.errors import NoNode
 from klamm.zk.fenced import chunks
+from klamm.zk.store import Unreadable
 from klamm.zk.znodes import TopicZnode
 
 TOPIC_CHUNK: Final = 20  # topics read at once
@@ -29,7 +30,8 @@ REMEMBER_CHUNK: Final = 500  # partitions made between two awaits
 
 async def on_topic_change(bench: Workbench, event: TopicChange) -> None:
     listed = await bench.store.list_topics(watch=True)
-    bench.context.unreadable_topics.intersection_update(listed)
+    for name in bench.context.unreadable_topics.keys() - set(listed):
+        del bench.context.unreadable_topics[name]
     changes = diff_topics(bench.context.topics, listed)
     await _bury(bench, changes.deleted)
     if changes.new or changes.deleted:
@@ -55,8 +57,9 @@ async def on_partition_modifications(bench: Workbench, event: PartitionModificat
     """Partitions added to a topic we know. A topic deleted and created anew under its name starts afresh."""
     name = event.topic
     found, unreadable = await bench.store.read_topics([name], watch=True)
-    for why in unreadable.values():
-        bench.journal.refused(bench.cause, "topic", why, topic=name)
+    _tell(bench, unreadable)
+    if name in bench.context.unreadable_topics:
+        bench.context.unreadable_topics.update(unreadable)
     znode = found.get(name)
     if znode is not None and name in bench.context.unreadable_topics:
         bench.timers.put(TopicDeletion())  # which may be asked for since
@@ -126,13 +129,19 @@ async def load_topics(bench: Workbench, names: Sequence[str]) -> list[Partition]
     partitions: list[Partition] = []
     for chunk in chunks(names, TOPIC_CHUNK):
         found, unreadable = await bench.store.read_topics(chunk, watch=True)
-        for topic, why in unreadable.items():
-            bench.journal.refused(bench.cause, "topic", why, topic=topic)
+        _tell(bench, unreadable)
         bench.context.unreadable_topics.update(unreadable)
         partitions += await _remember(bench, found)
         if len(names) > TOPIC_CHUNK:  # a few topics are not worth it: what is garbage by now would stay, too
             memory.settle()
     return partitions
+
+
+def _tell(bench: Workbench, unreadable: Mapping[str, Unreadable]) -> None:
+    """Once for each change of a znode: such a topic is read again whenever topics come or go."""
+    for topic, problem in unreadable.items():
+        if bench.context.unreadable_topics.get(topic) != problem:
+            bench.journal.refused(bench.cause, "topic", problem.why, topic=topic)
 
 
 async def _remember(bench: Workbench, found: Mapping[str, TopicZnode]) -> list[Partition]:
