@@ -206,8 +206,9 @@ def _why(path: str, code: ZkCode, done: str) -> str:
 
 
 async def delete_condemned(store: ControllerStore, names: Iterable[tuple[BrokerId, uuid.UUID]]) -> dict[str, str]:
-    """Why not, by path, for those that stay."""
-    return await _remove(store, [condemned_path(broker, topic_id) for broker, topic_id in names])
+    """Why not, by path, for those that stay; the next term reads them again."""
+    left = await _try_deleting(store, [condemned_path(broker, topic_id) for broker, topic_id in names])
+    return _refusals(left, "removed")
 
 
 def _encode(condemned: Condemned) -> bytes:

@@ -14,7 +14,7 @@ from klamm.controller.states import PartitionState
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, parse_topic_partition
 from klamm.zk import znodes
-from klamm.zk.acl import READ_ACL
+from klamm.zk.acl import READ_ACL, Acl, Permission
 from klamm.zk.operations import Create, Delete
 
 RECORDS = znodes.CONDEMNED_REPLICAS
@@ -129,3 +129,20 @@ def _named(room: Room) -> list[int]:
     records = room.bench.context.condemned.get(ONE, {}).values()
     named: list[Partition] = [p for record in records for p in record.partitions.values()]
     return sorted(p.partition for p in named)
+
+
+async def test_a_record_that_an_acl_keeps_is_told_of_with_the_remedy() -> None:
+    cluster = await Deleting.open({"a": [(2,)]}, settings=NO_PATIENCE)
+    no_deletion = (Acl(Permission.READ | Permission.CREATE, "world", "anyone"),)
+    made = [Create("/klamm"), Create(RECORDS), Create(f"{RECORDS}/2", acl=no_deletion)]
+    cluster.room.ensemble.apply(list(made))
+    await cluster.kill(2)
+    await cluster.delete("a")
+    [path] = cluster.condemned()
+
+    await cluster.start(2)
+    await cluster.answer(2)
+
+    assert cluster.room.bench.context.condemned == {}
+    [told] = [e.facts["why"] for e in cluster.room.entries("refused") if e.facts["what"] == path]
+    assert told.startswith(f"{path} cannot be removed: NO_AUTH; an ACL forbids it: ")

@@ -277,7 +277,7 @@ async def test_a_record_of_condemned_replicas_that_cannot_go_is_told_of() -> Non
     await room.take_office()
 
     assert [e.facts["why"] for e in room.entries("refused") if e.facts["what"] == path] == [
-        "it cannot be removed: NOT_EMPTY"
+        f"{path} cannot be removed: NOT_EMPTY"
     ]
 
 
