@@ -1,10 +1,13 @@
 """ZooKeeper's transaction log, read back."""
 
+import struct
+import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
-from tests.differential.written import TransactionLog
+from tests.differential.written import TransactionLog, Write
 
 from klamm.cli.zookeeper import ZooKeeperServer
 from klamm.runtime.world import real_world
@@ -41,6 +44,21 @@ async def test_every_write_is_told_in_order_with_its_session(shared_zookeeper: Z
         assert {w.session for w in told} == {client.session_id}
         assert [w.zxid - made.czxid for w in told] == [0, 1, 2, 2, 3]
         assert list(log.read()) == []
+
+
+def test_an_entry_that_is_half_written_is_left_for_the_next_look(tmp_path: Path) -> None:
+    """The file is made of zeros before, and the server writes 8 KiB at a time, wherever an entry ends."""
+    content = struct.pack(">qiqqi", 7, 1, 9, 0, 2) + struct.pack(">i", 2) + b"/a"
+    entry = struct.pack(">qi", zlib.adler32(content), len(content)) + content + b"B"
+    file = tmp_path / "data" / "version-2" / "log.1"
+    file.parent.mkdir(parents=True)
+    for written in range(len(entry)):
+        file.write_bytes(bytes(16) + entry[:written] + bytes(100 - written))
+        log = TransactionLog(str(tmp_path))
+        assert list(log.read()) == []
+
+        file.write_bytes(bytes(16) + entry + bytes(100))
+        assert list(log.read()) == [Write(9, 7, "delete", "/a", None)]
 
 
 async def test_a_session_takes_its_ephemeral_znodes_along(shared_zookeeper: ZooKeeperServer) -> None:

@@ -6,6 +6,7 @@ anybody hears of it. A refused write is there, too, with its error, but without 
 """
 
 import struct
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +16,7 @@ from klamm.zk.jute import Reader
 
 _FILE_HEADER = 16
 _ENTRY = struct.Struct(">qi")
+_END_OF_ENTRY = b"B"
 _TRANSACTION = struct.Struct(">qiqqi")  # session, cxid, zxid, time, type
 _CREATES = (1, 15, 19, 21)
 _DELETE, _SET, _MULTI, _ERROR, _END_OF_SESSION = 2, 5, 14, -1, -11
@@ -57,10 +59,11 @@ class TransactionLog:
             while True:
                 file.seek(at)
                 beginning = file.read(_ENTRY.size)
-                _, size = _ENTRY.unpack(beginning) if len(beginning) == _ENTRY.size else (0, 0)
-                if size == 0:
-                    break
-                content = file.read(size)
+                checksum, size = _ENTRY.unpack(beginning) if len(beginning) == _ENTRY.size else (0, 0)
+                content = file.read(size + 1) if size > 0 else b""
+                content, end = content[:size], content[size:]
+                if end != _END_OF_ENTRY or zlib.adler32(content) != checksum:
+                    break  # zeros follow, or the server is about to write the rest: it writes 8 KiB at a time
                 at += _ENTRY.size + size + 1
                 session, _, zxid, _, kind = _TRANSACTION.unpack_from(content)
                 if kind in _SINGLE and self._below not in content:

@@ -110,7 +110,7 @@ class History:
     unclean_before: dict[str, tuple[int, bool | None]] = field(default_factory=dict)
     """The zxid of the last change of a topic's config, and what it said of them before, if anything."""
     partitions_when_marked: dict[str, frozenset[int]] = field(default_factory=dict)
-    """Topics whose deletion is asked for, and the partitions that they had at that time."""
+    """Topics that had come up when their deletion was asked for, and the partitions that they had at that time."""
     deletions_looked_at: dict[int, int] = field(default_factory=dict)
     """Controller epoch -> zxid at which its controller last began to look which topics are to be deleted."""
     deleted: set[tuple[TopicPartition, BrokerId]] = field(default_factory=set)
@@ -259,7 +259,9 @@ class History:
         else:
             self.marked[topic] = self.zxid
             seen = self.topics.get(topic)
-            self.partitions_when_marked[topic] = frozenset(seen.partitions if seen else ())
+            partitions = frozenset(seen.partitions if seen else ())
+            if any(TopicPartition(topic, n) in self.states for n in partitions):
+                self.partitions_when_marked[topic] = partitions
 
     def _condemned(self, path: str, change: Change) -> None:
         broker = BrokerId(int(path.split("/")[3]))

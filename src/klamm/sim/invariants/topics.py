@@ -104,13 +104,17 @@ def topic_ids_are_immutable(history: History, event: TopicWritten | OrderSent) -
 
 
 def the_dying_do_not_grow(history: History, event: StateWritten) -> str | None:
-    """No partition is brought up that was added after its topic's deletion was taken up."""
+    """No partition is brought up that was added after its topic's deletion was taken up.
+
+    A topic that had not come up before is taken up as it is found: nobody knows by then what was added when.
+    """
     p, term = event.partition, history.actor
     marked = history.marked.get(p.topic)
     if event.before is not None or marked is None or term is None:
         return None
     known = history.deletions_looked_at.get(term.epoch, 0) > marked
-    if known and p.partition not in history.partitions_when_marked.get(p.topic, ()):
+    had = history.partitions_when_marked.get(p.topic)
+    if known and had is not None and p.partition not in had:
         return f"{p} comes up, added after the deletion of its topic was asked for"
     return None
 

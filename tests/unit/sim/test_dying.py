@@ -1,0 +1,36 @@
+"""Topics that are to be deleted as the simulation sees them: which partitions may still come up."""
+
+import pytest
+from tests.support.controller_room import Room
+
+from klamm.controller.events import TopicDeletion
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.sim.history import History
+from klamm.sim.invariants.topics import the_dying_do_not_grow
+from klamm.sim.trace import EventBegan, Mutation, StateWritten, Term, TopicSeen, TopicWritten
+from klamm.sim.zookeeper.tree import CreateChange
+from klamm.zk.znodes import delete_topic_path
+
+
+@pytest.mark.parametrize("had_come_up", [True, False])
+async def test_a_topic_that_never_came_up_is_taken_up_as_it_is_found(had_come_up: bool) -> None:
+    """Partition 1 is added after the deletion was asked for; the controller looked for deletions before it came up."""
+    room = await Room.open([1], {"a": [(1,)]})
+    term = Term(BrokerId(1), 1, room.bench)
+    history = History(epoch=room.bench.context.epoch, terms={room.bench.context.epoch: term})
+    state = room.partition("a-0").leadership
+    assert state is not None
+    alone = ReplicaAssignment((BrokerId(1),))
+    before, grown = TopicSeen(None, {0: alone}, 1), TopicSeen(None, {0: alone, 1: alone}, 1)
+
+    history.absorb(TopicWritten("a", None, before, 0))
+    if had_come_up:
+        history.absorb(StateWritten(TopicPartition("a", 0), None, state, (BrokerId(1),), 0))
+    history.absorb(Mutation(5, 0, None, [CreateChange(delete_topic_path("a"), None, (), 0)]))
+    history.absorb(TopicWritten("a", before, grown, 0))
+    history.zxid = 6
+    history.absorb(EventBegan(BrokerId(1), 1, term, TopicDeletion(), ()))
+    wrong = the_dying_do_not_grow(history, StateWritten(TopicPartition("a", 1), None, state, (BrokerId(1),), 0))
+
+    assert (wrong is not None) is had_come_up
