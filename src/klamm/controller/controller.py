@@ -331,7 +331,7 @@ class Controller:
     def _try_again(self, event: Event) -> None:
         """What a watch told of, and could not be read: perhaps nobody watches it now. Kafka never looks there again."""
         assert self._store is not None, "events are handled from the start on"
-        if not event.rests_on_watch or event.owes_answer or not self._store.client.is_alive:
+        if not event.is_tried_again or event.owes_answer or not self._store.client.is_alive:
             return
         name = repr(event)
         if name not in self._timers:

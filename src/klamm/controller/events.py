@@ -31,9 +31,9 @@ class Event:
     """Something for the controller to do; handled one at a time."""
 
     state: ClassVar[ControllerState]
-    rests_on_watch: ClassVar[bool] = False
-    """A watch has fired and is spent, or none is set yet: what is there now is read, and watched from here on. Unless
-    that succeeds, nobody hears of the next change."""
+    is_tried_again: ClassVar[bool] = False
+    """Where ZooKeeper fails in it: nothing else would bring it. Mostly a watch has fired and is spent, or none is set
+    yet: unless what is there now is read, and watched from here on, nobody hears of the next change."""
 
     @property
     def owes_answer(self) -> bool:
@@ -74,7 +74,7 @@ class Answered(Event, Generic[T]):
 @dataclass(slots=True, eq=False)
 class Startup(Event):
     state = ControllerState.CONTROLLER_CHANGE
-    rests_on_watch = True
+    is_tried_again = True
 
 
 @dataclass(slots=True, eq=False)
@@ -82,7 +82,7 @@ class ControllerChange(Event):
     """`/controller` was created or changed."""
 
     state = ControllerState.CONTROLLER_CHANGE
-    rests_on_watch = True
+    is_tried_again = True
 
 
 @dataclass(slots=True, eq=False)
@@ -90,7 +90,7 @@ class Reelect(Event):
     """`/controller` is gone."""
 
     state = ControllerState.CONTROLLER_CHANGE
-    rests_on_watch = True
+    is_tried_again = True
 
 
 @dataclass(slots=True, eq=False)
@@ -129,7 +129,7 @@ class ResumeAfterFailure(Event):
     """ZooKeeper failed in an event, or refused a record: what that left half done is looked for. Kafka has none."""
 
     state = ControllerState.CONTROLLER_CHANGE
-    rests_on_watch = True  # no watch, but nothing else would bring it, either
+    is_tried_again = True
 
 
 # ---- brokers
@@ -138,14 +138,14 @@ class ResumeAfterFailure(Event):
 @dataclass(slots=True, eq=False)
 class BrokerChange(Event):
     state = ControllerState.BROKER_CHANGE
-    rests_on_watch = True
+    is_tried_again = True
 
 
 @dataclass(slots=True, eq=False)
 class BrokerModifications(Event):
     broker: BrokerId
     state = ControllerState.BROKER_CHANGE
-    rests_on_watch = True
+    is_tried_again = True
 
 
 class ShutdownAnswer(NamedTuple):
@@ -168,7 +168,7 @@ class ControlledShutdown(Answered[ShutdownAnswer]):
 @dataclass(slots=True, eq=False)
 class LogDirEventNotification(Event):
     state = ControllerState.LOG_DIR_CHANGE
-    rests_on_watch = True
+    is_tried_again = True
 
 
 # ---- topics
@@ -177,20 +177,20 @@ class LogDirEventNotification(Event):
 @dataclass(slots=True, eq=False)
 class TopicChange(Event):
     state = ControllerState.TOPIC_CHANGE
-    rests_on_watch = True
+    is_tried_again = True
 
 
 @dataclass(slots=True, eq=False)
 class PartitionModifications(Event):
     topic: str
     state = ControllerState.TOPIC_CHANGE
-    rests_on_watch = True
+    is_tried_again = True
 
 
 @dataclass(slots=True, eq=False)
 class TopicDeletion(Event):
     state = ControllerState.TOPIC_DELETION
-    rests_on_watch = True
+    is_tried_again = True
 
 
 @dataclass(slots=True, eq=False)
@@ -233,7 +233,7 @@ class ReplicaLeaderElection(Answered[ElectionAnswer]):
     partitions: Sequence[TopicPartition] | None
     unclean: bool
     state = ControllerState.MANUAL_LEADER_BALANCE
-    rests_on_watch = True  # where the znode names them; who waits for an answer gets an error
+    is_tried_again = True  # where the znode names them; who waits for an answer gets an error
 
     @property
     def owes_answer(self) -> bool:
@@ -278,7 +278,7 @@ class UpdateMetadataResponseReceived(Event):
 @dataclass(slots=True, eq=False)
 class IsrChangeNotification(Event):
     state = ControllerState.ISR_CHANGE
-    rests_on_watch = True
+    is_tried_again = True
 
 
 @dataclass(slots=True, eq=False)
@@ -297,7 +297,7 @@ class AlterPartitionReceived(Answered[AlterPartitionResponse]):
 @dataclass(slots=True, eq=False)
 class ZkPartitionReassignment(Event):
     state = ControllerState.ALTER_PARTITION_REASSIGNMENT
-    rests_on_watch = True
+    is_tried_again = True
 
 
 class ReassignmentAnswer(NamedTuple):
@@ -322,7 +322,7 @@ class ApiPartitionReassignment(Answered[ReassignmentAnswer]):
 class PartitionReassignmentIsrChange(Event):
     partition: TopicPartition
     state = ControllerState.ALTER_PARTITION_REASSIGNMENT
-    rests_on_watch = True
+    is_tried_again = True
 
 
 @dataclass(slots=True, eq=False)

@@ -330,6 +330,8 @@ async def test_a_reassignment_to_a_broker_that_is_gone_for_long_is_not_waited_fo
     await cluster.kill(3)
     await cluster.delete("a")
     assert cluster.why("a").startswith("partitions 0 are being reassigned")
+    await cluster.do(on_patience_over, DeadBrokerPatienceOver(BrokerId(3)))
+    assert [e.facts["step"] for e in cluster.room.entries("deletion")] == ["waits"]  # told once
 
     cluster.room.bench.context.gone_since[BrokerId(3)] -= 60
     requests = await cluster.do(on_patience_over, DeadBrokerPatienceOver(BrokerId(3)))
