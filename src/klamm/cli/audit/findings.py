@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from klamm.cli.audit import remedies as mend
 from klamm.cli.audit.snapshot import Snapshot
+from klamm.cli.reassigning.throttles import RATES, REPLICAS
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderRecoveryState
@@ -321,6 +322,19 @@ def left_over_requests(s: Snapshot) -> Iterator[Said]:
         yield Said(_WARNING, "notification left", age.path, why, mend.reelect(s))
 
 
+def throttles(s: Snapshot) -> Iterator[Said]:
+    """Where nothing moves, nothing needs to move slowly: what a broker that was away then kept, nobody took away."""
+    if s.reassignment is not None or any(a.is_being_reassigned for a in s.assignments.values()):
+        return
+    why = "replication is throttled, and nothing moves: replicas that lag catch up no faster either"
+    for broker, config in sorted(s.broker_configs.items()):
+        if keys := [key for key in RATES if key in config]:
+            yield Said(_NOTICE, "throttle left", f"broker {broker}", why, mend.unset_of_broker(s, broker, keys))
+    for topic, config in s.configs.items():
+        if topic in s.topic_ids and (lists := [key for key in REPLICAS if key in config]):
+            yield Said(_NOTICE, "throttle left", topic, why, mend.unset_of_topic(s, topic, lists))
+
+
 # ---- what cannot be read
 
 
@@ -369,6 +383,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     deletions,
     reassignments,
     left_over_requests,
+    throttles,
     malformed,
     topic_ids,
     orphaned_configs,

@@ -62,9 +62,13 @@ def start_one_of(brokers: Iterable[BrokerId]) -> str:
 
 
 def come_back_or_leave(s: Snapshot, broker: BrokerId) -> str:
+    back = f"start broker {broker} (a process that hangs: restart it)"
+    live = s.live
+    if any(broker in a.replicas and live.issubset(a.replicas) for a in s.assignments.values()):
+        return f"{back}: no other could take all its replicas"
     where, plan = at(s), f"plan-without-{broker}.json"
     return (
-        f"start broker {broker} (a process that hangs: restart it), or move its replicas away: "
+        f"{back}, or move its replicas away: "
         f"klamm reassign plan --remove-broker {broker} --out {plan}{where}, "
         f"then klamm reassign apply --reassignment-json-file {plan}{where}"
     )
@@ -138,6 +142,23 @@ def highest_epoch(s: Snapshot) -> int:
 def new_epoch(s: Snapshot) -> str:
     """An epoch that no state is ahead of; who is controller has to take it up."""
     return f"{put(s, znodes.CONTROLLER_EPOCH, str(highest_epoch(s)))}, then {reelect(s)}"
+
+
+# ---- configs
+
+
+def unset_of_broker(s: Snapshot, broker: str, keys: Iterable[str]) -> str:
+    """Only the broker itself takes its configs away."""
+    alive = broker in {str(b) for b in s.live}
+    return f"{'' if alive else f'once broker {broker} is back: '}{_unset(f'--broker {broker}', keys)}{at(s)}"
+
+
+def unset_of_topic(s: Snapshot, topic: str, keys: Iterable[str]) -> str:
+    return f"{_unset(f'--topic {topic}', keys)}{at(s)}"
+
+
+def _unset(whose: str, keys: Iterable[str]) -> str:
+    return f"klamm config unset {whose} {' '.join(keys)}"
 
 
 # ---- what cannot be read

@@ -83,6 +83,8 @@ class Snapshot:
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
     default_config: dict[str, str] = field(default_factory=dict)
     """What is set for all brokers at run time."""
+    broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Broker id -> what is set for that one at run time."""
     deletions: dict[str, int] = field(default_factory=dict)
     """Topic -> when its deletion was asked for, ms since 1970."""
     reassignment: dict[TopicPartition, tuple[BrokerId, ...]] | None = None
@@ -241,7 +243,9 @@ class _Reader:
 
     async def _configs_of(self, entity_type: str) -> None:
         def check(name: str, data: bytes | None, stat: Stat) -> None:
-            decode_config(entity_type, name, data)
+            config = decode_config(entity_type, name, data)
+            if entity_type == "brokers":
+                self.found.broker_configs[name] = config
 
         names = [name for name in await self.children(f"/config/{entity_type}") if name != DEFAULT_BROKERS]
         await self._read_all(names, lambda name: znodes.config_path(entity_type, name), check)

@@ -119,7 +119,8 @@ async def start(
             "them, or say --additional to add these, and to change the throttle of all"
         )
     if throttle is not None:
-        refused = await change_configs(admin, plan_throttle(copying(wanted, current, moving), throttle))
+        await admin.look()
+        refused = await change_configs(admin, plan_throttle(copying(wanted, current, moving), throttle, admin.brokers))
         if refused:
             return Started(current, [], refused)
     refused = await reassign(admin, wanted)
@@ -167,7 +168,7 @@ async def standings(admin: Admin, wanted: Assignment | None) -> tuple[list[Stand
         moves = await read_moves(admin)
         asked = {at: _target(move) for at, move in moves.items()} if wanted is None else wanted
         cluster = await read_cluster(admin, sorted({at.topic for at in asked}))
-        found = judge(asked, cluster.partitions, moves)
+        found = judge(asked, cluster.partitions, moves, cluster.brokers)
         if all(s.state is not State.ELSEWHERE for s in found) or not await admin.pause():
             break
     return found, bool(moves)

@@ -47,6 +47,7 @@ def plan_moves(assignment: Mapping[TopicPartition, Replicas], chosen: Collection
     plan = Plan()
     ordered = sorted(chosen)
     for at in ordered:
+        draft.drop_forbidden(at, plan)
         draft.leave_forbidden(at, plan)
         draft.fit_count(at, plan)
     if goal.spread:
@@ -90,15 +91,23 @@ class _Draft:
             self.held.update(b for b in replicas if b in goal.racks)
             self.led.update(b for b in replicas[:1] if b in goal.racks)
 
+    def drop_forbidden(self, at: TopicPartition, plan: Plan) -> None:
+        """Where there are more replicas than wanted: what goes need not be copied to another broker first."""
+        wanted = self._wanted(at)
+        for broker in reversed(self.replicas[at]):
+            if len(self.replicas[at]) > wanted and self._is_forbidden(broker):
+                self._set(at, tuple(b for b in self.replicas[at] if b != broker))
+                plan.because(at, f"- {broker}: it shall hold no replica, and {wanted} are wanted")
+
     def leave_forbidden(self, at: TopicPartition, plan: Plan) -> None:
         for index, broker in enumerate(self.replicas[at]):
-            if broker not in self.goal.racks and broker not in self.goal.kept:
+            if self._is_forbidden(broker):
                 new = self._best(at, without=broker, leads=index == 0)
                 self._replace(at, broker, new)
                 plan.because(at, f"{broker} -> {new}: {broker} shall hold no replica")
 
     def fit_count(self, at: TopicPartition, plan: Plan) -> None:
-        wanted = self.goal.replication_factor or len(self.replicas[at])
+        wanted = self._wanted(at)
         while len(self.replicas[at]) < wanted:
             new = self._best(at)
             self._set(at, (*self.replicas[at], new))
@@ -164,6 +173,12 @@ class _Draft:
                 continue
             plan.because(at, f"{first} leads: it would lead {self.led[first]}, {replicas[0]} {self.led[replicas[0]]}")
             self._set(at, (first, *(b for b in replicas if b != first)))
+
+    def _wanted(self, at: TopicPartition) -> int:
+        return self.goal.replication_factor or len(self.replicas[at])
+
+    def _is_forbidden(self, broker: BrokerId) -> bool:
+        return broker not in self.goal.racks and broker not in self.goal.kept
 
     def _racks_of(self, at: TopicPartition) -> set[str | None]:
         return {self.goal.racks.get(b) for b in self.replicas[at]}

@@ -1,6 +1,6 @@
 """How far a reassignment is: wanted and found in, a state per partition out."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -22,26 +22,41 @@ class Standing(NamedTuple):
     replicas: tuple[BrokerId, ...]
     waits_for: tuple[BrokerId, ...]
     """Of the new ones, those that are not in sync yet."""
+    dead: tuple[BrokerId, ...] = ()
+    """Of these, those that are not alive."""
 
 
 def judge(
     wanted: Mapping[TopicPartition, tuple[BrokerId, ...]],
     found: Mapping[TopicPartition, Partition],
     moves: Mapping[TopicPartition, Move],
+    live: Container[BrokerId],
 ) -> list[Standing]:
-    return [_judge(at, replicas, found.get(at), moves.get(at)) for at, replicas in sorted(wanted.items())]
+    return [
+        _moving(at, replicas, found[at], moves[at], live)
+        if at in found and at in moves
+        else _still(at, replicas, found.get(at))
+        for at, replicas in sorted(wanted.items())
+    ]
 
 
-def _judge(at: TopicPartition, wanted: tuple[BrokerId, ...], found: Partition | None, move: Move | None) -> Standing:
+def _moving(
+    at: TopicPartition, wanted: tuple[BrokerId, ...], found: Partition, move: Move, live: Container[BrokerId]
+) -> Standing:
+    awaited = tuple(b for b in move.adding if b not in found.isr)
+    return Standing(at, State.MOVING, wanted, move.replicas, awaited, tuple(b for b in awaited if b not in live))
+
+
+def _still(at: TopicPartition, wanted: tuple[BrokerId, ...], found: Partition | None) -> Standing:
     if found is None:
         return Standing(at, State.UNKNOWN, wanted, (), ())
-    if move is not None:
-        return Standing(at, State.MOVING, wanted, move.replicas, tuple(b for b in move.adding if b not in found.isr))
     return Standing(at, State.COMPLETE if found.replicas == wanted else State.ELSEWHERE, wanted, found.replicas, ())
 
 
 def in_words(standing: Standing) -> str:
     match standing.state:
+        case State.MOVING if standing.dead:
+            return f"stuck: {listed(standing.dead)} not alive; start it, or klamm reassign cancel"
         case State.MOVING if standing.waits_for:
             return f"in progress: {listed(standing.waits_for)} not in sync yet"
         case State.ELSEWHERE:

@@ -4,7 +4,7 @@ Source: ReassignPartitionsCommand.java. Leaders are throttled for the replicas t
 come; the rate is a broker's, counted over all of them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from klamm.cli.admin.cluster import Move
@@ -41,8 +41,11 @@ def copying(
     return found
 
 
-def plan_throttle(copies: Mapping[TopicPartition, Copying], bytes_per_s: int) -> Changes:
-    """Configs to set before the moves begin: for each topic who is throttled, for each broker how much."""
+def plan_throttle(copies: Mapping[TopicPartition, Copying], bytes_per_s: int, live: Container[BrokerId]) -> Changes:
+    """Configs to set before the moves begin: for each topic who is throttled, for each broker how much.
+
+    Only a living broker takes its rate; one that is away copies nothing.
+    """
     leaders: dict[str, list[str]] = {}
     followers: dict[str, list[str]] = {}
     brokers: set[BrokerId] = set()
@@ -54,7 +57,7 @@ def plan_throttle(copies: Mapping[TopicPartition, Copying], bytes_per_s: int) ->
     for topic in leaders:
         named = {LEADERS: leaders[topic], FOLLOWERS: followers[topic]}
         changes[Entity(TOPIC, topic)] = {name: ",".join(entries) for name, entries in named.items() if entries}
-    for broker in sorted(brokers):
+    for broker in sorted(b for b in brokers if b in live):
         changes[Entity(BROKER, str(broker))] = dict.fromkeys(RATES, str(bytes_per_s))
     return changes
 

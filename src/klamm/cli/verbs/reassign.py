@@ -211,6 +211,7 @@ def _standings_as_data(found: Sequence[Standing]) -> list[dict[str, object]]:
             "wanted": s.wanted,
             "replicas": s.replicas,
             "waits_for": s.waits_for,
+            "dead": s.dead,
         }
         for s in found
     ]

@@ -91,9 +91,25 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
         lambda s: s.broker_held.__setitem__(BrokerId(3), Held(0, 3)),
         ("critical", "registration", "/brokers/ids/3", "alive for ever", "klamm zk delete /brokers/ids/3"),
     ),
+    "a throttle that nothing needs any more": (
+        lambda s: s.broker_configs.update({"3": {"leader.replication.throttled.rate": "1000"}}),
+        ("notice", "throttle left", "broker 3", "nothing moves", "--broker 3 leader.replication.throttled.rate -b"),
+    ),
+    "a throttle of a broker that is away": (
+        lambda s: s.broker_configs.update({"7": {"follower.replication.throttled.rate": "1000"}}),
+        ("notice", "throttle left", "broker 7", "nothing moves", "once broker 7 is back: klamm config unset"),
+    ),
+    "replicas that stay throttled": (
+        lambda s: s.configs["orders"].update({"leader.replication.throttled.replicas": "0:1"}),
+        ("notice", "throttle left", "orders", "nothing moves", "--topic orders leader.replication.throttled.repl"),
+    ),
     "a broker is gone": (
         lambda s: dies(s, 3),
-        ("warning", "broker gone", "broker 3", "holds 1 replica", "start broker 3"),
+        ("warning", "broker gone", "broker 3", "holds 1 replica", "no other could take all its replicas"),
+    ),
+    "a broker is gone that others can stand in for": (
+        lambda s: setattr(s, "assignments", {P: ReplicaAssignment(ids(1, 2, 9))}),
+        ("warning", "broker gone", "broker 9", "holds 1 replica", "reassign plan --remove-broker 9 --out plan-without"),
     ),
     "the leader is gone and nobody was elected": (
         lambda s: dies(s, 1),
@@ -330,3 +346,11 @@ def test_many_partitions_with_one_reason_are_one_finding_and_the_worst_comes_fir
         (Severity.WARNING, "under-replicated", 999),
     ]
     assert isinstance(found[0], Finding)
+
+
+def test_what_moves_may_be_throttled() -> None:
+    s = healthy()
+    s.broker_configs["3"] = {"leader.replication.throttled.rate": "1000"}
+    s.assignments[P] = ReplicaAssignment(ids(1, 2, 3), adding=ids(3))
+
+    assert "throttle left" not in {f.kind for f in findings(s)}

@@ -72,6 +72,13 @@ def test_more_and_fewer_replicas() -> None:
     assert planned(assigned("123"), Goal(racks("1a 2b 3b"), 2, spread=False)) == {0: "12"}
 
 
+def test_fewer_replicas_leave_the_removed_broker_and_copy_nothing() -> None:
+    plan = plan_moves(assigned("123", "312", "124"), [at(0), at(1), at(2)], Goal(racks("1 2"), 2, spread=False))
+
+    assert [sorted(replicas) for replicas in plan.moves.values()] == [[1, 2], [1, 2], [1, 2]]
+    assert plan.reasons[at(0)] == ["- 3: it shall hold no replica, and 2 are wanted"]
+
+
 def test_a_leader_stays_when_a_follower_goes() -> None:
     assert planned(assigned("14", "13", "12"), Goal(racks("1 2 3"), spread=False)) == {0: "12"}
 
@@ -121,6 +128,21 @@ def test_replicas_are_as_many_as_before_on_allowed_brokers_each_once(
     assert plan.reasons.keys() == plan.moves.keys()
     assert all(plan.reasons.values())
     assert plan == plan_moves(assignment, list(reversed(assignment)), Goal(allowed, spread=spread))
+
+
+@given(clusters(), st.integers(1, 7))
+def test_another_number_of_replicas_copies_no_more_than_it_must(
+    cluster: tuple[Assignment, Sequence[BrokerId], dict[BrokerId, str | None]], wanted: int
+) -> None:
+    assignment, _, allowed = cluster
+    wanted = min(wanted, len(allowed))
+    now = after(assignment, plan_moves(assignment, list(assignment), Goal(allowed, wanted, spread=False)))
+
+    for p, before in assignment.items():
+        stay = sum(b in allowed for b in before)
+        assert len(set(now[p])) == len(now[p]) == wanted
+        assert set(now[p]) <= set(allowed)
+        assert len(set(now[p]) - set(before)) == max(0, wanted - stay)
 
 
 @given(clusters())

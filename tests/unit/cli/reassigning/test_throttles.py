@@ -30,7 +30,7 @@ def test_those_who_send_and_those_who_receive() -> None:
     copies = copying({P0: ids(2, 3)}, {P0: ids(1, 2)}, {})
     rates: dict[str, str | None] = {LEADER_RATE: "500", FOLLOWER_RATE: "500"}
 
-    assert plan_throttle(copies, 500) == {
+    assert plan_throttle(copies, 500, ids(1, 2, 3)) == {
         Entity(TOPIC, "t"): {LEADERS: "0:1,0:2", FOLLOWERS: "0:3"},
         Entity(BROKER, "1"): rates,
         Entity(BROKER, "2"): rates,
@@ -38,10 +38,17 @@ def test_those_who_send_and_those_who_receive() -> None:
     }
 
 
+def test_a_broker_that_is_away_is_not_asked_to_be_slow() -> None:
+    changes = plan_throttle(copying({P0: ids(1, 3)}, {P0: ids(1, 9)}, {}), 500, ids(1, 3))
+
+    assert [entity.name for entity in changes if entity.type == BROKER] == ["1", "3"]
+    assert changes[Entity(TOPIC, "t")] == {LEADERS: "0:1,0:9", FOLLOWERS: "0:3"}
+
+
 def test_what_moves_already_is_throttled_with_it() -> None:
     moving = {P1: Move(replicas=ids(4, 1), adding=ids(4), removing=ids(1))}
 
-    changes = plan_throttle(copying({P0: ids(2)}, {P0: ids(2)}, moving), 500)
+    changes = plan_throttle(copying({P0: ids(2)}, {P0: ids(2)}, moving), 500, ids(1, 2, 4))
 
     assert changes[Entity(TOPIC, "t")] == {LEADERS: "0:2,1:1", FOLLOWERS: "1:4"}
 
@@ -68,13 +75,23 @@ def test_how_far_it_is() -> None:
     moves = {P1: Move(ids(1, 3), ids(3), ())}
     wanted = {P0: ids(1, 2), P1: ids(1, 3), P2: ids(1)}
 
-    done, moving, unknown = judge(wanted, found, moves)
+    done, moving, unknown = judge(wanted, found, moves, ids(1, 2, 3))
 
     assert (done.state, moving.state, unknown.state) == (State.COMPLETE, State.MOVING, State.UNKNOWN)
     assert in_words(moving) == "in progress: 3 not in sync yet"
     assert not is_over([done, moving])
     assert is_complete([done])
-    [elsewhere] = judge({P0: ids(2, 1)}, found, {})
+    [elsewhere] = judge({P0: ids(2, 1)}, found, {}, ids(1, 2))
     assert elsewhere.state is State.ELSEWHERE
     assert is_over([elsewhere])
     assert not is_complete([elsewhere])
+
+
+def test_a_move_to_a_broker_that_is_away_is_stuck() -> None:
+    found = {P0: Partition(BrokerId(1), ids(1, 3, 4), ids(1))}
+    moves = {P0: Move(ids(1, 3, 4), ids(3, 4), ())}
+
+    [stuck] = judge({P0: ids(1, 3, 4)}, found, moves, ids(1, 3))
+
+    assert (stuck.state, stuck.dead) == (State.MOVING, ids(4))
+    assert in_words(stuck) == "stuck: 4 not alive; start it, or klamm reassign cancel"
