@@ -61,3 +61,12 @@ def test_the_controller_is_frozen_past_its_session(campaign: Campaign) -> None:
     campaign.freeze(frozen, SESSION_TIMEOUT_S + 3)
 
     assert campaign.cluster.controller_id != frozen.broker_id
+
+
+def test_the_registration_of_each_living_node_is_deleted_by_hand(campaign: Campaign, node_command: Command) -> None:
+    if node_command is not klamm_node:
+        pytest.skip("a broker of Apache Kafka does not notice")
+    for node in campaign.cluster.nodes:
+        campaign.unregister(node)
+
+    assert campaign.cluster.controller_id > 0

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from kazoo.client import KazooClient
 from tests.support.cluster import SESSION_TIMEOUT_S, Cluster
 from tests.support.workload import Workload
 
@@ -80,6 +81,18 @@ class Campaign:
             self.cluster.zookeeper.start()
 
         return self._suffer(f"ZooKeeper gone for {seconds:g} s", fault)
+
+    def unregister(self, node: NodeProcess) -> Healed:
+        """Its registration deleted by hand, while it lives."""
+
+        def fault() -> None:
+            client = KazooClient(self.cluster.zookeeper.connect_string)
+            client.start()
+            client.delete(f"/brokers/ids/{node.broker_id}")
+            client.stop()
+            client.close()
+
+        return self._suffer(f"registration of node {node.broker_id} deleted", fault)
 
     def _suffer(self, name: str, fault: Callable[[], None]) -> Healed:
         began = time.monotonic()

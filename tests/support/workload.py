@@ -97,7 +97,10 @@ class Workload:
         if now - self._last > NOTICE_GAP_S:
             self.gaps.append((now, now - self._last))
         self._last = now
-        self.acknowledged.append(Acknowledged(message.partition(), int(message.value()), message.offset()))
+        offset = message.offset()  # None where the broker knows that it is a duplicate, and not of which record
+        self.acknowledged.append(
+            Acknowledged(message.partition(), int(message.value()), -1 if offset is None else offset)
+        )
 
 
 def read_all(bootstrap: str, topic: str, partitions: int, timeout_s: float = 60) -> dict[int, list[Found]]:

@@ -32,6 +32,7 @@ from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.metrics import NodeMetrics
 from klamm.broker.metrics_endpoint import MetricsEndpoint
 from klamm.broker.office_requests import OfficeRequests
+from klamm.broker.own_registration import OwnRegistration
 from klamm.broker.pid_file import write_pid
 from klamm.broker.producer_ids import ProducerIdBlock, ProducerIds
 from klamm.broker.replica_logs import ReplicaLogs
@@ -104,6 +105,7 @@ class Node:
         self._features = Features(lambda: self._sessions.store, self._on_mistake)
         self._metrics_endpoint: MetricsEndpoint | None = None
         self._office_requests: OfficeRequests | None = None
+        self._own_registration: OwnRegistration | None = None
         self._journal: Journal | None = None
         self._journal_files: JournalFiles | None = None
         self._journal_topic: JournalTopic | None = None
@@ -161,6 +163,7 @@ class Node:
         self.state = BrokerState.SHUTTING_DOWN
         for close in (
             self._notices.close,
+            self._close_own_registration,
             self._close_config_changes,
             self._features.close,
             self._close_office_requests,
@@ -336,6 +339,9 @@ class Node:
         self._office_requests = OfficeRequests(
             lambda: self._sessions.store, self.broker_id, controller, self._on_mistake
         )
+        self._own_registration = OwnRegistration(
+            lambda: self._sessions.store, self.broker_id, self._register_again, self._on_mistake
+        )
         return controller
 
     def _routes(
@@ -429,6 +435,9 @@ class Node:
         self._config_changes.start()
         assert self._office_requests is not None
         self._office_requests.start()
+        assert self._own_registration is not None
+        self._own_registration.registered(store.client.session_id)
+        self._own_registration.start()
         await self._open_metrics()
         await self._server.start(self._dispatcher)
         if self._journal_topic is not None:
@@ -464,13 +473,21 @@ class Node:
             self._office_requests.renewed()
 
     def _on_watch(self, event: WatchEvent) -> None:
-        for part in (self._controller, self._config_changes, self._features, self._office_requests):
+        for part in (
+            self._controller,
+            self._config_changes,
+            self._features,
+            self._office_requests,
+            self._own_registration,
+        ):
             if part is not None:
                 part.on_watch(event)
 
     async def _register_again(self, store: Store) -> None:
         assert self._registrar is not None
         self.broker_epoch = await self._registrar.register(store.client, self._world.clock.now_ms())
+        if self._own_registration is not None:
+            self._own_registration.registered(store.client.session_id)
         log.info("registered again", broker=self.broker_id, epoch=self.broker_epoch)
 
     def _advertise(self, config: NodeConfig) -> None:
@@ -546,6 +563,10 @@ class Node:
     async def _close_office_requests(self) -> None:
         if self._office_requests is not None:
             await self._office_requests.close()
+
+    async def _close_own_registration(self) -> None:
+        if self._own_registration is not None:
+            await self._own_registration.close()
 
     async def _close_config_changes(self) -> None:
         if self._config_changes is not None:
