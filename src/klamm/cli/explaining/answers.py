@@ -27,6 +27,7 @@ from klamm.telemetry.journal_reader import (
     leader_changes,
     leaders_since,
     story_of,
+    why_of,
 )
 from klamm.zk import znodes
 
@@ -61,13 +62,26 @@ def partition(found: Found, wanted: TopicPartition, most_events: int | None = No
         lines.append(f"{wanted} now: {state}")
         if (change := leaders_since(found.entries).get(wanted)) and _leads_still(found.now, change):
             lines.append(f"since {when(change.ts_ms)}, by {change.why or 'an event that the journals do not hold'}")
+            lines += _isr_since(found.now, wanted, story, change.ts_ms)
         lines += _not_told(found, found.now.assignments.get(wanted) if found.now else None)
     elif (remembered := last_state(story)) is not None:
-        lines.append(f"{wanted} {'now' if found.silence is None else 'then'}: {remembered}")
+        is_now = found.silence is None and not found.is_behind
+        lines.append(f"{wanted} {'now' if is_now else 'then'}: {remembered}")
     refused = refusals(found, lambda r: r.partition == wanted)
     return Answer(
         [*lines, *_due(found.now, _of_partition(wanted), refused), *_written_back(found, wanted, story)], True
     )
+
+
+def _isr_since(now: Snapshot | None, p: TopicPartition, story: Sequence[Entry], led_since_ms: int) -> list[str]:
+    """By what the ISR became as it is, where that was after its leader came."""
+    changes = [e for e in story if e.kind == "decision" and e.facts.get("isr") not in (None, e.facts.get("isr_from"))]
+    state = now.states.get(p) if now else None
+    if not changes or changes[-1].ts_ms <= led_since_ms or (state and tuple(changes[-1].facts["isr"]) != state.isr):
+        return []
+    events = (why_of(e) for e in story if e.kind == "event" and e.cause == changes[-1].cause)
+    why = next(events, "an event that the journals do not hold")
+    return [f"with this ISR since {when(changes[-1].ts_ms)}, by {why}"]
 
 
 def _not_told(found: Found, assignment: ReplicaAssignment | None) -> list[str]:
@@ -235,8 +249,7 @@ def _step(entry: Entry) -> str:
 def broker(found: Found, number: BrokerId) -> Answer:
     """Is it there, what does it lead and hold, what came and went, and what it was not yet told."""
     lines = _registration(found.now, number) if found.now is not None else []
-    seen = [e for e in in_order(found.entries) if e.kind == "found" and number in _brokers(e)]
-    lines += [f"{when(e.ts_ms)}  {_came_or_went(e, number)}" for e in seen[-_SHOWN:]]
+    lines += _came_and_went(found.entries, number)[-_SHOWN:]
     lines += _under_way(found, number)
     if not lines:
         return Answer([f"neither the journals in {found.where} nor ZooKeeper know of a broker {number}"], False)
@@ -268,14 +281,34 @@ def _registration(now: Snapshot, number: BrokerId) -> list[str]:
     ]
 
 
+def _came_and_went(entries: Iterable[Entry], number: int) -> list[str]:
+    """A controller tells of changes while it is in office; as it takes it, of those that are there."""
+    lines: list[str] = []
+    is_there: bool | None = None
+    for e in in_order(entries):
+        if e.kind == "found" and number in _brokers(e):
+            happened, is_there = _came_or_went(e, number), number not in (e.facts.get("dead") or ())
+        elif e.kind == "ready" and (number in e.facts.get("brokers", ())) is not bool(is_there):
+            is_there = not is_there
+            happened = "was there" if is_there else "was gone"
+        elif e.kind == "controlled-shutdown" and e.facts.get("broker") == number:
+            happened = "leaves in order"
+        else:
+            continue
+        lines.append(
+            f"{when(e.ts_ms)}  broker {number} {happened} (controller {e.node}, epoch {e.controller_epoch}"
+            f"{', takes office' if e.kind == 'ready' else ''})"
+        )
+    return lines
+
+
 def _brokers(entry: Entry) -> set[int]:
     return {b for name in ("new", "dead", "bounced") for b in entry.facts.get(name) or () if isinstance(b, int)}
 
 
 def _came_or_went(entry: Entry, number: int) -> str:
     words = {"new": "came", "dead": "went", "bounced": "came back at once: another process"}
-    happened = next(words[name] for name in words if number in (entry.facts.get(name) or ()))
-    return f"broker {number} {happened} (controller {entry.node}, epoch {entry.controller_epoch})"
+    return next(words[name] for name in words if number in (entry.facts.get(name) or ()))
 
 
 def _under_way(found: Found, number: int | None = None) -> list[str]:
@@ -298,7 +331,8 @@ def controller(found: Found) -> Answer:
     lines: list[str] = []
     for before, term in zip([None, *terms], terms, strict=False):
         absent = controller_absence_ms(before, term) if before is not None else None
-        gap = f", after {absent / 1000:.2f} s without a controller" if absent is not None else ""
+        most = "at most " if before is not None and before.resigned_ms is None else ""  # when it died is not known
+        gap = f", after {most}{absent / 1000:.2f} s without a controller" if absent is not None else ""
         ready = f"ready {when(term.ready_ms)}" if term.ready_ms else "not ready"
         end = ""
         if term.resigned_ms is not None:
@@ -372,9 +406,12 @@ def _deletion(now: Snapshot, topic: str) -> str:
 
 
 def silence(found: Found) -> list[str]:
-    """That ZooKeeper did not answer, and what that means."""
+    """That ZooKeeper did not answer, or was not asked although journals may be behind, and what that means."""
     if found.silence is None:
-        return []
+        if found.now is not None or not found.is_behind or not found.entries:
+            return []
+        last = max(e.ts_ms for e in found.entries)
+        return [f"this is what the {found.where} knew at {when(last)}: --zookeeper HOST:PORT/chroot says what is now"]
     return [
         f"critical: {found.silence}",
         "    this is what the journals knew last; without ZooKeeper leaders go on, but nobody is elected",

@@ -7,8 +7,8 @@ import msgspec
 
 from klamm.cli.explaining import answers
 from klamm.cli.explaining.answers import Answer
-from klamm.cli.explaining.sources import Found, NoStory, Sources, is_no_decision, read
-from klamm.cli.speech import say
+from klamm.cli.explaining.sources import Found, Sources, is_no_decision, read
+from klamm.cli.speech import WrongUse, say
 from klamm.model.ids import BrokerId, parse_topic_partition
 from klamm.runtime.disk import Disk, RealDisk
 from klamm.telemetry.journal_reader import Wanted, about
@@ -41,7 +41,7 @@ def explain(
 
 
 def subject(words: Sequence[str], most_events: int | None = None) -> Subject:
-    """Raises NoStory where the words name nothing that can be explained."""
+    """Raises WrongUse where the words name nothing that can be explained."""
     match list(words):
         case ["controller"]:
             return Subject(answers.controller, is_no_decision)
@@ -52,7 +52,7 @@ def subject(words: Sequence[str], most_events: int | None = None) -> Subject:
         case [name] if name != "broker":
             topics = {name, name.rpartition("-")[0] or name}
             return Subject(lambda found: _topic_or_partition(found, name, most_events), about(*sorted(topics)))
-    raise NoStory(
+    raise WrongUse(
         f"{' '.join(words)!r} names nothing that can be explained: TOPIC-PARTITION, TOPIC, broker N, controller or "
         "reassignment"
     )

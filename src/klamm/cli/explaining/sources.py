@@ -41,6 +41,8 @@ class Found(NamedTuple):
     """What ZooKeeper holds; None where nobody named it, or it does not answer."""
     silence: str | None = None
     """Why it did not answer, where it was asked."""
+    is_behind: bool = False
+    """Whether nodes may have written more than this: the topic may be out of reach for them."""
 
 
 def read(sources: Sources, disk: Disk, wanted: Wanted | None = None) -> Found:
@@ -54,7 +56,7 @@ def read(sources: Sources, disk: Disk, wanted: Wanted | None = None) -> Found:
         if now is None or sources.journals or sources.bootstrap:
             raise
         entries, where = [], sources.data  # the tree alone tells something, too: any cluster's
-    return Found(entries, where, now, silence)
+    return Found(entries, where, now, silence, bool(sources.bootstrap))
 
 
 def read_entries(sources: Sources, disk: Disk) -> list[Entry]:

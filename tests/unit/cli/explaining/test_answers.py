@@ -78,6 +78,22 @@ def test_a_partition_with_what_is_wrong_and_what_helps() -> None:
     ]
 
 
+def test_a_partition_says_since_when_its_isr_is_as_it_is() -> None:
+    scene = Scene()
+    scene.broker_died()
+    cause = scene.journal.event("AlterPartitionReceived", waited_ms=0.1, version=3)
+    facts = {"leader_from": 3, "leader_to": 3, "leader_epoch": 9, "isr_from": [3], "isr": [3, 2]}
+    scene.journal.decision(cause, "alter-partition", P, 3, rejected=[], **facts)
+
+    lines, _ = answers.partition(scene.found(), P)
+
+    assert "since 2023-11-14 22:13:22.000, by BrokerChange: dead [1]" in lines
+    assert "with this ISR since 2023-11-14 22:13:24.000, by AlterPartitionReceived: version 3" in lines
+
+    scene.place(ReplicaAssignment(ids(1, 2, 3)), LeaderAndIsr(BrokerId(3), 9, ids(3), 4))  # by whom, no journal tells
+    assert not any(line.startswith("with this ISR") for line in answers.partition(scene.found(), P).lines)
+
+
 def test_a_partition_that_nobody_leads_says_who_must_come_back() -> None:
     scene = Scene()
     scene.place(ReplicaAssignment(ids(1, 2)), LeaderAndIsr(BrokerId(-1), 9, ids(1), 4))
@@ -101,6 +117,19 @@ def test_a_partition_without_zookeeper_is_told_from_its_journal() -> None:
     scene.broker_died()
 
     assert answers.partition(scene.found(now=False), P).lines[-1] == "orders-0 now: node 3 leads, leader epoch 9, ISR 3"
+
+
+def test_a_journal_that_may_be_behind_does_not_say_now() -> None:
+    scene = Scene()
+    scene.broker_died()
+    found = scene.found(now=False)._replace(where="topic __klamm_journal", is_behind=True)
+
+    assert answers.partition(found, P).lines[-1].startswith("orders-0 then: node 3 leads")
+    assert answers.silence(found) == [
+        "this is what the topic __klamm_journal knew at 2023-11-14 22:13:22.000: "
+        "--zookeeper HOST:PORT/chroot says what is now"
+    ]
+    assert answers.silence(scene.found()._replace(is_behind=True)) == []
 
 
 def refused(scene: Scene, broker: int, error: str = "INCONSISTENT_TOPIC_ID") -> None:
@@ -204,6 +233,38 @@ def test_a_broker_with_what_it_was_not_yet_told() -> None:
         "broker 2 now: registered, epoch 102, the controller; leads 0 (0 prefer it), holds 1 replicas",
         answers.NOTHING_DUE,
     ]
+
+
+def test_a_broker_that_left_or_was_lost_while_nobody_was_in_office() -> None:
+    scene = Scene()
+    scene.journal.line("c", "ready", brokers=[1, 2, 3])
+    scene.journal.line("d", "controlled-shutdown", broker=1, partitions={})
+    scene.journal.controller_epoch = 5
+    scene.journal.line("e", "ready", brokers=[2, 3])
+    scene.journal.controller_epoch = 6
+    scene.journal.line("f", "ready", brokers=[2, 3])
+
+    def told(broker: int) -> list[str]:
+        lines = answers.broker(scene.found(), BrokerId(broker)).lines
+        return [line.partition("  ")[2] for line in lines if line.startswith("2023")]
+
+    assert told(1) == [
+        "broker 1 was there (controller 2, epoch 4, takes office)",
+        "broker 1 leaves in order (controller 2, epoch 4)",
+        "broker 1 was gone (controller 2, epoch 5, takes office)",
+    ]
+    assert told(3) == ["broker 3 was there (controller 2, epoch 4, takes office)"]
+
+
+def test_when_a_killed_controller_died_nobody_knows() -> None:
+    scene = Scene()
+    scene.journal.line("c", "ready", brokers=[2])
+    scene.journal.line("c", "elected")
+    scene.journal.controller_epoch = 5
+    scene.journal.line("d", "elected")
+    scene.journal.line("d", "ready")
+
+    assert "after at most 2.00 s without a controller" in answers.controller(scene.found()).lines[1]
 
 
 def test_the_controllers_one_after_another() -> None:
