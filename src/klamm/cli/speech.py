@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from klamm.model.errors import KlammError
@@ -38,7 +38,8 @@ def show(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str | 
         for line in ([*columns], *texts):
             say("\t".join(line))
         return
-    table = Table(*columns, title=title, title_justify="left", header_style="bold")
+    folded = [Column(name, overflow="fold") for name in columns]  # nothing is cut off: ids are there to be copied
+    table = Table(*folded, title=title, title_justify="left", header_style="bold")
     for row in texts:
         table.add_row(*map(Text, row))  # a name may hold [brackets]
     Console().print(table)
