@@ -145,13 +145,14 @@ def unknown_replicas(s: Snapshot) -> Iterator[Said]:
 
 def leaders(s: Snapshot) -> Iterator[Said]:
     """Every partition has a leader that is alive and in its ISR."""
+    live = s.live
     for p, assignment in s.assignments.items():
         state = s.states.get(p)
         if state is None:
             if znodes.state_path(p) not in s.malformed and p.topic not in s.deletions:
-                live = [b for b in assignment.replicas if b in s.live]
+                there = [b for b in assignment.replicas if b in live]
                 why = "no state was ever written, or it was deleted" + (
-                    "" if live else f": none of its replicas {_list(assignment.replicas)} is alive"
+                    "" if there else f": none of its replicas {_list(assignment.replicas)} is alive"
                 )
                 if not assignment.replicas:
                     continue
@@ -160,13 +161,13 @@ def leaders(s: Snapshot) -> Iterator[Said]:
                     "that start over"
                 )
                 yield Said(
-                    _CRITICAL, "no leader", str(p), why, remedy if live else mend.start_one_of(assignment.replicas)
+                    _CRITICAL, "no leader", str(p), why, remedy if there else mend.start_one_of(assignment.replicas)
                 )
         elif p.topic in s.deletions:
             continue
-        elif state.leader == NO_BROKER:
+        elif state.leader == NO_BROKER or (state.leader not in live and live.isdisjoint(state.isr)):
             yield from _leaderless(s, p, state.isr)
-        elif state.leader not in s.live:
+        elif state.leader not in live:
             why = f"its leader {state.leader} is not registered, and nobody was elected"
             yield Said(_CRITICAL, "no leader", str(p), why, mend.reelect(s))
 
@@ -201,7 +202,7 @@ def isrs(s: Snapshot) -> Iterator[Said]:
             yield Said(_CRITICAL, "ISR", str(p), why, mend.lead_with_isr(s, p, state))
         if strangers := [b for b in state.isr if b not in assignment.replicas]:
             why = f"{_list(strangers)} in it, which hold{'' if len(strangers) > 1 else 's'} no replica"
-            yield Said(_WARNING, "ISR", str(p), why, mend.reelect(s))
+            yield Said(_WARNING, "ISR", str(p), why, mend.lead_with_isr(s, p, state))
         if state.recovery is LeaderRecoveryState.RECOVERING:
             why = "its leader came from outside the ISR and is still recovering: records may be lost"
             yield Said(_WARNING, "unclean leader", str(p), why, "compare the replicas; the leader ends this by itself")

@@ -12,7 +12,7 @@ from msgspec.json import encode
 from klamm.cli.audit.snapshot import Snapshot
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import SecurityProtocol
-from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.zk import znodes
 
@@ -123,10 +123,18 @@ def assign(s: Snapshot, p: TopicPartition) -> str:
 
 
 def lead_with_isr(s: Snapshot, p: TopicPartition, state: LeaderAndIsr) -> str:
-    """The leader, whom brokers follow, is in its ISR: written under the next leader epoch, or brokers keep the old."""
-    isr = [state.leader, *(b for b in state.isr if b != state.leader)]
-    mended = state_text(s, state.leader, state.leader_epoch + 1, isr)
-    return f"{put(s, znodes.state_path(p), mended)}, then {reelect(s)}"
+    """Its leader, whom brokers follow, is in its ISR, and nobody who holds no replica is.
+
+    Written under the next leader epoch, or brokers keep the old; a controller takes an ISR as it finds it.
+    """
+    replicas, live = s.assignments[p].replicas, s.live
+    members = [b for b in state.isr if b in replicas]
+    leader = next((b for b in (state.leader, *members) if b in replicas and b in live), NO_BROKER)
+    isr = [*([leader] if leader in live else []), *(b for b in members if b != leader)]
+    if not isr:
+        others = [b for b in replicas if b in live]
+        return elect_unclean(s, p, others) if others else start_one_of(replicas)
+    return f"{put(s, znodes.state_path(p), state_text(s, leader, state.leader_epoch + 1, isr))}, then {reelect(s)}"
 
 
 def state_text(s: Snapshot, leader: int, leader_epoch: int, isr: Iterable[int]) -> str:
@@ -182,7 +190,8 @@ def of_malformed(s: Snapshot, path: str) -> str:
         return _topic(s, found[1], path)
     if path.startswith("/config/"):
         empty = put(s, path, '{"version":1,"config":{}}')
-        return f"{empty}, then klamm config set for what it held: klamm zk get {_quoted(path)} shows it"
+        shown = f"klamm zk get {_quoted(path)} --zookeeper {s.connect} shows what it held"
+        return f"{shown}; {empty}, then klamm config set for what of it shall hold"
     return f"{delete(s, path)} (what it asks for has to be asked for again)"
 
 

@@ -149,7 +149,19 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
     ),
     "a stranger in the ISR": (
         lambda s: leads(s, 1, 1, 2, 3, 8),
-        ("warning", "ISR", "orders-0", "8 in it, which holds no replica", "reelect"),
+        ("warning", "ISR", "orders-0", "holds no replica", '"leader":1,"version":1,"leader_epoch":4,"isr":[1,2,3]'),
+    ),
+    "strangers lead": (
+        lambda s: leads(s, 8, 8, 3),
+        ("warning", "ISR", "orders-0", "which holds no replica", '"leader":3,"version":1,"leader_epoch":4,"isr":[3]'),
+    ),
+    "nobody but strangers": (
+        lambda s: leads(s, -1, 8),
+        ("warning", "ISR", "orders-0", "8 in it, which holds no replica", "klamm elect --election-type unclean"),
+    ),
+    "a stranger leads alone": (
+        lambda s: leads(s, 8, 8),
+        ("critical", "no leader", "orders-0", "no member of its ISR 8 is alive", "start broker 8; or lose what"),
     ),
     "an unclean leader": (
         lambda s: leads(s, 1, 1, recovery=LeaderRecoveryState.RECOVERING),
