@@ -17,7 +17,11 @@ States: TypeAlias = dict[Partition, UpdateMetadataPartitionState]
 Told: TypeAlias = dict[int, tuple[Partition, UpdateMetadataPartitionState]]
 
 SPARSE: Final = 4
-"""Requests that are filled to less than one part in so many are too many, whatever they tell of."""
+
+
+def are_sparse(requests: int, told: int, most: int) -> bool:
+    """Requests that are filled to less than one part in so many are too many, whatever they tell of."""
+    return told < requests * most // SPARSE
 
 
 class _Lives:
@@ -55,7 +59,7 @@ def merge_metadata(metadata: list[UpdateMetadataItem], most: int) -> Iterator[Up
     living = _states(each.living for each in lives)
     newest |= gone
     told = sum(len(item.states) for item in metadata)
-    if len(earlier) + len(newest) + len(living) == told >= len(metadata) * most // SPARSE:
+    if len(earlier) + len(newest) + len(living) == told and not are_sparse(len(metadata), told, most):
         yield from metadata  # nothing to merge: as they are, brokers share what is encoded
         return
     causes = joined_causes(metadata)

@@ -9,7 +9,6 @@ after the last LeaderAndIsr that an answer could be mistaken for.
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Final
 
 from klamm.controller.context import Partition
 from klamm.controller.control_requests import (
@@ -20,12 +19,9 @@ from klamm.controller.control_requests import (
     UpdateMetadataItem,
     joined_causes,
 )
-from klamm.controller.merged_metadata import merge_metadata
+from klamm.controller.merged_metadata import are_sparse, merge_metadata
 from klamm.model.ids import TopicPartition
 from klamm.wire.messages import StopReplicaPartitionState
-
-SPARSE: Final = 4
-"""Requests that are filled to less than one part in so many are too many, whatever they tell of."""
 
 
 def have_much_in_common(stops: Sequence[StopReplicaItem], most: int) -> Generator[int, None, bool]:
@@ -33,7 +29,7 @@ def have_much_in_common(stops: Sequence[StopReplicaItem], most: int) -> Generato
     told = sum(len(item.stops) for item in stops)
     if len(stops) < 2:
         return False
-    if told < len(stops) * most // SPARSE:
+    if are_sparse(len(stops), told, most):
         return True
     named: set[Partition] = set()
     for item in stops:

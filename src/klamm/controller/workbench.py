@@ -7,12 +7,13 @@ from typing import Any
 from klamm.controller.channels import Channels
 from klamm.controller.context import ControllerContext, Partition
 from klamm.controller.decisions.elections import ElectionPlan, Facts, rejected
+from klamm.controller.decisions.refusal import Refusal
 from klamm.controller.metrics import ControllerMetrics
 from klamm.controller.request_batch import RequestBatch
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState
 from klamm.controller.timers import Timers
-from klamm.model.ids import BrokerId
+from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.runtime.turns import Turns
 from klamm.telemetry.journal import Journal, Rejected, by_topic
@@ -108,6 +109,14 @@ class Workbench:
         for (why, passed_over), partitions in groups.items():
             facts = {"rejected": passed_over} if passed_over else {}
             self.journal.refused(self.cause, kind, why, partitions=by_topic(partitions), **facts)
+
+    def refuse_requested(self, kind: str, refused: Mapping[TopicPartition, Refusal]) -> None:
+        """What somebody asked for by name, known or not; those with the same answer share a line."""
+        groups: dict[Refusal, list[TopicPartition]] = {}
+        for key, refusal in refused.items():
+            groups.setdefault(refusal, []).append(key)
+        for (error, why), keys in groups.items():
+            self.journal.refused(self.cause, kind, why, error=error.name, partitions=by_topic(keys))
 
     def conflicted(self, what: str, partitions: Iterable[Partition]) -> None:
         if listed := by_topic(partitions):

@@ -23,7 +23,6 @@ from klamm.controller.handlers.tool_lists import change_list
 from klamm.controller.workbench import Workbench
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
-from klamm.telemetry.journal import by_topic
 from klamm.zk.admin_znodes import decode_preferred_election
 from klamm.zk.tool_requests import read_tool_request, unless_changed
 from klamm.zk.znodes import PREFERRED_ELECTION, MalformedZnode
@@ -67,7 +66,7 @@ async def _elect(bench: Workbench, asked: Sequence[TopicPartition], unclean: boo
     plan = RequestedElections()
     async for chunk in bench.turns.over(asked, COUNT_CHUNK):
         plan.add(bench.context, chunk, unclean)
-    _journal_refusals(bench, plan.refused)
+    _tell_refused(bench, plan.refused)
     await bring_online(bench, list(plan.electable.values()), elect_unclean if unclean else elect_preferred)
     failed = {
         key: why for key, p in plan.electable.items() if (why := not_elected(bench.context, p, unclean)) is not None
@@ -76,18 +75,12 @@ async def _elect(bench: Workbench, asked: Sequence[TopicPartition], unclean: boo
     return ElectionAnswer(leaders, plan.refused | failed)
 
 
-def _journal_refusals(bench: Workbench, refused: dict[TopicPartition, Refusal]) -> None:
-    """By reason; of those that need no election only how many, they are often all there are."""
-    needless = sum(refusal.error is ErrorCode.ELECTION_NOT_NEEDED for refusal in refused.values())
-    if needless:
+def _tell_refused(bench: Workbench, refused: dict[TopicPartition, Refusal]) -> None:
+    """Of those that need no election only how many: they are often all there are."""
+    told = {key: r for key, r in refused.items() if r.error is not ErrorCode.ELECTION_NOT_NEEDED}
+    if needless := len(refused) - len(told):
         bench.journal.refused(bench.cause, "election", "ELECTION_NOT_NEEDED", partition_count=needless)
-    by_reason: dict[Refusal, list[TopicPartition]] = {}
-    for key, refusal in refused.items():
-        if refusal.error is ErrorCode.ELECTION_NOT_NEEDED:
-            continue
-        by_reason.setdefault(refusal, []).append(key)
-    for (error, why), partitions in by_reason.items():
-        bench.journal.refused(bench.cause, "election", why, error=error.name, partitions=by_topic(partitions))
+    bench.refuse_requested("election", told)
 
 
 # ---- brought back by ourselves

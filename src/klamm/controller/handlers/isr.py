@@ -63,7 +63,7 @@ async def on_alter_partition(bench: Workbench, event: AlterPartitionReceived) ->
         bench.context.put_leadership(p, state)
     bench.refuse("alter-partition", outcome.failed)
     bench.conflicted("states", outcome.conflicted)
-    _journal_refusals(bench, asked)
+    bench.refuse("alter-partition", _refused(asked))
     bench.batch.add_metadata(bench.context.registered, (a.partition for a in asked if a.partition is not None))
     await bench.send_requests()
     event.answer(_response(asked, outcome.written, set(outcome.conflicted), event.version))
@@ -120,13 +120,12 @@ def _new_isr(data: AlterPartitionRequestPartitionData, version: int) -> tuple[Br
     return tuple(BrokerId(b) for b in data.new_isr)
 
 
-def _journal_refusals(bench: Workbench, asked: list[_Asked]) -> None:
-    refused = {
+def _refused(asked: list[_Asked]) -> dict[Partition, str]:
+    return {
         a.partition: f"{a.verdict.error.name}: {a.verdict.why}"
         for a in asked
         if a.partition is not None and a.verdict.error is not ErrorCode.NONE
     }
-    bench.refuse("alter-partition", refused)
 
 
 def _response(

@@ -34,7 +34,7 @@ async def on_api_reassignment(bench: Workbench, event: ApiPartitionReassignment)
     if plan.begin:
         await remove_entries(bench, lambda entry: bench.context.partition(*entry[0]) in plan.begin)
     failed = await begin_reassignments(bench, plan.begin)
-    _journal_refusals(bench, plan)
+    bench.refuse_requested("reassignment", plan.refused)
     event.answer(ReassignmentAnswer(ErrorCode.NONE, plan.refused | _could_not_begin(failed)))
 
 
@@ -53,7 +53,7 @@ async def on_zk_reassignment(bench: Workbench, event: ZkPartitionReassignment) -
     async for key, replicas in bench.turns.each(listed.items(), TURN):
         plan.add_listed(bench.context, key, replicas)
     failed = await begin_reassignments(bench, plan.begin)
-    _journal_refusals(bench, plan)
+    bench.refuse_requested("reassignment", plan.refused)
     refused = plan.refused | _could_not_begin(failed)
     if refused or not listed:
         await remove_entries(bench, lambda entry: entry[0] in refused and entry[1] == listed[entry[0]])
@@ -102,11 +102,3 @@ async def on_list_reassignments(bench: Workbench, event: ListPartitionReassignme
 
 def _could_not_begin(failed: Mapping[Partition, str]) -> dict[TopicPartition, Refusal]:
     return {p.key: Refusal(ErrorCode.UNKNOWN_SERVER_ERROR, why) for p, why in failed.items()}
-
-
-def _journal_refusals(bench: Workbench, plan: ReassignmentPlan) -> None:
-    by_reason: dict[Refusal, list[TopicPartition]] = {}
-    for p, refusal in plan.refused.items():
-        by_reason.setdefault(refusal, []).append(p)
-    for (error, why), partitions in by_reason.items():
-        bench.journal.refused(bench.cause, "reassignment", why, error=error.name, partitions=by_topic(partitions))

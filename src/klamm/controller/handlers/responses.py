@@ -51,7 +51,7 @@ async def on_leader_and_isr_response(bench: Workbench, event: LeaderAndIsrRespon
             await on_leader_and_isr_answers(bench, event.broker, chunk)
         changes.offline.extend(found.offline)
         changes.online.extend(found.online)
-        _journal_refusals(bench, event.broker, chunk)
+        _tell_refused_replicas(bench, event.broker, chunk)
     if not changes.offline and not changes.online:
         return
     failed = bench.context.offline_dirs.setdefault(event.broker, {})
@@ -65,7 +65,7 @@ async def on_leader_and_isr_response(bench: Workbench, event: LeaderAndIsrRespon
         await on_replicas_offline(bench, {event.broker: changes.offline})
 
 
-def _journal_refusals(bench: Workbench, broker: BrokerId, answers: Iterable[tuple[Partition, int]]) -> None:
+def _tell_refused_replicas(bench: Workbench, broker: BrokerId, answers: Iterable[tuple[Partition, int]]) -> None:
     refused: dict[int, list[Partition]] = {}
     for partition, code in answers:
         if code not in _NOTHING_WRONG:
