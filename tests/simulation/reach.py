@@ -1,8 +1,9 @@
 """`python -m tests.simulation.reach`: which branches of `klamm/controller/` the simulation alone takes.
 
 SCHEDULES seeds with all that controllers write down, and each scripted operation unbroken, in every generation of the
-protocol; nothing but what production does. Fails below `--least` percent of lines and branches together, and names
-every line and branch that was not taken. What nobody can reach that way stands in `ELSEWHERE` with its reason.
+protocol, and broken in `--steps` of the ways of `make steps`; nothing but what production does. Fails below `--least`
+percent of the branches, and names every line and branch that was not taken. What nobody can reach that way stands in
+`ELSEWHERE` with its reason.
 """
 
 import argparse
@@ -18,6 +19,7 @@ from coverage import Coverage
 from klamm.runtime.cores import core_count
 
 LEAST_PERCENT = 95.0
+STEPS = 0.05
 PACKAGE = "klamm.controller"
 ELSEWHERE = {
     "settings.py": "reads text of configuration files, which have their own tests; simulated nodes have good ones",
@@ -29,27 +31,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="tests.simulation.reach", description="Branch coverage by simulation alone.")
     parser.add_argument("--schedules", type=int, default=300, help="how many seeds")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
-    parser.add_argument("--least", type=float, default=LEAST_PERCENT, help="percent below which it fails")
+    parser.add_argument("--steps", type=float, default=STEPS, help="which part of the steps' runs")
+    parser.add_argument("--least", type=float, default=LEAST_PERCENT, help="percent of branches below which it fails")
     parser.add_argument("--part", type=int, nargs=2, metavar=("N", "OF"), help="one process's part of it")
     parser.add_argument("--data", help="the file that a part is written to")
     chosen = parser.parse_args(arguments)
     if chosen.part:
-        return _measure(chosen.first, chosen.schedules, *chosen.part, chosen.data)
+        return _measure(chosen.first, chosen.schedules, chosen.steps, *chosen.part, chosen.data)
     with tempfile.TemporaryDirectory() as folder:
-        return _in_parts(chosen.first, chosen.schedules, chosen.least, Path(folder))
+        return _in_parts(chosen.first, chosen.schedules, chosen.steps, chosen.least, Path(folder))
 
 
 def _coverage(data_file: str) -> Coverage:
     return Coverage(data_file=data_file, branch=True, source_pkgs=[PACKAGE], config_file=False)
 
 
-def _measure(first: int, schedules: int, number: int, parts: int, data_file: str) -> int:
+def _measure(first: int, schedules: int, steps: float, number: int, parts: int, data_file: str) -> int:
     """Every `parts`-th piece of work, in this process; what is imported is measured, too."""
     coverage = _coverage(data_file)
     coverage.start()
     from klamm.sim.campaign import be_quiet
     from klamm.sim.cluster import run_schedule, run_script
-    from klamm.sim.operations import unbroken
+    from klamm.sim.operations import OPERATIONS, unbroken
+    from klamm.sim.steps import run_step, runs_of, sampled
 
     be_quiet()
     for seed in range(first + number, first + schedules, parts):
@@ -58,16 +62,20 @@ def _measure(first: int, schedules: int, number: int, parts: int, data_file: str
     for name, script in list(unbroken())[number::parts]:
         if wrong := run_script(script, tell=True).violation:
             print(f"{name}: {wrong}", flush=True)
+    for run in (run for name in list(OPERATIONS)[number::parts] for run in sampled(runs_of(name), steps)):
+        if wrong := run_step(run).violation:
+            print(f"{run}: {wrong}", flush=True)
     coverage.stop()
     coverage.save()
     return 0
 
 
-def _in_parts(first: int, schedules: int, least: float, folder: Path) -> int:
+def _in_parts(first: int, schedules: int, steps: float, least: float, folder: Path) -> int:
     parts = core_count()
-    print(f"{schedules} schedules from seed {first} on, and each operation, on {parts} cores", flush=True)
+    print(f"{schedules} schedules from seed {first} on, each operation, {steps:.0%} of its steps, on {parts} cores")
     files = [str(folder / f"part-{n}") for n in range(parts)]
     asked = [sys.executable, "-m", "tests.simulation.reach", "--first", str(first), "--schedules", str(schedules)]
+    asked += ["--steps", str(steps)]
     begun = [subprocess.Popen([*asked, "--part", str(n), str(parts), "--data", file]) for n, file in enumerate(files)]
     ended = [process.wait() for process in begun]
     if any(ended):
@@ -75,16 +83,15 @@ def _in_parts(first: int, schedules: int, least: float, folder: Path) -> int:
     coverage = _coverage(str(folder / "all"))
     coverage.combine(files)
     coverage.save()
-    percent = coverage.report(show_missing=True, skip_covered=True)
+    coverage.report(show_missing=True, skip_covered=True)
     coverage.json_report(outfile=str(folder / "totals"))
     totals = json.loads((folder / "totals").read_text())["totals"]
-    print(
-        f"{totals['covered_branches']} of {totals['num_branches']} branches, {totals['covered_lines']} of"
-        f" {totals['num_statements']} lines"
-    )
+    percent = 100 * totals["covered_branches"] / totals["num_branches"]
+    print(f"{totals['covered_lines']} of {totals['num_statements']} lines")
     for name, why in ELSEWHERE.items():
         print(f"not counted on: {name}: {why}")
-    print(f"{percent:.1f} % of the lines and branches of {PACKAGE}, {least:g} % are wanted")
+    of = f"{totals['covered_branches']} of {totals['num_branches']} branches of {PACKAGE}"
+    print(f"{of}: {percent:.1f} %, {least:g} % are wanted")
     return int(percent < least)
 
 

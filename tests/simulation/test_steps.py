@@ -7,7 +7,7 @@ import pytest
 from klamm.sim import steps
 from klamm.sim.cluster import run_script
 from klamm.sim.operations import OPERATIONS, script_of
-from klamm.sim.step_faults import ONLY_FOR_REQUESTS, STEP_FAULTS
+from klamm.sim.step_faults import faults_of
 from klamm.sim.steps import StepResult, StepRun, Steps, clean_run, run_step, runs_of, sampled, table
 from klamm.sim.traps import StepKind
 from klamm.sim.workload import VERBS
@@ -20,7 +20,7 @@ def test_every_invariant_holds_however_a_step_fails(operation: str) -> None:
     runs = list(runs_of(operation))
     chosen = list(sampled(runs, RUNS_EACH / len(runs)))
 
-    assert len(runs) >= len(STEP_FAULTS) - len(ONLY_FOR_REQUESTS)
+    assert len(runs) >= len(faults_of(StepKind.WRITE))
     assert [result for result in map(run_step, chosen) if result.violation] == []
 
 
@@ -40,6 +40,21 @@ def test_the_fault_comes_at_its_step() -> None:
 
     assert str(crashed) == "create topic: crash before at write 1"
     assert any("crash before as write 1 is due: /controller_epoch /brokers/topics/t3/partitions" in s for s in story)
+
+
+@pytest.mark.parametrize(("fault", "written"), [("refused", 1), ("wholly refused", 0)])
+def test_a_write_is_refused_once_in_part_or_as_a_whole(fault: str, written: int) -> None:
+    """Of two first states, and what else was in the write; then what is left comes about all the same."""
+    refused = StepRun("create topic", StepKind.WRITE, 2, fault)
+
+    outcome = run_script(script_of(refused.operation, refused.happening), tell=True)
+
+    story = [line for line in outcome.story if f"{fault} as write 2" in line or "StateWritten partition=t3" in line]
+    assert outcome.violation is None
+    assert "/t3/partitions/2/state" in story[0]
+    assert len(story) == 4
+    before_the_next_second = [line for line in story[1:] if float(line.split()[0]) < 16]
+    assert len(before_the_next_second) == 2 * written
 
 
 def test_every_verb_is_part_of_an_operation() -> None:

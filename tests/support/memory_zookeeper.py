@@ -39,6 +39,8 @@ class MemoryEnsemble:
         self.multis: list[list[Op]] = []
         self.unreadable: set[str] = set()
         """Paths that an ACL forbids to read, one by one."""
+        self.unwritable: set[str] = set()
+        """Paths that an ACL forbids to create, change or delete."""
         self._next_session = 0x100
 
     @property
@@ -61,6 +63,9 @@ class MemoryEnsemble:
 
     def apply(self, ops: Sequence[Op], session: int = 0) -> list[Result]:
         """All or none."""
+        for number, op in enumerate(ops if session else ()):
+            if op.path in self.unwritable:
+                return self._ensemble.refuse(session, ops, number)[1]
         return self._ensemble.write(session, ops, ())[1]
 
     # ---- for the model

@@ -34,6 +34,8 @@ class OfficeRequests:
         self._broker_id = broker_id
         self._candidate = candidate
         self._following = Following("requests for the office", self.look, on_mistake)
+        self._obeyed: int | None = None
+        """The last wish, by its zxid."""
 
     def start(self) -> None:
         self._following.start()
@@ -50,7 +52,10 @@ class OfficeRequests:
         self._following.wake()
 
     async def look(self) -> None:
-        """Do what is asked of us; what cannot be done now is not done later. Raises KlammError."""
+        """Do what is asked of us; what cannot be done now is not done later. Raises KlammError.
+
+        A wish that ZooKeeper does not let us remove is looked at again and again, and obeyed once.
+        """
         client = self._store().client
         try:
             request = await watch_office_request(client)
@@ -59,6 +64,8 @@ class OfficeRequests:
             return
         if request is None or request.broker != self._broker_id:
             return
-        taken = await self._candidate.take_office(request.epoch)
-        log.info("the office was asked for", epoch=request.epoch, taken=taken)
+        if request.zxid != self._obeyed:
+            self._obeyed = request.zxid
+            taken = await self._candidate.take_office(request.epoch)
+            log.info("the office was asked for", epoch=request.epoch, taken=taken)
         await remove_office_request(client, request.version)

@@ -138,8 +138,13 @@ class ControllerContext:
     """When brokers were found gone, as the loop's time."""
     condemned: dict[BrokerId, dict[uuid.UUID, CondemnedReplicas]] = field(default_factory=dict)
     """By broker; lists every replica assigned to it, NonExistent ones too, and those being stopped for good."""
+    struck_out: dict[tuple[BrokerId, uuid.UUID], None] = field(default_factory=dict)
+    """Records of condemned replicas that name nothing more, and that ZooKeeper holds still."""
     reassigning: Partitions = field(default_factory=dict)
     """Partitions with replicas to add or to remove."""
+    told_of_moves: dict[Partition, tuple[ReplicaAssignment, int]] = field(default_factory=dict)
+    """What all replicas of a partition that moves were told last, and in which leader epoch; since then none of their
+    brokers began anew. A step of the move that is taken again need not be told again."""
     imbalanced: Partitions = field(default_factory=dict)
     """Partitions that another than their first replica leads, or nobody; without those of topics to be deleted."""
     partition_count: int = 0
@@ -267,6 +272,13 @@ class ControllerContext:
         else:
             self.reassigning.pop(partition, None)
 
+    def told_of_move(self, partitions: Iterable[Partition]) -> None:
+        """Their assignments, as they are here now, were sent to their replicas with the leader epoch of now."""
+        self.told_of_moves.update((p, (p.assignment, p.leader_epoch)) for p in partitions)
+
+    def is_told_of_move(self, partition: Partition, assignment: ReplicaAssignment) -> bool:
+        return self.told_of_moves.get(partition) == (assignment, partition.leader_epoch)
+
     def forget_replica(self, broker: BrokerId, partition: Partition) -> None:
         """The replica is NonExistent: neither assigned nor on a failed directory any more."""
         self.replica_states.get(broker, {}).pop(partition, None)
@@ -297,6 +309,7 @@ class ControllerContext:
                 self.replica_states[broker].pop(partition, None)
                 self.offline_dirs.get(broker, {}).pop(partition, None)
             self.reassigning.pop(partition, None)
+            self.told_of_moves.pop(partition, None)
             self.half_deleted.pop(partition, None)
             self.led_by.get(partition.leader, {}).pop(partition, None)
             for listed in self.in_state.values():

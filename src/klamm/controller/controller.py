@@ -30,7 +30,7 @@ from klamm.controller.office import Office, OfficePorts
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import ControllerState
 from klamm.controller.timers import Timers
-from klamm.controller.watches import event_of
+from klamm.controller.watches import event_of, events_after
 from klamm.controller.witness import Witness
 from klamm.controller.workbench import WaitForFeatures, Workbench
 from klamm.model.errors import ErrorCode, KlammError
@@ -299,6 +299,8 @@ class Controller:
         self.state = event.state
         self._last_event_at = began
         self._metrics.event_taken(waited_ms)
+        if self._pauses and repr(event) in self._pauses:
+            self._journal.repeats(repr(event))
         self._witness.event_begins(event, self._queue)
         try:
             await self._handle(event, cause)
@@ -316,8 +318,7 @@ class Controller:
             self._journal.line(cause, "failed", what=type(event).__name__, why=repr(error))
             await self._guard(self._office.move(cause, f"mistake in {type(event).__name__}"), cause)
         else:
-            if self._pauses:
-                self._pauses.pop(repr(event), None)
+            self._went_well(event)
         finally:
             event.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
             self._witness.event_ends(event)
@@ -326,7 +327,17 @@ class Controller:
             self.state = ControllerState.IDLE
             self._metrics.event_done(event.state, (loop.time() - began) * 1000)
             self._journal.line(cause, "done", event=type(event).__name__, ms=round((loop.time() - began) * 1000, 1))
+            self._journal.event_over(is_tried_again=bool(self._pauses))
             self._journal.flush()
+
+    def _went_well(self, event: Event) -> None:
+        """As far as it goes: single writes may have been refused, and what waits for them is looked for again."""
+        bench = self._office.bench
+        again = events_after(bench.store.take_refused()) if bench is not None else {}
+        for late in again.values():
+            self._try_again(late)
+        if self._pauses and repr(event) not in again:
+            self._pauses.pop(repr(event), None)
 
     def _try_again(self, event: Event) -> None:
         """What a watch told of, and could not be read: perhaps nobody watches it now. Kafka never looks there again."""

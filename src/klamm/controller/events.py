@@ -126,7 +126,7 @@ class ShutdownEventThread(Event):
 
 @dataclass(slots=True, eq=False)
 class ResumeAfterFailure(Event):
-    """ZooKeeper failed in an event, or refused a record: what that left half done is looked for. Kafka has none."""
+    """ZooKeeper failed in an event, or refused a write: what that left half done is looked for. Kafka has none."""
 
     state = ControllerState.CONTROLLER_CHANGE
     is_tried_again = True

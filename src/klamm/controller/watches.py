@@ -1,5 +1,7 @@
 """Which event a fired watch stands for. The watch itself tells nothing: the handler reads what is there now."""
 
+from collections.abc import Callable, Iterable
+
 from klamm.controller import events
 from klamm.controller.events import Event
 from klamm.model.ids import BrokerId, TopicPartition
@@ -13,6 +15,23 @@ _CHILDREN: dict[str, type[Event]] = {
     znodes.ISR_CHANGES: events.IsrChangeNotification,
     znodes.LOG_DIR_EVENTS: events.LogDirEventNotification,
 }
+
+
+_TRIED_AGAIN: dict[str, Callable[[], Event]] = {
+    znodes.DELETE_TOPICS: events.TopicDeletion,
+    znodes.ISR_CHANGES: events.IsrChangeNotification,
+    znodes.LOG_DIR_EVENTS: events.LogDirEventNotification,
+    znodes.REASSIGN_PARTITIONS: events.ZkPartitionReassignment,
+    znodes.PREFERRED_ELECTION: lambda: events.ReplicaLeaderElection(None, unclean=False),
+}
+"""Requests and notifications that are worked off and removed."""
+
+
+def events_after(refused: Iterable[str]) -> dict[str, Event]:
+    """What takes up writes to these paths that ZooKeeper refused, by name."""
+    kinds = {_TRIED_AGAIN.get(path) or _TRIED_AGAIN.get(path.rpartition("/")[0]): None for path in refused}
+    found = [events.ResumeAfterFailure() if kind is None else kind() for kind in kinds]
+    return {repr(event): event for event in found}
 
 
 def event_of(watch: WatchEvent) -> Event | None:

@@ -29,7 +29,7 @@ from klamm.sim.trace import Event, StateWritten
 from klamm.sim.traps import Step, StepKind, Traps
 from klamm.sim.workload import BY_SCRIPT, PATIENCE_S, VERBS
 from klamm.sim.world import SimulatedClock, Universe
-from klamm.sim.zookeeper.ensemble import Ensemble, EnsembleSettings, Loss
+from klamm.sim.zookeeper.ensemble import REFUSALS, Ensemble, EnsembleSettings, Loss
 from klamm.sim.zookeeper.server import Server
 from klamm.sim.zookeeper.tree import Transaction, Tree
 from klamm.zk.client import ZooKeeper
@@ -299,7 +299,10 @@ class SimulatedCluster:
         if not self.traps.are_set:
             return None
         writer = next((n for n, node in self.nodes.items() if node.host.is_alive and node.session == session), 0)
-        return self.traps.step(Step(StepKind.WRITE, writer, 0, " ".join(op.path for op in ops)))
+        loss = self.traps.step(Step(StepKind.WRITE, writer, 0, " ".join(op.path for op in ops)))
+        if loss in REFUSALS:
+            self.history.refused.add(BrokerId(writer))
+        return loss
 
     def _observe(self, event: Event) -> None:
         if self.is_over:

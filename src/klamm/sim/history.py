@@ -89,6 +89,8 @@ class History:
     """Sessions that won an election at some time."""
     applied: dict[tuple[BrokerId, int], int] = field(default_factory=dict)
     """(broker, incarnation) -> the highest controller epoch it followed."""
+    refused: set[BrokerId] = field(default_factory=set)
+    """Controllers to whom ZooKeeper refused a write in the event that they handle, or handled last."""
     doing: dict[tuple[BrokerId, int], trace.EventBegan] = field(default_factory=dict)
     """(broker, incarnation) -> the event that its controller is busy with."""
     begun_at: dict[tuple[BrokerId, int], int] = field(default_factory=dict)
@@ -348,6 +350,7 @@ class History:
 
     def _event_began(self, event: trace.EventBegan) -> None:
         self.doing[event.broker, event.incarnation] = event
+        self.refused.discard(event.broker)
         self.begun_at[event.broker, event.incarnation] = self.zxid
         if event.term is not None and isinstance(event.event, TopicDeletion):
             self.deletions_looked_at[event.term.epoch] = self.zxid

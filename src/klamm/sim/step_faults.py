@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from klamm.sim.stage import Stage, later, restart
-from klamm.sim.traps import Step
+from klamm.sim.traps import Step, StepKind
 from klamm.sim.zookeeper.ensemble import Loss
 from klamm.zk.operations import Delete
 from klamm.zk.znodes import CONTROLLER
@@ -90,6 +90,16 @@ def receiver_bounce(stage: Stage, step: Step) -> Loss | None:
     return Loss.BEFORE
 
 
+def refused(stage: Stage, step: Step) -> Loss | None:
+    """ZooKeeper refuses the last operation of the write, once, as if an ACL forbade it; for a request, nothing."""
+    return None if step.target else Loss.REFUSED
+
+
+def wholly_refused(stage: Stage, step: Step) -> Loss | None:
+    """The same for its first, which checks the controller's epoch where there is one: the whole event fails."""
+    return None if step.target else Loss.FAILED
+
+
 STEP_FAULTS: Final[dict[str, StepFault]] = {
     "crash before": crash_before,
     "crash after": crash_after,
@@ -103,6 +113,15 @@ STEP_FAULTS: Final[dict[str, StepFault]] = {
     "deposed": deposed,
     "receiver crash": receiver_crash,
     "receiver bounce": receiver_bounce,
+    "refused": refused,
+    "wholly refused": wholly_refused,
 }
 
-ONLY_FOR_REQUESTS: Final = frozenset({"receiver crash", "receiver bounce"})
+_ONLY_FOR_WRITES: Final = frozenset({"refused", "wholly refused"})
+_ONLY_FOR_REQUESTS: Final = frozenset({"receiver crash", "receiver bounce"})
+
+
+def faults_of(kind: StepKind) -> list[str]:
+    """Those that mean something for it."""
+    idle = _ONLY_FOR_REQUESTS if kind is StepKind.WRITE else _ONLY_FOR_WRITES
+    return [name for name in STEP_FAULTS if name not in idle]

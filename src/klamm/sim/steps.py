@@ -19,7 +19,7 @@ from klamm.runtime.signals import stopped_by_signals
 from klamm.sim.cluster import Outcome, run_script
 from klamm.sim.operations import BEGINS_AT_S, OPERATIONS, script_of
 from klamm.sim.script import Happening
-from klamm.sim.step_faults import ONLY_FOR_REQUESTS, STEP_FAULTS
+from klamm.sim.step_faults import STEP_FAULTS, faults_of
 from klamm.sim.traps import Step, StepKind
 
 _NEVER: Final = 1 << 30
@@ -61,8 +61,7 @@ def runs_of(operation: str) -> Iterator[StepRun]:
     _, steps = clean_run(operation)
     counts = Counter(step.kind for step in steps)
     for kind in StepKind:
-        faults = [f for f in STEP_FAULTS if kind is not StepKind.WRITE or f not in ONLY_FOR_REQUESTS]
-        yield from (StepRun(operation, kind, n, f) for n in range(1, counts[kind] + 1) for f in faults)
+        yield from (StepRun(operation, kind, n, f) for n in range(1, counts[kind] + 1) for f in faults_of(kind))
 
 
 def sampled(runs: Iterable[StepRun], part: float) -> Iterator[StepRun]:
@@ -80,10 +79,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--after", type=int, default=0, help="leave out so many runs, which are done already")
     parser.add_argument("--sample", type=float, default=1.0, help="which part of the runs, chosen by dice")
     parser.add_argument("--cores", type=int, help="how many to use; all where it is not given")
+    parser.add_argument("--fault", nargs="*", choices=tuple(STEP_FAULTS), help="these alone")
     chosen = parser.parse_args(arguments)
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_LOGGED))
     print(f"counting the steps of {len(names := chosen.operation or list(OPERATIONS))} operations", flush=True)
-    runs = [run for name in names for run in sampled(runs_of(name), chosen.sample)]
+    wanted = chosen.fault or list(STEP_FAULTS)
+    runs = [run for name in names for run in sampled(runs_of(name), chosen.sample) if run.fault in wanted]
     return Steps(runs, chosen.after).go_through(chosen.cores)
 
 

@@ -94,6 +94,11 @@ class Journal:
         self.lost_lines = 0
         self.controller_epoch = 0
         """The epoch this node's controller acts in; 0 while it does not."""
+        self._repeated = ""
+        """The name of the event in work, where it tries again what one before it could not do."""
+        self._told: dict[int, str] = {}
+        """What was refused while something is tried again, and in which repetition it was last."""
+        self._told_now: set[int] = set()
 
     @property
     def is_kept(self) -> bool:
@@ -176,7 +181,30 @@ class Journal:
 
     def refused(self, cause: str, what: str, why: str, **facts: Any) -> None:
         """Something was asked for that this controller does not do, or not now."""
-        self.line(cause, "refused", what=what, why=why, **facts)
+        self.news(cause, "refused", what=what, why=why, **facts)
+
+    def news(self, cause: str, kind: str, **facts: Any) -> None:
+        """A line that an event which is a repetition does not tell again, as long as it says the same."""
+        if self._sink is None:
+            return
+        said = hash(_encode((kind, facts)))
+        self._told_now.add(said)
+        if not self._repeated or said not in self._told:
+            self.line(cause, kind, **facts)
+
+    def repeats(self, event: str) -> None:
+        """The event that begins has failed before, or did not get all that it wanted."""
+        self._repeated = event
+
+    def event_over(self, is_tried_again: bool) -> None:
+        """What was told is remembered for as long as anything is tried again, and that finds it so."""
+        if not is_tried_again:
+            self._told.clear()
+        elif self._told or self._told_now:
+            self._told = {said: by for said, by in self._told.items() if by != self._repeated or not by}
+            self._told |= dict.fromkeys(self._told_now, self._repeated)
+        self._told_now = set()
+        self._repeated = ""
 
     def line(self, cause: str, kind: str, **facts: Any) -> None:
         if self._sink is None:

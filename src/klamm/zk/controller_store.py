@@ -6,7 +6,7 @@ Source: KafkaZkClient.scala (3.9): updateLeaderAndIsr, createTopicPartitionState
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import KlammError
@@ -24,6 +24,9 @@ from klamm.zk.znodes import MalformedZnode, PartitionLike
 READ_CHUNK = 1_000  # states decoded between two awaits: holds the loop a few ms
 
 P = TypeVar("P", bound=PartitionLike)
+
+_RACES: Final = frozenset({ZkCode.NO_NODE, ZkCode.NODE_EXISTS, ZkCode.BAD_VERSION})
+"""Somebody was faster: whoever wrote looks what is there now."""
 
 
 class WriteRefused(KlammError):
@@ -55,6 +58,7 @@ class ControllerStore(Store):
         super().__init__(client)
         self.epoch = office.epoch
         self._epoch_version = office.version
+        self._refused: dict[str, None] = {}
 
     # ---- partition states
 
@@ -160,8 +164,10 @@ class ControllerStore(Store):
         return (await self.client.set(znodes.FEATURE, encode_features(features), version)).version
 
     async def delete_controller(self) -> None:
-        """Give the office up, so that all brokers elect anew."""
-        await self.write([Delete(znodes.CONTROLLER)])
+        """Give the office up, so that all brokers elect anew. Raises WriteRefused."""
+        [result] = await self.write([Delete(znodes.CONTROLLER)])
+        if result.code not in (ZkCode.OK, ZkCode.NO_NODE):
+            raise WriteRefused(f"{znodes.CONTROLLER} cannot be deleted: {result.code.name}")
 
     async def confirm_office(self) -> None:
         """Before what cannot be undone, where no write goes before it. Raises ControllerMoved."""
@@ -169,7 +175,22 @@ class ControllerStore(Store):
 
     async def write(self, ops: Sequence[Op]) -> list[Result]:
         """One result per operation. Raises ControllerMoved."""
-        return await write_fenced(self.client, self._epoch_version, ops) if ops else []
+        if not ops:
+            return []
+        results = await write_fenced(self.client, self._epoch_version, ops)
+        for op, result in zip(ops, results, strict=True):
+            if result.code is not ZkCode.OK and result.code not in _RACES:
+                self._refused[op.path] = None
+        return results
+
+    def take_refused(self) -> list[str]:
+        """Paths that ZooKeeper kept as they are since it was last asked: what hangs on them is to be tried again."""
+        taken, self._refused = self._refused, {}
+        return list(taken)
+
+    def was_refused(self, path: str) -> None:
+        """It could not be read, where a write hangs on it."""
+        self._refused[path] = None
 
 
 def _outcome(states: Mapping[P, LeaderAndIsr], results: Sequence[Result], conflict: ZkCode) -> StatesWritten[P]:

@@ -20,6 +20,8 @@ class OfficeRequest(NamedTuple):
     epoch: int
     """The controller epoch in which it was asked for, the only one in which it counts."""
     version: int
+    zxid: int
+    """Of the write that brought it: another wish has another one."""
 
 
 class _Wish(msgspec.Struct):
@@ -49,7 +51,7 @@ async def watch_office_request(client: ZooKeeper) -> OfficeRequest | None:
                 return None
             continue
         wish = decode_json(NEXT_CONTROLLER, content, _Wish)
-        return OfficeRequest(BrokerId(wish.broker), wish.epoch, stat.version)
+        return OfficeRequest(BrokerId(wish.broker), wish.epoch, stat.version, stat.mzxid)
 
 
 async def remove_office_request(client: ZooKeeper, version: int = -1) -> None:

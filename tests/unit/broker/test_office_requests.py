@@ -47,6 +47,30 @@ def test_what_is_asked_of_this_node_is_tried_once_and_removed() -> None:
     SimulatedLoop().run(main())
 
 
+def test_a_wish_that_cannot_be_removed_is_obeyed_once() -> None:
+    """What was not done then, in an epoch that goes on, is not done a second later."""
+
+    async def main() -> None:
+        room = Room()
+        room.requests.start()
+        room.ensemble.unwritable.add(NEXT_CONTROLLER)
+        operator = room.ensemble.client()
+        room.ensemble.apply([Create("/klamm"), Create(NEXT_CONTROLLER, b'{"version":1,"broker":1,"epoch":7}')])
+        await asyncio.sleep(5)
+        assert room.asked == [7]
+
+        room.ensemble.unwritable.clear()
+        await asyncio.sleep(2)
+        assert NEXT_CONTROLLER not in room.ensemble.nodes
+        await ask_for_office(operator, BrokerId(1), 7)  # type: ignore[arg-type]
+        await asyncio.sleep(1)
+
+        assert room.asked == [7, 7]
+        await room.requests.close()
+
+    SimulatedLoop().run(main())
+
+
 def test_what_is_asked_of_another_is_left_to_it() -> None:
     async def main() -> None:
         room = Room()

@@ -159,7 +159,7 @@ async def test_a_topic_whose_znodes_cannot_go_holds_up_no_other() -> None:
 
     assert cluster.znodes_of("b") == []
     assert znodes.delete_topic_path("a") in cluster.znodes_of("a")
-    assert cluster.why("a") == "/brokers/topics/a cannot be deleted: NOT_EMPTY; the next controller tries again"
+    assert cluster.why("a") == "/brokers/topics/a cannot be deleted: NOT_EMPTY; it is tried again"
 
     cluster.room.ensemble.before_multi = lambda ops: None
     await cluster.room.take_office()

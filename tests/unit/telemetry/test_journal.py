@@ -282,3 +282,27 @@ def test_a_journal_goes_on_in_another_directory_and_no_incarnation_comes_twice(t
     assert [e.seq for e in entries(first)] == [1, 2]
     assert [(e.seq, e.cause) for e in entries(second)] == [(3, "1.1.3")]
     assert files().incarnation == 3
+
+
+def test_a_repetition_tells_what_is_refused_only_where_it_is_new(tmp_path: Path) -> None:
+    journal = journal_in(tmp_path)
+
+    def event(repeats: str, *refused: str) -> None:
+        cause = journal.event("Resume")
+        if repeats:
+            journal.repeats(repeats)
+        for why in refused:
+            journal.refused(cause, "move", why)
+        journal.event_over(is_tried_again=bool(refused))
+
+    event("", "an ACL")
+    event("Resume()", "an ACL")
+    event("Resume()", "a quota")
+    event("", "a quota")
+    event("Resume()", "a quota", "an ACL")
+    event("Resume()")
+    event("Resume()", "an ACL")
+    journal.flush()
+
+    told = [e.facts["why"] for e in entries(tmp_path) if e.kind == "refused"]
+    assert told == ["an ACL", "a quota", "a quota", "an ACL", "an ACL"]

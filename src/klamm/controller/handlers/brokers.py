@@ -66,6 +66,7 @@ async def on_broker_change(bench: Workbench, event: BrokerChange) -> None:
 async def on_broker_startup(bench: Workbench, brokers: Sequence[BrokerId]) -> None:
     """Metadata before anything else, then everything that they host, then elections they may help with."""
     context = bench.context
+    context.told_of_moves.clear()
     for broker in brokers:
         context.offline_dirs.pop(broker, None)
         context.gone_since.pop(broker, None)

@@ -15,16 +15,15 @@ from klamm.controller.decisions.condemned import (
     plan_return,
 )
 from klamm.controller.decisions.topic_deletion import ByBroker
-from klamm.controller.events import ResumeAfterFailure
 from klamm.controller.states import ReplicaState
 from klamm.controller.workbench import Workbench
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId
 from klamm.telemetry.journal import by_topic
 from klamm.zk.deletions import Condemned, delete_condemned, read_condemned, write_condemned
+from klamm.zk.znodes import CONDEMNED_REPLICAS, condemned_path
 
 MOVED_CHUNK: Final = 2_000  # replicas looked at between two awaits
-TRY_AGAIN_S: Final = 60.0  # what waits because a record could not be written is looked at again
 
 
 async def load_condemned(bench: Workbench) -> None:
@@ -56,9 +55,10 @@ async def condemn(bench: Workbench, topics: Mapping[str, ByBroker]) -> dict[tupl
     written = {(b, topic_id) for b, held in bench.context.condemned.items() for topic_id in held}
     taken, refused = await write_condemned(bench.store, records, written)
     for record in taken:
+        bench.context.struck_out.pop((record.broker, record.topic_id), None)
         _remember(bench, record)
-    if refused:
-        bench.timers.after("condemned replicas", TRY_AGAIN_S, ResumeAfterFailure())
+    for _, broker in refused:
+        bench.store.was_refused(f"{CONDEMNED_REPLICAS}/{broker}")  # where it may not be read, too
     return refused
 
 
@@ -132,12 +132,14 @@ async def on_replicas_deleted(bench: Workbench, broker: BrokerId, partitions: Se
     if bench.context.offline_dirs.get(broker):
         return  # what is meant may lie where the broker cannot look
     again = bench.channels.waiting_deletions(broker)
-    for p in await _settle(bench, broker, [p for p in partitions if p.key not in again]):
+    settled, ended = _settled(bench, broker, [p for p in partitions if p.key not in again])
+    for p in settled:
         later = bench.context.partition(p.topic, p.partition)
         if later is not None and later.leadership is not None and _is_wanted(bench, broker, later):
             if bench.context.can_replica_move(broker, later, ReplicaState.NEW):  # it was to move away, and did not
                 bench.context.move_replicas(broker, [later], ReplicaState.NEW)
             bench.batch.add_leader_and_isr([broker], later, is_new=True)
+    await _strike_out(bench, ended)  # where ZooKeeper fails in it they are told all the same
     await bench.send_requests()
 
 
@@ -146,8 +148,10 @@ def _is_wanted(bench: Workbench, broker: BrokerId, later: Partition) -> bool:
     return broker in later.replicas and later.topic not in bench.context.topics_with_deletion_started
 
 
-async def _settle(bench: Workbench, broker: BrokerId, partitions: Iterable[Partition]) -> list[Partition]:
-    """Those under whose name something had been condemned; a record that names nothing more goes."""
+def _settled(
+    bench: Workbench, broker: BrokerId, partitions: Iterable[Partition]
+) -> tuple[list[Partition], list[tuple[CondemnedReplicas, Partition]]]:
+    """Those under whose name something had been condemned, and what is to be struck out of which record."""
     settled: list[Partition] = []
     ended: list[tuple[CondemnedReplicas, Partition]] = []
     named = condemned_by_name(bench.context, broker)
@@ -156,8 +160,7 @@ async def _settle(bench: Workbench, broker: BrokerId, partitions: Iterable[Parti
         if held:
             settled.append(p)
         ended += ((record, p) for record in held)
-    await _strike_out(bench, ended)
-    return settled
+    return settled, ended
 
 
 async def _strike_out(bench: Workbench, ended: Iterable[tuple[CondemnedReplicas, Partition]]) -> None:
@@ -172,13 +175,24 @@ async def _strike_out(bench: Workbench, ended: Iterable[tuple[CondemnedReplicas,
 
 
 async def _drop(bench: Workbench, records: Sequence[CondemnedReplicas]) -> None:
-    for path, why in (await delete_condemned(bench.store, [(r.broker, r.topic_id) for r in records])).items():
-        bench.journal.refused(bench.cause, path, why)
     for record in records:
         held = bench.context.condemned[record.broker]
         del held[record.topic_id]
         if not held:
             del bench.context.condemned[record.broker]
+        bench.context.struck_out[record.broker, record.topic_id] = None
+    await remove_struck_out(bench)
+
+
+async def remove_struck_out(bench: Workbench) -> None:
+    """From ZooKeeper; what it keeps is told of, and tried again."""
+    records = list(bench.context.struck_out)
+    refused = await delete_condemned(bench.store, records)
+    for broker, topic_id in records:
+        if condemned_path(broker, topic_id) not in refused:
+            bench.context.struck_out.pop((broker, topic_id), None)
+    for path, why in refused.items():
+        bench.journal.refused(bench.cause, path, why)
 
 
 def _remember(bench: Workbench, record: Condemned) -> None:

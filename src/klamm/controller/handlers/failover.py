@@ -3,7 +3,7 @@
 from klamm.controller.context import Partition
 from klamm.controller.events import ResumeAfterFailure
 from klamm.controller.handlers.brokers import not_to_be_deleted, open_channels, usable_brokers
-from klamm.controller.handlers.condemned import load_condemned, on_brokers_return
+from klamm.controller.handlers.condemned import load_condemned, on_brokers_return, remove_struck_out
 from klamm.controller.handlers.elections import begin_rebalancing, on_listed_election
 from klamm.controller.handlers.features import set_up_features
 from klamm.controller.handlers.partitions import trigger_online
@@ -55,9 +55,24 @@ async def on_resume_after_failure(bench: Workbench, event: ResumeAfterFailure) -
 
     Brokers whose coming or going is not settled are left to the event that tells of them, which comes again, too.
     """
+    await remove_struck_out(bench)
     await trigger_online(bench)
-    await proceed(bench, list(bench.context.reassigning))
+    await replicas_offline(bench, not_to_be_deleted(bench, await _not_taken_out(bench)))
+    await proceed(bench, list(bench.context.reassigning), again=True)
     await resume_deletions(bench, list(bench.context.topics_to_be_deleted))
+
+
+async def _not_taken_out(bench: Workbench) -> dict[BrokerId, list[Partition]]:
+    """Replicas that went offline, and could not be taken out of their ISRs."""
+    context = bench.context
+    left: dict[BrokerId, list[Partition]] = {}
+    for broker, states in context.replica_states.items():
+        if broker in context.unsettled:
+            continue
+        gone = context.offline_dirs.get(broker, {}) if broker in context.registered else states
+        async for chunk in bench.turns.over(list(gone), START_CHUNK):
+            left.setdefault(broker, []).extend(p for p in chunk if states.get(p) is ReplicaState.ONLINE)
+    return left
 
 
 async def _read_context(bench: Workbench) -> None:

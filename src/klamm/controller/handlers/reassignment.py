@@ -55,8 +55,11 @@ async def begin_reassignments(bench: Workbench, wanted: Assignments) -> Reasons:
     return failed
 
 
-async def proceed(bench: Workbench, partitions: Collection[Partition]) -> None:
-    """Phase B for those whose target is in sync, phase A for the others; resumes after a failover, too."""
+async def proceed(bench: Workbench, partitions: Collection[Partition], again: bool = False) -> None:
+    """Phase B for those whose target is in sync, phase A for the others; resumes after a failover, too.
+
+    `again`: because ZooKeeper failed; whoever has begun with phase A does not begin once more.
+    """
     new = [p for p in partitions if p.state is PartitionState.NEW]
     await _lead_first(bench, [p for p in new if not bench.context.is_to_be_deleted(p)])  # half deleted, perhaps
     waiting: dict[Partition, LeaderAndIsr] = {}
@@ -67,6 +70,8 @@ async def proceed(bench: Workbench, partitions: Collection[Partition]) -> None:
             waiting[p] = state
         else:
             complete.append(p)
+    if again:
+        waiting = {p: s for p, s in waiting.items() if not bench.context.is_told_of_move(p, p.assignment)}
     await _start_adding(bench, waiting)
     await _complete(bench, complete)
 
@@ -213,6 +218,7 @@ async def _start_adding(bench: Workbench, stored: Mapping[Partition, LeaderAndIs
     async for p in bench.turns.each(raised, TURN):
         bench.batch.add_leader_and_isr(p.assignment.origin, p, is_new=False)
         bench.batch.add_leader_and_isr(p.assignment.adding, p, is_new=True)
+    bench.context.told_of_move(raised)
     await bench.send_requests()
     async for p in bench.turns.each(raised, TURN):
         _journal(bench, p, "waiting", p.assignment, p.assignment)
@@ -252,11 +258,13 @@ async def _complete(bench: Workbench, partitions: list[Partition]) -> None:
     for broker, fresh in _startable(bench, partitions).items():  # in sync already, and told with B3
         bench.context.move_replicas(broker, fresh, ReplicaState.NEW)
     adding: dict[BrokerId, list[Partition]] = {}
-    async for p in bench.turns.each(partitions, TURN):
+    known = {p for p in partitions if bench.context.is_told_of_move(p, ReplicaAssignment(p.assignment.target))}
+    async for p in bench.turns.each((p for p in partitions if p not in known), TURN):
         for broker in p.assignment.adding:
             adding.setdefault(broker, []).append(p)
     await replicas_online(bench, adding)  # B1
     before = {p: p.assignment for p in partitions}
+    epochs = {p: p.leader_epoch for p in partitions}
     finished: list[Partition] = []
     try:
         async for p, assignment in bench.turns.each(before.items(), TURN):
@@ -267,8 +275,13 @@ async def _complete(bench: Workbench, partitions: list[Partition]) -> None:
         for p, assignment in before.items():
             if p not in settled:
                 bench.context.put_assignment(p, assignment)  # as ZooKeeper has it: the next trigger tries again
+                if p.leader_epoch != epochs[p]:
+                    _tell_who_stays(bench, p)
     async for p in bench.turns.each(finished, TURN):
         _journal(bench, p, "complete", before[p], p.assignment)
+        bench.context.told_of_moves.pop(p, None)
+    if not finished and len(known) == len(partitions):
+        return  # as the last time: nobody need hear of it
     bench.batch.add_metadata(bench.context.registered, finished)
     try:
         await strike_out(bench, finished)  # B7
@@ -277,6 +290,12 @@ async def _complete(bench: Workbench, partitions: list[Partition]) -> None:
         raise
     await bench.send_requests()  # B8
     await resume_deletions(bench, (p.topic for p in finished))
+
+
+def _tell_who_stays(bench: Workbench, p: Partition) -> None:
+    """Its replicas that were to go heard nothing of the leader that was chosen without them: one may have led."""
+    staying = [b for b in p.assignment.removing if bench.context.replicas_on(b).get(p) is ReplicaState.ONLINE]
+    bench.batch.add_leader_and_isr(staying, p, is_new=False)
 
 
 async def _finish(bench: Workbench, before: Assignments) -> list[Partition]:
@@ -300,18 +319,21 @@ async def _finish(bench: Workbench, before: Assignments) -> list[Partition]:
 async def _settle_leaders(bench: Workbench, before: Assignments) -> list[Partition]:
     """B3: a leader that stays gets a new epoch with the new replicas, any other is replaced.
 
-    Where nobody can lead, replicas are kept (Kafka goes on and deletes them), unless none is to be removed.
+    Where nobody can lead, replicas are kept (Kafka goes on and deletes them), unless none is to be removed. A move that
+    could not be finished comes here again, and finds its leaders settled.
     """
     context = bench.context
     steady = [p for p in before if p.leader in p.replicas and context.is_online(p.leader, p)]
-    raised = await _raise_epochs(bench, await _read_all(bench, steady))
+    settled = {p for p in steady if context.is_told_of_move(p, p.assignment)}
+    raised = await _raise_epochs(bench, await _read_all(bench, [p for p in steady if p not in settled]))
     async for p in bench.turns.each(raised, TURN):
         bench.batch.add_leader_and_isr(p.replicas, p, is_new=False)
     await bench.send_requests()
     staying = set(steady)
     moving = [p for p in before if p not in staying]
     await bring_online(bench, moving, elect_for_reassignment)
-    led = {*raised, *(p for p in moving if p.leader in p.replicas and context.is_online(p.leader, p))}
+    led = {*settled, *raised, *(p for p in moving if p.leader in p.replicas and context.is_online(p.leader, p))}
+    context.told_of_move(led)
     stuck = {p: "no live in-sync replica of the target can lead" for p in before if p not in led and before[p].removing}
     bench.refuse("reassignment", stuck)
     return [p for p in before if p not in stuck]

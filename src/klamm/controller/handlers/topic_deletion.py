@@ -195,7 +195,7 @@ def _given_up(bench: Workbench, found: Survey, patience_s: float) -> set[BrokerI
 def _wait(bench: Workbench, topics: list[str], why: str) -> None:
     bench.context.topics_ineligible_for_deletion.update(dict.fromkeys(topics, why))
     held = {t: sorted(bench.context.topics[t].partitions) for t in topics}
-    bench.journal.line(bench.cause, "deletion", step="waits", why=why, partitions=held)
+    bench.journal.news(bench.cause, "deletion", step="waits", why=why, partitions=held)
 
 
 async def _begin(bench: Workbench, found: dict[str, Survey]) -> None:
@@ -271,7 +271,7 @@ async def _complete(bench: Workbench, found: dict[str, Survey]) -> None:
     found = {t: s for t, s in found.items() if t not in unwritten}
     failed = await delete_topics(bench.store, list(found))
     for topic, why in failed.items():
-        _wait(bench, [topic], f"{why}; the next controller tries again")
+        _wait(bench, [topic], f"{why}; it is tried again")
     await remove_deletion_requests(bench, [t for t in found if t not in failed])
     for topic, survey_ in found.items():
         if topic in failed:

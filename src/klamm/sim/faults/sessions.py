@@ -8,7 +8,7 @@ from klamm.sim.brokers import Node
 from klamm.sim.faults.aim import victim
 from klamm.sim.stage import Draw, Stage, later
 from klamm.sim.traps import Step, StepKind
-from klamm.sim.zookeeper.ensemble import Loss
+from klamm.sim.zookeeper.ensemble import BREAKS, Loss
 from klamm.zk.znodes import BROKER_IDS
 
 _LOOK_S: Final = 0.05
@@ -80,7 +80,7 @@ def expire_while_asked(stage: Stage, draw: Draw) -> None:
 
 
 def _expire_writing(stage: Stage, draw: Draw, is_meant: Callable[[Step], bool], what: str) -> None:
-    loss = Loss(draw("loss", lambda dice: dice.choice([loss.value for loss in Loss])))
+    loss = Loss(draw("loss", lambda dice: dice.choice([loss.value for loss in BREAKS])))
 
     def trap(step: Step) -> Loss | None:
         if not is_meant(step):

@@ -9,7 +9,7 @@ from klamm.sim.faults.aim import victim
 from klamm.sim.stage import Draw, Stage, later
 from klamm.sim.step_faults import STEP_FAULTS
 from klamm.sim.traps import Step, StepKind
-from klamm.sim.zookeeper.ensemble import Loss
+from klamm.sim.zookeeper.ensemble import BREAKS, Loss
 from klamm.zk.acl import OPEN_ACL, Acl, Permission
 from klamm.zk.znodes import DELETE_TOPICS, ISR_CHANGES, TOPICS
 
@@ -21,7 +21,7 @@ _UNREADABLE: Final = (Acl(Permission.ALL & ~Permission.READ, "world", "anyone"),
 def lose_answer(stage: Stage, draw: Draw) -> None:
     """The connection to ZooKeeper breaks around the next write of a node; the write happened, or did not."""
     number, _ = victim(stage, draw)
-    loss = Loss(draw("loss", lambda dice: dice.choice([loss.value for loss in Loss])))
+    loss = Loss(draw("loss", lambda dice: dice.choice([loss.value for loss in BREAKS])))
 
     def trap(step: Step) -> Loss | None:
         if step.kind is not StepKind.WRITE or step.actor != number:

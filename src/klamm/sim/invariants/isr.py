@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
-from klamm.controller.events import AlterPartitionReceived, BrokerChange
+from klamm.controller.events import AlterPartitionReceived, BrokerChange, ResumeAfterFailure
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
@@ -84,14 +84,18 @@ def newcomers_have_followed(history: History, event: StateWritten) -> str | None
 
 
 def the_dead_have_left(history: History, event: EventEnded) -> str | None:
-    """Once a controller has taken office, or seen a change of brokers, no ISR has a dead member beside others."""
-    if event.is_cut_short or not (isinstance(event.event, BrokerChange) or event.term is None):
+    """Once a controller has taken office, or seen a change of brokers, no ISR has a dead member beside others.
+
+    Where ZooKeeper refused a write in that, once it was tried again.
+    """
+    looked = event.term is None or isinstance(event.event, BrokerChange | ResumeAfterFailure)
+    if event.is_cut_short or event.broker in history.refused or not looked:
         return None
     term = history.actor  # where there was none when the event began, it has brought it about
     if term is None or (term.broker, term.incarnation) != (event.broker, event.incarnation):
         return None
     context = term.bench.context
-    if history.ended_term(term) or not term.bench.store.client.is_alive:
+    if history.ended_term(term) or not term.bench.store.client.is_alive or context.unsettled:
         return None
     for p in context.partitions():
         state = p.leadership

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol, cast
 
 from klamm.sim.zookeeper import packets
-from klamm.sim.zookeeper.ensemble import Ensemble, Loss, SessionRecord
+from klamm.sim.zookeeper.ensemble import REFUSALS, Ensemble, Loss, SessionRecord
 from klamm.sim.zookeeper.reads import answer
 from klamm.sim.zookeeper.rules import Identity, Refused, allows, identity_of
 from klamm.sim.zookeeper.tree import Tree
@@ -252,7 +252,10 @@ class ServerConnection(asyncio.Protocol):
         if loss is Loss.BEFORE:
             self.drop()
             return
-        zxid, results = self._ensemble.write(session.id, ops, self._who)
+        if loss in REFUSALS:
+            zxid, results = self._ensemble.refuse(session.id, ops, len(ops) - 1 if loss is Loss.REFUSED else 0)
+        else:
+            zxid, results = self._ensemble.write(session.id, ops, self._who)
         if loss is Loss.AFTER:
             self.drop()
         elif opcode == Opcode.MULTI:

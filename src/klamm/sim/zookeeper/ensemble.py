@@ -24,10 +24,16 @@ PASSWORD_BYTES: Final = 16
 
 
 class Loss(Enum):
-    """A connection that breaks around a write."""
+    """What becomes of a write that is not done and answered: the connection breaks, or an ACL forbids it."""
 
-    BEFORE = "before"  # the write never happened
-    AFTER = "after"  # it happened; the answer is lost
+    BEFORE = "before"  # the connection breaks: the write never happened
+    AFTER = "after"  # it breaks: it happened; the answer is lost
+    REFUSED = "refused"  # NoAuth is the answer for its last operation: nothing of it happened
+    FAILED = "failed"  # NoAuth for its first: where that checks the controller's epoch, for all of it
+
+
+BREAKS: Final = (Loss.BEFORE, Loss.AFTER)
+REFUSALS: Final = (Loss.REFUSED, Loss.FAILED)
 
 
 class Holder(Protocol):
@@ -246,6 +252,11 @@ class Ensemble:
             results.append(Result(ZkCode.OK, change.path if isinstance(change, CreateChange) else None, stat))
         self._publish(Transaction(zxid, time_ms, session, changes), ops)
         return zxid, results
+
+    def refuse(self, session: int, ops: Sequence[Op], number: int) -> tuple[int, list[Result]]:
+        """As if an ACL forbade one of them."""
+        rest = [Result(ZkCode.RUNTIME_INCONSISTENCY)] * (len(ops) - number - 1)
+        return self._commit(session, []).zxid, [*[Result(ZkCode.OK)] * number, Result(ZkCode.NO_AUTH), *rest]
 
     def write_acl(
         self, session: int, path: str, acl: Sequence[Acl], version: int, who: Sequence[Identity]

@@ -1,0 +1,212 @@
+"""One write that ZooKeeper refuses, an ACL forbids it, perhaps: what hangs on it waits and is tried again."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+from tests.support.controller_nodes import Nodes
+from tests.support.controller_room import Room
+from tests.unit.controller.test_topic_deletion import (
+    NO_PATIENCE,
+    Deleting,
+    condemned_then_made_again,
+    leader_and_isr_answer,
+)
+
+from klamm.controller.events import ApiPartitionReassignment, BrokerChange, ResumeAfterFailure
+from klamm.controller.handlers.brokers import on_broker_change
+from klamm.controller.handlers.failover import on_resume_after_failure
+from klamm.controller.handlers.reassignment_requests import on_api_reassignment
+from klamm.controller.watches import events_after
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId, parse_topic_partition
+from klamm.zk import znodes
+from klamm.zk.controller_store import WriteRefused
+from klamm.zk.errors import MalformedReply
+from klamm.zk.operations import Create, Delete
+from klamm.zk.znodes import CONDEMNED_REPLICAS, CONTROLLER, DELETE_TOPICS, ISR_CHANGES, LOG_DIR_EVENTS
+
+ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
+A0 = parse_topic_partition("a-0")
+STATE = znodes.state_path(A0)
+
+
+@pytest.fixture
+async def nodes() -> AsyncIterator[Nodes]:
+    made = Nodes()
+    yield made
+    await made.close()
+
+
+async def resume(room: Room) -> list[str]:
+    return await room.handle(on_resume_after_failure, ResumeAfterFailure())
+
+
+async def test_a_partition_whose_state_was_refused_gets_its_leader_when_it_can_be_written(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("klamm.controller.controller.TRY_AGAIN_S", 0.001)
+    await nodes.start(1)
+    await nodes.settle()
+    nodes.ensemble.unwritable.add(STATE)
+    await nodes.topic("a", [(1,)])
+    await nodes.eventually(lambda: sum(e.facts["event"] == "ResumeAfterFailure" for e in nodes.journal(1, "done")) > 1)
+    [told] = [e for e in nodes.journal(1, "refused") if e.facts["what"] == "first leader"]
+    assert told.facts["why"] == "ZooKeeper: NO_AUTH"
+
+    nodes.ensemble.unwritable.clear()
+    await nodes.eventually(lambda: STATE in nodes.ensemble.nodes)
+
+
+async def test_it_is_tried_at_growing_intervals_until_all_is_written(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controller = await nodes.start(1)
+    await nodes.settle()
+    pauses: list[float] = []
+    monkeypatch.setattr(controller._timers, "after", lambda name, s, event: pauses.append(s))
+    nodes.ensemble.unwritable.add(STATE)
+    await nodes.topic("a", [(1,)])
+
+    for _ in range(5):
+        controller._queue.put(ResumeAfterFailure())
+        await nodes.settle()
+    assert pauses == [1, 2, 4, 8, 16, 16]
+
+    nodes.ensemble.unwritable.clear()
+    controller._queue.put(ResumeAfterFailure())
+    await nodes.settle()
+    assert (len(pauses), controller._pauses) == (6, {})
+
+
+LEFT = {
+    f"{ISR_CHANGES}/isr_change_0": "IsrChangeNotification()",
+    f"{LOG_DIR_EVENTS}/log_dir_event_0": "LogDirEventNotification()",
+    f"{DELETE_TOPICS}/a": "TopicDeletion()",
+    znodes.REASSIGN_PARTITIONS: "ZkPartitionReassignment()",
+    znodes.PREFERRED_ELECTION: "ReplicaLeaderElection(partitions=None, unclean=False)",
+    STATE: "ResumeAfterFailure()",
+    "/brokers/topics/a": "ResumeAfterFailure()",
+    f"{CONDEMNED_REPLICAS}/1": "ResumeAfterFailure()",
+}
+
+
+@pytest.mark.parametrize(("path", "event"), LEFT.items())
+async def test_what_was_worked_off_and_could_not_be_removed_is_looked_at_by_the_event_that_does_so(
+    path: str, event: str
+) -> None:
+    assert list(events_after([path, path])) == [event]
+
+
+async def test_a_notification_that_cannot_be_removed_is_removed_later(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("klamm.controller.controller.TRY_AGAIN_S", 0.001)
+    await nodes.start(1)
+    await nodes.settle()
+    left = f"{LOG_DIR_EVENTS}/log_dir_event_0"
+    nodes.ensemble.unwritable.add(left)
+    nodes.ensemble.apply([Create(left, b'{"version":1,"broker":1,"event":1}')])
+    await nodes.settle()
+    assert left in nodes.ensemble.nodes
+
+    nodes.ensemble.unwritable.clear()
+    await nodes.eventually(lambda: left not in nodes.ensemble.nodes)
+
+
+async def test_a_dead_broker_leaves_the_isr_when_that_can_be_written() -> None:
+    room = await Room.open(topics={"a": [(1, 2)], "b": [(3, 2)]})
+    room.ensemble.unwritable.add(STATE)
+    room.kill(2)
+    await room.handle(on_broker_change, BrokerChange())
+    assert (room.stored("a-0").isr, room.stored("b-0").isr) == ((ONE, TWO), (THREE,))
+
+    room.ensemble.unwritable.clear()
+    requests = await resume(room)
+
+    assert room.now("a-0") == "1 / [1] / 1 / 1"
+    assert "LISR a-0=1/[1]/1/1 -> 1" in requests
+    assert not any("b-0" in r for r in requests)
+
+
+async def test_a_record_that_names_nothing_more_goes_when_it_can() -> None:
+    cluster = await Deleting.open({"a": [(2,)]}, settings=NO_PATIENCE)
+    await cluster.kill(2)
+    await cluster.delete("a")
+    [record] = cluster.condemned()
+    cluster.room.ensemble.unwritable.add(record)
+    await cluster.start(2)
+    await cluster.answer(2)
+    assert cluster.condemned() == [record]
+
+    cluster.room.ensemble.unwritable.clear()
+    await cluster.do(on_resume_after_failure, ResumeAfterFailure())
+
+    assert cluster.condemned() == []
+
+
+async def moved(room: Room) -> None:
+    """a-0 is to go from broker 1 to broker 2, which is in sync, and broker 1 must not be condemned."""
+    room.ensemble.unwritable.add(CONDEMNED_REPLICAS)
+    await room.handle(on_api_reassignment, ApiPartitionReassignment({A0: [TWO]}))
+    old = room.stored("a-0")
+    room.write_state("a-0", old._replace(isr=(ONE, TWO)))
+    room.bench.context.put_leadership(room.partition("a-0"), room.stored("a-0"))
+
+
+async def test_a_move_that_cannot_be_finished_settles_its_leader_once() -> None:
+    room = await Room.open(topics={"a": [(1,)]})
+    await moved(room)
+
+    first = await resume(room)
+    settled = room.now("a-0")
+    assert settled == "2 / [1,2] / 2 / 3"
+    assert "LISR a-0=2/[1,2]/2/3 -> 1" in first, "broker 1 leads no more, and stays for now"
+    assert await resume(room) == await resume(room) == []
+    assert room.now("a-0") == settled
+
+    room.kill(3)
+    await room.register(3)
+    await room.handle(on_broker_change, BrokerChange())
+    assert any(r.startswith("LISR a-0=2/[1,2]/3/4 -> 2") for r in await resume(room)), "whoever came may be part of it"
+    assert await resume(room) == []
+
+    room.ensemble.unwritable.clear()
+    requests = await resume(room)
+    assert room.partition("a-0").replicas == (TWO,)
+    assert any(r.startswith("SR a-0") and r.endswith("+delete -> 1") for r in requests)
+
+
+async def test_a_move_that_waits_for_its_target_is_not_begun_anew_when_something_else_was_refused() -> None:
+    room = await Room.open(topics={"a": [(1,)]})
+    await room.handle(on_api_reassignment, ApiPartitionReassignment({A0: [TWO]}))
+    begun = room.now("a-0")
+
+    assert await resume(room) == []
+    assert room.now("a-0") == begun
+
+
+async def test_a_controller_that_may_not_give_the_office_up_says_so() -> None:
+    room = await Room.open()
+    room.ensemble.unwritable.add(CONTROLLER)
+
+    with pytest.raises(WriteRefused):
+        await room.bench.store.delete_controller()
+
+    room.ensemble.unwritable.clear()
+    room.ensemble.apply([Delete(CONTROLLER)])
+    await room.bench.store.delete_controller()  # somebody was faster
+
+
+async def test_a_later_topics_replica_is_made_although_the_record_of_the_earlier_one_cannot_go() -> None:
+    cluster = await condemned_then_made_again()
+    await cluster.start(2)
+    await leader_and_isr_answer(cluster, 2, ErrorCode.INCONSISTENT_TOPIC_ID)
+    cluster.room.fail_once(CONDEMNED_REPLICAS)
+
+    with pytest.raises(MalformedReply):
+        await cluster.answer(2)
+
+    await cluster.room.bench.send_requests()  # as after every event that failed
+    assert "LISR a-0=1/[1]/0/0+new -> 2" in cluster.room.channels.take()
+    await cluster.do(on_resume_after_failure, ResumeAfterFailure())
+    assert cluster.condemned() == []
