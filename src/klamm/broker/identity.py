@@ -11,7 +11,9 @@ from klamm.config.node_config import NodeConfig
 from klamm.config.properties import BadProperties, parse_properties
 from klamm.model.ids import BrokerId
 from klamm.runtime.disk import Disk
+from klamm.zk.admin_znodes import encode_cluster_id
 from klamm.zk.store import Store
+from klamm.zk.znodes import CLUSTER_ID
 
 META_PROPERTIES: Final = "meta.properties"
 _KRAFT: Final = "1"
@@ -43,7 +45,8 @@ async def choose_broker_id(disk: Disk, config: NodeConfig, cluster_id: str, stor
             raise CannotStart(
                 f"{join(directory, META_PROPERTIES)} belongs to the cluster {theirs}, but {config.zookeeper_hosts}"
                 f"{config.zookeeper_chroot} holds the cluster {cluster_id}; correct zookeeper.connect or log.dirs in"
-                f" {config.source}"
+                f" {config.source}, or, where that tree was restored without its id: klamm zk set {CLUSTER_ID} "
+                f"'{encode_cluster_id(theirs).decode()}' --zookeeper {config.zookeeper_hosts}{config.zookeeper_chroot}"
             )
         if known.get("broker.id", "").isdigit():
             found[directory] = int(known["broker.id"])

@@ -127,10 +127,9 @@ class Partition:
     def make_leader(self, state: LeaderAndIsr, assignment: ReplicaAssignment) -> bool:
         """Lead from `state` on; the log must be there. Whether we did not lead before.
 
-        Skipped where we know a newer partition epoch. Only a newer *leader epoch* resets what is known of followers.
+        Only a newer *leader epoch* resets what is known of followers. The partition epoch is taken as it is: lower
+        only where somebody deleted the state znode and wrote it anew, so that its versions start over.
         """
-        if state.partition_epoch < self.partition_epoch:
-            return False
         own_log = self.hosted_log
         around = self._around
         was_leader = self.is_leader
@@ -159,8 +158,6 @@ class Partition:
 
     def make_follower(self, state: LeaderAndIsr, assignment: ReplicaAssignment) -> bool:
         """Follow from `state` on; whether the leader epoch is newer, so that fetching must start over (KAFKA-13161)."""
-        if state.partition_epoch < self.partition_epoch:
-            return False
         newer = state.leader_epoch > self.leader_epoch
         self.controller_epoch = state.controller_epoch
         self.is_leader = False

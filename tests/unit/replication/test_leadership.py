@@ -178,13 +178,14 @@ def test_the_same_epoch_without_id_means_nothing_to_a_leader(run) -> None:
     run(scenario)
 
 
-def test_a_newer_epoch_with_an_older_partition_epoch_is_skipped(run) -> None:
+def test_a_newer_leader_epoch_is_taken_although_the_state_was_written_anew_from_version_0(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4, partition_epoch=9)
-        assert await order(cluster, 2, 5, partition_epoch=8) == (NONE, NONE)
-        assert cluster.partition(1).is_leader
-        assert await order(cluster, 1, 5, partition_epoch=8, isr=(1,)) == (NONE, NONE)
-        assert (cluster.partition(1).leader_epoch, cluster.isr(1)) == (4, (1, 2, 3))
+        assert await order(cluster, 2, 5, partition_epoch=0) == (NONE, NONE)
+        assert (cluster.partition(1).is_leader, cluster.partition(1).leader_id) == (False, 2)
+        assert await order(cluster, 1, 6, partition_epoch=0, isr=(1,)) == (NONE, NONE)
+        partition = cluster.partition(1)
+        assert (partition.leader_epoch, partition.partition_epoch, cluster.isr(1)) == (6, 0, (1,))
 
     run(scenario)
 

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from klamm.cli.audit import remedies as mend
 from klamm.cli.audit.snapshot import Snapshot
 from klamm.cli.reassigning.throttles import RATES, REPLICAS
+from klamm.controller.decisions.features import supports
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderRecoveryState
@@ -128,6 +129,15 @@ def registrations(s: Snapshot) -> Iterator[Said]:
         yield Said(_CRITICAL, "registration", path, why, mend.delete(s, path))
 
 
+def features(s: Snapshot) -> Iterator[Said]:
+    """Every broker supports what is finalized; the others count as not there."""
+    for broker in s.brokers:
+        if lacking := _lacks(s, broker):
+            levels = ", ".join(f"{name} at level {s.features[name]}" for name in lacking)
+            why = f"it does not support {levels}, which {mend.FEATURE} finalizes: the controller leaves it out"
+            yield Said(_CRITICAL, "features", f"broker {broker}", why, mend.without_features(s, lacking))
+
+
 def unknown_replicas(s: Snapshot) -> Iterator[Said]:
     """Brokers that hold replicas and are not there."""
     held: dict[BrokerId, int] = {}
@@ -156,13 +166,8 @@ def leaders(s: Snapshot) -> Iterator[Said]:
                 )
                 if not assignment.replicas:
                     continue
-                remedy = (
-                    f"{mend.reelect(s)}; where records were in it, restart its brokers afterwards: they refuse epochs "
-                    "that start over"
-                )
-                yield Said(
-                    _CRITICAL, "no leader", str(p), why, remedy if there else mend.start_one_of(assignment.replicas)
-                )
+                remedy = mend.first_state(s, p) if there else mend.start_one_of(assignment.replicas)
+                yield Said(_CRITICAL, "no leader", str(p), why, remedy)
         elif p.topic in s.deletions:
             continue
         elif state.leader == NO_BROKER or (state.leader not in live and live.isdisjoint(state.isr)):
@@ -170,10 +175,18 @@ def leaders(s: Snapshot) -> Iterator[Said]:
         elif state.leader not in live:
             why = f"its leader {state.leader} is not registered, and nobody was elected"
             yield Said(_CRITICAL, "no leader", str(p), why, mend.reelect(s))
+        elif assignment.replicas and state.leader not in assignment.replicas:
+            why = f"its leader {state.leader} holds no replica: brokers follow one that is never told to lead"
+            yield Said(_CRITICAL, "no leader", str(p), why, mend.host_the_leader(s, p, state.leader))
 
 
 def _leaderless(s: Snapshot, p: TopicPartition, isr: tuple[BrokerId, ...]) -> Iterator[Said]:
-    if live := [b for b in isr if b in s.live]:
+    live = [b for b in isr if b in s.live]
+    if live and all(_lacks(s, b) for b in live):
+        why = f"although {_list(live)} of its ISR is alive: finalized features are not supported there"
+        yield Said(_CRITICAL, "no leader", str(p), why, mend.without_features(s, _lacks(s, live[0])))
+        return
+    if live:
         why = f"although {_list(live)} of its ISR is alive: its log directory there failed, or nobody was elected"
         yield Said(_CRITICAL, "no leader", str(p), why, mend.lead_again(s, live))
         return
@@ -200,7 +213,8 @@ def isrs(s: Snapshot) -> Iterator[Said]:
         if state.leader in s.live and state.leader not in state.isr:
             why = f"leader {state.leader} is not in it" if state.isr else "it is empty"
             yield Said(_CRITICAL, "ISR", str(p), why, mend.lead_with_isr(s, p, state))
-        if strangers := [b for b in state.isr if b not in assignment.replicas]:
+        leading = state.leader if state.leader in s.live else NO_BROKER  # `leaders` tells of one that is a stranger
+        if strangers := [b for b in state.isr if b not in {*assignment.replicas, leading}]:
             why = f"{_list(strangers)} in it, which hold{'' if len(strangers) > 1 else 's'} no replica"
             yield Said(_WARNING, "ISR", str(p), why, mend.lead_with_isr(s, p, state))
         if state.recovery is LeaderRecoveryState.RECOVERING:
@@ -248,7 +262,9 @@ def assignments(s: Snapshot) -> Iterator[Said]:
             yield Said(_CRITICAL, "assignment", str(p), why, f"{mend.assign(s, p)}, then {mend.reelect(s)}")
         elif len(set(assignment.replicas)) < len(assignment.replicas):
             why = f"a broker twice in {_list(assignment.replicas)}"
-            yield Said(_WARNING, "assignment", str(p), why, f"name each once: {mend.reassign(s, p)}")
+            yield Said(
+                _WARNING, "assignment", str(p), why, f"name each once: {mend.reassign(s, p, assignment.replicas)}"
+            )
     for p in s.stray_partitions:
         why = "there is a znode for it, but the topic does not have this partition"
         yield Said(_WARNING, "stray partition", str(p), why, mend.delete(s, znodes.partition_path(p), recursive=True))
@@ -355,7 +371,11 @@ def topic_ids(s: Snapshot) -> Iterator[Said]:
     for topic, topic_id in s.topic_ids.items():
         if topic_id is None:
             why = "it has no id: the controller gives it one when it takes office (protocol 2.8 and newer)"
-            yield Said(_NOTICE, "topic id", topic, why, mend.NOTHING)
+            remedy = (
+                f"{mend.NOTHING}; unless its partition.metadata files on brokers name one (a tree restored from before "
+                "it had it): write that into its znode first, or brokers refuse its replicas"
+            )
+            yield Said(_NOTICE, "topic id", topic, why, remedy)
         elif (other := seen.setdefault(topic_id, topic)) != topic:
             why = f"the same id as {other}: brokers take one for the other"
             yield Said(_CRITICAL, "topic id", topic, why, "create it anew under another id, and copy its records")
@@ -375,6 +395,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     controller,
     controller_epoch,
     registrations,
+    features,
     unknown_replicas,
     leaders,
     isrs,
@@ -408,6 +429,12 @@ def _age(s: Snapshot, since_ms: int) -> str | None:
 def _min_insync(s: Snapshot, topic: str) -> int:
     text = s.configs.get(topic, {}).get("min.insync.replicas") or s.default_config.get("min.insync.replicas") or "1"
     return int(text) if text.isdigit() else 1
+
+
+def _lacks(s: Snapshot, broker: BrokerId) -> list[str]:
+    """The finalized features that a registered broker does not support."""
+    supported = s.brokers[broker].features
+    return [name for name, level in s.features.items() if not supports(supported, {name: level})]
 
 
 def _list(brokers: Iterable[BrokerId]) -> str:

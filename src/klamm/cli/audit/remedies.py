@@ -14,6 +14,7 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import SecurityProtocol
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.model.topic_ids import ZERO_ID, id_to_text
 from klamm.zk import znodes
 
 NOTHING: Final = "nothing: it mends itself"
@@ -76,7 +77,14 @@ def come_back_or_leave(s: Snapshot, broker: BrokerId) -> str:
 
 def catch_up(s: Snapshot, missing: Iterable[BrokerId]) -> str:
     dead = [b for b in missing if b not in s.live]
-    return start(dead) if dead else "look why those brokers do not catch up: their logs, their network, their disks"
+    return (
+        start(dead)
+        if dead
+        else (
+            f"look why those brokers do not catch up: klamm brokers --log-dirs{at(s)} names directories that failed, "
+            "their logs the replicas that they refuse; else their network, their disks"
+        )
+    )
 
 
 def lead_again(s: Snapshot, live: Iterable[BrokerId]) -> str:
@@ -106,9 +114,28 @@ def cancel(s: Snapshot, topic: str) -> str:
     return f"klamm reassign cancel --topic {topic}{at(s)}"
 
 
-def reassign(s: Snapshot, p: TopicPartition) -> str:
-    """Replicas that make sense, in place of a list that does not."""
-    entry = {"topic": p.topic, "partition": p.partition, "replicas": list(dict.fromkeys(s.assignments[p].replicas))}
+def first_state(s: Snapshot, p: TopicPartition) -> str:
+    """Whoever gets a first state anew begins with leader epoch 0, which brokers that led or followed refuse."""
+    return (
+        f"klamm explain {p} --zookeeper {s.connect} gives the command that puts it back, where klamm's journal knows "
+        f"it, then {reelect(s)}; else the latter alone, and where records were in it, restart its brokers afterwards: "
+        "they refuse epochs that start over (Apache Kafka's also a partition epoch, as that of a znode put back)"
+    )
+
+
+def host_the_leader(s: Snapshot, p: TopicPartition, leader: BrokerId) -> str:
+    """It becomes a replica, and so leads with the records that it has; the others copy them."""
+    return reassign(s, p, [*s.assignments[p].replicas, leader])
+
+
+def without_features(s: Snapshot, features: Iterable[str]) -> str:
+    kept = {name: {"max_version_level": level} for name, level in s.features.items() if name not in features}
+    document = encode({"version": 2, "status": 1, "features": kept}).decode()
+    return f"run them in a version that does; or, where they never will, {put(s, FEATURE, document)}, then {reelect(s)}"
+
+
+def reassign(s: Snapshot, p: TopicPartition, replicas: Iterable[BrokerId]) -> str:
+    entry = {"topic": p.topic, "partition": p.partition, "replicas": list(dict.fromkeys(replicas))}
     document = encode({"version": 1, "partitions": [entry]}).decode()
     return f"echo '{document}' > move.json; klamm reassign apply --reassignment-json-file move.json{at(s)}"
 
@@ -167,6 +194,13 @@ def unset_of_topic(s: Snapshot, topic: str, keys: Iterable[str]) -> str:
 
 def _unset(whose: str, keys: Iterable[str]) -> str:
     return f"klamm config unset {whose} {' '.join(keys)}"
+
+
+def other_id(s: Snapshot, topic: str) -> str:
+    """The id that brokers have in their logs, in place of the one that came into the znode by hand or by a backup."""
+    partitions = {at.partition: a for at, a in s.assignments.items() if at.topic == topic}
+    document = znodes.encode_topic(ZERO_ID, partitions).decode().replace(id_to_text(ZERO_ID), "ID")
+    return put(s, znodes.topic_path(topic), document)
 
 
 # ---- what cannot be read

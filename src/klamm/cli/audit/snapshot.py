@@ -40,7 +40,6 @@ NEEDED: Final = (
 ENTITY_TYPES: Final = ("brokers", "clients", "users", "ips")
 SINGLE: Final[dict[str, Callable[[bytes | None], object]]] = {
     "/cluster/id": decode_cluster_id,
-    "/feature": decode_features,
     "/latest_producer_id_block": decode_producer_id_block,
 }
 """Znodes of which only matters that they can be read."""
@@ -69,6 +68,8 @@ class Snapshot:
     is_kraft: bool = False
     controller_epoch: int | None = None
     controller_epoch_version: int = -1
+    features: dict[str, int] = field(default_factory=dict)
+    """What is finalized: feature -> level."""
     brokers: dict[BrokerId, Registration] = field(default_factory=dict)
     broker_held: dict[BrokerId, Held] = field(default_factory=dict)
     topic_ids: dict[str, uuid.UUID | None] = field(default_factory=dict)
@@ -238,6 +239,8 @@ class _Reader:
         found.missing += [path for path, r in zip(NEEDED, needed, strict=True) if r.code is ZkCode.NO_NODE]
         for path, decode in SINGLE.items():
             await self._read(path, decode)
+        if (features := await self._read(znodes.FEATURE, decode_features)) is not None and features[0].enabled:
+            found.features = features[0].levels
         for entity_type in ENTITY_TYPES:
             await self._configs_of(entity_type)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
+from klamm.cli.audit import remedies as mend
 from klamm.cli.audit.snapshot import Snapshot
 from klamm.cli.explaining.sources import Found
 from klamm.model.errors import ErrorCode
@@ -41,25 +42,35 @@ def refusals(found: Found, is_meant: Callable[[Refused], bool]) -> list[str]:
     for refused, error in standing(found.entries).items():
         if is_meant(refused) and (found.now is None or _is_missed(found.now, refused)):
             groups.setdefault((refused.broker, error), []).append(refused.partition)
-    return [line for (broker, error), its in sorted(groups.items()) for line in _told(broker, error, sorted(its))]
+    return [
+        line for (broker, error), its in sorted(groups.items()) for line in _told(found.now, broker, error, sorted(its))
+    ]
 
 
-def _told(broker: int, error: str, partitions: list[TopicPartition]) -> list[str]:
+def _told(now: Snapshot | None, broker: int, error: str, partitions: list[TopicPartition]) -> list[str]:
     which = ", ".join(map(str, partitions[:_SHOWN]))
     more = f" and {len(partitions) - _SHOWN:,} more" if len(partitions) > _SHOWN else ""
     if error == ErrorCode.INCONSISTENT_TOPIC_ID.name:
         directories = f"{partitions[0]}{' and the others' if len(partitions) > 1 else ''}"
+        put_back = _put_back(now, partitions[0])
         return [
             f"warning: {which}{more}: broker {broker} refuses its replica ({error}): its log is of another topic that "
             "had this name, so it neither leads nor follows",
-            f"    helps: stop broker {broker}, move the directory {directories} out of its log.dirs, and start it: it "
-            "copies the partition from the leader (a leader begins with an empty one); or, where no record is needed, "
-            "delete the topic and create it again",
+            f"    helps: where that log is wanted (the topic's znode was restored, or made again by hand), {put_back}; "
+            f"else stop broker {broker}, move the directory {directories} out of its log.dirs, and start "
+            "it: it copies the partition from the leader (a leader begins with an empty one); or, where no record is "
+            "needed, delete the topic and create it again",
         ]
     return [
         f"warning: {which}{more}: broker {broker} refuses its replica ({error}), so it neither leads nor follows",
         f"    helps: look into the log of broker {broker} for the reason, and restart it once that is mended",
     ]
+
+
+def _put_back(now: Snapshot | None, p: TopicPartition) -> str:
+    """The id is in the log alone: no broker tells it. A controller takes up what is written by itself."""
+    how = mend.other_id(now, p.topic) if now is not None and p in now.assignments else "klamm zk set"
+    return f"put the ID of {p}/partition.metadata in its log.dirs back into the topic's znode: {how}"
 
 
 def _is_missed(now: Snapshot, refused: Refused) -> bool:

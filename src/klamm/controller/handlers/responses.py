@@ -23,9 +23,7 @@ from klamm.zk.admin_znodes import decode_log_dir_event
 from klamm.zk.znodes import LOG_DIR_EVENTS, MalformedZnode
 
 ANSWER_CHUNK: Final = 5_000
-OTHER_TOPIC: Final = (
-    "its log is of an earlier topic of that name; once the topic is deleted and created again it is gone"
-)
+OTHER_TOPIC: Final = "its log is of another topic of that name: an earlier one, or somebody changed the id in the znode"
 _CODES: Final = frozenset(ErrorCode)
 _NOTHING_WRONG: Final = frozenset(
     {

@@ -125,7 +125,7 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
     ),
     "never a state": (
         lambda s: s.states.clear(),
-        ("critical", "no leader", "orders-0", "no state was ever written", "reelect"),
+        ("critical", "no leader", "orders-0", "no state was ever written", "klamm explain orders-0 --zookeeper zk"),
     ),
     "an empty ISR and no leader": (
         lambda s: leads(s, -1),
@@ -162,6 +162,18 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
     "a stranger leads alone": (
         lambda s: leads(s, 8, 8),
         ("critical", "no leader", "orders-0", "no member of its ISR 8 is alive", "start broker 8; or lose what"),
+    ),
+    "a leader that holds no replica": (
+        breakage(lambda s: s.assignments.update({P: ReplicaAssignment(ids(1, 2))}), lambda s: leads(s, 3, 3)),
+        ("critical", "no leader", "orders-0", "3 holds no replica", '"replicas":[1,2,3]}'),
+    ),
+    "a feature that a broker lacks": (
+        lambda s: s.features.update(new=2),
+        ("critical", "features", "broker 1", "new at level 2", """klamm zk set /feature '{"version":2,"status":1,"""),
+    ),
+    "nobody leads, since all lack a feature": (
+        breakage(lambda s: s.features.update(new=2), lambda s: leads(s, -1, 1, 2, 3)),
+        ("critical", "no leader", "orders-0", "features are not supported", '"features":{}}'),
     ),
     "an unclean leader": (
         lambda s: leads(s, 1, 1, recovery=LeaderRecoveryState.RECOVERING),

@@ -148,10 +148,16 @@ def test_a_replica_that_its_broker_refused_is_due_with_what_helps() -> None:
         answers.broker(scene.found(), BrokerId(2)),
     ):
         assert lines[-2].startswith("warning: orders-0: broker 2 refuses its replica (INCONSISTENT_TOPIC_ID)")
-        assert lines[-1].startswith("    helps: stop broker 2, move the directory orders-0 out of its log.dirs")
+        back, _, fresh = lines[-1].partition("; else ")
+        assert back.startswith("    helps: where that log is wanted")
+        assert (
+            'klamm zk set /brokers/topics/orders \'{"removing_replicas":{},"partitions":{"0":[2,3]},"topic_id":"ID"'
+            in back
+        )
+        assert fresh.startswith("stop broker 2, move the directory orders-0 out of its log.dirs")
         assert answers.NOTHING_DUE not in lines
     assert answers.broker(scene.found(), BrokerId(3)).lines[-1] == answers.NOTHING_DUE
-    assert answers.partition(scene.found(now=False), P).lines[-1].startswith("    helps: stop broker 2")
+    assert answers.partition(scene.found(now=False), P).lines[-1].startswith("    helps: where that log is wanted")
 
 
 def test_another_refusal_names_the_brokers_log() -> None:
