@@ -70,7 +70,8 @@ async def test_directories_of_another_cluster(tmp_path: Path) -> None:
     made = config(tmp_path)
     mark(tmp_path / "a", cluster="theirs")
 
-    with pytest.raises(CannotStart, match=r"belongs to the cluster theirs, .* zookeeper\.connect.* klamm zk set /cluster/id '.*theirs.*' --zookeeper"):
+    said = r"belongs to the cluster theirs, .* zookeeper\.connect.* klamm zk set /cluster/id '.*theirs.*' --zookeeper"
+    with pytest.raises(CannotStart, match=said):
         await choose(made)
 
 
