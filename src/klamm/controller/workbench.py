@@ -77,8 +77,10 @@ class Workbench:
 
     def apply_removals(self, broker: BrokerId, written: Mapping[Partition, LeaderAndIsr]) -> None:
         self._journal_states("states", written)
-        why = [(broker, "replica went offline")]
+        offline, dropped = [(broker, "replica went offline")], [(broker, "a reassignment takes its replica away")]
+        is_live = broker in self.context.live
         for p, state in written.items():
+            why = dropped if is_live and broker not in p.assignment.target else offline
             self.journal.leader_decision(self.cause, "isr-removal", p, p.leadership, state, why)
             self.context.put_leadership(p, state)
 

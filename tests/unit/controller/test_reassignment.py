@@ -952,6 +952,15 @@ async def test_the_journal_says_what_is_waited_for() -> None:
     assert room.entries("reassignment")[-1].facts["step"] == "complete"
 
 
+async def test_the_journal_says_why_a_moved_replica_leaves_the_isr() -> None:
+    room = await room_with(1, 2)
+    await ask(room, a_0=[1, 3])
+    await join(room, 1, 2, 3)
+
+    [removal] = [e.facts for e in room.entries("decision") if e.facts["decision"] == "isr-removal"]
+    assert removal["rejected"] == [[2, "a reassignment takes its replica away"]]
+
+
 async def test_many_partitions_share_their_writes_and_requests() -> None:
     room = await Room.open((1, 2, 3), topics={"a": [(1,)] * 300, "b": [(1,)] * 300})
     room.ensemble.multis.clear()
