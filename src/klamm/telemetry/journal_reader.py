@@ -195,11 +195,18 @@ def controller_terms(entries: Iterable[Entry]) -> list[Term]:
     return [terms[epoch] for epoch in sorted(terms)]
 
 
+def was_handed_over(before: Term, after: Term) -> bool:
+    """Whether one resigned before the next was elected, so that the end of its term is known."""
+    return before.resigned_ms is not None and before.resigned_ms <= after.elected_ms
+
+
 def controller_absence_ms(before: Term, after: Term, lost_at_ms: int | None = None) -> int | None:
     """From the end of one term to the next controller being ready; None while it is not.
 
-    A resignation tells its own time. For a killed controller give `lost_at_ms`; without it the time of its last line
-    stands in, which is too early by however long it had nothing to write.
+    A resignation tells its own time, unless it came after the next election: a frozen controller hears of that as it
+    wakes. For such a one, and for one that was killed, give `lost_at_ms`; without it the time of its last line stands
+    in, which is too early by however long it had nothing to write.
     """
-    end_ms = before.resigned_ms or lost_at_ms or before.last_line_ms
+    end_ms = before.resigned_ms if was_handed_over(before, after) else lost_at_ms or before.last_line_ms
+    assert end_ms is not None
     return None if after.ready_ms is None else max(0, after.ready_ms - end_ms)

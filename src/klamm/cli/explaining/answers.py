@@ -21,12 +21,14 @@ from klamm.model.ids import BrokerId, TopicPartition
 from klamm.telemetry.journal_reader import (
     Entry,
     LeaderChange,
+    Term,
     controller_absence_ms,
     controller_terms,
     in_order,
     leader_changes,
     leaders_since,
     story_of,
+    was_handed_over,
     why_of,
 )
 from klamm.zk import znodes
@@ -329,10 +331,8 @@ def controller(found: Found) -> Answer:
     """Who it is, its terms and the times without one, and what brokers did not answer yet."""
     terms = controller_terms(found.entries)
     lines: list[str] = []
-    for before, term in zip([None, *terms], terms, strict=False):
-        absent = controller_absence_ms(before, term) if before is not None else None
-        most = "at most " if before is not None and before.resigned_ms is None else ""  # when it died is not known
-        gap = f", after {most}{absent / 1000:.2f} s without a controller" if absent is not None else ""
+    for before, term in list(zip([None, *terms], terms, strict=False))[-_SHOWN:]:
+        gap = _without(found.entries, before, term) if before is not None else ""
         ready = f"ready {when(term.ready_ms)}" if term.ready_ms else "not ready"
         end = ""
         if term.resigned_ms is not None:
@@ -340,7 +340,6 @@ def controller(found: Found) -> Answer:
         lines.append(
             f"epoch {term.controller_epoch}: node {term.node}, elected {when(term.elected_ms)}, {ready}{gap}{end}"
         )
-    lines = lines[-_SHOWN:]
     now = found.now
     if now is not None:
         who = f"broker {now.controller}" if now.controller is not None else "nobody"
@@ -349,6 +348,14 @@ def controller(found: Found) -> Answer:
     if not lines:
         return Answer([f"the journals in {found.where} tell of no controller"], False)
     return Answer([*lines, *_due(now, {"/controller", "/controller_epoch"})], True)
+
+
+def _without(entries: Iterable[Entry], before: Term, after: Term) -> str:
+    """How long there was none; at most, where it is not known when the one before died or froze."""
+    own = (e.ts_ms for e in entries if e.controller_epoch == before.controller_epoch and e.ts_ms <= after.elected_ms)
+    absent = controller_absence_ms(before, after, max(own, default=before.elected_ms))
+    most = "" if was_handed_over(before, after) else "at most "
+    return f", after {most}{absent / 1000:.2f} s without a controller" if absent is not None else ""
 
 
 def _why_resigned(entries: Iterable[Entry], epoch: int) -> str:

@@ -273,6 +273,19 @@ def test_when_a_killed_controller_died_nobody_knows() -> None:
     assert "after at most 2.00 s without a controller" in answers.controller(scene.found()).lines[1]
 
 
+def test_a_frozen_controller_that_resigns_after_the_next_election_was_gone_before() -> None:
+    scene = Scene()
+    scene.journal.line("c", "elected")
+    scene.journal.line("c", "ready", brokers=[2])
+    scene.journal.controller_epoch = 5
+    scene.journal.line("d", "elected")
+    scene.journal.line("d", "ready", brokers=[2])
+    scene.journal.controller_epoch = 4
+    scene.journal.line("c", "resigned", why="the ZooKeeper session expired")
+
+    assert "after at most 2.00 s without a controller" in answers.controller(scene.found()).lines[1]
+
+
 def test_the_controllers_one_after_another() -> None:
     scene = Scene()
     scene.journal.line("c", "elected")
