@@ -75,7 +75,7 @@ scenarios: $(READY)  ## write the transcripts of tests/scenarios anew: what an o
 steps: $(READY)  ## break every scripted operation at each of its steps, in each way; SAMPLE=0.1 for a part of it, AFTER=5000 to go on
 	@$(PY) -m klamm.sim.steps --sample $(SAMPLE) --after $(AFTER)
 
-sim-coverage: $(READY)  ## branches of klamm/controller that SCHEDULES=300 simulated schedules and the operations take
+sim-coverage: $(READY)  ## branches of klamm/controller that SCHEDULES=300 simulated schedules and the operations, whole and broken, take
 	@$(PY) -m tests.simulation.reach --schedules $(SCHEDULES) --first $(FIRST)
 
 seed: $(READY)  ## replay seed N=... of the simulation, with its story

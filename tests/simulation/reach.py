@@ -1,9 +1,9 @@
 """`python -m tests.simulation.reach`: which branches of `klamm/controller/` the simulation alone takes.
 
 SCHEDULES seeds with all that controllers write down, and each scripted operation unbroken, in every generation of the
-protocol, and broken in `--steps` of the ways of `make steps`; nothing but what production does. Fails below `--least`
-percent of the branches, and names every line and branch that was not taken. What nobody can reach that way stands in
-`ELSEWHERE` with its reason.
+protocol, with each write refused, and broken in `--steps` of the other ways of `make steps`; nothing but what
+production does. Fails below `--least` percent of the branches, and names every line and branch that was not taken.
+What nobody can reach that way stands in `ELSEWHERE` with its reason.
 """
 
 import argparse
@@ -53,6 +53,7 @@ def _measure(first: int, schedules: int, steps: float, number: int, parts: int, 
     from klamm.sim.campaign import be_quiet
     from klamm.sim.cluster import run_schedule, run_script
     from klamm.sim.operations import OPERATIONS, unbroken
+    from klamm.sim.step_faults import ONLY_FOR_WRITES
     from klamm.sim.steps import run_step, runs_of, sampled
 
     be_quiet()
@@ -62,7 +63,9 @@ def _measure(first: int, schedules: int, steps: float, number: int, parts: int, 
     for name, script in list(unbroken())[number::parts]:
         if wrong := run_script(script, tell=True).violation:
             print(f"{name}: {wrong}", flush=True)
-    for run in (run for name in list(OPERATIONS)[number::parts] for run in sampled(runs_of(name), steps)):
+    runs = [run for name in list(OPERATIONS)[number::parts] for run in runs_of(name)]
+    chosen = dict.fromkeys([*(run for run in runs if run.fault in ONLY_FOR_WRITES), *sampled(runs, steps)])
+    for run in chosen:
         if wrong := run_step(run).violation:
             print(f"{run}: {wrong}", flush=True)
     coverage.stop()
@@ -72,7 +75,7 @@ def _measure(first: int, schedules: int, steps: float, number: int, parts: int, 
 
 def _in_parts(first: int, schedules: int, steps: float, least: float, folder: Path) -> int:
     parts = core_count()
-    print(f"{schedules} schedules from seed {first} on, each operation, {steps:.0%} of its steps, on {parts} cores")
+    print(f"{schedules} schedules from seed {first} on, each operation, {steps:.0%} of its faults, on {parts} cores")
     files = [str(folder / f"part-{n}") for n in range(parts)]
     asked = [sys.executable, "-m", "tests.simulation.reach", "--first", str(first), "--schedules", str(schedules)]
     asked += ["--steps", str(steps)]

@@ -72,7 +72,7 @@ async def ask_around(stage: Stage, draw: Draw) -> None:
 async def _look_around(stage: Stage, node: Node) -> None:
     """What monitoring reads, and what a node's other handlers ask its controller."""
     controller = node.broker.controller
-    readings = sum(1 for _ in controller.readings())
+    readings = sum(1 for _ in controller.readings(await controller.count_deletion()))
     topics = stage.history.topics.items()
     dying = [name for name, _ in topics if controller.is_queued_for_deletion(name)]
     named = sum(controller.topic_name(t.id) is not None for _, t in topics if t.id is not None)

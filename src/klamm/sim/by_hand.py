@@ -11,6 +11,7 @@ from klamm.sim.brokers import FEATURE
 from klamm.sim.moving import acting_controller, ask_on_its_host
 from klamm.sim.stage import Draw, Stage, later, restart
 from klamm.zk import znodes
+from klamm.zk.acl import OPEN_ACL, Acl, Permission
 from klamm.zk.admin_znodes import FinalizedFeatures, encode_features
 from klamm.zk.delegation_tokens import TOKENS
 from klamm.zk.errors import NodeExists, NoNode
@@ -25,6 +26,7 @@ _HOUR_MS: Final = 3_600_000
 _ASK_AGAIN_S: Final = 0.5
 _TURNS: Final = 4
 _ANSWERED_S: Final = 1.0
+_FORBIDDEN: Final = {"to read": Permission.READ, "to change": Permission.CREATE | Permission.WRITE | Permission.DELETE}
 _AWAY_S: Final = 1.0
 
 
@@ -131,3 +133,25 @@ async def delete_by_hand(stage: Stage, draw: Draw) -> None:
         except NoNode:
             continue
     await client.create(path, znodes.encode_topic(None, assignment))
+
+
+async def forbid(stage: Stage, draw: Draw) -> None:
+    """An ACL forbids for a while to read some znodes, or to write them and make or delete what is below."""
+    paths = draw("paths", lambda dice: [znodes.ISR_CHANGES])
+    what = draw("what", lambda dice: dice.choice(tuple(_FORBIDDEN)))
+    for_s = draw("for_s", lambda dice: 3 * dice.random())
+    stage.tell(f"nobody may {what.removeprefix('to ')} {paths} for {for_s} s")
+    for path in paths:
+        stage.ensemble.write_acl(0, path, (Acl(Permission.ALL & ~_FORBIDDEN[what], "world", "anyone"),), -1, ())
+        later(stage, for_s, stage.ensemble.write_acl, 0, path, OPEN_ACL, -1, ())
+
+
+async def delete_znodes(stage: Stage, draw: Draw) -> None:
+    """Somebody deletes znodes by hand, in this order: a topic, the office, what brokers make only when they start."""
+    paths = draw("paths", lambda dice: [znodes.CONTROLLER])
+    stage.tell(f"somebody deletes {paths}")
+    for path in paths:
+        try:
+            await stage.store.client.delete(path)
+        except NoNode:
+            continue

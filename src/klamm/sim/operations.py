@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from klamm.sim.options import Options
 from klamm.sim.script import Happening, Script
+from klamm.zk.znodes import CONDEMNED_REPLICAS, CONTROLLER, DELETE_TOPICS, LOG_DIR_EVENTS, TOPICS, topic_path
 
 BEGINS_AT_S: Final = 15.0
 HEALED_AT_S: Final = 40.0
@@ -142,9 +143,34 @@ _AGAIN: Final = [
     for n in range(0, 60, 3)
 ]
 """What node 3 has no part of is gone at once, and made again before it has heard of that, some of it on node 3."""
+
+
+def _to_and_fro(at_s: float) -> list[Happening]:
+    """A replica is to come to node 3, and to go before it came."""
+    return [
+        Happening(at_s, "reassign", {"targets": {"t2-0": [3, 1]}}),
+        Happening(at_s + _EACH_S, "reassign", {"targets": {"t2-0": None}}),
+    ]
+
+
+_COMING_AND_GOING: Final = [h for n in range(6) for h in _to_and_fro(16.0 + n)]
+_ELSEWHERE: Final = [Happening(15.5 + n / 20, "delete topics", {"topics": [f"e{n}"]}) for n in range(90)]
+_MEANWHILE: Final = [
+    *(Happening(15.5 + n / 2, "create topic", {"topic": f"n{n}", "replicas": [[3, 1]]}) for n in range(8)),
+    *(Happening(15.7 + n / 2, "foreign broker", {"first": "the brokers' listener", "for_s": 0.2}) for n in range(8)),
+]
+_T1_STATES: Final = [f"{TOPICS}/t1/partitions/{n}/state" for n in range(3)]
+
+
+def _znodes_of(topic: str) -> list[str]:
+    """Of one partition."""
+    return [topic_path(topic) + below for below in ("/partitions/0/state", "/partitions/0", "/partitions", "")]
+
+
 WHOLE: Final[dict[str, Sequence[Happening]]] = {
     "a topic of thousands comes, is taken over, and goes": [
         Happening(8.0, "create topic", {"topic": "large", "replicas": [[2, 3]] * 2_600}),
+        *_MANY,
         *_killed(1, back_s=3.0),
         *_killed(3, at_s=20.0, back_s=2.0),
         Happening(25.0, "delete topics", {"topics": ["large"]}),
@@ -157,22 +183,71 @@ WHOLE: Final[dict[str, Sequence[Happening]]] = {
         *_begun("delete by hand", {"topic": "t3", "node": 2}),
         Happening(BEGINS_AT_S + 0.4, "pause", {"node": 1, "for_s": 1.5}),
     ],
-    "somebody asks": _begun("ask around", {"node": 1, "level": 1}),
+    "somebody asks, and a deletion waits": [
+        *_killed(3, at_s=10.0, back_s=20.0),
+        Happening(14.9, "delete topics", {"topics": ["t1", "t2"]}),
+        *_begun("ask around", {"node": 1, "level": 1}),
+    ],
+    "a tree that was restored by half": _begun("delete znodes", {"paths": [LOG_DIR_EVENTS, CONTROLLER]}),
+    "topics are deleted by hand, unreadable, and while their deletion waits": [
+        Happening(9.0, "write nonsense", {"what": "a topic that nobody can read"}),
+        Happening(9.0, "create topic", {"topic": "t3", "replicas": [[3]]}),
+        *_killed(3, at_s=10.0, back_s=20.0),
+        Happening(14.5, "delete topics", {"topics": ["t3"]}),
+        *_begun("delete znodes", {"paths": [*_znodes_of("t3"), topic_path("scrap")]}),
+    ],
+    "a topic is made anew by hand while its deletion waits and the controller stands still": [
+        Happening(9.0, "create topic", {"topic": "t3", "replicas": [[3]]}),
+        *_killed(3, at_s=10.0, back_s=20.0),
+        Happening(14.0, "delete topics", {"topics": ["t3"]}),
+        *_begun("pause", {"node": 1, "for_s": 1.5}),
+        Happening(BEGINS_AT_S + _MEANWHILE_S, "delete znodes", {"paths": _znodes_of("t3")}),
+        Happening(BEGINS_AT_S + _EACH_S, "create topic", {"topic": "t3", "replicas": [[2]]}),
+    ],
+    "records that nobody may write for a while": [
+        Happening(9.0, "write nonsense", {"what": "condemned replicas, no JSON"}),
+        *_begun("forbid", {"what": "to change", "paths": [CONDEMNED_REPLICAS, DELETE_TOPICS], "for_s": 6.0}),
+        *_begun("reassign", {"targets": {"t2-0": [2], "t2-1": [1, 3]}}),
+        *_begun("delete topics", {"topics": ["t1"]}),
+    ],
+    "a topic of thousands, and a write that fails": [
+        *_begun("at step", {"kind": "write", "number": 6, "what": "wholly refused"}),
+        *_begun("create topic", {"topic": "large", "replicas": [[2, 3]] * 2_600}),
+    ],
+    "a partition that nobody has": [
+        *_begun("create odd topic", {"topic": "t3", "partitions": [[0, []], [1, [2]]]}),
+        Happening(BEGINS_AT_S + 1, "elect preferred", {"partitions": ["t3-0", "t1-0"], "by_znode": False}),
+    ],
+    "states that nobody can read for a while": [
+        *_begun("forbid", {"what": "to read", "paths": _T1_STATES, "for_s": 4.0}),
+        *_begun("flap", {"node": 3, "seen_by": [1, 2], "for_s": 2.0}),
+        *_begun("reassign", {"targets": {"t1-0": [1, 2], "t2-0": [2]}}),
+    ],
+    "a slow broker and whatever may wait for it": [
+        *(Happening(8.0 + n / 10, "create topic", {"topic": f"l{n}", "replicas": [[2, 3]] * 1_300}) for n in range(2)),
+        *(Happening(9.0 + n / 100, "create topic", {"topic": f"e{n}", "replicas": [[1, 2]]}) for n in range(90)),
+        *_begun("backlog", {"node": 3, "takes_s": 6.0, "for_s": 15.0}),
+        Happening(BEGINS_AT_S, "create topic", {"topic": "n", "replicas": [[3, 1]]}),
+        Happening(15.2, "delete topics", {"topics": ["l0", "l1"]}),
+        *sorted(_ELSEWHERE + _MEANWHILE, key=lambda h: h.at_s),
+    ],
     "a slow broker and sixty deletions": [
         *_MANY,
         *_begun("backlog", {"node": 3, "takes_s": 1.0, "for_s": 12.0}),
-        *sorted(_GONE + _AGAIN, key=lambda h: h.at_s),
+        *sorted(_GONE + _AGAIN + _COMING_AND_GOING, key=lambda h: h.at_s),
         *_killed(1, at_s=36.0, back_s=2.0),
     ],
 }
 """What is not broken at each of its steps: it is about thousands of partitions or a long queue, or has no steps."""
 GENERATIONS: Final = ("2.8-IV1", "2.7-IV2", "2.6-IV0", "2.4-IV0", "2.2-IV0", "1.0-IV0", "0.10.2-IV0", "0.9.0", "0.8.2")
 """Protocols with other versions of the controller's requests than the newest one has."""
+_SOME_GENERATIONS: Final = ("2.2-IV0", "0.8.2")
 SETTINGS: Final[dict[str, dict[str, Any]]] = {
     "ISR shrinks and grows, old leaders": {"protocol": "2.6-IV0"},
     "tokens expire": {"token_check_s": 2},
     "a feature is finalized, raised, lowered and deleted": {"supports_features": True},
     "a broker lacks a feature": {"supports_features": True},
+    "states that nobody can read for a while": {"protocol": "2.6-IV0"},
 }
 """Where they are not plain: leaders before 2.7 write their ISRs themselves; tokens are looked after only if enabled."""
 
@@ -196,4 +271,5 @@ def unbroken() -> Iterator[tuple[str, Script]]:
     for name in WHOLE:
         newest = script_of(name)
         yield name, newest
-        yield f"{name}, {GENERATIONS[-1]}", newest._replace(options=replace(newest.options, protocol=GENERATIONS[-1]))
+        for protocol in _SOME_GENERATIONS:
+            yield f"{name}, {protocol}", newest._replace(options=replace(newest.options, protocol=protocol))

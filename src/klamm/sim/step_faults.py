@@ -117,11 +117,11 @@ STEP_FAULTS: Final[dict[str, StepFault]] = {
     "wholly refused": wholly_refused,
 }
 
-_ONLY_FOR_WRITES: Final = frozenset({"refused", "wholly refused"})
+ONLY_FOR_WRITES: Final = frozenset({"refused", "wholly refused"})
 _ONLY_FOR_REQUESTS: Final = frozenset({"receiver crash", "receiver bounce"})
 
 
 def faults_of(kind: StepKind) -> list[str]:
     """Those that mean something for it."""
-    idle = _ONLY_FOR_REQUESTS if kind is StepKind.WRITE else _ONLY_FOR_WRITES
+    idle = _ONLY_FOR_REQUESTS if kind is StepKind.WRITE else ONLY_FOR_WRITES
     return [name for name in STEP_FAULTS if name not in idle]

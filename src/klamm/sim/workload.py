@@ -256,5 +256,7 @@ BY_SCRIPT: Final[dict[str, Verb]] = {
     "finalize feature": by_hand.finalize_feature,
     "mend topic": by_hand.mend_topic,
     "delete by hand": by_hand.delete_by_hand,
+    "delete znodes": by_hand.delete_znodes,
+    "forbid": by_hand.forbid,
 }
 """Verbs that operations use and no seed draws: what they leave for a while would be in the way of all others."""
