@@ -17,7 +17,7 @@ from klamm.controller.events import (
 from klamm.controller.handlers.brokers import on_broker_change
 from klamm.controller.handlers.elections import on_topic_unclean_enabled, on_unclean_enabled
 from klamm.controller.handlers.isr import on_isr_change_notification
-from klamm.controller.handlers.topics import on_partition_modifications, on_topic_change
+from klamm.controller.handlers.topics import DELETED_BY_HAND, on_partition_modifications, on_topic_change
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState
 from klamm.model.assignment import ReplicaAssignment
@@ -111,6 +111,8 @@ async def test_a_topic_that_is_gone_is_forgotten_and_may_come_again() -> None:
     remove(room, "a")
 
     assert await room.handle(on_topic_change, TopicChange()) == []
+    [told] = room.entries("refused")
+    assert (told.facts["topic"], told.facts["why"]) == ("a", DELETED_BY_HAND)
     context = room.bench.context
     assert not context.topics
     assert not any(context.replica_states.values())

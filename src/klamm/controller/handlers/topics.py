@@ -26,6 +26,9 @@ from klamm.zk.znodes import TopicZnode
 
 TOPIC_CHUNK: Final = 20  # topics read at once
 REMEMBER_CHUNK: Final = 500  # partitions made between two awaits
+DELETED_BY_HAND: Final = (
+    "somebody deleted its znode: until they restart, brokers serve it on and take no other of its name"
+)
 
 
 async def on_topic_change(bench: Workbench, event: TopicChange) -> None:
@@ -44,6 +47,8 @@ async def _bury(bench: Workbench, gone: Collection[str]) -> None:
     if condemned := [name for name in gone if name in bench.context.topics_to_be_deleted]:
         await remove_deletion_requests(bench, condemned)  # somebody was faster
     for name in gone:
+        if name not in condemned:
+            bench.journal.refused(bench.cause, "topic", DELETED_BY_HAND, topic=name)
         _forget(bench, name)
 
 
