@@ -277,6 +277,8 @@ def _check_placement(placement: Placement) -> None:
     for partition, replicas in placement.items():
         if not replicas or len(set(replicas)) != len(replicas):
             raise refuse(f"partition {partition}: replicas {list(replicas)} are empty or name a broker twice")
+        if min(replicas) < 0:
+            raise refuse(f"partition {partition}: replicas {list(replicas)} name a broker that cannot be")
     if sorted(placement) != list(range(len(placement))):
         raise refuse("partitions should be a consecutive 0-based integer sequence")
 

@@ -160,6 +160,7 @@ REFUSED = {
     "more replicas than brokers": (topic("new", 1, 4), ErrorCode.INVALID_REPLICATION_FACTOR),
     "counts and a placement": (topic("new", 1, -1, {0: (1,)}), ErrorCode.INVALID_REQUEST),
     "a broker twice": (topic("new", -1, -1, {0: (1, 1)}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    "a broker that cannot be": (topic("new", -1, -1, {0: (-1,)}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     "uneven replicas": (topic("new", -1, -1, {0: (1,), 1: (1, 2)}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     "a gap": (topic("new", -1, -1, {0: (1,), 2: (2,)}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     "no value": (topic("new", retention_ms=None), ErrorCode.INVALID_CONFIG),

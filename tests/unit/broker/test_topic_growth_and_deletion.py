@@ -239,10 +239,18 @@ async def test_what_is_too_late_stays_marked_and_may_be_asked_again(cluster: Clu
 async def test_topics_that_nobody_knows(cluster: Cluster) -> None:
     cluster.known.update(update({"ghost": [partition(0, 1)]}))
 
-    ghost, nobody = await cluster.delete("ghost", "nobody")
+    results = await cluster.delete("ghost", "nobody", "orders/partitions", "")
 
-    assert [ghost.error_code, nobody.error_code] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 2
+    assert [r.error_code for r in results] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 4
     assert cluster.marked == []
+
+
+async def test_a_topic_that_never_had_a_leader_and_so_is_in_no_metadata_is_deleted(cluster: Cluster) -> None:
+    await cluster.store.create_topic("never", {0: ReplicaAssignment(ids(9))}, uuid.UUID(int=8), {})
+
+    [result] = await cluster.delete("never")
+
+    assert (result.error_code, cluster.marked) == (ErrorCode.NONE, ["never"])
 
 
 async def test_several_topics_are_marked_together_also_where_somebody_else_marks_one(cluster: Cluster) -> None:

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 from klamm.broker.dispatch import Offered, Request
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.topic_creation import code_of
+from klamm.broker.topic_names import name_error
 from klamm.model.errors import ErrorCode
 from klamm.model.topic_ids import ZERO_ID
 from klamm.wire.api import ApiKey
@@ -65,7 +66,8 @@ class DeleteTopics:
             name, unknown = self._controller.topic_name(topic.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
         if name is None:
             return DeletableTopicResult(name=None, topic_id=topic.topic_id, error_code=unknown)
-        error = ErrorCode.NONE if self._cache.has_topic(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        # our metadata knows no topic that never had a leader; ZooKeeper is asked for each
+        error = ErrorCode.NONE if name_error(name) is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return DeletableTopicResult(name=name, topic_id=topic.topic_id, error_code=error)
 
     async def _delete(self, wanted: list[DeletableTopicResult], timeout_ms: int) -> None:
