@@ -1,12 +1,13 @@
 """`klamm topics list` and `klamm topics describe`: leader, preferred leader and ISR are three things."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from klamm.cli.admin.client import Admin, CannotAsk
 from klamm.cli.admin.cluster import Cluster, Move, Topic, listed, read_cluster, read_moves
-from klamm.cli.admin.configs import TOPIC, Config, Entity, Source, read_configs
+from klamm.cli.admin.configs import TOPIC, Config, Configs, Entity, Source, read_configs
 from klamm.cli.admin.refusals import Refusal
 from klamm.cli.speech import say, say_json, show
 from klamm.cli.topics.selection import Filters, Row, literal_names, passing, selected
@@ -17,6 +18,14 @@ from klamm.model.topic_ids import id_to_text
 MIN_ISR: Final = "min.insync.replicas"
 TOPIC_COLUMNS: Final = ("topic", "topic id", "partitions", "replication factor", "configs")
 PARTITION_COLUMNS: Final = ("topic", "partition", "leader", "preferred", "replicas", "isr", "offline", "state")
+
+
+_UNTOLD: Final = Refusal(
+    "configs and reassignments",
+    ErrorCode.NETWORK_EXCEPTION,
+    "not told, min ISR counts as 1; brokers that do not reach ZooKeeper cannot tell them: klamm audit --zookeeper says "
+    "more",
+)
 
 
 class Asked(NamedTuple):
@@ -43,9 +52,8 @@ async def describe(admin: Admin, asked: Asked) -> tuple[Described, list[Refusal]
     """What there is of it; the topics that the brokers would not tell of."""
     cluster = await read_cluster(admin, literal_names(asked.pattern) if asked.pattern else None)
     topics = [cluster.topics[name] for name in _names(cluster, asked)]
-    configs, refused = await read_configs(admin, [Entity(TOPIC, t.name) for t in topics])
-    refused = [r for r in refused if r.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]  # deleted since
-    moves = await _moves(admin)
+    configs, refused = await _configs(admin, topics)
+    moves = await _moves(admin) if _UNTOLD not in refused else {}  # who is asked needs ZooKeeper, too
     by_name = {entity.name: found for entity, found in configs.items()}
     rows = [
         Row(at, p, _min_isr(by_name.get(t.name, {})), moves.get(at))
@@ -60,6 +68,16 @@ def _names(cluster: Cluster, asked: Asked) -> list[str]:
     if asked.topic_id is not None:
         return [t.name for t in cluster.topics.values() if t.id == asked.topic_id]
     return selected(cluster, asked.pattern, exclude_internal=asked.exclude_internal)
+
+
+async def _configs(admin: Admin, topics: Sequence[Topic]) -> tuple[Mapping[Entity, Configs], list[Refusal]]:
+    """Brokers without ZooKeeper tell who leads and follows, and of no config: that is not waited for all the time."""
+    try:
+        async with asyncio.timeout(admin.left_s / 3):
+            configs, refused = await read_configs(admin, [Entity(TOPIC, t.name) for t in topics])
+    except TimeoutError:
+        return {}, [_UNTOLD]
+    return configs, [r for r in refused if r.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]  # deleted since
 
 
 async def _moves(admin: Admin) -> Mapping[TopicPartition, Move]:
