@@ -14,7 +14,7 @@ from klamm import __version__
 from klamm.cli.speech import WrongUse
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import NO_BROKER, BrokerId
-from klamm.net.client import Connection, ConnectionLost, ConnectionRefused
+from klamm.net.client import AnswerTimedOut, Connection, ConnectionLost, ConnectionRefused
 from klamm.runtime.main_loop import run_loop
 from klamm.runtime.world import World, real_world
 from klamm.wire.api import ApiKey, api
@@ -43,6 +43,10 @@ class Address(NamedTuple):
 
 class CannotAsk(KlammError):
     """Nobody answers in time, or not what was asked."""
+
+
+class NoAnswer(CannotAsk):
+    """Brokers took the question and did not answer in time: what it asks for may come about all the same."""
 
 
 class _Peer(NamedTuple):
@@ -176,7 +180,8 @@ class Admin:
                 return await once()
             except ConnectionLost as error:
                 if not await self.pause():
-                    raise CannotAsk(f"{problem} within {self._timeout_s:g} s: {error}") from None
+                    kind = NoAnswer if isinstance(error, AnswerTimedOut) else CannotAsk
+                    raise kind(f"{problem} within {self._timeout_s:g} s: {error}") from None
 
     async def _ask(
         self, address: Address, key: ApiKey, message: WireMessage | Build, patience_s: float | None = None

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from klamm.cli.admin.client import Admin, CannotAsk
+from klamm.cli.admin.client import Admin, CannotAsk, NoAnswer
 from klamm.cli.admin.refusals import Refusal
 from klamm.model.ids import BrokerId
 from klamm.wire.api import ApiKey
@@ -168,7 +168,10 @@ async def _alter(admin: Admin, entities: list[Entity], changes: Mapping[Entity, 
             for e in entities
         ]
     )
-    return await _ask_for(admin, entities[0], ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
+    try:
+        return await _ask_for(admin, entities[0], ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
+    except NoAnswer as error:
+        raise NoAnswer(f"{error}; it may come about all the same: look before you repeat it") from None
 
 
 async def read_controller_only(admin: Admin, brokers: Iterable[BrokerId]) -> frozenset[BrokerId]:
