@@ -280,11 +280,9 @@ class ControllerContext:
         return self.told_of_moves.get(partition) == (assignment, partition.leader_epoch)
 
     def forget_replica(self, broker: BrokerId, partition: Partition) -> None:
-        """The replica is NonExistent: neither assigned nor on a failed directory any more."""
+        """It is assigned no more, and NonExistent: its state goes, and what is known of its directory."""
         self.replica_states.get(broker, {}).pop(partition, None)
         self.offline_dirs.get(broker, {}).pop(partition, None)
-        if broker in partition.replicas:
-            self.put_assignment(partition, partition.assignment.without(broker))
 
     def remove_topic(self, name: str) -> None:
         """Forget a topic wholly, states too: a topic of that name that comes later is a new one."""

@@ -33,10 +33,3 @@ class ReplicaAssignment(NamedTuple):
             adding=tuple(b for b in full if b not in origin),
             removing=tuple(b for b in full if b not in target),
         )
-
-    def without(self, broker: BrokerId) -> "ReplicaAssignment":
-        return ReplicaAssignment(
-            tuple(b for b in self.replicas if b != broker),
-            tuple(b for b in self.adding if b != broker),
-            tuple(b for b in self.removing if b != broker),
-        )

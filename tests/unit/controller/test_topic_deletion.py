@@ -316,8 +316,8 @@ async def test_a_reassignment_holds_the_topic_back_until_it_has_ended() -> None:
     assert cluster.why("a") == "partitions 0 are being reassigned; it goes on when that has ended"
     assert not any(r.startswith("SR") for r in await cluster.do(on_broker_change, BrokerChange()))
 
-    cluster.room.bench.context.forget_replica(BrokerId(1), partition)
     cluster.room.bench.context.put_assignment(partition, ReplicaAssignment(partition.assignment.target))
+    cluster.room.bench.context.forget_replica(BrokerId(1), partition)
     await resume_deletions(cluster.room.bench, ["a"])
     assert "SR a-0@-2+delete -> 2,3" in cluster.room.channels.take()
 
