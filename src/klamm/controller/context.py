@@ -10,11 +10,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from klamm.controller.states import PartitionState, ReplicaState, can_move, can_move_replica
-from klamm.model.assignment import ReplicaAssignment
+from klamm.controller.states import PartitionState, ReplicaState, can_all_move, can_move, can_move_replica
+from klamm.model.assignment import ReplicaAssignment, assignment_of
 from klamm.model.brokers import Broker
-from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
+from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition, shared_ids
 from klamm.model.leader_and_isr import NO_EPOCH, LeaderAndIsr
+from klamm.wire.messages import LeaderAndIsrPartitionState
 from klamm.zk.store import Unreadable
 
 
@@ -27,6 +28,8 @@ class Partition:
     assignment: ReplicaAssignment
     leadership: LeaderAndIsr | None = None
     state: PartitionState = PartitionState.NON_EXISTENT
+    order: LeaderAndIsrPartitionState | None = None
+    """What its replicas are told, while requests are made of it: brokers share it."""
 
     @property
     def replicas(self) -> tuple[BrokerId, ...]:
@@ -152,7 +155,6 @@ class ControllerContext:
     """How many of the offline partitions belong to topics to be deleted."""
     moves: Moves | None = None
     """Whom a simulation lets watch; nobody in production."""
-    _shared: dict[tuple[BrokerId, ...], tuple[BrokerId, ...]] = field(default_factory=dict)
     _topics_by_id: dict[uuid.UUID, Topic] = field(default_factory=dict)
 
     # ---- brokers
@@ -251,8 +253,8 @@ class ControllerContext:
 
     def make_partition(self, topic: Topic, number: int, assignment: ReplicaAssignment) -> Partition:
         """The same where many come at once: their replicas are listed afterwards, one broker after the other."""
-        partition = topic.partitions[number] = Partition(topic.name, number, self._share_assignment(assignment))
-        if assignment.is_being_reassigned:
+        partition = topic.partitions[number] = Partition(topic.name, number, assignment)
+        if assignment.adding or assignment.removing:
             self.reassigning[partition] = None
         self.partition_count += 1
         return partition
@@ -263,7 +265,7 @@ class ControllerContext:
 
     def put_assignment(self, partition: Partition, assignment: ReplicaAssignment) -> None:
         """Replicas that are new to it are NonExistent; those it loses keep their states until `forget_replica`."""
-        partition.assignment = self._share_assignment(assignment)
+        partition.assignment = assignment_of(*assignment)
         self._weigh(partition)
         for broker in assignment.replicas:
             self.replica_states.setdefault(broker, {}).setdefault(partition, ReplicaState.NON_EXISTENT)
@@ -314,7 +316,7 @@ class ControllerContext:
                 listed.pop(partition, None)
 
     def put_leadership(self, partition: Partition, leadership: LeaderAndIsr) -> None:
-        isr = self._shared.setdefault(leadership.isr, leadership.isr)
+        isr = shared_ids(leadership.isr)
         if isr is not leadership.isr:
             leader, leader_epoch, _, controller_epoch, partition_epoch, recovery = leadership
             leadership = LeaderAndIsr(leader, leader_epoch, isr, controller_epoch, partition_epoch, recovery)
@@ -335,11 +337,6 @@ class ControllerContext:
                 self.imbalanced.pop(partition, None)
         elif not self.topics_to_be_deleted or not self.is_to_be_deleted(partition):
             self.imbalanced[partition] = None
-
-    def _share_assignment(self, assignment: ReplicaAssignment) -> ReplicaAssignment:
-        share = self._shared.setdefault
-        replicas, adding, removing = assignment
-        return ReplicaAssignment(share(replicas, replicas), share(adding, adding), share(removing, removing))
 
     # ---- states
 
@@ -371,9 +368,15 @@ class ControllerContext:
         if state is PartitionState.OFFLINE and self.is_to_be_deleted(partition):
             self._offline_in_deletion += 1
 
-    def move_replicas(self, broker: BrokerId, partitions: Iterable[Partition], target: ReplicaState) -> list[Partition]:
+    def move_replicas(
+        self, broker: BrokerId, partitions: Collection[Partition], target: ReplicaState
+    ) -> list[Partition]:
         """The same for a broker's replicas."""
         states = self.replica_states.setdefault(broker, {})
+        is_watched = self.moves is not None or target in _MOVES_OF_DELETION
+        if not is_watched and can_all_move(map(states.get, partitions), target):
+            states.update(dict.fromkeys(partitions, target))
+            return []
         refused = []
         for p in partitions:
             before = states.get(p, ReplicaState.NON_EXISTENT)

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from klamm.controller.context import ControllerContext, Partition
@@ -43,6 +44,7 @@ from klamm.wire.messages import (
     UpdateMetadataTopicState,
 )
 
+_NOBODY: Final[Mapping[int, Partition]] = MappingProxyType({})
 MAX_CAUSES: Final = 8  # named by a merged request; the newest stay
 
 
@@ -292,12 +294,14 @@ class RequestBuilder:
         self, states: Iterable[tuple[Partition, LeaderAndIsrPartitionState]], topics: dict[str, LeaderAndIsrTopicState]
     ) -> None:
         """Add states to their topics; a topic may stand in a request once only."""
+        name, living, topic = "", _NOBODY, None
         for p, state in states:
-            if self._context.partition(p.topic, p.partition) is not p:
+            if p.topic != name:
+                name, living, topic = p.topic, self._living(p.topic), topics.get(p.topic)
+            if living.get(p.partition) is not p:
                 continue  # gone since this was queued; under its name there may be another one, with another id
-            topic = topics.get(p.topic)
             if topic is None:
-                topic = topics[p.topic] = LeaderAndIsrTopicState(p.topic, self._topic_id(p.topic), [])
+                topic = topics[name] = LeaderAndIsrTopicState(name, self._topic_id(name), [])
             topic.partition_states.append(state)
 
     def update_metadata(self, item: UpdateMetadataItem, broker: Broker) -> BodyForBroker:
@@ -325,16 +329,22 @@ class RequestBuilder:
     def _metadata_topics(self, item: UpdateMetadataItem) -> list[UpdateMetadataTopicState]:
         """Of partitions that went since this was queued only that they went: their name may be others' by now."""
         topics: dict[str, UpdateMetadataTopicState] = {}
+        name, living, topic = "", _NOBODY, None
         for p, state in item.states.items():
-            is_gone = self._context.partition(p.topic, p.partition) is not p
+            if p.topic != name:
+                name, living, topic = p.topic, self._living(p.topic), topics.get(p.topic)
+            is_gone = living.get(p.partition) is not p
             if is_gone and state.leader != LEADER_DURING_DELETE:
                 continue
-            topic = topics.get(p.topic)
             if topic is None:
-                topic_id = ZERO_ID if is_gone else self._topic_id(p.topic)
-                topic = topics[p.topic] = UpdateMetadataTopicState(p.topic, topic_id, [])
+                topic_id = ZERO_ID if is_gone else self._topic_id(name)
+                topic = topics[name] = UpdateMetadataTopicState(name, topic_id, [])
             topic.partition_states.append(state)
         return list(topics.values())
+
+    def _living(self, topic: str) -> Mapping[int, Partition]:
+        found = self._context.topics.get(topic)
+        return found.partitions if found is not None else _NOBODY
 
     def stop_replica(self, item: StopReplicaItem, broker: Broker) -> list[StopReplicaRequest]:
         if self._versions.stop_replica >= 3:

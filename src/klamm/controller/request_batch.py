@@ -4,8 +4,8 @@ Source: AbstractControllerBrokerRequestBatch (ControllerChannelManager.scala, 3.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable
-from typing import Final, Protocol, TypeAlias, cast
+from collections.abc import Iterable
+from typing import Final, Protocol, cast
 
 from klamm.controller.context import ControllerContext, Partition, Partitions
 from klamm.controller.control_requests import (
@@ -21,10 +21,6 @@ from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import EPOCH_DURING_DELETE
 from klamm.runtime.turns import Turns
 from klamm.wire.messages import LeaderAndIsrPartitionState, StopReplicaPartitionState
-
-States: TypeAlias = dict[Partition, LeaderAndIsrPartitionState]
-StatesByTopic: TypeAlias = defaultdict[str, States]
-"""So that no dict has an entry for each partition of the cluster: such a one holds the loop whenever it grows."""
 
 METADATA_CHUNK: Final = 2_500  # partitions in one UpdateMetadata: encoding it holds the loop a few ms
 STATE_CHUNK: Final = 2_500
@@ -45,7 +41,9 @@ class RequestBatch:
         self._settings = settings
         self._turns = turns
         self.outbox = outbox
-        self._leader_and_isr: dict[BrokerId, dict[Partition, bool]] = {}
+        self._leader_and_isr: defaultdict[BrokerId, Partitions] = defaultdict(dict)
+        self._new: defaultdict[BrokerId, Partitions] = defaultdict(dict)
+        """Of these, the replicas whose logs are to be created."""
         self._metadata_brokers: dict[BrokerId, None] = {}
         self._metadata_to_all = False
         self._metadata_partitions: Partitions = {}
@@ -54,8 +52,11 @@ class RequestBatch:
     def clear(self) -> None:
         """Drop what a failed event left behind."""
         self._leader_and_isr.clear()
+        self._new.clear()
         self._metadata_brokers.clear()
         self._metadata_to_all = False
+        for p in self._metadata_partitions:
+            p.order = None
         self._metadata_partitions.clear()
         self._stops.clear()
 
@@ -63,18 +64,17 @@ class RequestBatch:
         """Also to everyone as metadata: every change of a leader or ISR reaches all brokers."""
         for broker in brokers:
             if broker in self._context.registered:
-                asked = self._leader_and_isr.setdefault(broker, {})
-                asked[partition] = asked.get(partition, False) or is_new
+                self._leader_and_isr[broker][partition] = None
+                if is_new:
+                    self._new[broker][partition] = None
         self._metadata_partitions[partition] = None
         self._metadata_to_all = True
 
-    def add_known(self, broker: BrokerId, partitions: Collection[Partition]) -> None:
+    def add_known(self, broker: BrokerId, partitions: Iterable[Partition]) -> None:
         """The same for one broker that need not create any log."""
-        if partitions:
-            asked = self._leader_and_isr.setdefault(broker, {})
-            for p in partitions:
-                asked.setdefault(p, False)
-            self._metadata_partitions.update(dict.fromkeys(partitions))
+        if listed := dict.fromkeys(partitions):
+            self._leader_and_isr[broker].update(listed)
+            self._metadata_partitions.update(listed)
             self._metadata_to_all = True
 
     def add_metadata(self, brokers: Iterable[BrokerId], partitions: Iterable[Partition]) -> None:
@@ -104,8 +104,17 @@ class RequestBatch:
         await self._send_leader_and_isr(cause)
         await self._send_metadata(cause)
         await self._send_stops(cause)
-        await self._turns.let_go(self._metadata_partitions)
+        await self._let_go()
         self.clear()
+
+    async def _let_go(self) -> None:
+        """Brokers may have been told already: then nobody else has the states that they shared."""
+        partitions = self._metadata_partitions
+        while partitions:
+            going = min(STATE_CHUNK, len(partitions))
+            await self._turns.take_for(going)
+            for _ in range(going):
+                partitions.popitem()[0].order = None
 
     def _registered(self, brokers: Iterable[BrokerId]) -> list[BrokerId]:
         return sorted(b for b in brokers if b in self._context.registered)
@@ -114,33 +123,19 @@ class RequestBatch:
         """Brokers share the state of a partition; what one of them gets is one request, however much it is."""
         context = self._context
         recovery, brief = self._settings.writes_recovery_state, self._settings.versions.leader_and_isr >= 2
-        shared: tuple[StatesByTopic, StatesByTopic] = (defaultdict(dict), defaultdict(dict))
         for broker in self._registered(self._leader_and_isr):
             leading: set[int] = set()
-            asked = self._leader_and_isr.pop(broker)
-            states = cast("States", asked)  # in place: a second dict would hold the loop when it grows
-            async for chunk in self._turns.over(asked.items(), STATE_CHUNK):
-                for p, is_new in chunk:
-                    of_topic = shared[is_new][p.topic]
-                    made = of_topic.get(p)
-                    if made is None:
-                        made = of_topic[p] = leader_and_isr_state(p, is_new, recovery, brief)
+            asked, new = self._leader_and_isr.pop(broker), self._new.pop(broker, {})
+            states = cast("dict[Partition, LeaderAndIsrPartitionState]", asked)  # in place: a second one would grow
+            async for chunk in self._turns.over(asked, STATE_CHUNK):
+                for p in chunk:
+                    made = p.order
+                    if made is None or made.is_new is not (p in new):
+                        made = p.order = leader_and_isr_state(p, p in new, recovery, brief)
                     states[p] = made
-                leading.update([states[p].leader for p, _ in chunk])
+                leading.update([states[p].leader for p in chunk])
             leaders = {b: known for b, known in context.registered.items() if b in leading}
             self.outbox.send(broker, LeaderAndIsrItem(states, (cause,), context.broker_list_version, leaders))
-        for topics in shared:
-            await self._let_go(topics.values())
-
-    async def _let_go(self, topics: Iterable[States]) -> None:
-        """Brokers may have been told already: nobody else has these states then."""
-        freed = 0
-        for states in topics:
-            freed += len(states)
-            states.clear()
-            if freed > STATE_CHUNK:
-                freed = 0
-                await self._turns.take()
 
     async def _send_metadata(self, cause: str) -> None:
         """Of what has no state there is nothing to tell, but that it goes, where it had one."""

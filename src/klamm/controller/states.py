@@ -3,6 +3,7 @@
 Source: PartitionStateMachine.scala, ReplicaStateMachine.scala, ControllerState.scala (Kafka 3.9).
 """
 
+from collections.abc import Iterable
 from enum import IntEnum, StrEnum
 from typing import Final
 
@@ -59,6 +60,12 @@ def can_move(state: PartitionState, target: PartitionState) -> bool:
 
 def can_move_replica(state: ReplicaState, target: ReplicaState) -> bool:
     return state in REPLICA_VALID_PREVIOUS[target]
+
+
+def can_all_move(states: Iterable[ReplicaState | None], target: ReplicaState) -> bool:
+    """The same for many; None stands for a replica nobody knew."""
+    different = {ReplicaState.NON_EXISTENT if s is None else s for s in set(states)}
+    return different <= REPLICA_VALID_PREVIOUS[target]
 
 
 class ControllerState(IntEnum):

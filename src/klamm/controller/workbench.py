@@ -6,7 +6,7 @@ from typing import Any
 
 from klamm.controller.channels import Channels
 from klamm.controller.context import ControllerContext, Partition
-from klamm.controller.decisions.elections import ElectionPlan, Facts, rejected
+from klamm.controller.decisions.elections import ElectionPlan
 from klamm.controller.decisions.refusal import Refusal
 from klamm.controller.metrics import ControllerMetrics
 from klamm.controller.request_batch import RequestBatch
@@ -16,7 +16,7 @@ from klamm.controller.timers import Timers
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.runtime.turns import Turns
-from klamm.telemetry.journal import Journal, Rejected, by_topic
+from klamm.telemetry.journal import Journal, by_topic
 from klamm.zk.controller_store import ControllerStore, StatesRead
 
 WaitForFeatures = Callable[[int, float], Awaitable[bool]]
@@ -61,15 +61,10 @@ class Workbench:
     def apply_elections(self, strategy: str, plan: ElectionPlan, written: Mapping[Partition, LeaderAndIsr]) -> None:
         """New leaders enter memory, are written down with who was passed over, and are told to their replicas."""
         self._journal_states("states", written)
-        passed_over: dict[Facts, Rejected] = {}
         for p, state in written.items():
-            choice = plan.choices[p]
-            facts = plan.facts[p]
-            if facts not in passed_over:
-                passed_over[facts] = rejected(facts, choice.leader)
-            self.journal.leader_decision(
-                self.cause, strategy, p, p.leadership, state, passed_over[facts], choice.unclean
-            )
+            choice, passed_over = plan.decided[p]
+            assert choice is not None, f"{p} was written without a choice"
+            self.journal.leader_decision(self.cause, strategy, p, p.leadership, state, passed_over, choice.unclean)
             self.context.put_leadership(p, state)
             self.metrics.unclean_elections += choice.unclean
             self.batch.add_leader_and_isr(choice.recipients, p, is_new=False)

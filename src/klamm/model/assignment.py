@@ -1,9 +1,10 @@
 """Which brokers hold a partition, and which come and go. Source: ReplicaAssignment (ControllerContext.scala)."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
-from klamm.model.ids import BrokerId
+from klamm.model.ids import BrokerId, shared_ids
 
 
 class ReplicaAssignment(NamedTuple):
@@ -33,3 +34,11 @@ class ReplicaAssignment(NamedTuple):
             adding=tuple(b for b in full if b not in origin),
             removing=tuple(b for b in full if b not in target),
         )
+
+
+@lru_cache(maxsize=65_536)
+def assignment_of(
+    replicas: tuple[BrokerId, ...], adding: tuple[BrokerId, ...] = (), removing: tuple[BrokerId, ...] = ()
+) -> ReplicaAssignment:
+    """The same object for equal ones, as `shared_ids`."""
+    return ReplicaAssignment(shared_ids(replicas), shared_ids(adding), shared_ids(removing))

@@ -1,11 +1,18 @@
 """Names for the things a cluster is made of."""
 
+from functools import lru_cache
 from typing import NamedTuple, NewType
 
 BrokerId = NewType("BrokerId", int)
 
 NO_BROKER = BrokerId(-1)
 """What Kafka writes where there is no leader or no controller."""
+
+
+@lru_cache(maxsize=65_536)
+def shared_ids(ids: tuple[BrokerId, ...]) -> tuple[BrokerId, ...]:
+    """The same object for equal ones: a few thousand different replica lists serve all partitions of a cluster."""
+    return ids
 
 
 class TopicPartition(NamedTuple):

@@ -43,14 +43,10 @@ class LeaderAndIsr(NamedTuple):
         recovery: LeaderRecoveryState | None = None,
     ) -> "LeaderAndIsr":
         """What a controller writes: a leader epoch newer by one, the partition epoch as it was read."""
-        return LeaderAndIsr(
-            leader,
-            self.leader_epoch + 1,
-            isr,
-            controller_epoch,
-            self.partition_epoch,
-            self.recovery if recovery is None else recovery,
-        )
+        _, leader_epoch, _, _, partition_epoch, before = self
+        after = before if recovery is None else recovery
+        # without a NamedTuple's keyword handling: they come by the hundred thousand
+        return tuple.__new__(LeaderAndIsr, (leader, leader_epoch + 1, isr, controller_epoch, partition_epoch, after))
 
     def at_partition_epoch(self, partition_epoch: int) -> "LeaderAndIsr":
         return self._replace(partition_epoch=partition_epoch)

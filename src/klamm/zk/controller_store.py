@@ -25,6 +25,8 @@ READ_CHUNK = 1_000  # states decoded between two awaits: holds the loop a few ms
 
 P = TypeVar("P", bound=PartitionLike)
 
+_new = tuple.__new__  # a NamedTuple without its keyword handling: they come by the hundred thousand
+
 _RACES: Final = frozenset({ZkCode.NO_NODE, ZkCode.NODE_EXISTS, ZkCode.BAD_VERSION})
 """Somebody was faster: whoever wrote looks what is there now."""
 
@@ -81,7 +83,8 @@ class ControllerStore(Store):
 
     async def write_states(self, writes: Mapping[P, LeaderAndIsr]) -> StatesWritten[P]:
         """Each where its znode still has the version it was read with."""
-        ops = [Set(znodes.state_path(p), znodes.encode_state(s), s.partition_epoch) for p, s in writes.items()]
+        path, content = znodes.state_path, znodes.encode_state
+        ops: list[Op] = [_new(Set, (path(p), content(s), s.partition_epoch)) for p, s in writes.items()]
         return _outcome(writes, await self.write(ops), ZkCode.BAD_VERSION)
 
     async def create_states(self, states: Mapping[P, LeaderAndIsr], new_topics: Iterable[str]) -> StatesWritten[P]:
@@ -198,8 +201,8 @@ def _outcome(states: Mapping[P, LeaderAndIsr], results: Sequence[Result], confli
     for (partition, state), result in zip(states.items(), results, strict=True):
         if result.code is ZkCode.OK and result.stat is not None:
             leader, leader_epoch, isr, controller_epoch, _, recovery = state  # written out: _replace is slow
-            version = result.stat.version
-            outcome.written[partition] = LeaderAndIsr(leader, leader_epoch, isr, controller_epoch, version, recovery)
+            now = leader, leader_epoch, isr, controller_epoch, result.stat.version, recovery
+            outcome.written[partition] = _new(LeaderAndIsr, now)
         elif result.code is conflict:
             outcome.conflicted.append(partition)
         else:

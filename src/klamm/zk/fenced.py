@@ -37,62 +37,49 @@ async def write_fenced(client: MultiClient, epoch_version: int, ops: Sequence[Op
     moved on since, ZkError where the check itself could not be made.
     """
     assert epoch_version >= 0, "a fenced write needs a won election"
-    results: list[Result | None] = [None] * len(ops)
-    await _write(client, Check(CONTROLLER_EPOCH, epoch_version), list(enumerate(ops)), MAX_OPS, results)
-    return [r for r in results if r is not None]
+    return await _write(client, Check(CONTROLLER_EPOCH, epoch_version), ops, MAX_OPS)
 
 
-async def _write(
-    client: MultiClient, check: Check, ops: list[tuple[int, Op]], most: int, results: list[Result | None]
-) -> None:
-    attempts = [_attempt(client, check, batch, most, results) for batch in _batches(ops, most)]
+async def _write(client: MultiClient, check: Check, ops: Sequence[Op], most: int) -> list[Result]:
+    attempts = [_attempt(client, check, batch, most) for batch in _batches(ops, most)]
     if len(attempts) == 1:
-        await attempts[0]
-        return
+        return await attempts[0]
+    results: list[Result] = []
     for outcome in await asyncio.gather(*attempts, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome
+        results += outcome
+    return results
 
 
-async def _attempt(
-    client: MultiClient, check: Check, batch: list[tuple[int, Op]], most: int, results: list[Result | None]
-) -> None:
-    answers = await client.multi([check, *(op for _, op in batch)])
-    if answers[0].code is ZkCode.BAD_VERSION:
+async def _attempt(client: MultiClient, check: Check, batch: Sequence[Op], most: int) -> list[Result]:
+    checked, *answers = await client.multi([check, *batch])
+    if checked.code is ZkCode.BAD_VERSION:
         raise ControllerMoved(
             f"{CONTROLLER_EPOCH} is no longer at version {check.version}: another controller was elected"
         )
-    if answers[0].code is not ZkCode.OK:
-        raise error_of(answers[0].code, CONTROLLER_EPOCH)
-    failed = next((i for i, a in enumerate(answers[1:]) if a.code is not ZkCode.OK), None)
+    if checked.code is not ZkCode.OK:
+        raise error_of(checked.code, CONTROLLER_EPOCH)
+    failed = next((i for i, a in enumerate(answers) if a.code is not ZkCode.OK), None)
     if failed is None:
-        for (index, _), answer in zip(batch, answers[1:], strict=True):
-            results[index] = answer
-        return
-    results[batch[failed][0]] = answers[failed + 1]
+        return answers
     narrower = max(1, min(most, len(batch)) // _NARROWING)
-    for rest in (batch[:failed], batch[failed + 1 :]):
-        if rest:
-            await _write(client, check, rest, narrower, results)
+    before = await _write(client, check, batch[:failed], narrower)
+    return [*before, answers[failed], *await _write(client, check, batch[failed + 1 :], narrower)]
 
 
-def _batches(ops: list[tuple[int, Op]], most: int) -> Iterator[list[tuple[int, Op]]]:
-    batch: list[tuple[int, Op]] = []
-    size = 0
-    for indexed in ops:
-        weight = _weight(indexed[1])
-        if batch and (len(batch) >= most or size + weight > MAX_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(indexed)
+def _batches(ops: Sequence[Op], most: int) -> Iterator[Sequence[Op]]:
+    start = size = 0
+    for index, op in enumerate(ops):
+        weight = len(op.path) + OP_OVERHEAD_BYTES
+        if isinstance(op, Create | Set):
+            weight += len(op.data or b"")
+        if index > start and (index - start >= most or size + weight > MAX_BYTES):
+            yield ops[start:index]
+            start, size = index, 0
         size += weight
-    if batch:
-        yield batch
-
-
-def _weight(op: Op) -> int:
-    data = op.data if isinstance(op, Create | Set) else None
-    return len(op.path) + len(data or b"") + OP_OVERHEAD_BYTES
+    if start < len(ops):
+        yield ops[start:]
 
 
 def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:

@@ -30,6 +30,8 @@ _CREATE, _SET, _DELETE, _CHECK, _GET, _CHILDREN = (
     )
 )
 _SET_RESULT: Final = struct.Struct(">9x" + STAT.format[1:])
+_OPCODE_AT: Final = 3
+"""Of a header, the byte that tells opcodes apart."""
 _OK: Final = ZkCode.OK
 _DONE: Final = Result(_OK)
 _NULL: Final = buffer(None)
@@ -90,9 +92,9 @@ def _read_results(expected: int, reader: Reader) -> list[Result]:
         while position < last:
             (opcode,) = INT.unpack_from(packet, position)
             if opcode == Opcode.SET_DATA:
-                stat = _new(Stat, _SET_RESULT.unpack_from(packet, position))
-                results.append(_new(Result, (_OK, None, stat)))
-                position += 77
+                before = len(results)
+                results += _run_of_sets(packet, position, last)
+                position += (len(results) - before) * _SET_RESULT.size
             elif opcode in (Opcode.CHECK, Opcode.DELETE):
                 results.append(_DONE)
                 position += 9
@@ -113,6 +115,16 @@ def _read_results(expected: int, reader: Reader) -> list[Result]:
         raise MalformedPacket(f"a multi's result cut short at offset {position}") from error
     _check_end(packet, position, len(results), expected)
     return results
+
+
+def _run_of_sets(packet: bytes, position: int, last: int) -> list[Result]:
+    """Results as they mostly come: one Set after the other. Raises struct.error where not even one is whole."""
+    size = _SET_RESULT.size
+    opcodes = packet[position + _OPCODE_AT : last : size]
+    count = len(opcodes) - len(opcodes.lstrip(bytes([Opcode.SET_DATA])))
+    whole = max(1, min(count, (last - position) // size))
+    stats = _SET_RESULT.iter_unpack(packet[position : min(position + whole * size, last)])
+    return [_new(Result, (_OK, None, _new(Stat, stat))) for stat in stats]
 
 
 def _read_gets(paths: Sequence[str], reader: Reader) -> list[GetResult] | None:

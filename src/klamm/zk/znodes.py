@@ -7,13 +7,14 @@ Source: ZkData.scala (3.9); every payload is compact JSON.
 
 import uuid
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated, Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from klamm.model.assignment import ReplicaAssignment
+from klamm.model.assignment import ReplicaAssignment, assignment_of
 from klamm.model.errors import KlammError
-from klamm.model.ids import BrokerId
+from klamm.model.ids import BrokerId, shared_ids
 from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
 from klamm.model.topic_ids import id_from_text, id_to_text
 
@@ -236,7 +237,7 @@ def decode_topic(topic: str, payload: bytes | None) -> TopicZnode:
     return TopicZnode(
         topic_id if topic_id is None or topic_id.int else None,
         {
-            p: ReplicaAssignment(_ids(replicas), _ids(adding.get(p, ())), _ids(removing.get(p, ())))
+            p: assignment_of(_ids(replicas), _ids(adding.get(p, ())), _ids(removing.get(p, ())))
             for p, replicas in sorted(read.partitions.items())
         },
     )
@@ -262,26 +263,35 @@ _read_state: Final = msgspec.json.Decoder(_State).decode
 
 def encode_state(state: LeaderAndIsr) -> bytes:
     """The partition epoch is not inside: it is the znode's version."""
-    recovery = b',"leader_recovery_state":%d' % state.recovery if state.recovery else b""
-    return b'{"controller_epoch":%d,"leader":%d,"version":1,"leader_epoch":%d,"isr":[%b]%b}' % (
-        state.controller_epoch,
-        state.leader,
-        state.leader_epoch,
-        ",".join(map(str, state.isr)).encode(),
-        recovery,
-    )
+    leader, leader_epoch, isr, controller_epoch, _, recovery = state
+    last = f',"leader_recovery_state":{recovery:d}' if recovery else ""
+    return (
+        f'{{"controller_epoch":{controller_epoch},"leader":{leader},"version":1,"leader_epoch":{leader_epoch},'
+        f'"isr":{_json_list(isr)}{last}}}'
+    ).encode()
+
+
+@lru_cache(maxsize=4_096)
+def _json_list(ids: tuple[int, ...]) -> str:
+    return f"[{','.join(map(str, ids))}]"
 
 
 def decode_state(partition: PartitionLike, payload: bytes | None, version: int) -> LeaderAndIsr:
     """`version` is the znode's, which is the partition epoch."""
     try:
-        read = _read_state(payload or b"")
+        return _state_of(payload or b"", version)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MalformedZnode(state_path(partition), str(error)) from error
+
+
+@lru_cache(maxsize=4_096)
+def _state_of(payload: bytes, version: int) -> LeaderAndIsr:
+    """Many partitions are in the same state: it is read once, and one object then."""
+    read = _read_state(payload)
     return LeaderAndIsr(
         BrokerId(read.leader),
         read.leader_epoch,
-        _ids(read.isr),
+        shared_ids(_ids(read.isr)),
         read.controller_epoch,
         version,
         read.leader_recovery_state,

@@ -125,9 +125,13 @@ def test_whatever_the_facts_a_clean_leader_is_live_in_sync_and_first_in_order() 
 
 def test_the_reasons_name_everyone_passed_over() -> None:
     given = facts("1234", "34", live="234", leaving="2")
-    assert rejected(given, BrokerId(4)) == [(1, "not live"), (2, "shutting down"), (3, "not the preferred replica")]
-    assert rejected(facts("12", "2", live="12"), BrokerId(2)) == [(1, "not in the ISR")]
-    assert rejected(facts("12", "1", live="2"), None) == [(1, "not live"), (2, "not in the ISR")]
+    assert rejected(given, BrokerId(4)) == (
+        (1, "not live"),
+        (2, "shutting down"),
+        (3, "not the preferred replica"),
+    )
+    assert rejected(facts("12", "2", live="12"), BrokerId(2)) == ((1, "not in the ISR"),)
+    assert rejected(facts("12", "1", live="2"), None) == ((1, "not live"), (2, "not in the ISR"))
 
 
 # ---- plans for many
@@ -162,7 +166,7 @@ def test_one_partition_that_cannot_be_helped_does_not_stop_the_others() -> None:
 
     assert list(plan.writes) == [fine]
     assert plan.refused == {newer: "written by a newer controller (epoch 8)", nobody: "no eligible replica"}
-    assert list(without_live_isr(context, stored)) == [nobody]
+    assert without_live_isr(context, stored) == [nobody]
 
 
 @pytest.mark.parametrize(("tracks", "expected"), [(True, 1), (False, 0)])
@@ -174,7 +178,9 @@ def test_an_unclean_leader_recovers_where_the_protocol_knows_of_it(tracks: bool,
     plan = plan_elections(context, stored, elect_offline, frozenset({"a"}), tracks)
 
     assert plan.writes[p].recovery == expected
-    assert plan.choices[p].unclean
+    choice = plan.decided[p].choice
+    assert choice is not None
+    assert choice.unclean
 
 
 def test_a_recovering_leader_stays_so_across_clean_elections() -> None:
@@ -195,3 +201,39 @@ def test_a_replica_on_a_failed_log_directory_is_not_live_for_that_partition_alon
     plan = plan_elections(context, stored, elect_offline)
 
     assert [plan.writes[p].leader for p in (failed, fine)] == [2, 1]
+    assert without_live_isr(context, {p: s._replace(isr=ids("1")) for p, s in stored.items()}) == [failed]
+
+
+def test_partitions_alike_in_all_but_one_fact_are_decided_apart() -> None:
+    context = context_of("23")
+    may, may_not = context.add_topic("may", None), context.add_topic("may-not", None)
+    first, second = (context.add_partition(may, n, ReplicaAssignment(ids("123"))) for n in range(2))
+    turned = context.add_partition(may, 2, ReplicaAssignment(ids("132")))
+    clean = context.add_partition(may_not, 0, ReplicaAssignment(ids("123")))
+    stored = {
+        first: LeaderAndIsr(BrokerId(1), 4, ids("123"), 7),
+        second: LeaderAndIsr(BrokerId(1), 4, ids("1"), 7),
+        turned: LeaderAndIsr(BrokerId(1), 4, ids("123"), 7),
+        clean: LeaderAndIsr(BrokerId(1), 4, ids("1"), 7),
+    }
+
+    plan = plan_elections(context, stored, elect_offline, frozenset({"may"}))
+
+    assert {p: (w.leader, w.isr) for p, w in plan.writes.items()} == {
+        first: (2, (2, 3)),
+        second: (2, (2,)),
+        turned: (3, (2, 3)),
+    }
+    assert plan.refused == {clean: "no eligible replica"}
+    assert plan.decided[clean].rejected == ((1, "not live"), (2, "not in the ISR"), (3, "not in the ISR"))
+
+
+def test_a_reassignment_that_is_not_in_memory_yet_narrows_its_own_partition_alone() -> None:
+    context = context_of("123")
+    topic = context.add_topic("a", None)
+    moving, other = (context.add_partition(topic, n, ReplicaAssignment(ids("123"))) for n in range(2))
+    stored = {p: LeaderAndIsr(BrokerId(1), 0, ids("123"), 7) for p in (moving, other)}
+
+    plan = plan_elections(context, stored, elect_for_reassignment, staying={moving: ids("23")})
+
+    assert [plan.writes[p].leader for p in (moving, other)] == [2, 1]

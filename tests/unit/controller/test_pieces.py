@@ -133,15 +133,19 @@ async def test_what_waits_for_a_broker_that_goes_is_let_go_one_request_in_a_pass
 
 
 async def test_states_that_brokers_were_told_meanwhile_go_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_batch, "STATE_CHUNK", 10)
-    turns, context = CountedTurns(), ControllerContext(1)
+    piece = LIGHT + 1
+    monkeypatch.setattr(request_batch, "STATE_CHUNK", piece)
+    context = ControllerContext(1)
     context.add_brokers([Broker(ONE, ())])
-    batch = RequestBatch(context, ControllerSettings(ONE), Outbox(), turns)
-    batch.add_known(ONE, [p for number in range(9) for p in led(context, f"t{number}", 6)])
+    batch = RequestBatch(context, ControllerSettings(ONE), Outbox(), Turns())
+    partitions = led(context, "a", 3 * piece)
+    batch.add_known(ONE, partitions)
 
-    await batch.send("c")
+    async with changes_in_a_pass(lambda: sum(p.order is not None for p in partitions)) as changes:
+        await batch.send("c")
 
-    assert turns.taken == 4  # two topics in each, and one is left: chunks of ten need no turn for anything else
+    assert not any(p.order for p in partitions)
+    assert [c for c in changes if c] == [piece] * 6  # made, and let go
 
 
 class CountedTurns(Turns):

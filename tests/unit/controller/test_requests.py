@@ -463,6 +463,45 @@ async def test_new_and_delete_stick() -> None:
     assert "SR a-0@0+delete -> 1" in scene.outbox.texts
 
 
+async def test_only_the_replicas_that_are_new_are_told_so() -> None:
+    scene = Scene()
+    [p] = scene.partitions
+    scene.batch.add_leader_and_isr(ids(1, 3), p, is_new=False)
+    scene.batch.add_leader_and_isr(ids(2), p, is_new=True)
+    await scene.batch.send("c")
+
+    assert scene.outbox.texts[:3] == [
+        "LISR a-0=1/[1,2]/0/4 -> 1",
+        "LISR a-0=1/[1,2]/0/4+new -> 2",
+        "LISR a-0=1/[1,2]/0/4 -> 3",
+    ]
+
+
+async def test_brokers_share_a_state_and_the_next_requests_tell_of_a_later_one() -> None:
+    scene = Scene()
+    [p] = scene.partitions
+    scene.batch.add_leader_and_isr(ids(1, 2), p, is_new=False)
+    await scene.batch.send("c")
+    shared = {id(item.states[p]) for _, item in scene.outbox.sent if isinstance(item, LeaderAndIsrItem)}
+    scene.context.put_leadership(p, LeaderAndIsr(BrokerId(2), 1, ids(2), 7, 5))
+    scene.batch.add_leader_and_isr(ids(1), p, is_new=False)
+    await scene.batch.send("c")
+
+    assert len(shared) == 1
+    assert "LISR a-0=2/[2]/1/5 -> 1" in scene.outbox.texts
+    assert p.order is None
+
+
+async def test_a_batch_that_is_dropped_half_sent_leaves_no_state_behind() -> None:
+    scene = Scene()
+    [p] = scene.partitions
+    scene.batch.add_leader_and_isr(ids(1), p, is_new=False)
+    p.order = leader_and_isr_state(p, False, True, brief=True)
+    scene.batch.clear()
+
+    assert p.order is None
+
+
 async def test_brokers_that_are_not_registered_or_no_brokers_get_nothing() -> None:
     scene = Scene()
     [p] = scene.partitions

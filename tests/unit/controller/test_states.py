@@ -5,7 +5,14 @@ from itertools import product
 from klamm.controller import events
 from klamm.controller.controller import HANDLERS
 from klamm.controller.events import Event
-from klamm.controller.states import ControllerState, PartitionState, ReplicaState, can_move, can_move_replica
+from klamm.controller.states import (
+    ControllerState,
+    PartitionState,
+    ReplicaState,
+    can_all_move,
+    can_move,
+    can_move_replica,
+)
 
 KAFKA_MOVES = """
     NonExistent>New  New>Online  New>Offline  Online>Online  Online>Offline
@@ -42,6 +49,13 @@ def test_exactly_kafkas_replica_moves_are_allowed() -> None:
     moves = {f"{a}>{b}" for a, b in product(ReplicaState, repeat=2) if can_move_replica(a, b)}
 
     assert moves == set(KAFKA_REPLICA_MOVES.split())
+
+
+def test_many_may_move_where_each_of_them_may() -> None:
+    states = (*ReplicaState, None)
+    for target, *some in product(ReplicaState, states, states):
+        known = [ReplicaState.NON_EXISTENT if s is None else s for s in some]
+        assert can_all_move(some, target) == all(can_move_replica(s, target) for s in known)
 
 
 def test_the_controllers_own_states_have_kafkas_numbers() -> None:

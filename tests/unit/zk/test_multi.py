@@ -82,11 +82,19 @@ def test_results_of_every_kind() -> None:
     assert isinstance(results[1].stat, Stat)
 
 
-def test_an_answer_cut_anywhere_is_refused() -> None:
-    packet = b"".join(raw for raw, _ in ANSWERS) + END
+@given(st.lists(st.sampled_from(ANSWERS + [ANSWERS[1]] * 20), max_size=12))
+def test_results_in_any_order_and_runs_of_the_most_frequent(answers: list[tuple[bytes, Result]]) -> None:
+    packet = b"".join(raw for raw, _ in answers) + END
+
+    assert answers_to(len(answers), packet) == [result for _, result in answers]
+
+
+@pytest.mark.parametrize("answers", [ANSWERS, [ANSWERS[0], *[ANSWERS[1]] * 3]])
+def test_an_answer_cut_anywhere_is_refused(answers: list[tuple[bytes, Result]]) -> None:
+    packet = b"".join(raw for raw, _ in answers) + END
     for cut in range(len(packet)):
         with pytest.raises(MalformedPacket):
-            answers_to(len(ANSWERS), packet[:cut])
+            answers_to(len(answers), packet[:cut])
 
 
 WRONG_ANSWERS = {

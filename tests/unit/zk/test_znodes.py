@@ -119,6 +119,14 @@ def test_a_malformed_topic_is_refused_by_path(payload: bytes | None) -> None:
 # ---- states
 
 
+def test_states_that_are_alike_are_one_object_and_a_version_makes_a_difference() -> None:
+    payload = znodes.encode_state(LeaderAndIsr(BrokerId(1), 4, (BrokerId(1), BrokerId(2)), 7))
+    first, again = (znodes.decode_state(p, bytes(bytearray(payload)), 3) for p in (A0, TopicPartition("b", 1)))
+
+    assert first is again
+    assert znodes.decode_state(A0, payload, 4).partition_epoch == 4
+
+
 def test_states_as_kafka_writes_them() -> None:
     recovered = b'{"controller_epoch":17,"leader":2,"version":1,"leader_epoch":5,"isr":[2,3]}'
     recovering = b'{"controller_epoch":17,"leader":3,"version":1,"leader_epoch":6,"isr":[3],"leader_recovery_state":1}'

@@ -1,12 +1,12 @@
 """Who leads a partition next: facts in, a choice out. Source: Election.scala, PartitionStateMachine.scala (3.9)."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
 from klamm.controller.context import ControllerContext, Partition
-from klamm.model.ids import BrokerId
+from klamm.model.ids import BrokerId, shared_ids
 from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
 
 
@@ -84,14 +84,14 @@ def choose_initial(facts: Facts) -> Choice | None:
     return Choice(live[0], live, recipients=live) if live else None
 
 
-def rejected(facts: Facts, chosen: BrokerId | None) -> list[tuple[int, str]]:
+def rejected(facts: Facts, chosen: BrokerId | None) -> tuple[tuple[int, str], ...]:
     """Why each candidate that came before the chosen one, or everyone, was passed over."""
     reasons = []
     for broker in facts.target or facts.replicas:
         if broker == chosen:
             break
         reasons.append((int(broker), _why_not(facts, broker)))
-    return reasons
+    return tuple(reasons)
 
 
 def _why_not(facts: Facts, broker: BrokerId) -> str:
@@ -102,12 +102,17 @@ def _why_not(facts: Facts, broker: BrokerId) -> str:
     return "not in the ISR" if broker not in facts.isr else "not the preferred replica"
 
 
+class Decided(NamedTuple):
+    choice: Choice | None
+    rejected: tuple[tuple[int, str], ...]
+
+
 @dataclass(slots=True)
 class ElectionPlan:
     writes: dict[Partition, LeaderAndIsr] = field(default_factory=dict)
-    choices: dict[Partition, Choice] = field(default_factory=dict)
+    decided: dict[Partition, Decided] = field(default_factory=dict)
+    """Of all but those that a newer controller wrote."""
     refused: dict[Partition, str] = field(default_factory=dict)
-    facts: dict[Partition, Facts] = field(default_factory=dict)
 
 
 def facts_of(
@@ -137,24 +142,37 @@ def plan_elections(
     A refusal is data, not an exception: one bad partition never stops the other 99 999.
     """
     plan = ElectionPlan()
-    chosen: dict[Facts, Choice | None] = {}  # thousands of partitions share a few sets of facts
+    known: dict[Hashable, Decided] = {}  # thousands of partitions share a few sets of facts
+    has_own_facts = bool(context.offline_dirs or staying)
     for p, now in stored.items():
         if now.controller_epoch > context.epoch:
             plan.refused[p] = f"written by a newer controller (epoch {now.controller_epoch})"
             continue
-        facts = plan.facts[p] = facts_of(context, p, now.isr, p.topic in unclean_topics, staying.get(p, ()))
-        if facts not in chosen:
-            chosen[facts] = elect(facts)
-        choice = chosen[facts]
+        unclean = p.topic in unclean_topics
+        alike = p.assignment, now.isr, unclean, p if has_own_facts else None
+        decided = known.get(alike)
+        if decided is None:
+            decided = known[alike] = _decide(facts_of(context, p, now.isr, unclean, staying.get(p, ())), elect)
+        plan.decided[p] = decided
+        choice = decided.choice
         if choice is None:
             plan.refused[p] = "no eligible replica"
             continue
         recovering = LeaderRecoveryState.RECOVERING if choice.unclean and tracks_recovery else None
-        plan.choices[p] = choice
         plan.writes[p] = now.with_leader(choice.leader, choice.isr, context.epoch, recovering)
     return plan
 
 
-def without_live_isr(context: ControllerContext, stored: Mapping[Partition, LeaderAndIsr]) -> Iterable[Partition]:
+def _decide(facts: Facts, elect: Strategy) -> Decided:
+    choice = elect(facts)
+    if choice is None:
+        return Decided(None, rejected(facts, None))
+    return Decided(choice._replace(isr=shared_ids(choice.isr)), rejected(facts, choice.leader))
+
+
+def without_live_isr(context: ControllerContext, stored: Mapping[Partition, LeaderAndIsr]) -> list[Partition]:
     """The partitions for which only an unclean election could help: their topics' configs are worth reading."""
-    return (p for p, now in stored.items() if context.live_for(p).isdisjoint(now.isr))
+    if context.offline_dirs:
+        return [p for p, now in stored.items() if context.live_for(p).isdisjoint(now.isr)]
+    gone = {isr for isr in {now.isr for now in stored.values()} if context.live.isdisjoint(isr)}
+    return [p for p, now in stored.items() if now.isr in gone] if gone else []

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from klamm.controller.context import Partition
-from klamm.model.ids import NO_BROKER, BrokerId
+from klamm.model.ids import NO_BROKER, BrokerId, shared_ids
 from klamm.model.leader_and_isr import LeaderAndIsr
 
 
@@ -21,6 +21,7 @@ def plan_isr_removal(broker: BrokerId, stored: Mapping[Partition, LeaderAndIsr],
     The last member stays: with leader -1 beside it a clean election is possible when it comes back.
     """
     plan = RemovalPlan()
+    left: dict[tuple[BrokerId, ...], tuple[BrokerId, ...]] = {}  # thousands of partitions share a few ISRs
     for p, now in stored.items():
         if now.controller_epoch > controller_epoch:
             plan.refused[p] = f"written by a newer controller (epoch {now.controller_epoch})"
@@ -29,6 +30,8 @@ def plan_isr_removal(broker: BrokerId, stored: Mapping[Partition, LeaderAndIsr],
             plan.unchanged[p] = now if is_ours else now._replace(controller_epoch=controller_epoch)  # told as ours
         else:
             leader = NO_BROKER if now.leader == broker else now.leader
-            isr = now.isr if len(now.isr) == 1 else tuple(b for b in now.isr if b != broker)
-            plan.writes[p] = now.with_leader(leader, isr, controller_epoch)
+            if now.isr not in left:
+                others = tuple(b for b in now.isr if b != broker)
+                left[now.isr] = now.isr if len(now.isr) == 1 else shared_ids(others)
+            plan.writes[p] = now.with_leader(leader, left[now.isr], controller_epoch)
     return plan

@@ -16,7 +16,6 @@ from klamm.controller.decisions.elections import (
     elect_offline,
     facts_of,
     plan_elections,
-    rejected,
     without_live_isr,
 )
 from klamm.controller.overlap import overlapped
@@ -93,7 +92,7 @@ async def _elect(
         await bench.turns.take_for(len(outcome.written))
         bench.apply_elections(strategy, plan, outcome.written)
         doubtful, refused_now = (list(plan.refused), {}) if from_memory else ([], plan.refused)
-        why_not = {p: tuple(rejected(facts, None)) for p, facts in plan.facts.items() if p in refused_now}
+        why_not = {p: plan.decided[p].rejected for p in refused_now if p in plan.decided}
         bench.refuse("election", read.unreadable | no_config | refused_now | outcome.failed, why_not)
         bench.conflicted("states", outcome.conflicted)
         elected += len(taken) + len(outcome.written)

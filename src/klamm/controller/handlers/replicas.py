@@ -44,9 +44,9 @@ async def replicas_online(bench: Workbench, replicas: Replicas, elections_follow
     for broker in sorted(replicas):
         async for chunk in bench.turns.over(replicas[broker], REPLICA_CHUNK):
             states = bench.context.replicas_on(broker)
-            fresh = {p for p in chunk if states.get(p) is ReplicaState.NEW}
+            told = [p for p in chunk if p.leadership is not None and states.get(p) is not ReplicaState.NEW]
             moved = _move(bench, broker, chunk, ReplicaState.ONLINE)
-            bench.batch.add_known(broker, [p for p in moved if p not in fresh and p.leadership is not None])
+            bench.batch.add_known(broker, told if moved is chunk else [p for p in told if p in moved])
     if not (elections_follow and bench.batch.joins_steps):
         await bench.send_requests()
 
