@@ -51,6 +51,6 @@ def test_the_topic_tells_what_the_files_tell(tmp_path: Path, capsys: pytest.Capt
         assert explain(["orders-0"], Sources("nowhere", (), running)) == 0
         said = capsys.readouterr().out
         assert "told nodes" in said
-        assert "orders-0 now: node" in said
+        assert "orders-0 then: node" in said
     finally:
         cluster.kill()
