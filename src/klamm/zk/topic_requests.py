@@ -3,7 +3,8 @@
 Source: AdminZkClient.deleteTopic, createPartitionsWithAssignment (3.9).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from klamm.model.assignment import ReplicaAssignment
 from klamm.zk import znodes
@@ -16,11 +17,15 @@ from klamm.zk.znodes import TopicZnode
 REQUESTS_AT_ONCE = 500
 
 
-async def request_deletions(store: Store, topics: Sequence[str]) -> list[str]:
-    """Mark topics for deletion, all of them in few steps; those that do not exist. One marked already is no matter.
+class DeletionsRequested(NamedTuple):
+    missing: Collection[str]
+    """Topics that do not exist."""
+    marked_before: Collection[str]
+    """Those whose deletion somebody requested already."""
 
-    Raises ZkError.
-    """
+
+async def request_deletions(store: Store, topics: Sequence[str]) -> DeletionsRequested:
+    """Mark topics for deletion, all of them in few steps. Raises ZkError."""
     there = await store.client.exists_many([znodes.topic_path(t) for t in topics])
     missing = [t for t, stat in zip(topics, there, strict=True) if stat is None]
     existing = [t for t, stat in zip(topics, there, strict=True) if stat is not None]
@@ -36,7 +41,7 @@ async def request_deletions(store: Store, topics: Sequence[str]) -> list[str]:
             await _mark_singly(store, chunk)
         elif failed is not None:
             raise error_of(failed, znodes.DELETE_TOPICS)
-    return missing
+    return DeletionsRequested(missing, {t for t in existing if t not in new})
 
 
 async def _mark_singly(store: Store, topics: Sequence[str]) -> None:

@@ -253,6 +253,15 @@ async def test_a_topic_that_never_had_a_leader_and_so_is_in_no_metadata_is_delet
     assert (result.error_code, cluster.marked) == (ErrorCode.NONE, ["never"])
 
 
+async def test_a_topic_half_deleted_which_only_zookeeper_knows_is_unknown(cluster: Cluster) -> None:
+    await cluster.store.create_topic("going", {0: ReplicaAssignment(ids(9))}, uuid.UUID(int=8), {})
+    await cluster.delete("going")
+
+    [result] = await cluster.delete("going")
+
+    assert (result.error_code, cluster.marked) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ["going"])
+
+
 async def test_several_topics_are_marked_together_also_where_somebody_else_marks_one(cluster: Cluster) -> None:
     await cluster.store.create_topic("bills", {0: ReplicaAssignment(ids(1))}, uuid.UUID(int=8), {})
     cluster.known.update(update({"bills": [partition(0, 1)]}))

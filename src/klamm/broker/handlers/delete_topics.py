@@ -66,7 +66,6 @@ class DeleteTopics:
             name, unknown = self._controller.topic_name(topic.topic_id), ErrorCode.UNKNOWN_TOPIC_ID
         if name is None:
             return DeletableTopicResult(name=None, topic_id=topic.topic_id, error_code=unknown)
-        # our metadata knows no topic that never had a leader; ZooKeeper is asked for each
         error = ErrorCode.NONE if name_error(name) is None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return DeletableTopicResult(name=name, topic_id=topic.topic_id, error_code=error)
 
@@ -74,15 +73,17 @@ class DeleteTopics:
         names = list(dict.fromkeys(r.name for r in wanted if r.name is not None))
         if not names:
             return
+        known = {name for name in names if self._cache.has_topic(name)}
         try:
-            missing = set(await request_deletions(self._store(), names))
+            found = await request_deletions(self._store(), names)
         except ZkError as error:
             for result in wanted:
                 result.error_code = code_of(error)
                 result.error_message = f"ZooKeeper did not take it: {error}"
             return
         for result in wanted:
-            if result.name in missing:
+            # our metadata lacks topics that never had a leader, and those half deleted, which ZooKeeper has still
+            if result.name in found.missing or (result.name in found.marked_before and result.name not in known):
                 result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         await self._wait_until_gone([r for r in wanted if not r.error_code], timeout_ms)
 
