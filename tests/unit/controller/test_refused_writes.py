@@ -12,7 +12,8 @@ from tests.unit.controller.test_topic_deletion import (
     leader_and_isr_answer,
 )
 
-from klamm.controller.events import ApiPartitionReassignment, BrokerChange, ResumeAfterFailure
+from klamm.controller.controller import Controller
+from klamm.controller.events import ApiPartitionReassignment, BrokerChange, Event, ResumeAfterFailure
 from klamm.controller.handlers.brokers import on_broker_change
 from klamm.controller.handlers.failover import on_resume_after_failure
 from klamm.controller.handlers.reassignment_requests import on_api_reassignment
@@ -41,41 +42,62 @@ async def resume(room: Room) -> list[str]:
     return await room.handle(on_resume_after_failure, ResumeAfterFailure())
 
 
-async def test_a_partition_whose_state_was_refused_gets_its_leader_when_it_can_be_written(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("klamm.controller.controller.TRY_AGAIN_S", 0.001)
-    await nodes.start(1)
+class Late:
+    """What a controller would do later: done when the test says so."""
+
+    def __init__(self, nodes: Nodes, controller: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._nodes = nodes
+        self._controller = controller
+        self._events: list[Event] = []
+        self.pauses: list[float] = []
+        monkeypatch.setattr(controller._timers, "after", self._after)
+
+    def _after(self, name: object, seconds: float, event: Event) -> None:
+        self.pauses.append(seconds)
+        self._events.append(event)
+
+    async def come(self) -> None:
+        events, self._events = self._events, []
+        for event in events:
+            self._controller._queue.put(event)
+        await self._nodes.settle()
+
+
+@pytest.fixture
+async def late(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> Late:
+    controller = await nodes.start(1)
     await nodes.settle()
+    return Late(nodes, controller, monkeypatch)
+
+
+async def test_a_partition_whose_state_was_refused_gets_its_leader_when_it_can_be_written(
+    nodes: Nodes, late: Late
+) -> None:
     nodes.ensemble.unwritable.add(STATE)
     await nodes.topic("a", [(1,)])
-    await nodes.eventually(lambda: sum(e.facts["event"] == "ResumeAfterFailure" for e in nodes.journal(1, "done")) > 1)
+    for _ in range(3):
+        await late.come()
     [told] = [e for e in nodes.journal(1, "refused") if e.facts["what"] == "first leader"]
     assert told.facts["why"] == "ZooKeeper: NO_AUTH"
 
     nodes.ensemble.unwritable.clear()
-    await nodes.eventually(lambda: STATE in nodes.ensemble.nodes)
+    await late.come()
+    assert STATE in nodes.ensemble.nodes
 
 
-async def test_it_is_tried_at_growing_intervals_until_all_is_written(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    controller = await nodes.start(1)
-    await nodes.settle()
-    pauses: list[float] = []
-    monkeypatch.setattr(controller._timers, "after", lambda name, s, event: pauses.append(s))
+async def test_it_is_tried_at_growing_intervals_until_all_is_written(nodes: Nodes, late: Late) -> None:
     nodes.ensemble.unwritable.add(STATE)
     await nodes.topic("a", [(1,)])
-
     for _ in range(5):
-        controller._queue.put(ResumeAfterFailure())
-        await nodes.settle()
-    assert pauses == [1, 2, 4, 8, 16, 16]
+        await late.come()
+    assert late.pauses == [1, 2, 4, 8, 16, 16]
 
     nodes.ensemble.unwritable.clear()
-    controller._queue.put(ResumeAfterFailure())
-    await nodes.settle()
-    assert (len(pauses), controller._pauses) == (6, {})
+    await late.come()
+    await nodes.topic("b", [(1,)])
+    nodes.ensemble.unwritable.add(znodes.state_path(parse_topic_partition("c-0")))
+    await nodes.topic("c", [(1,)])
+    assert late.pauses[6:] == [1]
 
 
 LEFT = {
@@ -97,12 +119,7 @@ async def test_what_was_worked_off_and_could_not_be_removed_is_looked_at_by_the_
     assert list(events_after([path, path])) == [event]
 
 
-async def test_a_notification_that_cannot_be_removed_is_removed_later(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("klamm.controller.controller.TRY_AGAIN_S", 0.001)
-    await nodes.start(1)
-    await nodes.settle()
+async def test_a_notification_that_cannot_be_removed_is_removed_later(nodes: Nodes, late: Late) -> None:
     left = f"{LOG_DIR_EVENTS}/log_dir_event_0"
     nodes.ensemble.unwritable.add(left)
     nodes.ensemble.apply([Create(left, b'{"version":1,"broker":1,"event":1}')])
@@ -110,7 +127,8 @@ async def test_a_notification_that_cannot_be_removed_is_removed_later(
     assert left in nodes.ensemble.nodes
 
     nodes.ensemble.unwritable.clear()
-    await nodes.eventually(lambda: left not in nodes.ensemble.nodes)
+    await late.come()
+    assert left not in nodes.ensemble.nodes
 
 
 async def test_a_dead_broker_leaves_the_isr_when_that_can_be_written() -> None:
