@@ -270,7 +270,9 @@ def assert_counted(context: ControllerContext) -> None:
     assert context.partition_count == len(list(context.partitions()))
     assert context.offline_count == sum(p.state is PartitionState.OFFLINE for p in kept)
     led = [p for p in kept if p.leadership is not None and p.replicas]
-    assert set(context.imbalanced) == {p for p in led if p.leader != p.replicas[0]}
+    imbalanced = {p for p in led if p.leader != p.replicas[0]}
+    assert {p for p in context.partitions() if p.is_imbalanced} == imbalanced
+    assert context.imbalanced_count == len(imbalanced)
 
 
 def alter_partition(

@@ -30,6 +30,8 @@ class Partition:
     state: PartitionState = PartitionState.NON_EXISTENT
     order: LeaderAndIsrPartitionState | None = None
     """What its replicas are told, while requests are made of it: brokers share it."""
+    is_imbalanced: bool = False
+    """Counted in `ControllerContext.imbalanced_count`."""
 
     @property
     def replicas(self) -> tuple[BrokerId, ...]:
@@ -148,7 +150,7 @@ class ControllerContext:
     told_of_moves: dict[Partition, tuple[ReplicaAssignment, int]] = field(default_factory=dict)
     """What all replicas of a partition that moves were told last, and in which leader epoch; since then none of their
     brokers began anew. A step of the move that is taken again need not be told again."""
-    imbalanced: Partitions = field(default_factory=dict)
+    imbalanced_count: int = 0
     """Partitions that another than their first replica leads, or nobody; without those of topics to be deleted."""
     partition_count: int = 0
     _offline_in_deletion: int = 0
@@ -230,7 +232,7 @@ class ControllerContext:
         self.topics_to_be_deleted.update(dict.fromkeys(new))
         for topic in new:
             for p in self.topics[topic].partitions.values():
-                self.imbalanced.pop(p, None)
+                self._balance(p)
                 self._offline_in_deletion += p.state is PartitionState.OFFLINE
         return new
 
@@ -302,7 +304,7 @@ class ControllerContext:
         for partition in partitions:
             self.topics[partition.topic].partitions.pop(partition.partition)
             self.partition_count -= 1
-            self.imbalanced.pop(partition, None)
+            self._balance(partition)
             if partition.state is PartitionState.OFFLINE and self.is_to_be_deleted(partition):
                 self._offline_in_deletion -= 1
             for broker in partition.replicas:
@@ -333,10 +335,15 @@ class ControllerContext:
         replicas = partition.assignment.replicas
         leadership = partition.leadership
         if leadership is None or not replicas or leadership.leader == replicas[0]:
-            if self.imbalanced:
-                self.imbalanced.pop(partition, None)
-        elif not self.topics_to_be_deleted or not self.is_to_be_deleted(partition):
-            self.imbalanced[partition] = None
+            self._balance(partition)
+        elif not partition.is_imbalanced and not self.is_to_be_deleted(partition):
+            partition.is_imbalanced = True
+            self.imbalanced_count += 1
+
+    def _balance(self, partition: Partition) -> None:
+        """Count it no more."""
+        self.imbalanced_count -= partition.is_imbalanced
+        partition.is_imbalanced = False
 
     # ---- states
 
@@ -373,8 +380,10 @@ class ControllerContext:
     ) -> list[Partition]:
         """The same for a broker's replicas."""
         states = self.replica_states.setdefault(broker, {})
-        is_watched = self.moves is not None or target in _MOVES_OF_DELETION
-        if not is_watched and can_all_move(map(states.get, partitions), target):
+        if target not in _MOVES_OF_DELETION and can_all_move(map(states.get, partitions), target):
+            if self.moves is not None:
+                for p in partitions:
+                    self.moves.replica_moves(broker, p, states.get(p, ReplicaState.NON_EXISTENT), target)
             states.update(dict.fromkeys(partitions, target))
             return []
         refused = []

@@ -100,7 +100,7 @@ def _gauges(context: ControllerContext | None, deletion: ReplicasInDeletion) -> 
     return {
         "activecontrollercount": int(context is not None),
         "offlinepartitionscount": c.offline_count,
-        "preferredreplicaimbalancecount": len(c.imbalanced),
+        "preferredreplicaimbalancecount": c.imbalanced_count,
         "globaltopiccount": len(c.topics),
         "globalpartitioncount": c.partition_count,
         "topicstodeletecount": len(c.topics_to_be_deleted),

@@ -258,8 +258,11 @@ async def _complete(bench: Workbench, partitions: list[Partition]) -> None:
     for broker, fresh in _startable(bench, partitions).items():  # in sync already, and told with B3
         bench.context.move_replicas(broker, fresh, ReplicaState.NEW)
     adding: dict[BrokerId, list[Partition]] = {}
-    known = {p for p in partitions if bench.context.is_told_of_move(p, ReplicaAssignment(p.assignment.target))}
-    async for p in bench.turns.each((p for p in partitions if p not in known), TURN):
+    known: set[Partition] = set()
+    async for p in bench.turns.each(partitions, TURN):
+        if bench.context.is_told_of_move(p, ReplicaAssignment(p.assignment.target)):
+            known.add(p)
+            continue
         for broker in p.assignment.adding:
             adding.setdefault(broker, []).append(p)
     await replicas_online(bench, adding)  # B1
