@@ -30,7 +30,7 @@ class Plant(NamedTuple):
 
 PLANTS = {
     "leader epochs stay as they are": Plant(
-        "src/klamm/model/leader_and_isr.py", "self.leader_epoch + 1,", "self.leader_epoch,"
+        "src/klamm/model/leader_and_isr.py", "leader_epoch + 1, isr,", "leader_epoch, isr,"
     ),
     "writes are not bound to the controller's epoch": Plant(
         "src/klamm/zk/fenced.py", "Check(CONTROLLER_EPOCH, epoch_version)", "Check(CONTROLLER_EPOCH, -1)"
@@ -42,7 +42,7 @@ PLANTS = {
         "src/klamm/controller/decisions/broker_changes.py", "current[b].epoch > known[b].epoch", "False"
     ),
     "the last member leaves the ISR": Plant(
-        "src/klamm/controller/decisions/isr_removal.py", "now.isr if len(now.isr) == 1 else tuple(", "tuple("
+        "src/klamm/controller/decisions/isr_removal.py", "now.isr if len(now.isr) == 1 else shared_ids(", "shared_ids("
     ),
 }
 
