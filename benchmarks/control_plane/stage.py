@@ -89,6 +89,12 @@ class Stage:
         for number in list(numbers):
             await self._sessions.pop(number).close()
 
+    async def bounce(self, number: int) -> None:
+        """Returns when nothing follows from it any more."""
+        await self.unregister([number])
+        await self.register(number)
+        await self._settled()
+
     async def subject_waits(self) -> None:
         """The node under test runs, and somebody else holds the office."""
         await self.client.create(znodes.CONTROLLER, znodes.encode_controller(BrokerId(1), 0), ephemeral=True)
