@@ -146,6 +146,20 @@ async def test_a_dead_broker_leaves_the_isr_when_that_can_be_written() -> None:
     assert not any("b-0" in r for r in requests)
 
 
+async def test_a_broker_that_was_dead_when_the_term_began_leaves_the_isr_too() -> None:
+    room = await Room.open(topics={"a": [(1, 2)]})
+    room.kill(2)
+    room.ensemble.unwritable.add(STATE)
+    await room.take_office()
+    assert room.stored("a-0").isr == (ONE, TWO)
+
+    room.ensemble.unwritable.clear()
+    requests = await resume(room)
+
+    assert room.now("a-0") == "1 / [1] / 1 / 1"
+    assert "LISR a-0=1/[1]/1/1 -> 1" in requests
+
+
 async def test_a_record_that_names_nothing_more_goes_when_it_can() -> None:
     cluster = await Deleting.open({"a": [(2,)]}, settings=NO_PATIENCE)
     await cluster.kill(2)

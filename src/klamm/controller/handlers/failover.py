@@ -21,6 +21,8 @@ from klamm.runtime import memory
 from klamm.zk.fenced import chunks
 from klamm.zk.znodes import ISR_CHANGES, LOG_DIR_EVENTS
 
+_BEFORE_OFFLINE = (ReplicaState.ONLINE, ReplicaState.DELETION_INELIGIBLE)
+"""The second is where a term finds the replicas of brokers that are away."""
 LOAD_CHUNK = 1_000  # partitions whose state is read and remembered between two awaits
 START_CHUNK = 5_000  # replicas whose first state is noted
 
@@ -71,7 +73,7 @@ async def _not_taken_out(bench: Workbench) -> dict[BrokerId, list[Partition]]:
             continue
         gone = context.offline_dirs.get(broker, {}) if broker in context.registered else states
         async for chunk in bench.turns.over(list(gone), START_CHUNK):
-            left.setdefault(broker, []).extend(p for p in chunk if states.get(p) is ReplicaState.ONLINE)
+            left.setdefault(broker, []).extend(p for p in chunk if states.get(p) in _BEFORE_OFFLINE)
     return left
 
 

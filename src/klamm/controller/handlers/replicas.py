@@ -46,7 +46,10 @@ async def replicas_online(bench: Workbench, replicas: Replicas, elections_follow
             states = bench.context.replicas_on(broker)
             told = [p for p in chunk if p.leadership is not None and states.get(p) is not ReplicaState.NEW]
             moved = _move(bench, broker, chunk, ReplicaState.ONLINE)
-            bench.batch.add_known(broker, told if moved is chunk else [p for p in told if p in moved])
+            if len(moved) < len(chunk):
+                legal = set(moved)
+                told = [p for p in told if p in legal]
+            bench.batch.add_known(broker, told)
     if not (elections_follow and bench.batch.joins_steps):
         await bench.send_requests()
 
