@@ -18,6 +18,8 @@ LIGHT: Final = 250
 """Items that nobody waits for the end of: a few hundred microseconds."""
 LARGE: Final = 20
 """Turns in a row that make work large: thousands of items, and the garbage collector is told to pass them over."""
+REPLACED: Final = 4
+"""Of the turns beyond these, each so manieth may have replaced as much as it made: some ten thousand objects."""
 IN_A_ROW_S: Final = 1.0
 LET_GO: Final = 10_000
 """Items freed in one turn: a millisecond, two where nobody else has them."""
@@ -78,7 +80,9 @@ class Turns:
         now = asyncio.get_running_loop().time()
         self._row = self._row + 1 if now - self._last_at < IN_A_ROW_S else 1
         self._last_at = now
-        if self._row > LARGE:
+        if self._row > LARGE and self._row % REPLACED == 0:
+            memory.settle_replaced()
+        elif self._row > LARGE:
             memory.settle_young()
 
     async def each(self, items: Iterable[T], size: int) -> AsyncIterator[T]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from klamm.runtime.memory import YOUNG
-from klamm.runtime.turns import LARGE, LIGHT, Turns
+from klamm.runtime.turns import LARGE, LIGHT, REPLACED, Turns
 
 
 async def test_one_turn_in_each_pass_of_the_loop_first_come_first_served() -> None:
@@ -82,3 +82,20 @@ async def test_what_large_work_made_is_passed_over_by_the_garbage_collector() ->
     frozen = gc.get_freeze_count()
     await turns.take()
     assert gc.get_freeze_count() <= frozen  # little was made
+
+
+@pytest.mark.usefixtures("collector")
+async def test_what_large_work_replaced_is_passed_over_too() -> None:
+    turns, kept = Turns(), [[n] for n in range(2 * YOUNG)]
+    for _ in range(LARGE):
+        await turns.take()
+    gc.collect()
+    gc.freeze()
+
+    for n in range(len(kept)):
+        kept[n] = [n]  # for each new one an old one goes: the collector counts none
+    assert gc.get_count()[0] < YOUNG
+    for _ in range(REPLACED):
+        await turns.take()
+
+    assert len(gc.get_objects(generation=0)) < YOUNG
