@@ -140,6 +140,8 @@ async def allow_unclean_by_default(stage: Stage, draw: Draw) -> None:
     """The brokers' default for unclean elections changes at run time, on every node."""
     allowed = draw("allowed", lambda dice: dice.random() < 0.5)
     stage.tell(f"unclean.leader.election.enable={str(allowed).lower()} by default")
+    if not allowed:
+        stage.history.default_forbids_unclean()
     for node in stage.nodes.values():
         if node.host.is_alive:
             change = node.broker.controller.allow_unclean_election

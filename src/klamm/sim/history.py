@@ -111,6 +111,8 @@ class History:
     """What topics' configs say of unclean elections."""
     unclean_before: dict[str, tuple[int, bool | None]] = field(default_factory=dict)
     """The zxid of the last change of a topic's config, and what it said of them before, if anything."""
+    may_be_unclean: set[tuple[BrokerId, int]] = field(default_factory=set)
+    """Runs of brokers in whose event unclean elections were allowed by default, and are not any more."""
     partitions_when_marked: dict[str, frozenset[int]] = field(default_factory=dict)
     """Topics that had come up when their deletion was asked for, and the partitions that they had at that time."""
     deletions_looked_at: dict[int, int] = field(default_factory=dict)
@@ -283,6 +285,12 @@ class History:
             if _UNCLEAN in config:
                 self.unclean_topics[topic] = config[_UNCLEAN].strip().lower() == "true"
 
+    def default_forbids_unclean(self) -> None:
+        """From now on; what events in work decided while it was allowed may still be on its way to ZooKeeper."""
+        for run, event in self.doing.items():
+            if event.term is None or event.term.bench.settings.unclean_leader_election:
+                self.may_be_unclean.add(run)
+
     def _elected(self, event: trace.Elected) -> None:
         self.epoch = event.epoch
         self.winners[event.epoch] = event.broker, event.session
@@ -357,6 +365,7 @@ class History:
 
     def _event_ended(self, event: trace.EventEnded) -> None:
         self.doing.pop((event.broker, event.incarnation), None)
+        self.may_be_unclean.discard((event.broker, event.incarnation))
         asked = event.event
         leaving = event.term.bench.context.shutting_down if event.term is not None else ()
         for broker in [b for b in self.untold if b in leaving]:

@@ -97,8 +97,11 @@ def _unclean_allowed(history: History, topic: str) -> bool:
     term = history.actor
     if term is None:
         return True
-    doing = history.doing.get((term.broker, term.incarnation))
+    run = term.broker, term.incarnation
+    doing = history.doing.get(run)
     if doing is not None and isinstance(doing.event, events.ReplicaLeaderElection) and doing.event.unclean:
+        return True
+    if run in history.may_be_unclean and topic not in history.unclean_topics:
         return True
     configured = [history.unclean_topics.get(topic)]
     changed_at, before = history.unclean_before.get(topic, (0, None))

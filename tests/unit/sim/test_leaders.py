@@ -1,0 +1,65 @@
+"""Leaders as the simulation sees them: unclean elections that were allowed when they were decided."""
+
+from dataclasses import replace
+
+import pytest
+from tests.support.controller_room import Room
+
+from klamm.controller.events import UncleanLeaderElectionEnable
+from klamm.controller.settings import ControllerSettings
+from klamm.model.ids import BrokerId
+from klamm.sim.history import History
+from klamm.sim.invariants.leaders import elections_are_clean
+from klamm.sim.trace import EventBegan, EventEnded, StateWritten, Term
+
+ONE, TWO = BrokerId(1), BrokerId(2)
+EVENT = UncleanLeaderElectionEnable()
+
+
+@pytest.mark.parametrize(("was_allowed", "is_found"), [(True, False), (False, True)])
+async def test_what_was_decided_while_it_was_allowed_may_come_after_it_is_not(
+    was_allowed: bool, is_found: bool
+) -> None:
+    room, term, history = await begun(was_allowed)
+
+    history.default_forbids_unclean()
+    forbid(room)
+
+    assert is_unclean(room, history) is is_found
+    history.absorb(EventEnded(ONE, 1, term, EVENT, None, False))
+    assert is_unclean(room, history)
+
+
+async def test_a_topic_that_says_no_itself_goes_by_that() -> None:
+    room, _, history = await begun(True)
+    history.unclean_topics["a"] = False
+
+    history.default_forbids_unclean()
+    forbid(room)
+
+    assert is_unclean(room, history)
+
+
+async def begun(is_allowed: bool) -> tuple[Room, Term, History]:
+    """A controller is amid an event."""
+    settings = ControllerSettings(ONE, unclean_leader_election=is_allowed)
+    room = await Room.open([1, 2], {"a": [(1, 2)]}, settings)
+    room.client.seen_zxid = 0  # type: ignore[attr-defined]
+    term = Term(ONE, 1, room.bench)
+    epoch = room.bench.context.epoch
+    history = History(epoch=epoch, terms={epoch: term})
+    history.absorb(EventBegan(ONE, 1, term, EVENT, ()))
+    return room, term, history
+
+
+def forbid(room: Room) -> None:
+    room.bench.settings = replace(room.bench.settings, unclean_leader_election=False)
+
+
+def is_unclean(room: Room, history: History) -> bool:
+    """Broker 2 comes to lead from outside the ISR."""
+    partition = room.partition("a-0")
+    assert partition.leadership is not None
+    before = partition.leadership._replace(leader=BrokerId(-1), isr=(ONE,))
+    after = before._replace(leader=TWO, isr=(TWO,))
+    return elections_are_clean(history, StateWritten(partition.key, before, after, (), 0)) is not None
