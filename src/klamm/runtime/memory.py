@@ -28,15 +28,6 @@ def settle_young() -> None:
         gc.freeze()
 
 
-def settle_replaced() -> None:
-    """The same, whatever was made: the count above goes down again with each old object that goes for a new one.
-
-    Where a hundred thousand states are replaced it stays near nothing, and the collection that comes some day looks at
-    them all: 150 ms at 200,000 partitions.
-    """
-    gc.freeze()
-
-
 def unsettle() -> None:
     """What was settled may go: the next full collection looks at everything."""
     gc.unfreeze()
