@@ -36,7 +36,7 @@ from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID, new_topic_id
 from klamm.net.client import Connection
 from klamm.net.server import CloseConnection, Server
-from klamm.replication.orders import answer_orders, orders_of, stop_orders_of
+from klamm.replication.orders import Order, answer_orders, orders_of, stop_orders_of
 from klamm.runtime.world import World
 from klamm.sim.hosts import Host
 from klamm.sim.replicas import Logs, Replica, Replicas
@@ -78,7 +78,8 @@ _ISR_CHECK_S: Final = 1.0
 _START_AGAIN_S: Final = 0.5
 _RECEIVED: Final = 8
 _ANSWER_S: Final = 5.0
-_ANSWERED_S: Final = 0.1
+_ANSWERED_S: Final = 1.0
+"""Long enough for a term's end, and for those who asked while it came, on a host that takes milliseconds for a step."""
 _ALTER_PARTITION_VERSION: Final = 3
 _ALTER_PARTITION_BY_NAME: Final = 1
 FEATURE: Final = "group.version"
@@ -321,17 +322,23 @@ class StubBroker:
     def _has_guards(self, order: Received) -> bool:
         """Whether epochs tell a late order from a newer one of the same controller; Kafka's protocol leaves holes.
 
-        Nothing does for metadata, for a replica that is not there any more, and for one that goes with its topic.
+        Nothing does for metadata, for a replica that is not there any more, for one that goes with its topic, and for
+        one of a topic that was made anew since, where orders name no topic id: its epochs began again.
         """
         request, message = order
         match request.api_key:
             case ApiKey.LEADER_AND_ISR:
-                return all(o.topic_partition in self.replicas.hosted for o in orders_of(message, request.version))
+                return all(self._is_guarded(o) for o in orders_of(message, request.version))
             case ApiKey.STOP_REPLICA:
                 stops = stop_orders_of(message, request.version)
                 return all(s.leader_epoch >= 0 and s.topic_partition in self.replicas.hosted for s in stops)
             case _:
                 return False
+
+    def _is_guarded(self, order: Order) -> bool:
+        p = order.topic_partition
+        is_newer = order.state.leader_epoch > self.replicas.leader_epoch(p)
+        return p in self.replicas.hosted and (order.topic_id != ZERO_ID or not is_newer)
 
     def _ordered(self, carry_out: Handle) -> Handle:
         """The connection may break before an order is carried out, or before it is answered."""

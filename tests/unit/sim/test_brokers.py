@@ -4,15 +4,26 @@ import asyncio
 import uuid
 from typing import Any
 
+import pytest
+
 from klamm.broker.dispatch import Request
+from klamm.controller.events import Expire
 from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.topic_ids import ZERO_ID
 from klamm.net.server import Peer
-from klamm.sim.brokers import StubBroker, Surroundings, Tuning
+from klamm.sim.brokers import Received, StubBroker, Surroundings, Tuning
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.replicas import Replica
+from klamm.sim.trace import Event, EventBegan, Forgotten
 from klamm.sim.world import Universe
 from klamm.wire.api import ApiKey
-from klamm.wire.messages import AlterPartitionResponse, UpdateMetadataRequest
+from klamm.wire.messages import (
+    AlterPartitionResponse,
+    LeaderAndIsrPartitionState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrTopicState,
+    UpdateMetadataRequest,
+)
 
 P = TopicPartition("orders", 0)
 ID, OTHER_ID = uuid.UUID(int=7), uuid.UUID(int=8)
@@ -92,3 +103,58 @@ def test_a_slow_broker_takes_the_orders_of_one_controller_as_they_came() -> None
 
     loop.run(scenario())
     assert taken == [(4, "of the next controller"), (3, "first"), (3, "second"), (3, "sent again"), (3, "last")]
+
+
+LATE = {
+    "it names its topic id": (ID, 0, 1, 1),
+    "it names another topic id": (OTHER_ID, 0, 1, 0),
+    "it names none, and is an old one": (ZERO_ID, 1, 0, 1),
+    "it names none, and is of the topic before it was made again": (ZERO_ID, 0, 1, 0),
+}
+
+
+@pytest.mark.parametrize(("topic_id", "had", "comes", "is_then"), LATE.values(), ids=LATE)
+def test_an_order_that_comes_again_is_none_that_only_a_topic_id_tells_from_a_newer_one(
+    topic_id: uuid.UUID, had: int, comes: int, is_then: int
+) -> None:
+    loop = SimulatedLoop()  # type: ignore[abstract]
+    _, world = Universe.of(loop).start("node-1")
+
+    async def scenario() -> None:
+        nobody = Surroundings(lambda event: None, lambda *asked: False, {P: ID}, lambda step: None)
+        broker: Any = StubBroker(world, 1, 1, TUNING, nobody)
+        broker.is_ready, broker.replicas.controller_epoch = True, 3
+        broker.replicas.hosted[P] = Replica(leader=BrokerId(1), leader_epoch=had)
+
+        broker.take_again(Received(Request(ApiKey.LEADER_AND_ISR, 7, 0, "", Peer("PLAINTEXT", "", 0)), order()))
+
+        assert broker.replicas.leader_epoch(P) == is_then
+
+    def order() -> LeaderAndIsrRequest:
+        me = (BrokerId(1),)
+        state = LeaderAndIsrPartitionState(P.topic, 0, 3, BrokerId(1), comes, me, comes, me, (), ())
+        message = LeaderAndIsrRequest(controller_id=2, controller_epoch=3)
+        message.topic_states = [LeaderAndIsrTopicState(P.topic, topic_id, [state])]
+        return message
+
+    loop.run(scenario())
+
+
+@pytest.mark.parametrize("answered_s", [0.3, None], ids=["a slow host answers", "nobody is answered"])
+def test_who_asked_before_a_session_expired_is_answered_or_forgotten(answered_s: float | None) -> None:
+    """On a host that takes 3 ms for each step the end of a term alone takes more than a tenth of a second."""
+    loop = SimulatedLoop()  # type: ignore[abstract]
+    _, world = Universe.of(loop).start("node-1")
+    told: list[Event] = []
+
+    async def scenario() -> None:
+        surroundings = Surroundings(told.append, lambda *asked: False, {}, lambda step: None)
+        broker: Any = StubBroker(world, 1, 1, TUNING, surroundings)
+        broker._asking[1] = ApiKey.ALTER_PARTITION.name
+        broker._hear(EventBegan(BrokerId(1), 1, None, Expire(), ()))
+        if answered_s is not None:
+            asyncio.get_running_loop().call_later(answered_s, broker._asking.pop, 1)
+        await asyncio.sleep(5.0)
+
+    loop.run(scenario())
+    assert [e for e in told if isinstance(e, Forgotten)] == ([] if answered_s else [Forgotten(1, "ALTER_PARTITION")])
