@@ -1,4 +1,4 @@
-"""Topics that are to be deleted as the simulation sees them: which partitions may still come up."""
+"""Topics that are to be deleted as the simulation sees them: which partitions may still come up, when a request goes."""
 
 import pytest
 from tests.support.controller_room import Room
@@ -7,9 +7,9 @@ from klamm.controller.events import TopicDeletion
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.sim.history import History
-from klamm.sim.invariants.topics import the_dying_do_not_grow
+from klamm.sim.invariants.topics import requests_go_after_topics, the_dying_do_not_grow
 from klamm.sim.trace import EventBegan, Mutation, StateWritten, Term, TopicSeen, TopicWritten
-from klamm.sim.zookeeper.tree import CreateChange
+from klamm.sim.zookeeper.tree import CreateChange, DeleteChange
 from klamm.zk.znodes import delete_topic_path
 
 
@@ -34,3 +34,17 @@ async def test_a_topic_that_never_came_up_is_taken_up_as_it_is_found(had_come_up
     wrong = the_dying_do_not_grow(history, StateWritten(TopicPartition("a", 1), None, state, (BrokerId(1),), 0))
 
     assert (wrong is not None) is had_come_up
+
+
+@pytest.mark.parametrize("is_new", [False, True], ids=["it is the one", "it was made since"])
+def test_a_request_goes_before_its_topic_only_where_another_one_has_its_name(is_new: bool) -> None:
+    """A controller took the topic away, and needed a second more for the request; meanwhile somebody made it anew."""
+    history = History(elected_sessions={7})
+    history.absorb(TopicWritten("a", None, TopicSeen(None, {}, 1), 0))
+    history.absorb(Mutation(5, 0, None, [CreateChange(delete_topic_path("a"), None, (), 0)]))
+    if is_new:
+        history.absorb(TopicWritten("a", None, TopicSeen(None, {}, 8), 0))
+
+    wrong = requests_go_after_topics(history, Mutation(9, 7, 0, [DeleteChange(delete_topic_path("a"))]))
+
+    assert (wrong is None) is is_new

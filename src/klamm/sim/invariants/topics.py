@@ -67,13 +67,14 @@ def topics_go_after_their_replicas(history: History, event: TopicWritten) -> str
 
 
 def requests_go_after_topics(history: History, event: Mutation) -> str | None:
-    """The request to delete a topic is taken away when the topic is gone."""
+    """The request to delete a topic is taken away when the topic is gone; one made anew since is not what was meant."""
     if event.session not in history.elected_sessions:
         return None
     gone = {c.path for c in event.changes if isinstance(c, DeleteChange)}
     for path in gone:
         topic = path.removeprefix(znodes.DELETE_TOPICS + "/")
-        if topic == path or topic not in history.topics or znodes.topic_path(topic) in gone:
+        seen = None if topic == path or znodes.topic_path(topic) in gone else history.topics.get(topic)
+        if seen is None or seen.czxid > history.marked[topic]:
             continue
         if history.actor is None or history.actor.bench.settings.delete_topic_enable:
             return f"{path} is removed, and the topic is there"
