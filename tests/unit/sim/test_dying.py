@@ -1,4 +1,4 @@
-"""Topics that are to be deleted as the simulation sees them: which partitions may still come up, when a request goes."""
+"""Topics that are to be deleted as the simulation sees them: what may still come up, and when a request goes."""
 
 import pytest
 from tests.support.controller_room import Room

@@ -1,6 +1,6 @@
 """What `klamm reassign` asks of a cluster, and in which order."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from klamm.cli.admin.client import Admin, CannotAsk
@@ -196,10 +196,30 @@ async def wait_until_over(admin: Admin, wanted: Assignment) -> list[Standing]:
             )
 
 
-async def unthrottle(admin: Admin, topics: Iterable[str]) -> tuple[Changes, list[Refusal]]:
-    """Take away what throttles moves of these topics, on every living broker; what it was."""
+async def cancel(
+    admin: Admin, wanted: Collection[TopicPartition] | None, topics: Collection[str], preserve_throttles: bool
+) -> tuple[list[TopicPartition], Changes, list[Refusal]]:
+    """What moves of these partitions (None: of all) and topics (none: of all) goes back; with it, what throttled it.
+
+    What throttles others stays: the lists of topics that move on, and as long as anything does the rates.
+    """
+    moving = await read_moves(admin)
+    chosen = [at for at in moving if (wanted is None or at in wanted) and (not topics or at.topic in topics)]
+    refused = await reassign(admin, dict.fromkeys(chosen)) if chosen else []
+    names = {r.subject for r in refused}
+    cancelled = [at for at in chosen if str(at) not in names]
+    if preserve_throttles:
+        return cancelled, {}, refused
+    going_on = {at.topic for at in moving.keys() - set(cancelled)}
+    done = set(topics or (at.topic for at in (wanted or moving))) - going_on
+    unset, refused_too = await unthrottle(admin, done, rates=not going_on)
+    return cancelled, unset, [*refused, *refused_too]
+
+
+async def unthrottle(admin: Admin, topics: Iterable[str], *, rates: bool = True) -> tuple[Changes, list[Refusal]]:
+    """Take away what throttles moves of these topics, with `rates` that of every living broker too; what it was."""
     await admin.look()
-    wanted = entities(topics, admin.brokers)
+    wanted = entities(topics, admin.brokers if rates else ())
     of_topics, refused = await read_configs(admin, [e for e in wanted if e.type == TOPIC], REPLICAS)
     of_brokers, refused_too = await read_configs(admin, [e for e in wanted if e.type == BROKER], RATES)
     changes = plan_removal(of_topics | of_brokers)

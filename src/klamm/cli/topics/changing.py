@@ -1,5 +1,6 @@
 """`klamm topics create`, `alter`, `delete`: asked of the controller; with `--wait`, until every broker knows."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -27,6 +28,7 @@ _BY_THE_BROKER: Final = -1
 _DEFAULTS_SINCE: Final = 4
 _STATES_SINCE: Final = 6
 _LOOK_S: Final = 0.1
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 _FREE: Final = (ErrorCode.NONE, ErrorCode.POLICY_VIOLATION)  # a policy is asked last
 Assignment = Sequence[tuple[BrokerId, ...]]
 
@@ -96,6 +98,29 @@ async def find(admin: Admin, pattern: str) -> tuple[Cluster, list[str]]:
     return cluster, selected(cluster, pattern)
 
 
+async def find_deletable(admin: Admin, pattern: str) -> list[str]:
+    """What `find` finds, and those named in full that ZooKeeper holds though no broker has metadata of them.
+
+    Such a topic never had a leader: all its replicas were away when it was created.
+    """
+    cluster, names = await find(admin, pattern)
+    named = {part.strip() for part in pattern.split(",")}
+    unknown = sorted(name for name in named - cluster.topics.keys() if _NAME.fullmatch(name))
+    codes = await _could_create(admin, unknown) if unknown else {}
+    return sorted({*names, *(name for name, code in codes.items() if code == ErrorCode.TOPIC_ALREADY_EXISTS)})
+
+
+async def _could_create(admin: Admin, names: Sequence[str]) -> dict[str, int]:
+    """What stands against each name, as Kafka's codes.
+
+    Brokers do not show ZooKeeper, but would refuse to create there what it holds; nothing is created for the question.
+    """
+    asked = [CreatableTopic(name, 1, 1, [], []) for name in names]
+    request = CreateTopicsRequest(topics=asked, timeout_ms=admin.left_ms, validate_only=True)
+    answer = await admin.ask_controller(ApiKey.CREATE_TOPICS, request)
+    return {t.name: t.error_code for t in answer.topics}
+
+
 def no_such_topic(pattern: str) -> Refusal:
     return Refusal(f"topic {pattern}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is none")
 
@@ -144,19 +169,16 @@ async def wait_until(admin: Admin, names: Sequence[str], missing: Callable[[Clus
 async def wait_until_gone(admin: Admin, names: Sequence[str]) -> dict[str, str]:
     """No broker knows them, and ZooKeeper holds neither them nor the marks that ask for their deletion.
 
-    Brokers do not show ZooKeeper, but would refuse to create there what it holds; nothing is created for the question.
     For topics about which they do not say it: why not. Raises CannotAsk as `wait_until` does.
     """
     await wait_until(admin, names, are_gone(names))
     progress = Progress()
     while True:
-        asked = [CreatableTopic(name, 1, 1, [], []) for name in names]
-        request = CreateTopicsRequest(topics=asked, timeout_ms=admin.left_ms, validate_only=True)
-        answer = await admin.ask_controller(ApiKey.CREATE_TOPICS, request)
-        held = [t.name for t in answer.topics if t.error_code == ErrorCode.TOPIC_ALREADY_EXISTS]
+        codes = await _could_create(admin, names)
+        held = [name for name, code in codes.items() if code == ErrorCode.TOPIC_ALREADY_EXISTS]
         if not held:
             progress.end()
-            return {t.name: code_name(t.error_code) for t in answer.topics if t.error_code not in _FREE}
+            return {name: code_name(code) for name, code in codes.items() if code not in _FREE}
         problem = f"ZooKeeper still holds znodes of {len(held)} of {len(names)} topics ({held[0]})"
         progress.at(f"{problem}; {admin.left_s:.0f} s left")
         if not await admin.pause(_LOOK_S):

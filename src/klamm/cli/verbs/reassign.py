@@ -236,18 +236,9 @@ def cancel(
         raise WrongUse(f"say which, in one way: {_FILE} FILE, --topic TOPIC or --all")
     wanted = None if file is None else _read(file)
 
-    async def work(admin: Admin) -> tuple[list[TopicPartition], Changes, list[Refusal]]:
-        moving = await read_moves(admin)
-        chosen = [at for at in moving if (wanted is None or at in wanted) and (not topic or at.topic in topic)]
-        refused = await asking.reassign(admin, dict.fromkeys(chosen)) if chosen else []
-        names = {r.subject for r in refused}
-        cancelled = [at for at in chosen if str(at) not in names]
-        topics = topic or {at.topic for at in (wanted or moving)}
-        if preserve_throttles or refused or len(chosen) < len(moving):  # others still need them
-            return cancelled, {}, refused
-        return cancelled, *await asking.unthrottle(admin, topics)
-
-    cancelled, unset, refused = with_admin(bootstrap, timeout, work)
+    cancelled, unset, refused = with_admin(
+        bootstrap, timeout, lambda admin: asking.cancel(admin, wanted, topic or (), preserve_throttles)
+    )
     if as_json:
         say_json(
             {

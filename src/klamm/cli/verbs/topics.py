@@ -174,7 +174,7 @@ def delete(
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
     """Delete topics with all their records."""
-    names = with_admin(bootstrap, timeout, lambda admin: changing.find(admin, topic))[1]
+    names = with_admin(bootstrap, timeout, lambda admin: changing.find_deletable(admin, topic))
     if not names and not if_exists:
         raise typer.Exit(complain_of([changing.no_such_topic(topic)]))
     if names:

@@ -2,20 +2,25 @@
 
 from typing import Any
 
+import pytest
 from tests.unit.cli.admin.scripted_brokers import Brokers, run
 
-from klamm.cli.reassigning.asking import Wanted, make_plan, standings
+from klamm.cli.reassigning.asking import Wanted, cancel, make_plan, standings
 from klamm.cli.reassigning.status import State
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
+    AlterPartitionReassignmentsResponse,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
+    IncrementalAlterConfigsResponse,
     ListPartitionReassignmentsResponse,
     MetadataResponse,
     MetadataResponsePartition,
     MetadataResponseTopic,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
 )
 
 AT = TopicPartition("t", 0)
@@ -69,3 +74,39 @@ def test_a_plan_gives_nothing_to_who_is_only_there_to_be_controller() -> None:
     planned = run(brokers, lambda admin: make_plan(admin, wanted))
 
     assert {b for replicas in planned.plan.moves.values() for b in replicas} == {3, 4}
+
+
+LIST, RATE = "leader.replication.throttled.replicas", "leader.replication.throttled.rate"
+LEFT = {
+    "another topic moves on": (("t", "other"), {"topic t": [LIST]}),
+    "nothing else moves": (("t",), {"topic t": [LIST], "broker 1": [RATE], "broker 2": [RATE]}),
+    "it moved no more, another does": (("other",), {"topic t": [LIST]}),
+}
+
+
+@pytest.mark.parametrize(("moving", "unset"), LEFT.values(), ids=LEFT)
+def test_what_throttles_a_move_goes_with_it_and_no_others(moving: tuple[str, ...], unset: dict[str, list[str]]) -> None:
+    brokers = Brokers(1, 2)
+    ongoing = OngoingPartitionReassignment(0, [1, 2], [2], [])
+    answer = ListPartitionReassignmentsResponse(topics=[OngoingTopicReassignment(t, [ongoing]) for t in moving])
+
+    def describe(_version: int, asked: Any) -> DescribeConfigsResponse:
+        results = []
+        for r in asked.resources:
+            name, source = (LIST, 1) if r.resource_type == 2 else (RATE, 2)
+            config = DescribeConfigsResourceResult(name=name, value="1", config_source=source)
+            results.append(
+                DescribeConfigsResult(resource_type=r.resource_type, resource_name=r.resource_name, configs=[config])
+            )
+        return DescribeConfigsResponse(results=results)
+
+    brokers.answers[ApiKey.LIST_PARTITION_REASSIGNMENTS] = lambda _v, _m: answer
+    brokers.answers[ApiKey.ALTER_PARTITION_REASSIGNMENTS] = lambda _v, _m: AlterPartitionReassignmentsResponse()
+    brokers.answers[ApiKey.DESCRIBE_CONFIGS] = describe
+    brokers.answers[ApiKey.INCREMENTAL_ALTER_CONFIGS] = lambda _v, _m: IncrementalAlterConfigsResponse()
+
+    cancelled, changes, refused = run(brokers, lambda admin: cancel(admin, None, ["t"], preserve_throttles=False))
+
+    assert [at.topic for at in cancelled] == [t for t in moving if t == "t"]
+    assert {str(entity): list(names) for entity, names in changes.items()} == unset
+    assert refused == []

@@ -1,4 +1,4 @@
-"""`klamm topics delete --wait`: metadata forgets a topic before ZooKeeper does."""
+"""`klamm topics delete`: metadata forgets a topic before ZooKeeper does, and knows none that never had a leader."""
 
 from collections.abc import Iterator
 
@@ -6,10 +6,16 @@ import pytest
 from tests.unit.cli.admin.scripted_brokers import Brokers, run
 
 from klamm.cli.admin.client import CannotAsk
-from klamm.cli.topics.changing import wait_until_gone
+from klamm.cli.topics.changing import find_deletable, wait_until_gone
 from klamm.model.errors import ErrorCode
 from klamm.wire.api import ApiKey
-from klamm.wire.messages import CreatableTopicResult, CreateTopicsRequest, CreateTopicsResponse
+from klamm.wire.messages import (
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 
 EXISTS = ErrorCode.TOPIC_ALREADY_EXISTS
 
@@ -50,3 +56,20 @@ def test_what_is_not_told_is_not_claimed(code: ErrorCode, untold: dict[str, str]
     probed(brokers, iter([code]))
 
     assert run(brokers, lambda admin: wait_until_gone(admin, ["a"])) == untold
+
+
+@pytest.mark.parametrize(("code", "found"), [(EXISTS, ["known", "un.led"]), (ErrorCode.NONE, ["known"])])
+def test_a_topic_without_metadata_is_found_by_its_name(code: ErrorCode, found: list[str]) -> None:
+    brokers = Brokers(1)
+    known = [MetadataResponseTopic(0, "known", partitions=[MetadataResponsePartition(0, 0, 1, 0, [1], [1])])]
+    brokers.answers[ApiKey.METADATA] = lambda _v, _m: brokers.metadata(known)
+    probed(brokers, iter([code]))
+
+    assert run(brokers, lambda admin: find_deletable(admin, "known, un.led")) == found
+
+
+def test_a_pattern_names_no_topic_that_nobody_knows() -> None:
+    brokers = Brokers(1)
+
+    assert run(brokers, lambda admin: find_deletable(admin, "orders-[0-9]+")) == []
+    assert brokers.asked == []
