@@ -133,6 +133,8 @@ class History:
     """Every assignment that was ever written, and the targets that these lead to."""
     dropped: dict[tuple[TopicPartition, BrokerId], int] = field(default_factory=dict)
     """When a broker ceased to be a replica of a partition: the zxid."""
+    added: dict[tuple[TopicPartition, BrokerId], int] = field(default_factory=dict)
+    """When it became one, also where it is none by now: the zxid."""
     untold: dict[BrokerId, dict[TopicPartition, int]] = field(default_factory=dict)
     """Broker -> partitions that it leads, or leads no more, by decisions of the acting controller that it was not yet
     told of, with the leader epoch. A broker that is stopped there need not know."""
@@ -339,6 +341,7 @@ class History:
                 if was is None or broker not in was.replicas:
                     self.deleted.discard((p, broker))
                     self.dropped.pop((p, broker), None)
+                    self.added[p, broker] = self.zxid
 
     def _registered(self, event: trace.Registered) -> None:
         self.registrations[event.broker].append((self.zxid, event.epoch))

@@ -120,7 +120,7 @@ def first_contact_is_whole(history: History, event: OrderReceived) -> str | None
             created < since
             and event.broker in history.replicas(p)
             and p not in told
-            and not _may_be_left_out(history, p, event.broker)
+            and not _may_be_left_out(history, p, event.broker, since)
         ):
             return f"broker {event.broker} is not told of {p} in its first LeaderAndIsr of epoch {contact[2]}"
     return None
@@ -160,8 +160,10 @@ def stops_carry_epochs(history: History, event: OrderQueued) -> str | None:
     return None
 
 
-def _may_be_left_out(history: History, p: TopicPartition, broker: BrokerId) -> bool:
-    """Its topic is to be deleted, or it is only on its way there: what it is told follows."""
+def _may_be_left_out(history: History, p: TopicPartition, broker: BrokerId, since: int) -> bool:
+    """Its topic is to be deleted, or it is on its way there, or came `since` this zxid: what it is told follows."""
     topic = history.topics.get(p.topic)
     found = topic.partitions.get(p.partition) if topic else None
-    return p.topic in history.marked or found is None or broker in found.adding
+    if p.topic in history.marked or found is None or broker in found.adding:
+        return True
+    return history.added.get((p, broker), 0) > since

@@ -1,0 +1,42 @@
+"""What a broker is told first, as the simulation sees it."""
+
+import pytest
+
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.sim.history import History
+from klamm.sim.invariants.orders import first_contact_is_whole
+from klamm.sim.trace import Mutation, OrderReceived, TopicSeen, TopicWritten
+from klamm.wire.messages import LeaderAndIsrRequest, UpdateMetadataRequest
+
+P = TopicPartition("a", 0)
+HERS, HIS = ReplicaAssignment((BrokerId(1),)), ReplicaAssignment((BrokerId(2),))
+REPLICAS = {
+    "it held the partition before": ([(3, HIS)], True),
+    "the partition came there since, and is all there": ([(3, HERS), (12, HIS)], False),
+    "the partition is on its way there": ([(3, ReplicaAssignment((BrokerId(2), BrokerId(1)), (BrokerId(2),)))], False),
+    "it went and came since": ([(3, HIS), (12, HERS), (13, HIS)], False),
+}
+
+
+@pytest.mark.parametrize(("written", "is_wrong"), REPLICAS.values(), ids=REPLICAS)
+def test_the_first_order_names_what_a_broker_held_when_it_came(
+    written: list[tuple[int, ReplicaAssignment]], is_wrong: bool
+) -> None:
+    """An order of a reassignment waits behind the first one, which comes seconds later to a slow broker."""
+    broker_epoch = 10
+    history = History(elected_at={1: 9})
+    history.state_zxids[P] = 3
+    before = None
+    for zxid, assignment in written:
+        history.absorb(Mutation(zxid, 0, None, []))
+        seen = TopicSeen(None, {0: assignment}, 3)
+        history.absorb(TopicWritten("a", before, seen, 0))
+        before = seen
+    history.contacts[BrokerId(2), broker_epoch, 1] = {UpdateMetadataRequest.__name__}
+    order = LeaderAndIsrRequest(controller_epoch=1, broker_epoch=broker_epoch)
+
+    wrong = first_contact_is_whole(history, OrderReceived(BrokerId(2), 1, broker_epoch, order, ErrorCode.NONE))
+
+    assert (wrong is not None) is is_wrong
