@@ -37,13 +37,15 @@ class SimulatedNetwork:
         self._ends: dict[End, None] = {}
         self._next_port = _FIRST_PORT
         self._stalled: dict[End, None] = {}
+        self._unaware: dict[End, None] = {}
+        """Ends of connections that broke at the other one."""
         self.exhausted: set[str] = set()
         """Hosts without file descriptors: they connect to nobody, and nobody to them."""
         self._wires = Wires(
             loop,
             self._dice.random,
             self.is_down,
-            forget=lambda end: self._ends.pop(end, None),
+            forget=self._forget,
             stall=lambda end: self._stalled.update({end: None}),
         )
 
@@ -52,6 +54,10 @@ class SimulatedNetwork:
         self._down.discard(host.name)
         host.on_kill.append(lambda: self._died(host))
         return HostNetwork(self, host)
+
+    def _forget(self, end: End) -> None:
+        self._ends.pop(end, None)
+        self._unaware.pop(end, None)
 
     # ---- faults
 
@@ -87,8 +93,10 @@ class SimulatedNetwork:
         link.torn_after = None
 
     def heal(self) -> None:
-        """Every link is whole and quick, every host has room."""
+        """Every link is whole and quick, every host has room, and knows which of its connections broke."""
         self.exhausted.clear()
+        for end in list(self._unaware):
+            end.break_off()
         for ends in self._links:
             self.restore(*ends)
         self.mend_all()
@@ -101,6 +109,8 @@ class SimulatedNetwork:
         """Connections between two hosts break under the first; the second learns of it when it next sends something."""
         for end in [e for e in self._ends if (e.host.name, e.peer.host.name) == (one, other)]:
             end.break_off()
+            if end.peer in self._ends:
+                self._unaware[end.peer] = None
 
     def reset(self, one: str, other: str) -> int:
         """Break every connection between two hosts, seen by both; how many ends that were."""

@@ -194,6 +194,19 @@ def test_a_half_open_connection_is_found_broken_by_the_first_bytes_sent() -> Non
     Pair().run(story)
 
 
+def test_whoever_waits_on_a_half_open_connection_knows_when_all_is_healed() -> None:
+    """He waited for his request timeout, longer than the cluster had to come to rest."""
+
+    async def story(pair: Pair) -> None:
+        pair.network.half_open("b", "a")
+        await asyncio.sleep(1)
+        pair.network.heal()
+        await asyncio.sleep(1)
+        assert pair.client.lost == ["ConnectionResetError"]
+
+    Pair().run(story)
+
+
 def test_a_torn_message_arrives_in_part_before_the_connection_breaks() -> None:
     async def story(pair: Pair) -> None:
         pair.network.link("a", "b").torn_after = 0.5
