@@ -99,6 +99,8 @@ class IsrZnodes:
         A write whose answer was lost is sent again by the client, and refused then: what is stored tells whose it was.
         """
         stored = await self._read(asked.partition)
+        if stored.leader != self._broker_id:
+            return None  # epochs do not tell that of a topic made anew: they begin again
         if _is_next(stored, asked.data):
             return stored
         if (stored.leader_epoch, stored.partition_epoch) != (asked.data.leader_epoch, asked.data.partition_epoch):

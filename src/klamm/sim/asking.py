@@ -24,6 +24,7 @@ from klamm.zk import znodes
 _WITH_BROKER_EPOCHS: Final = 3
 _LOOK_AGAIN_S: Final = 0.05
 _A_STRANGER: Final = "a stranger in the ISR"
+_ANOTHER: Final = "another leader"
 _ODDITIES: Final = (
     _A_STRANGER,
     "a partition epoch to come",
@@ -34,7 +35,7 @@ _ODDITIES: Final = (
     "an unknown recovery state",
     "a leader that begins to recover",
     "a leader that recovers with others",
-    "another leader",
+    _ANOTHER,
     "an unknown partition",
     "an unknown topic",
 )
@@ -180,14 +181,16 @@ def _odd_request(broker: StubBroker, p: TopicPartition, oddity: str) -> AlterPar
         return None
     now, topic_id = partition.leadership, bench.context.topics[p.topic].id
     others = sorted(b for b in bench.context.registered if b != now.leader)
-    sender = others[0] if oddity == "another leader" and others else now.leader
+    if oddity == _ANOTHER and not others:
+        return None
+    sender = others[0] if oddity == _ANOTHER else now.leader
     asker, strangers = bench.context.registered.get(BrokerId(sender)), _strangers(bench.context, partition)
     if asker is None or topic_id is None or (oddity == _A_STRANGER and not strangers):
         return None
     isrs = {
         _A_STRANGER: (*now.isr, *strangers[:1]),
         "an empty ISR": (),
-        "another leader": (BrokerId(sender),),
+        _ANOTHER: (BrokerId(sender),),
         "a partition epoch that is over": (*now.isr, now.leader),
         "an unknown recovery state": (*now.isr, now.leader),
         "a leader that begins to recover": (now.leader,),

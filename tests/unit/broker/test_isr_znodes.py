@@ -111,6 +111,17 @@ async def test_a_state_that_moved_on_is_not_written_over() -> None:
     assert room.stored.isr == (1, 2)
 
 
+async def test_another_leaders_state_is_not_written_over_though_its_epochs_are_the_same() -> None:
+    """The topic was deleted and made again while ZooKeeper was slow: its epochs began again, somebody else leads."""
+    room = await Room().begin()
+    room.ensemble.nodes[state_path(ORDERS)].data = encode_state(FIRST._replace(leader=BrokerId(2)))
+
+    answer = await room.propose([1])
+
+    assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert room.stored.isr == (1, 2)
+
+
 async def test_a_write_whose_answer_was_lost_counts() -> None:
     room = await Room().begin()
     await room.propose([1])
