@@ -57,7 +57,7 @@ def test_dashboards_see_a_failover(tmp_path: Path) -> None:
     try:
         cluster.start()
         cluster.create_topic("orders", 4, 2)
-        producer = Producer({"bootstrap.servers": cluster.bootstrap})
+        producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         for number in range(100):
             producer.produce("orders", b"x" * 100, str(number))
         producer.flush(20)

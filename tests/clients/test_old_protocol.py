@@ -25,7 +25,9 @@ def test_isrs_at_protocol_2_6(tmp_path: Path) -> None:
         gone = next(n for n in cluster.nodes if n.broker_id != cluster.controller_id)
         gone.kill()
         cluster.wait_until_forgotten(gone.broker_id)
-        producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "enable.idempotence": True})
+        producer = Producer(
+            {"bootstrap.servers": cluster.bootstrap, "acks": "all", "enable.idempotence": True, "log_level": 0}
+        )
         errors: list[object] = []
         for number in range(100):
             producer.produce("orders", str(number), on_delivery=lambda error, _m: error and errors.append(error))

@@ -200,7 +200,7 @@ def produce(cluster: Cluster, topic: str, count: int, codec: str, first_ms: int 
     """Records whose value and header repeat the key, one per millisecond where times matter; all acknowledged."""
     failed: list[object] = []
     settings = {"bootstrap.servers": cluster.bootstrap, "compression.type": codec, "enable.idempotence": True}
-    producer = Producer(settings)
+    producer = Producer(settings | {"log_level": 0})
     for i in range(count):
         key = b"%d" % i
         times = {} if first_ms is None else {"timestamp": first_ms + i}

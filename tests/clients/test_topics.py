@@ -69,7 +69,7 @@ def test_created_grown_and_deleted_through_librdkafka(own_cluster: Cluster, znod
 
     admin.create_partitions([NewPartitions("orders", 4, [[1, 2, 3], [2, 3, 1]])], request_timeout=30)["orders"].result()
     cluster.wait_until_in_sync("orders", 4, 3)
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "log_level": 0})
     failures: list[object] = []
     for partition in range(4):
         producer.produce(
@@ -154,7 +154,7 @@ def test_a_deletion_ends_without_a_dead_node_which_deletes_when_it_returns(
     assert len(live_directories(cluster, 3, "gone")) == 2
     admin = cluster.admin()
     admin.create_topics([NewTopic("again", 1, replica_assignment=[[1, 2, 3]])], request_timeout=30)["again"].result()
-    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all"})
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "acks": "all", "log_level": 0})
     producer.produce("again", b"kept", partition=0)
     assert producer.flush(30) == 0
 

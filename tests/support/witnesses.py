@@ -38,6 +38,7 @@ class Confluent:
                 "enable.idempotence": idempotent,
                 "acks": "all",
                 "linger.ms": 5,
+                "log_level": 0,
             }
         )
         errors = []
