@@ -61,8 +61,8 @@ class Office:
         self.bench: Workbench | None = None
 
     def use(self, store: Store) -> None:
-        """The ZooKeeper session from here on; only while nobody holds the office."""
-        assert self.bench is None, "a new session cannot carry an old term"
+        """The ZooKeeper session from here on; one that is in use already may hold the office by now."""
+        assert self.bench is None or store is self._store, "a new session cannot carry an old term"
         self._store = store
 
     def allow_unclean_election(self, allowed: bool) -> None:

@@ -260,6 +260,31 @@ async def test_a_refused_registration_is_tried_again(nodes: Nodes, monkeypatch: 
     assert not refusals
 
 
+async def test_a_registration_that_is_tried_again_leaves_an_office_that_was_taken_meanwhile(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was taken for a new session's, whose term of office has to be over."""
+    monkeypatch.setattr("klamm.controller.controller.TRY_AGAIN_S", 0)
+    controller = await nodes.start(1)
+    await nodes.settle()
+    registrar, is_refused = nodes.registrars[1], True
+
+    class Reluctant:
+        async def register(self, client: object, now_ms: int) -> int:
+            if is_refused:
+                raise BrokerIdTaken("someone else")
+            return await registrar.register(client, now_ms)  # type: ignore[arg-type]
+
+    nodes.registrars[1] = Reluctant()  # type: ignore[assignment]
+    await nodes.expire(1)
+    assert await controller.take_office(epoch=1)
+    is_refused = False
+    await nodes.eventually(lambda: "/brokers/ids/1" in nodes.ensemble.nodes)
+    await nodes.settle()
+
+    assert (controller.is_active, controller_epoch(nodes)) == (True, 2)
+
+
 LISTS = {
     BROKER_IDS: lambda nodes: nodes.start(2),
     TOPICS: lambda nodes: nodes.topic("b", [(1,)]),
