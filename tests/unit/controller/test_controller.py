@@ -1,7 +1,7 @@
 """Who is controller: elections, expired sessions, resignations; and that every caller gets an answer."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 from tests.support.controller_nodes import Nodes
@@ -240,24 +240,31 @@ async def test_the_office_moves_when_an_operator_deletes_the_znode(nodes: Nodes)
     assert controller_epoch(nodes) == 2
 
 
+class Reluctant:
+    """Refuses to register broker 1 as long as `refuses` says so."""
+
+    def __init__(self, nodes: Nodes, refuses: Callable[[], bool]) -> None:
+        self._registrar = nodes.registrars[1]
+        self._refuses = refuses
+        nodes.registrars[1] = self  # type: ignore[assignment]
+
+    async def register(self, client: object, now_ms: int) -> int:
+        if self._refuses():
+            raise BrokerIdTaken("someone else")
+        return await self._registrar.register(client, now_ms)  # type: ignore[arg-type]
+
+
 async def test_a_refused_registration_is_tried_again(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("klamm.controller.controller.TRY_AGAIN_S", 0)
     await nodes.start(1)
     await nodes.settle()
-    registrar = nodes.registrars[1]
-    refusals = [BrokerIdTaken("someone else"), BrokerIdTaken("still")]
+    refusals = iter((True, True, False))
+    Reluctant(nodes, lambda: next(refusals))
 
-    class Reluctant:
-        async def register(self, client: object, now_ms: int) -> int:
-            if refusals:
-                raise refusals.pop()
-            return await registrar.register(client, now_ms)  # type: ignore[arg-type]
-
-    nodes.registrars[1] = Reluctant()  # type: ignore[assignment]
     await nodes.expire(1)
     await nodes.eventually(lambda: "/brokers/ids/1" in nodes.ensemble.nodes and nodes.active == [1])
 
-    assert not refusals
+    assert not list(refusals)
 
 
 async def test_a_registration_that_is_tried_again_leaves_an_office_that_was_taken_meanwhile(
@@ -267,15 +274,9 @@ async def test_a_registration_that_is_tried_again_leaves_an_office_that_was_take
     monkeypatch.setattr("klamm.controller.controller.TRY_AGAIN_S", 0)
     controller = await nodes.start(1)
     await nodes.settle()
-    registrar, is_refused = nodes.registrars[1], True
+    is_refused = True
+    Reluctant(nodes, lambda: is_refused)
 
-    class Reluctant:
-        async def register(self, client: object, now_ms: int) -> int:
-            if is_refused:
-                raise BrokerIdTaken("someone else")
-            return await registrar.register(client, now_ms)  # type: ignore[arg-type]
-
-    nodes.registrars[1] = Reluctant()  # type: ignore[assignment]
     await nodes.expire(1)
     assert await controller.take_office(epoch=1)
     is_refused = False
