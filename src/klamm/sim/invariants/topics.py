@@ -38,7 +38,10 @@ def _must_stay(history: History, p: TopicPartition, event: OrderSent) -> str | N
     isr = states[-1].isr if states else ()
     if broker in found.removing and set(found.target) <= set(isr):
         return None
-    if broker in found.adding and (broker not in isr or _begins_anew(history, p, event)):
+    came_back = history.added.get((p, broker), 0) > history.elected_at.get(event.message.controller_epoch, 0)
+    if broker in found.adding and broker not in isr:
+        return None
+    if (broker in found.adding or came_back) and _begins_anew(history, p, event):
         return None  # dropped, and wanted again before it heard of that: the order to begin anew waits behind this one
     return f"it is one of {found}, and nobody asked for the topic's deletion"
 

@@ -1,0 +1,48 @@
+"""What brokers may be told to destroy, as the simulation sees it."""
+
+from collections import deque
+
+import pytest
+
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.sim.history import History, Queued, queue_of
+from klamm.sim.invariants.topics import only_the_condemned_is_destroyed
+from klamm.sim.trace import Mutation, OrderSent, StateWritten, TopicSeen, TopicWritten
+from klamm.wire.messages import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
+
+P = TopicPartition("a", 0)
+THERE, ELSEWHERE = ReplicaAssignment((BrokerId(2),)), ReplicaAssignment((BrokerId(3),))
+BEGINS_ANEW = Queued(False, 5, 5)
+WRITTEN = {
+    "it went and came back in this term": ([(3, THERE), (11, ELSEWHERE), (12, THERE)], [BEGINS_ANEW], False),
+    "no order to begin anew follows": ([(3, THERE), (11, ELSEWHERE), (12, THERE)], [], True),
+    "it came back before this term": ([(3, ELSEWHERE), (8, THERE)], [BEGINS_ANEW], True),
+    "it went": ([(3, THERE), (11, ELSEWHERE)], [], False),
+}
+
+
+@pytest.mark.parametrize(("written", "waiting", "is_wrong"), WRITTEN.values(), ids=WRITTEN)
+def test_a_replica_that_came_back_may_be_told_late_that_it_went(
+    written: list[tuple[int, ReplicaAssignment]], waiting: list[Queued], is_wrong: bool
+) -> None:
+    """A slow broker; before it heard of anything it was elected uncleanly, and the move that brought it back ended."""
+    history = History(epoch=1, elected_at={1: 10})
+    before = None
+    for zxid, assignment in written:
+        history.absorb(Mutation(zxid, 0, None, []))
+        seen = TopicSeen(None, {0: assignment}, 3)
+        history.absorb(TopicWritten("a", before, seen, 0))
+        before = seen
+    state = LeaderAndIsr(BrokerId(2), 5, (BrokerId(2),), 1, 0)
+    history.absorb(StateWritten(P, None, state, (BrokerId(2),), 0))
+    history.told_of.add((P, BrokerId(2), 9))
+    stop = StopReplicaPartitionState(0, 4, delete_partition=True)
+    message = StopReplicaRequest(controller_epoch=1, broker_epoch=9, topic_states=[StopReplicaTopicState("a", [stop])])
+    event = OrderSent(BrokerId(1), 1, BrokerId(2), message, False, 0)
+    history.waiting[queue_of(event, P)] = deque(waiting)
+
+    wrong = only_the_condemned_is_destroyed(history, event)
+
+    assert (wrong is not None) is is_wrong
