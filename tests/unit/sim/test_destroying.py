@@ -3,13 +3,14 @@
 from collections import deque
 
 import pytest
+from tests.unit.sim.assignments import write_assignments
 
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.history import History, Queued, queue_of
 from klamm.sim.invariants.topics import only_the_condemned_is_destroyed
-from klamm.sim.trace import Mutation, OrderSent, StateWritten, TopicSeen, TopicWritten
+from klamm.sim.trace import OrderSent, StateWritten
 from klamm.wire.messages import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
 
 P = TopicPartition("a", 0)
@@ -29,12 +30,7 @@ def test_a_replica_that_came_back_may_be_told_late_that_it_went(
 ) -> None:
     """A slow broker; before it heard of anything it was elected uncleanly, and the move that brought it back ended."""
     history = History(epoch=1, elected_at={1: 10})
-    before = None
-    for zxid, assignment in written:
-        history.absorb(Mutation(zxid, 0, None, []))
-        seen = TopicSeen(None, {0: assignment}, 3)
-        history.absorb(TopicWritten("a", before, seen, 0))
-        before = seen
+    write_assignments(history, P, written)
     state = LeaderAndIsr(BrokerId(2), 5, (BrokerId(2),), 1, 0)
     history.absorb(StateWritten(P, None, state, (BrokerId(2),), 0))
     history.told_of.add((P, BrokerId(2), 9))

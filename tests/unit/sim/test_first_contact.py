@@ -1,13 +1,14 @@
 """What a broker is told first, as the simulation sees it."""
 
 import pytest
+from tests.unit.sim.assignments import write_assignments
 
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.sim.history import History
 from klamm.sim.invariants.orders import first_contact_is_whole
-from klamm.sim.trace import Mutation, OrderReceived, TopicSeen, TopicWritten
+from klamm.sim.trace import OrderReceived
 from klamm.wire.messages import LeaderAndIsrRequest, UpdateMetadataRequest
 
 P = TopicPartition("a", 0)
@@ -28,12 +29,7 @@ def test_the_first_order_names_what_a_broker_held_when_it_came(
     broker_epoch = 10
     history = History(elected_at={1: 9})
     history.state_zxids[P] = 3
-    before = None
-    for zxid, assignment in written:
-        history.absorb(Mutation(zxid, 0, None, []))
-        seen = TopicSeen(None, {0: assignment}, 3)
-        history.absorb(TopicWritten("a", before, seen, 0))
-        before = seen
+    write_assignments(history, P, written)
     history.contacts[BrokerId(2), broker_epoch, 1] = {UpdateMetadataRequest.__name__}
     order = LeaderAndIsrRequest(controller_epoch=1, broker_epoch=broker_epoch)
 
