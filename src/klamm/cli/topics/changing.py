@@ -1,9 +1,9 @@
 """`klamm topics create`, `alter`, `delete`: asked of the controller; with `--wait`, until every broker knows."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from klamm.broker.topic_names import name_error
 from klamm.cli.admin.client import Admin, CannotAsk, code_name
 from klamm.cli.admin.cluster import Cluster, Topic, read_cluster
 from klamm.cli.admin.refusals import Refusal
@@ -28,7 +28,6 @@ _BY_THE_BROKER: Final = -1
 _DEFAULTS_SINCE: Final = 4
 _STATES_SINCE: Final = 6
 _LOOK_S: Final = 0.1
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 _FREE: Final = (ErrorCode.NONE, ErrorCode.POLICY_VIOLATION)  # a policy is asked last
 Assignment = Sequence[tuple[BrokerId, ...]]
 
@@ -105,7 +104,7 @@ async def find_deletable(admin: Admin, pattern: str) -> list[str]:
     """
     cluster, names = await find(admin, pattern)
     named = {part.strip() for part in pattern.split(",")}
-    unknown = sorted(name for name in named - cluster.topics.keys() if _NAME.fullmatch(name))
+    unknown = sorted(name for name in named - cluster.topics.keys() if name_error(name) is None)
     codes = await _could_create(admin, unknown) if unknown else {}
     return sorted({*names, *(name for name, code in codes.items() if code == ErrorCode.TOPIC_ALREADY_EXISTS)})
 

@@ -84,25 +84,27 @@ LEFT = {
 }
 
 
+def throttles(_version: int, asked: Any) -> DescribeConfigsResponse:
+    """Each topic has its list, each broker its rate."""
+    results = []
+    for r in asked.resources:
+        name, source = (LIST, 1) if r.resource_type == 2 else (RATE, 2)
+        config = DescribeConfigsResourceResult(name=name, value="1", config_source=source)
+        results.append(
+            DescribeConfigsResult(resource_type=r.resource_type, resource_name=r.resource_name, configs=[config])
+        )
+    return DescribeConfigsResponse(results=results)
+
+
 @pytest.mark.parametrize(("moving", "unset"), LEFT.values(), ids=LEFT)
 def test_what_throttles_a_move_goes_with_it_and_no_others(moving: tuple[str, ...], unset: dict[str, list[str]]) -> None:
     brokers = Brokers(1, 2)
     ongoing = OngoingPartitionReassignment(0, [1, 2], [2], [])
     answer = ListPartitionReassignmentsResponse(topics=[OngoingTopicReassignment(t, [ongoing]) for t in moving])
 
-    def describe(_version: int, asked: Any) -> DescribeConfigsResponse:
-        results = []
-        for r in asked.resources:
-            name, source = (LIST, 1) if r.resource_type == 2 else (RATE, 2)
-            config = DescribeConfigsResourceResult(name=name, value="1", config_source=source)
-            results.append(
-                DescribeConfigsResult(resource_type=r.resource_type, resource_name=r.resource_name, configs=[config])
-            )
-        return DescribeConfigsResponse(results=results)
-
     brokers.answers[ApiKey.LIST_PARTITION_REASSIGNMENTS] = lambda _v, _m: answer
     brokers.answers[ApiKey.ALTER_PARTITION_REASSIGNMENTS] = lambda _v, _m: AlterPartitionReassignmentsResponse()
-    brokers.answers[ApiKey.DESCRIBE_CONFIGS] = describe
+    brokers.answers[ApiKey.DESCRIBE_CONFIGS] = throttles
     brokers.answers[ApiKey.INCREMENTAL_ALTER_CONFIGS] = lambda _v, _m: IncrementalAlterConfigsResponse()
 
     cancelled, changes, refused = run(brokers, lambda admin: cancel(admin, None, ["t"], preserve_throttles=False))
@@ -110,3 +112,16 @@ def test_what_throttles_a_move_goes_with_it_and_no_others(moving: tuple[str, ...
     assert [at.topic for at in cancelled] == [t for t in moving if t == "t"]
     assert {str(entity): list(names) for entity, names in changes.items()} == unset
     assert refused == []
+
+
+def test_what_throttles_a_topic_stays_while_another_partition_of_it_moves() -> None:
+    brokers = Brokers(1, 2)
+    ongoing = [OngoingPartitionReassignment(n, [1, 2], [2], []) for n in (0, 1)]
+    answer = ListPartitionReassignmentsResponse(topics=[OngoingTopicReassignment("t", ongoing)])
+    brokers.answers[ApiKey.LIST_PARTITION_REASSIGNMENTS] = lambda _v, _m: answer
+    brokers.answers[ApiKey.ALTER_PARTITION_REASSIGNMENTS] = lambda _v, _m: AlterPartitionReassignmentsResponse()
+    brokers.answers[ApiKey.DESCRIBE_CONFIGS] = throttles
+
+    cancelled, changes, refused = run(brokers, lambda admin: cancel(admin, [AT], (), preserve_throttles=False))
+
+    assert (cancelled, changes, refused) == ([AT], {}, [])
