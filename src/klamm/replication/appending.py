@@ -3,7 +3,7 @@
 Source: ReplicaManager.scala (appendRecords), DelayedProduce.scala.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from klamm.log.errors import AppendRefused, RecordError, StorageFailed
@@ -40,15 +40,16 @@ class Appends:
         self._counts = counts
 
     async def append(
-        self, acks: int, timeout_ms: int, records: Mapping[TopicPartition, Buffer], origin: Origin
+        self, acks: int, timeout_ms: int, records: dict[TopicPartition, Buffer], origin: Origin
     ) -> dict[TopicPartition, AppendResult]:
+        """Append each batch and wait as `acks` asks. Empties `records`: a waiting request keeps no batch in memory."""
         if acks not in VALID_ACKS:
             refused = AppendResult(ErrorCode.INVALID_REQUIRED_ACKS, message=f"acks={acks} is not -1, 0 or 1")
             return dict.fromkeys(records, refused)
         results: dict[TopicPartition, AppendResult] = {}
         required: dict[TopicPartition, int] = {}
-        for topic_partition, batch in records.items():
-            results[topic_partition], end = self._append(topic_partition, batch, acks, origin)
+        for topic_partition in list(records):
+            results[topic_partition], end = self._append(topic_partition, records.pop(topic_partition), acks, origin)
             if end >= 0:
                 required[topic_partition] = end
         if acks == ACKS_ALL and required:

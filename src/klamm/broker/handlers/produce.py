@@ -11,6 +11,7 @@ from klamm.model.ids import BrokerId, TopicPartition
 from klamm.net.server import CloseConnection
 from klamm.replication.appending import AppendResult
 from klamm.replication.replica_manager import ReplicaManager
+from klamm.runtime.disk import Buffer
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     BatchIndexAndErrorMessage,
@@ -22,14 +23,26 @@ from klamm.wire.messages import (
     TopicProduceResponse,
 )
 from klamm.wire.records import Codec, CorruptRecords, header_at
+from klamm.wire.records.batch import MAGIC
 
 PRODUCE: Final = Offered(ApiKey.PRODUCE, 3, 11)
 _TAKES_ZSTD: Final = 7
 _TELLS_LEADER: Final = 10
 _NO_ACKS: Final = 0
 _ADMIN_CLIENT: Final = "__admin_client"
+_NO_TRANSACTIONAL_ID: Final = AppendResult(
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    message="A transactional batch in a request without a transactional id. Set transactional.id in the producer.",
+)
+"""For the whole request, as Apache Kafka answers it. Producers treat it as fatal."""
+_UNKNOWN_TRANSACTION: Final = AppendResult(
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    message="This broker cannot verify transactions: no coordinator it can ask knows this transactional id. "
+    "Produce without transactional.id, or to a partition that Apache Kafka leads.",
+)
+"""What verification by a coordinator (KIP-890) answers to an id that it does not know. Producers do not retry it."""
 
-Records = bytes | memoryview
+Records = Buffer
 Results = Mapping[TopicPartition, AppendResult]
 
 
@@ -39,36 +52,42 @@ class Produce:
         self._replicas = replicas
 
     async def handle(self, request: Request, message: ProduceRequest) -> ProduceResponse | None:
-        """Nothing is answered to acks=0; an error then closes the connection, the only way to tell."""
-        refused: dict[TopicPartition, AppendResult] = {}
-        accepted: dict[TopicPartition, Records] = {}
-        for topic in message.topic_data:
-            for partition in topic.partition_data:
-                topic_partition = TopicPartition(topic.name, partition.index)
-                error = self._refusal(request, topic_partition, partition.records)
-                if error:
-                    refused[topic_partition] = AppendResult(error)
-                else:
-                    assert partition.records is not None
-                    accepted[topic_partition] = partition.records
-        results: Results = await self._replicas.append(message.acks, message.timeout_ms, accepted) if accepted else {}
-        if refused:
-            results = {**results, **refused}
+        """No response to acks=0: an error then closes the connection, which is the only signal.
+
+        The records are taken out of `message`: a request that waits for its replicas must not keep the frame alive.
+        """
+        records = _take_records(message)
+        results: dict[TopicPartition, AppendResult] = {}
+        if message.transactional_id is None and any(map(_is_transactional, records.values())):
+            results = dict.fromkeys(records, _NO_TRANSACTIONAL_ID)
+        else:
+            for topic_partition, batch in records.items():
+                if (error := self._refusal(request, topic_partition, batch)) is not None:
+                    results[topic_partition] = error
+        accepted = {tp: batch for tp, batch in records.items() if batch is not None and tp not in results}
+        records.clear()
+        batch = None
+        if accepted:
+            results |= await self._replicas.append(message.acks, message.timeout_ms, accepted)
         if message.acks == _NO_ACKS:
             _close_on_error(results)
             return None
         return self._response(request, message, results)
 
-    def _refusal(self, request: Request, topic_partition: TopicPartition, records: Records | None) -> ErrorCode:
+    def _refusal(
+        self, request: Request, topic_partition: TopicPartition, records: Records | None
+    ) -> AppendResult | None:
         if not self._cache.contains(topic_partition):
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return AppendResult(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if topic_partition.topic in INTERNAL_TOPICS and request.client_id != _ADMIN_CLIENT:
-            return ErrorCode.INVALID_TOPIC_EXCEPTION
+            return AppendResult(ErrorCode.INVALID_TOPIC_EXCEPTION)
         if not records:
-            return ErrorCode.INVALID_RECORD
+            return AppendResult(ErrorCode.INVALID_RECORD)
+        if _is_transactional(records):
+            return _UNKNOWN_TRANSACTION
         if request.version < _TAKES_ZSTD and _is_zstd(records):
-            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-        return ErrorCode.NONE
+            return AppendResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+        return None
 
     def _response(self, request: Request, message: ProduceRequest, results: Results) -> ProduceResponse:
         response = ProduceResponse(
@@ -116,11 +135,28 @@ def _answer(index: int, result: AppendResult) -> PartitionProduceResponse:
     )
 
 
+def _take_records(message: ProduceRequest) -> dict[TopicPartition, Records | None]:
+    """The records by partition; `message` no longer refers to them."""
+    records: dict[TopicPartition, Records | None] = {}
+    for topic in message.topic_data:
+        for partition in topic.partition_data:
+            records[TopicPartition(topic.name, partition.index)] = partition.records
+            partition.records = None
+    return records
+
+
+def _is_transactional(records: Records | None) -> bool:
+    try:
+        return records is not None and (header := header_at(records)).magic == MAGIC and header.is_transactional
+    except CorruptRecords:
+        return False  # the log refuses it and says what is wrong
+
+
 def _is_zstd(records: Records) -> bool:
     try:
         return header_at(records).codec is Codec.ZSTD
     except CorruptRecords:
-        return False  # the log says what is wrong
+        return False  # the log refuses it and says what is wrong
 
 
 def _close_on_error(results: Results) -> None:
