@@ -132,7 +132,7 @@ def fetch_and_decode(bootstrap: str, topic: str) -> int:
     with ClusterView(RealBlockingWorld(), options) as view:
         for wanted in plan_ranges(view):
             for run, aborted in RangeReader(view, wanted):
-                rows += sum(b.num_rows for b in decode(run, Wanted(*wanted, COLUMNS), aborted))
+                rows += sum(b.num_rows for b in decode(run, Wanted(*wanted[:3], COLUMNS), aborted))
     return rows
 
 

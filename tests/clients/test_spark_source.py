@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from pyspark import RDD
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sql
 from tests.support.cluster import Cluster
 from tests.support.kafka_server import served
@@ -187,6 +188,36 @@ class TestOnRealNodes:
 
         assert found == (250, 750)
 
+    def test_a_topic_recreated_after_planning_is_data_loss_and_no_row(
+        self, spark: SparkSession, cluster: Cluster
+    ) -> None:
+        cluster.create_topic("spark-recreated", partitions=1)
+        produce(cluster, "spark-recreated", 100, "none")
+        options = {"assign": '{"spark-recreated": [0]}'}
+        strict = planned(read(spark, cluster.bootstrap, options))
+        lenient = planned(read(spark, cluster.bootstrap, options | {"failOnDataLoss": False}))
+        delete_topic(cluster, "spark-recreated")
+        cluster.create_topic("spark-recreated", partitions=1)
+        produce(cluster, "spark-recreated", 100, "none")
+
+        with pytest.raises(PySparkException, match=r"spark-recreated-0: offsets 0 to 99 are lost: .*created again"):
+            strict.count()
+        assert lenient.count() == 0
+
+    def test_a_topic_deleted_after_planning_is_data_loss_and_no_row(
+        self, spark: SparkSession, cluster: Cluster
+    ) -> None:
+        cluster.create_topic("spark-deleted", partitions=1)
+        produce(cluster, "spark-deleted", 100, "none")
+        options = {"assign": '{"spark-deleted": [0]}'}
+        strict = planned(read(spark, cluster.bootstrap, options))
+        lenient = planned(read(spark, cluster.bootstrap, options | {"failOnDataLoss": False}))
+        delete_topic(cluster, "spark-deleted")
+
+        with pytest.raises(PySparkException, match=r"offsets 0 to 99 are lost: topic spark-deleted does not exist"):
+            strict.count()
+        assert lenient.count() == 0
+
     def test_a_missing_topic_is_named(self, spark: SparkSession, cluster: Cluster) -> None:
         assert "topic no-such-topic does not exist" in failure(
             spark.read.format("klamm")
@@ -194,6 +225,20 @@ class TestOnRealNodes:
             .option("subscribe", "no-such-topic")
             .load()
         )
+
+
+def planned(rows: DataFrame) -> "RDD[Row]":
+    """The rows with their offset ranges fixed now; an action on them reads these, whatever happened meanwhile."""
+    rdd = rows.rdd
+    assert rdd.getNumPartitions() == 1
+    return rdd
+
+
+def delete_topic(cluster: Cluster, name: str) -> None:
+    """And wait until no node knows it."""
+    admin = cluster.admin()  # it must outlive the answer
+    admin.delete_topics([name])[name].result()
+    cluster.wait_until(f"{name} is gone", lambda: all(name not in cluster.metadata(n).topics for n in cluster.nodes))
 
 
 def produce(cluster: Cluster, topic: str, count: int, codec: str, first_ms: int | None = None) -> None:

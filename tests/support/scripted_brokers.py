@@ -1,5 +1,6 @@
 """Brokers in memory that answer ApiVersions, Metadata, ListOffsets and Fetch, and misbehave where a test says so."""
 
+import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -7,6 +8,7 @@ from typing import Any
 
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
+from klamm.model.topic_ids import ZERO_ID
 from klamm.runtime.blocking import Buffer
 from klamm.wire.api import ApiKey, api
 from klamm.wire.frames import decode_request_header, encode_response
@@ -29,6 +31,7 @@ from klamm.wire.messages import (
     MetadataResponseTopic,
 )
 
+FIRST_FETCH_BY_ID = 13
 OFFERED = {ApiKey.FETCH: (4, 17), ApiKey.LIST_OFFSETS: (1, 9), ApiKey.METADATA: (4, 12), ApiKey.API_VERSIONS: (0, 4)}
 
 
@@ -76,6 +79,23 @@ class ScriptedCluster:
     requests: Counter[str] = field(default_factory=Counter)
     fetched_from: list[tuple[int, int]] = field(default_factory=list)
     metadata_errors: dict[str, list[ErrorCode]] = field(default_factory=dict)
+    has_topic_ids: bool = True
+    """False: as Apache Kafka with an inter.broker.protocol.version below 2.8."""
+    incarnations: Counter[str] = field(default_factory=Counter)
+
+    def topic_id(self, name: str) -> uuid.UUID:
+        if not self.has_topic_ids:
+            return ZERO_ID
+        return uuid.uuid5(ZERO_ID, f"{name} {self.incarnations[name]}")
+
+    def delete_topic(self, name: str) -> None:
+        self.logs = {p: log for p, log in self.logs.items() if p.topic != name}
+
+    def recreate_topic(self, name: str, log: ScriptedLog) -> None:
+        """With one partition, and another topic id."""
+        self.delete_topic(name)
+        self.incarnations[name] += 1
+        self.logs[TopicPartition(name, 0)] = log
 
     def answer(self, broker: int, frame: bytes) -> list[Buffer]:
         header, at = decode_request_header(frame)
@@ -92,7 +112,7 @@ class ScriptedCluster:
             ApiKey.API_VERSIONS: self._api_versions,
             ApiKey.METADATA: self._metadata,
             ApiKey.LIST_OFFSETS: self._list_offsets,
-            ApiKey.FETCH: self._fetch,
+            ApiKey.FETCH: self._fetch_by_id if header.api_version >= FIRST_FETCH_BY_ID else self._fetch,
         }
         return [*encode_response(key, header.api_version, header.correlation_id, answers[key](broker, request))]
 
@@ -116,7 +136,11 @@ class ScriptedCluster:
         if self.metadata_errors.get(name):
             code, partitions = self.metadata_errors[name].pop(0), []
         return MetadataResponseTopic(
-            error_code=code, name=name, partitions=partitions, is_internal=name in self.internal
+            error_code=code,
+            name=name,
+            topic_id=self.topic_id(name) if partitions else ZERO_ID,
+            partitions=partitions,
+            is_internal=name in self.internal,
         )
 
     def _error(self, broker: int, partition: TopicPartition) -> ErrorCode:
@@ -155,6 +179,19 @@ class ScriptedCluster:
                 answer.records = log.read(asked.fetch_offset, asked.partition_max_bytes)
                 answer.aborted_transactions = log.aborted if request.isolation_level else None
         return FetchResponse(responses=[FetchableTopicResponse(topic=topic.topic, partitions=[answer])])
+
+    def _fetch_by_id(self, broker: int, request: FetchRequest) -> FetchResponse:
+        (topic,) = request.topics
+        names = {self.topic_id(p.topic): p.topic for p in self.logs}
+        if topic.topic_id not in names:
+            numbers = [p.partition for p in topic.partitions]
+            code = ErrorCode.UNKNOWN_TOPIC_ID
+            refused = [FetchResponsePartitionData(partition_index=n, error_code=code) for n in numbers]
+            return FetchResponse(responses=[FetchableTopicResponse(topic_id=topic.topic_id, partitions=refused)])
+        topic.topic = names[topic.topic_id]
+        response = self._fetch(broker, request)
+        response.responses[0].topic_id = topic.topic_id
+        return response
 
 
 class ScriptedConnection:

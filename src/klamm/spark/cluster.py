@@ -1,5 +1,6 @@
 """The brokers as a reader sees them: who leads what, which offsets there are; asked again until time is up."""
 
+import uuid
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from types import TracebackType
@@ -7,9 +8,10 @@ from typing import Final, TypeVar
 
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
+from klamm.model.topic_ids import ZERO_ID, id_to_text
 from klamm.runtime.blocking import BlockingWorld
 from klamm.spark.connection import Address, BrokerConnection, BrokerLost
-from klamm.spark.errors import Unreachable
+from klamm.spark.errors import TopicGone, Unreachable
 from klamm.spark.options import ReadOptions
 from klamm.wire.messages import (
     ListOffsetsPartition,
@@ -25,6 +27,8 @@ T = TypeVar("T")
 
 CONNECT_TIMEOUT_S: Final = 10.0
 LONGEST_BACKOFF_S: Final = 1.0
+MIN_ABSENCE_S: Final = 2.0
+"""A topic is gone once brokers have said so for this long: a single one may be behind."""
 PASSING: Final = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -39,6 +43,8 @@ PASSING: Final = frozenset(
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INCONSISTENT_TOPIC_ID,
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
@@ -71,11 +77,19 @@ class Patience:
 
 
 class ClusterView:
-    """Keeps one connection per broker; a context manager that closes them."""
+    """Keeps one connection per broker; a context manager that closes them.
+
+    `topic_ids` has the ids of the topics planned, where brokers give ids: a topic that has another id now is gone.
+    """
 
     def __init__(self, world: BlockingWorld, options: ReadOptions) -> None:
         self.world = world
         self.options = options
+        self.topic_ids: dict[str, uuid.UUID] = {}
+        self._absent_since: dict[TopicPartition, float] = {}
+        self._answered_by: Address | None = None
+        self._behind: set[Address | None] = set()
+        """Brokers that said that a topic does not exist, since one last said that it does."""
         self._connections: dict[Address, BrokerConnection] = {}
         self._brokers: dict[int, Address] = {}
         self._leaders: dict[TopicPartition, int] = {}
@@ -109,7 +123,7 @@ class ClusterView:
 
     def _topics(self, names: Collection[str] | None) -> dict[str, MetadataResponseTopic]:
         wanted = None if names is None else [MetadataRequestTopic(name=n) for n in sorted(names)]
-        answer: MetadataResponse = self._anyone(MetadataRequest(wanted, allow_auto_topic_creation=False))
+        answer = self._anyone(MetadataRequest(wanted, allow_auto_topic_creation=False))
         self._brokers.update({b.node_id: (b.host, b.port) for b in answer.brokers})
         for topic in answer.topics:
             for p in topic.partitions:
@@ -120,15 +134,23 @@ class ClusterView:
         """The answer of the first broker that gives one: those that answered before, bootstrap servers, all others.
 
         A frozen broker costs a whole request time-out, so it must not be asked again and again before its neighbours.
+        One that may be behind is asked after the others.
         """
         causes: list[str] = []
-        for address in dict.fromkeys((*self._connections, *self.options.bootstrap, *self._brokers.values())):
+        known = dict.fromkeys((*self._connections, *self.options.bootstrap, *self._brokers.values()))
+        if self._behind.issuperset(known):
+            self._behind = {self._answered_by}
+        for address in sorted(known, key=self._behind.__contains__):
             try:
                 answer: MetadataResponse = self.at(address).request(request)
-                return answer
             except BrokerLost as error:
                 self.drop(address)
                 causes.append(str(error))
+                continue
+            if answer.brokers:
+                self._answered_by = address
+                return answer
+            causes.append(f"broker {address[0]}:{address[1]} has no metadata yet")
         raise Setback("; ".join(causes))
 
     # ---- connections
@@ -143,14 +165,28 @@ class ClusterView:
         return self._connections[address]
 
     def leader_of(self, partition: TopicPartition) -> BrokerConnection:
-        """Raises BrokerLost, Setback where there is no leader now."""
+        """Raises BrokerLost, Setback where there is no leader now, TopicGone where there will be none."""
         if partition not in self._leaders:
-            self._topics([partition.topic])
+            self._find_leader(partition)
         address = self._brokers.get(self._leaders.get(partition, -1))
         if address is None:
             self.forget_leader(partition)
             raise Setback(f"{partition} has no leader")
         return self.at(address)
+
+    def _find_leader(self, partition: TopicPartition) -> None:
+        topic = self._topics([partition.topic])[partition.topic]
+        absence = _absence(topic, partition, self.topic_ids.get(partition.topic))
+        if absence is None:
+            self._absent_since.pop(partition, None)
+            self._behind.clear()
+            return
+        self.forget_leader(partition)
+        self._behind.add(self._answered_by)
+        now = self.world.now_s()
+        if now - self._absent_since.setdefault(partition, now) >= MIN_ABSENCE_S:
+            raise TopicGone(partition.topic, absence)
+        raise Setback(absence)
 
     def forget_leader(self, partition: TopicPartition) -> None:
         self._leaders.pop(partition, None)
@@ -164,18 +200,22 @@ class ClusterView:
 
     # ---- offsets
 
-    def offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    def offsets(
+        self, wanted: Mapping[TopicPartition, int], read_committed: bool | None = None
+    ) -> dict[TopicPartition, int]:
         """Per partition the first offset whose record is not before a time, or that of EARLIEST or LATEST.
 
         -1 where no record is so late. LATEST is the high watermark, or for read_committed the last stable offset.
+        `read_committed` None is as the options say. Raises TopicGone.
         """
+        isolation = int(self.options.read_committed if read_committed is None else read_committed)
         found: dict[TopicPartition, int] = {}
         patience = self.patience()
         while missing := {p: time for p, time in wanted.items() if p not in found}:
             causes: list[str] = []
             for connection, group in self._by_leader(missing, causes).items():
                 try:
-                    self._ask_offsets(connection, group, found, causes)
+                    self._ask_offsets(connection, group, isolation, found, causes)
                 except BrokerLost as error:
                     self.drop(connection.address)
                     causes.append(str(error))
@@ -199,6 +239,7 @@ class ClusterView:
         self,
         connection: BrokerConnection,
         wanted: Mapping[TopicPartition, int],
+        isolation: int,
         found: dict[TopicPartition, int],
         causes: list[str],
     ) -> None:
@@ -206,7 +247,7 @@ class ClusterView:
         for (topic, number), time in wanted.items():
             by_topic[topic].append(ListOffsetsPartition(partition_index=number, timestamp=time))
         topics = [ListOffsetsTopic(name, partitions) for name, partitions in by_topic.items()]
-        request = ListOffsetsRequest(isolation_level=int(self.options.read_committed), topics=topics)
+        request = ListOffsetsRequest(isolation_level=isolation, topics=topics)
         for topic in connection.request(request).topics:
             for p in topic.partitions:
                 partition = TopicPartition(topic.name, p.partition_index)
@@ -215,6 +256,22 @@ class ClusterView:
                 else:
                     self.forget_leader(partition)
                     causes.append(passing_or_raise(partition, p.error_code))
+
+
+def _absence(topic: MetadataResponseTopic, partition: TopicPartition, planned: uuid.UUID | None) -> str | None:
+    """In which way the partition that was planned is not there; None where it is, or where that cannot be told."""
+    if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return f"topic {partition.topic} does not exist any more"
+    if topic.error_code:
+        return None
+    if planned is not None and topic.topic_id not in (ZERO_ID, planned):
+        return (
+            f"topic {partition.topic} was deleted and created again: its id was {id_to_text(planned)}, "
+            f"now it is {id_to_text(topic.topic_id)}"
+        )
+    if all(p.partition_index != partition.partition for p in topic.partitions):
+        return f"topic {partition.topic} has no partition {partition.partition} any more"
+    return None
 
 
 def code_name(code: int) -> str:

@@ -14,9 +14,9 @@ from klamm.wire.messages import ApiVersionsRequest
 Address = tuple[str, int]
 
 VERSIONS_USED: Final = {
-    ApiKey.FETCH: (4, 12),  # from 4 on batches come as they are stored; from 13 on topics go by id, not by name
+    ApiKey.FETCH: (4, 17),  # from 4 on batches come as they are stored; from 13 on topics go by id, not by name
     ApiKey.LIST_OFFSETS: (1, 7),  # version 0 has no offset for a time
-    ApiKey.METADATA: (4, 9),  # from 4 on a topic that is asked about is not created by it
+    ApiKey.METADATA: (4, 12),  # from 4 on a topic that is asked about is not created by it; from 10 on it has an id
     ApiKey.API_VERSIONS: (0, 3),
 }
 LARGEST_ANSWER_BYTES: Final = 1 << 30  # a batch may be as large as the topic allows; rubbish announces more
@@ -47,10 +47,11 @@ class BrokerConnection:
         self.send(message)
         return self.receive()
 
-    def send(self, message: WireMessage) -> None:
-        """Several may be under way; `receive` answers them in order."""
+    def send(self, message: WireMessage, newest: int | None = None) -> None:
+        """In the newest version that both sides speak, `newest` at most. Several requests may be under way."""
         key = ApiKey(message.API_KEY)
-        self._send(message, key, self._version(key))
+        version = self.version(key)
+        self._send(message, key, version if newest is None else min(version, newest))
 
     def receive(self) -> Any:
         correlation_id, key, version = self._waiting.popleft()
@@ -80,7 +81,7 @@ class BrokerConnection:
                 return
         raise self._lost("refuses ApiVersions", f"error code {answer.error_code}")
 
-    def _version(self, key: ApiKey) -> int:
+    def version(self, key: ApiKey) -> int:
         lowest, highest = self._ranges.get(key, (0, -1))
         oldest, newest = VERSIONS_USED[key]
         version = min(highest, newest)

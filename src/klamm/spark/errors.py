@@ -15,11 +15,21 @@ class Unreachable(KlammError):
 class DataLoss(KlammError):
     """Records that were asked for are gone."""
 
-    def __init__(self, topic_partition: TopicPartition, first: int, behind: int, why: str) -> None:
-        super().__init__(
-            f"{topic_partition}: offsets {first} to {behind - 1} are lost: {why}; "
-            "to read on without them set failOnDataLoss to false"
-        )
-        self.topic_partition = topic_partition
-        self.first = first
-        self.behind = behind
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}; to read on without them set failOnDataLoss to false")
+
+
+class RangeLost(DataLoss):
+    """The offsets from `first` to before `behind`."""
+
+    def __init__(self, topic_partition: TopicPartition, first: int, behind: int, reason: str) -> None:
+        super().__init__(f"{topic_partition}: offsets {first} to {behind - 1} are lost: {reason}")
+
+
+class TopicGone(DataLoss):
+    """A topic or partition that was planned does not exist any more, or another topic has its name."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(reason)
+        self.topic = topic
+        self.reason = reason

@@ -8,16 +8,24 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from klamm.model.errors import ErrorCode
+from klamm.model.topic_ids import ZERO_ID
 from klamm.spark.batches import CorruptBatch, Run, read_run
 from klamm.spark.cluster import ClusterView, Setback, passing_or_raise
 from klamm.spark.connection import LARGEST_ANSWER_BYTES, BrokerConnection, BrokerLost
-from klamm.spark.errors import DataLoss
+from klamm.spark.errors import RangeLost, TopicGone
 from klamm.spark.offsets import EARLIEST, LATEST
 from klamm.spark.ranges import OffsetRange
 from klamm.spark.transactions import Aborted
-from klamm.wire.messages import FetchPartition, FetchRequest, FetchResponsePartitionData, FetchTopic
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponsePartitionData,
+    FetchTopic,
+)
 
-TIMES_UNKNOWN: Final = 5  # answers in a row that know no such partition, until it counts as deleted
+NEWEST_FETCH_BY_NAME: Final = 12
 
 
 class Fetched(NamedTuple):
@@ -35,15 +43,21 @@ class RangeReader:
         self._partition = wanted.topic_partition
         self._position = wanted.start
         self._end = wanted.end
+        self._topic_id = wanted.topic_id
+        if wanted.topic_id is not None:
+            cluster.topic_ids[wanted.topic_partition.topic] = wanted.topic_id
+        self._warned = False
         self._under_way: BrokerConnection | None = None
         self._max_bytes = cluster.options.fetch_bytes
-        self._unknown = 0
 
     def __iter__(self) -> Iterator[Fetched]:
         patience = self._cluster.patience(self._options.patience_s)
         while self._position < self._end:
             try:
                 fetched = self._fetch()
+            except TopicGone as gone:
+                self._lose(self._end, gone.reason)
+                continue
             except (BrokerLost, Setback) as error:
                 self._cluster.forget_leader(self._partition)
                 patience.wait(f"{self._partition}: reading offset {self._position}", error)
@@ -53,17 +67,13 @@ class RangeReader:
                 yield fetched
 
     def _fetch(self) -> Fetched | None:
-        """None where the range got shorter instead. Raises BrokerLost, Setback."""
+        """None where the range got shorter instead. Raises BrokerLost, Setback, TopicGone."""
         answer = self._answer()
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._on_out_of_range()
             return None
-        if answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            self._on_unknown()
-            return None
         if answer.error_code:
             raise Setback(passing_or_raise(self._partition, answer.error_code))
-        self._unknown = 0
         run = self._whole_batches(answer)
         if run.next_offset <= self._position:
             raise CorruptBatch(
@@ -99,28 +109,35 @@ class RangeReader:
             raise
         if response.error_code:
             raise Setback(passing_or_raise(self._partition, response.error_code))
-        found = [p for t in response.responses for p in t.partitions]
+        found = [p for t in response.responses if self._is_ours(t) for p in t.partitions]
         if len(found) != 1 or found[0].partition_index != self._partition.partition:
             raise Setback(f"{self._partition}: the broker answered for {len(found)} other partitions")
         answer: FetchResponsePartitionData = found[0]
         return answer
 
+    def _is_ours(self, topic: FetchableTopicResponse) -> bool:
+        return topic.topic == self._partition.topic or (topic.topic_id != ZERO_ID and topic.topic_id == self._topic_id)
+
     def _send(self) -> BrokerConnection:
         connection = self._cluster.leader_of(self._partition)
         try:
-            connection.send(self._request())
+            if self._topic_id is None:
+                connection.send(self._request(), newest=NEWEST_FETCH_BY_NAME)
+            else:
+                self._warn_where_names_count(connection)
+                connection.send(self._request())
         except BrokerLost:
             self._cluster.drop(connection.address)
             raise
         return connection
 
     def _send_ahead(self) -> None:
-        """A failure here must not take along the batches just fetched: the next round meets its cause again."""
+        """A failure here must not discard the batches just fetched: the next round meets its cause again."""
         if self._position >= self._end:
             return
         try:
             self._under_way = self._send()
-        except (BrokerLost, Setback):
+        except (BrokerLost, Setback, TopicGone):
             self._cluster.forget_leader(self._partition)
 
     def _request(self) -> FetchRequest:
@@ -131,16 +148,22 @@ class RangeReader:
             min_bytes=1,
             max_bytes=self._max_bytes,
             isolation_level=int(self._options.read_committed),
-            topics=[FetchTopic(topic=topic, partitions=[partition])],
+            topics=[FetchTopic(topic=topic, topic_id=self._topic_id or ZERO_ID, partitions=[partition])],
+        )
+
+    def _warn_where_names_count(self, connection: BrokerConnection) -> None:
+        newest = connection.version(ApiKey.FETCH)
+        if newest > NEWEST_FETCH_BY_NAME or self._warned:
+            return
+        self._warned = True
+        host, port = connection.address
+        warnings.warn(
+            f"{self._partition}: broker {host}:{port} offers FETCH only up to version {newest}, which names "
+            "topics without their id; a topic that is deleted and created again during this read is not noticed",
+            stacklevel=2,
         )
 
     # ---- what is not there
-
-    def _on_unknown(self) -> None:
-        self._unknown += 1
-        if self._unknown < TIMES_UNKNOWN:
-            raise Setback(passing_or_raise(self._partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-        self._lose(self._end, "the topic or partition does not exist any more")
 
     def _on_out_of_range(self) -> None:
         earliest = self._offset(EARLIEST)
@@ -158,8 +181,8 @@ class RangeReader:
     def _offset(self, which: int) -> int:
         return self._cluster.offsets({self._partition: which})[self._partition]
 
-    def _lose(self, behind: int, why: str) -> None:
-        loss = DataLoss(self._partition, self._position, behind, why)
+    def _lose(self, behind: int, reason: str) -> None:
+        loss = RangeLost(self._partition, self._position, behind, reason)
         if self._options.fail_on_data_loss:
             raise loss
         warnings.warn(f"passed over, as failOnDataLoss is false: {loss}", stacklevel=2)

@@ -1,5 +1,6 @@
 """Offset ranges, packed into as many tasks as the machine can use: small ones together, large ones cut."""
 
+import uuid
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -9,11 +10,12 @@ WORTH_A_TASK: Final = 10_000  # offsets; a task costs some milliseconds, in whic
 
 
 class OffsetRange(NamedTuple):
-    """`start` inclusive, `end` exclusive."""
+    """`start` inclusive, `end` exclusive. `topic_id` is that of the topic planned, None where brokers give no ids."""
 
     topic_partition: TopicPartition
     start: int
     end: int
+    topic_id: uuid.UUID | None = None
 
     @property
     def size(self) -> int:
@@ -42,12 +44,13 @@ def pack(ranges: Sequence[OffsetRange], tasks: int) -> list[tuple[OffsetRange, .
 
 def _pieces(ranges: Sequence[OffsetRange], cuts: Sequence[int]) -> Iterator[tuple[int, OffsetRange]]:
     done = lot = 0
-    for partition, start, end in ranges:
+    for whole in ranges:
+        start, end = whole.start, whole.end
         while start < end:
             if cuts[lot] <= done:
                 lot += 1
                 continue
             stop = min(end, start + cuts[lot] - done)
-            yield lot, OffsetRange(partition, start, stop)
+            yield lot, whole._replace(start=start, end=stop)
             done += stop - start
             start = stop

@@ -104,7 +104,7 @@ def read_lot(
     with ClusterView(world, options) as cluster:
         for wanted in lot.ranges:
             for run, aborted in RangeReader(cluster, wanted):
-                yield from decode(run, Wanted(*wanted, columns), aborted)
+                yield from decode(run, Wanted(*wanted[:3], columns), aborted)
 
 
 def freeze_heap() -> None:

@@ -1,11 +1,12 @@
 """Reading a range from brokers that move leaders, lose connections, lose records."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from tests.support.scripted_brokers import ScriptedWorld
 from tests.unit.spark.batch_bytes import Record, batch, marker
-from tests.unit.spark.scripts import log, offsets_read, scripted
+from tests.unit.spark.scripts import log, offsets_read, plan, scripted
 
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
@@ -25,6 +26,19 @@ def orders(start: int, end: int) -> OffsetRange:
 
 def world_of_orders(end: int = 100) -> ScriptedWorld:
     return scripted(orders_0=log(0, end))
+
+
+def after_fetches(world: ScriptedWorld, count: int, change: Callable[[], None]) -> None:
+    """Make the change once, when the fetch after so many arrives."""
+    fetches: list[int] = []
+
+    def on_request(broker: int, request: Any) -> None:
+        if isinstance(request, FetchRequest):
+            fetches.append(broker)
+            if len(fetches) == count + 1:
+                change()
+
+    world.cluster.on_request = on_request
 
 
 def test_exactly_the_range() -> None:
@@ -202,23 +216,134 @@ class TestLoss:
         with pytest.raises(DataLoss, match="offsets 50 to 89 are lost: the log now ends at offset 30"):
             offsets_read(world, orders(50, 90))
 
-    def test_the_topic_was_deleted(self) -> None:
+    def test_a_deleted_topic_is_data_loss_within_five_seconds(self) -> None:
         world = world_of_orders()
-        seen: list[int] = []
+        after_fetches(world, 2, lambda: world.cluster.delete_topic("orders"))
 
-        def delete(broker: int, request: Any) -> None:
-            if isinstance(request, FetchRequest):
-                seen.append(request.topics[0].partitions[0].fetch_offset)
-                if len(seen) > 2:
-                    world.cluster.errors[ORDERS] = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+        with pytest.raises(DataLoss, match=r"orders-0: offsets \d+ to 99 are lost: topic orders does not exist"):
+            offsets_read(world, *plan(world), **SMALL_FETCHES)
+        assert world.now < 5
 
-        world.cluster.on_request = delete
+    def test_a_topic_deleted_before_its_range_is_read_is_data_loss(self) -> None:
+        world = world_of_orders()
+        ranges = plan(world)
+        world.cluster.delete_topic("orders")
 
-        with pytest.raises(
-            DataLoss, match=r"orders-0: offsets \d+ to 99 are lost: the topic or partition does not exist"
-        ):
+        with pytest.raises(DataLoss, match="orders-0: offsets 0 to 99 are lost: topic orders does not exist"):
+            offsets_read(world, *ranges)
+        assert world.now < 5
+
+    def test_a_deleted_topic_is_passed_over_where_loss_is_allowed(self) -> None:
+        world = world_of_orders()
+        ranges = plan(world)
+        world.cluster.delete_topic("orders")
+
+        with pytest.warns(UserWarning, match="offsets 0 to 99 are lost: topic orders does not exist"):
+            assert offsets_read(world, *ranges, failOnDataLoss="false") == []
+        assert world.now < 5
+
+    def test_a_recreated_topic_is_data_loss_and_none_of_its_records_are_read(self) -> None:
+        world = world_of_orders()
+        ranges = plan(world)
+        world.cluster.recreate_topic("orders", log(0, 100))
+
+        with pytest.raises(DataLoss, match=r"orders-0: offsets 0 to 99 are lost: .* deleted and created again"):
+            offsets_read(world, *ranges)
+        with pytest.warns(UserWarning, match="deleted and created again"):
+            assert offsets_read(world, *ranges, failOnDataLoss="false") == []
+        assert world.now < 10
+
+    def test_a_topic_recreated_during_the_read_gives_no_foreign_record(self) -> None:
+        world = world_of_orders()
+        after_fetches(world, 2, lambda: world.cluster.recreate_topic("orders", log(0, 100)))
+
+        with pytest.warns(UserWarning, match=r"offsets \d+ to 99 are lost: .* deleted and created again"):
+            read = offsets_read(world, *plan(world), failOnDataLoss="false", **SMALL_FETCHES)
+
+        assert 0 < len(read) < 100
+        assert read == list(range(len(read)))
+
+    def test_a_topic_that_one_broker_does_not_know_yet_is_waited_for(self) -> None:
+        world = world_of_orders()
+        ranges = plan(world)
+        world.cluster.metadata_errors["orders"] = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 3
+
+        assert offsets_read(world, *ranges) == list(range(100))
+
+    def test_a_broker_that_stays_behind_is_overruled_by_one_that_knows_the_topic(self) -> None:
+        world = world_of_orders()
+        ranges = plan(world)
+        world.cluster.logs[ORDERS].leader = 2
+
+        def be_stale(broker: int, request: Any) -> None:
+            if isinstance(request, MetadataRequest):
+                world.cluster.metadata_errors["orders"] = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] if broker == 1 else []
+
+        world.cluster.on_request = be_stale
+
+        assert offsets_read(world, *ranges) == list(range(100))
+
+    def test_a_broker_without_metadata_yet_is_not_believed(self) -> None:
+        world = world_of_orders()
+        ranges = plan(world)
+        world.cluster.logs[ORDERS].leader = 2
+        metadata = world.cluster._metadata
+
+        def answer(broker: int, request: MetadataRequest) -> Any:
+            found = metadata(broker, request)
+            if broker == 1:
+                found.brokers, found.topics[0].partitions = [], []
+                found.topics[0].error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return found
+
+        world.cluster._metadata = answer  # type: ignore[method-assign]
+
+        assert offsets_read(world, *ranges) == list(range(100))
+        assert world.now == 0
+
+
+class TestWithoutTopicIds:
+    """Brokers older than 2.8, or whose inter.broker.protocol.version is."""
+
+    def test_brokers_that_store_no_ids_are_read_by_name_and_the_plan_says_what_is_not_checked(self) -> None:
+        world = world_of_orders()
+        world.cluster.has_topic_ids = False
+
+        with pytest.warns(UserWarning, match=r"topic orders has no id.*created again.*not noticed"):
+            ranges = plan(world)
+
+        assert offsets_read(world, *ranges) == list(range(100))
+
+    def test_a_deleted_topic_is_data_loss_all_the_same(self) -> None:
+        world = world_of_orders()
+        world.cluster.has_topic_ids = False
+        after_fetches(world, 2, lambda: world.cluster.delete_topic("orders"))
+
+        with pytest.raises(DataLoss, match="topic orders does not exist"):
             offsets_read(world, orders(0, 100), **SMALL_FETCHES)
+        assert world.now < 5
 
+    def test_a_recreated_topic_with_fewer_partitions_is_data_loss(self) -> None:
+        world = scripted(orders_0=log(0, 30), orders_1=log(0, 30))
+        world.cluster.has_topic_ids = False
+        world.cluster.recreate_topic("orders", log(0, 30))
+
+        with pytest.raises(DataLoss, match=r"orders-1: offsets 0 to 29 are lost: topic orders has no partition 1"):
+            offsets_read(world, OffsetRange(TopicPartition("orders", 1), 0, 30))
+
+    def test_a_leader_that_fetches_by_name_only_is_said_and_its_topic_is_checked_once(self) -> None:
+        world = world_of_orders()
+        world.cluster.offered[ApiKey.FETCH] = (0, 12)
+        ranges = plan(world)
+
+        with pytest.warns(UserWarning, match=r"broker one:9092 offers FETCH only up to version 12.*not noticed"):
+            assert offsets_read(world, *ranges) == list(range(100))
+        world.cluster.recreate_topic("orders", log(0, 100))
+        with pytest.raises(DataLoss, match="deleted and created again"):
+            offsets_read(world, *ranges)
+
+
+class TestOutOfRange:
     def test_out_of_range_though_it_is_there_is_asked_again(self) -> None:
         world = world_of_orders()
         world.cluster.errors[ORDERS] = [ErrorCode.OFFSET_OUT_OF_RANGE]

@@ -116,10 +116,68 @@ class TestBounds:
         with pytest.warns(UserWarning, match="offsets 50 to 79 are lost"):
             assert planned(world, **given, failOnDataLoss="false") == {"orders-1": (20, 50)}
 
+    def test_a_start_beyond_the_log_is_data_loss(self, world: ScriptedWorld) -> None:
+        given = {"assign": '{"orders": [1]}', "startingOffsets": '{"orders": {"1": 80}}'}
+
+        with pytest.raises(
+            DataLoss,
+            match="orders-1: offsets 50 to 79 are lost: startingOffsets says 80, but the log ends at offset 50; "
+            "give an offset up to 50",
+        ):
+            plan(world, **given)
+        with pytest.warns(UserWarning, match="orders-1: offsets 50 to 79 are lost"):
+            assert planned(world, **given, failOnDataLoss="false") == {}
+
+    def test_a_start_at_the_end_of_the_log_is_nothing_to_read(self, world: ScriptedWorld) -> None:
+        assert planned(world, assign='{"orders": [1]}', startingOffsets='{"orders": {"1": 50}}') == {}
+
+    def test_a_start_between_the_last_stable_offset_and_the_end_is_no_loss(self, world: ScriptedWorld) -> None:
+        world.cluster.logs[TopicPartition("orders", 0)].last_stable = 70
+        given = {"assign": '{"orders": [0]}', "startingOffsets": '{"orders": {"0": 90}}'}
+
+        assert planned(world, **given, kafka__isolation__level="read_committed") == {}
+
     def test_an_end_before_the_start_is_nothing(self, world: ScriptedWorld) -> None:
         given = {"startingOffsets": '{"orders": {"0": 50}}', "endingOffsets": '{"orders": {"0": 40}}'}
 
         assert planned(world, assign='{"orders": [0]}', **given) == {}
+
+
+class TestTopicIds:
+    def test_a_range_names_the_topic_by_its_id(self, world: ScriptedWorld) -> None:
+        assert {r.topic_id for r in plan(world)} == {world.cluster.topic_id("orders")}
+
+    def test_a_topic_recreated_while_it_is_planned_is_not_read_by_its_new_id(self, world: ScriptedWorld) -> None:
+        planned_id = world.cluster.topic_id("orders")
+
+        def recreate(broker: int, request: object) -> None:
+            if isinstance(request, ListOffsetsRequest) and "orders" not in world.cluster.incarnations:
+                world.cluster.recreate_topic("orders", log(0, 30))
+
+        world.cluster.on_request = recreate
+
+        assert {r.topic_id for r in plan(world, assign='{"orders": [0]}')} == {planned_id}
+
+    def test_a_topic_deleted_while_it_is_planned_is_data_loss(self, world: ScriptedWorld) -> None:
+        delete_when_planned(world)
+
+        with pytest.raises(DataLoss, match=r"topic orders does not exist .*set failOnDataLoss to false"):
+            plan(world, subscribe="orders,payments")
+        assert world.now < 5
+
+    def test_and_is_passed_over_where_loss_is_allowed(self, world: ScriptedWorld) -> None:
+        delete_when_planned(world)
+
+        with pytest.warns(UserWarning, match="topic orders does not exist"):
+            assert planned(world, subscribe="orders,payments", failOnDataLoss="false") == {"payments-0": (0, 10)}
+
+
+def delete_when_planned(world: ScriptedWorld) -> None:
+    def delete(broker: int, request: object) -> None:
+        if isinstance(request, ListOffsetsRequest):
+            world.cluster.delete_topic("orders")
+
+    world.cluster.on_request = delete
 
 
 class TestBrokers:
