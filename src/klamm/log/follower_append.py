@@ -1,20 +1,28 @@
-"""What a follower checks of the leader's batches before it writes them. Source: UnifiedLog.scala (appendAsFollower)."""
+"""What a follower checks of the leader's batches before it writes them. Source: UnifiedLog.scala (appendAsFollower).
+
+It stores what the leader has, byte for byte, even where a batch announces what it does not hold: a log that leaves such
+a batch out has diverged. Refused is only what this log could not be read with afterwards.
+"""
 
 from collections.abc import Iterator
+from typing import Final
 
 from klamm.log.errors import UnexpectedOffset
+from klamm.log.indexes import MOST_RELATIVE_OFFSET
 from klamm.runtime.disk import Buffer
-from klamm.wire.records import BatchHeader, CorruptRecords, batches, crc_is_valid
+from klamm.wire.records import BatchHeader, CorruptRecords, batches, crc_is_valid, end_marker_of
 
 Run = list[BatchHeader]
 """Consecutive batches, at least one."""
+_MAX_OFFSET: Final = 2**63 - 2
+"""The end of the log, one more, must be an offset too."""
 
 
 def runs(buffer: Buffer, name: str, expected: int, segment_bytes: int) -> Iterator[Run]:
     """Batches that may be written at once: together they fit a segment, a larger one comes alone.
 
-    Raises UnexpectedOffset where one begins before `expected` or its predecessor's end, CorruptRecords; what lies
-    before the bad one has been given then. `name` is for the error's text.
+    Raises UnexpectedOffset where one begins before `expected` or before its predecessor's end, and CorruptRecords; what
+    lies before the bad one has been given then. `name` is for the error's text.
     """
     run: Run = []
     run_bytes = 0
@@ -24,7 +32,7 @@ def runs(buffer: Buffer, name: str, expected: int, segment_bytes: int) -> Iterat
             if run:
                 yield run
             raise problem
-        if run and run_bytes + header.size > segment_bytes:
+        if run and not _fits(run[0], run_bytes, header, segment_bytes):
             yield run
             run, run_bytes = [], 0
         run.append(header)
@@ -34,11 +42,28 @@ def runs(buffer: Buffer, name: str, expected: int, segment_bytes: int) -> Iterat
         yield run
 
 
+def _fits(first: BatchHeader, run_bytes: int, header: BatchHeader, segment_bytes: int) -> bool:
+    return run_bytes + header.size <= segment_bytes and header.last_offset - first.base_offset <= MOST_RELATIVE_OFFSET
+
+
 def _problem(buffer: Buffer, header: BatchHeader, name: str, expected: int) -> UnexpectedOffset | CorruptRecords | None:
     first, last = header.base_offset, header.last_offset
     if first < expected:
         text = f"{name}: batch of offsets {first} to {last}, expected {expected} or later"
         return UnexpectedOffset(text, first, last)
+    if last < first or last > _MAX_OFFSET:
+        return CorruptRecords(f"{name}: batch of offsets {first} to {last}, which is no range of offsets")
     if not crc_is_valid(buffer, header):
         return CorruptRecords(f"{name}: batch at offset {first}: CRC does not match")
+    if header.is_control and header.has_producer:
+        return _marker_problem(buffer, header, name)
+    return None
+
+
+def _marker_problem(buffer: Buffer, header: BatchHeader, name: str) -> CorruptRecords | None:
+    """Once it is written, an end marker must be readable: it decides about its transaction."""
+    try:
+        end_marker_of(buffer, header)
+    except CorruptRecords as error:
+        return CorruptRecords(f"{name}: {error}")
     return None

@@ -20,6 +20,7 @@ from klamm.wire.records import (
     CorruptRecords,
     Record,
     batches,
+    check_plausible,
     crc_is_valid,
     header_at,
     recompressed,
@@ -110,6 +111,10 @@ def check_batch(buffer: Buffer, rules: AppendRules, origin: Origin, now_ms: int)
         codec = header.codec
     except CorruptRecords as error:
         raise AppendRefused(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+    try:
+        check_plausible(buffer, header)
+    except CorruptRecords as error:  # the CRC is right: sending it again does not help
+        raise AppendRefused(ErrorCode.INVALID_RECORD, str(error)) from error
     if rules.walks_records and not header.is_control:
         _check_records(buffer, header, rules, now_ms)
     if rules.codec is not None and rules.codec != codec and not header.is_control:

@@ -13,8 +13,9 @@ from klamm.spark.fields import Fields, read_fields, read_headers
 from klamm.spark.starts import Areas, Finder, find_bodies
 from klamm.spark.transactions import Aborted, committed_batches, data_batches
 from klamm.spark.varints import Bytes, Longs
-from klamm.wire.compression import BadCompression, Codec, decompress
+from klamm.wire.compression import BadCompression, Codec
 from klamm.wire.records.batch import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME_BIT
+from klamm.wire.unfolding import decompress
 
 GROUP_BYTES: Final = 8 << 20  # decompressed bytes worked on at once: bounds memory, and keeps columns in cache
 MOST_ROWS: Final = 1 << 16  # of one Arrow record batch

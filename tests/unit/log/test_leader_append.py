@@ -28,6 +28,12 @@ def hurt(position: int) -> bytes:
     return bytes(content)
 
 
+def with_count(batch: bytes, count: int) -> bytes:
+    """The batch, whose header announces another number of records, in offsets too."""
+    header = header_at(batch)._replace(record_count=count, last_offset_delta=count - 1)
+    return sealed_batch(header, batch[61:])
+
+
 REFUSED: dict[str, tuple[bytes, ErrorCode]] = {
     "nothing": (b"", ErrorCode.INVALID_RECORD),
     "wrong CRC": (hurt(70), ErrorCode.CORRUPT_MESSAGE),
@@ -42,6 +48,20 @@ REFUSED: dict[str, tuple[bytes, ErrorCode]] = {
     "LogAppendTime": (
         build_batch(TWO, timestamp_type=TimestampType.LOG_APPEND_TIME, log_append_time_ms=5),
         ErrorCode.INVALID_TIMESTAMP,
+    ),
+    "count beyond what the bytes can hold": (
+        changed(record_count=2**31 - 1, last_offset_delta=2**31 - 2),
+        ErrorCode.INVALID_RECORD,
+    ),
+    "1,000 records announced, one there": (
+        with_count(build_batch([NewRecord(b"x" * 50_000)]), 1000),
+        ErrorCode.INVALID_RECORD,
+    ),
+    "fewer records announced than are there": (with_count(build_batch(TWO), 1), ErrorCode.INVALID_RECORD),
+    "no records in an empty payload": (sealed_batch(header_at(build_batch(TWO)), b""), ErrorCode.INVALID_RECORD),
+    "rubbish for records": (
+        sealed_batch(header_at(build_batch(TWO)), b"rubbish, no records"),
+        ErrorCode.INVALID_RECORD,
     ),
     "unknown codec": (changed(attributes=6), ErrorCode.CORRUPT_MESSAGE),
     "old magic": (build_batch(TWO)[:16] + b"\1" + build_batch(TWO)[17:], ErrorCode.INVALID_RECORD),
@@ -58,6 +78,58 @@ def test_refused(orders: Partition, content: bytes, code: ErrorCode) -> None:
     assert caught.value.code is code
     assert caught.value.message
     assert (log.end_offset, log.size) == (0, 0)
+
+
+COMPRESSED = [codec for codec in Codec if codec is not Codec.NONE]
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+@pytest.mark.parametrize("payload", [b"no compressed data", b"\0" * 40, b"\xff" * 4, b""])
+def test_rubbish_called_compressed_is_refused(orders: Partition, codec: Codec, payload: bytes) -> None:
+    log = orders.open()
+
+    with pytest.raises(AppendRefused) as caught:
+        log.append_as_leader(sealed_batch(header_at(build_batch(TWO, codec)), payload), 0)
+
+    assert (caught.value.code, log.end_offset) == (ErrorCode.INVALID_RECORD, 0)
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+@pytest.mark.parametrize("count", [1, 3, 1000, 2**31 - 1])
+def test_compressed_batch_that_announces_another_number_of_records_is_refused(
+    orders: Partition, codec: Codec, count: int
+) -> None:
+    log = orders.open()
+
+    with pytest.raises(AppendRefused) as caught:
+        log.append_as_leader(with_count(build_batch(TWO, codec), count), 0)
+
+    assert (caught.value.code, log.end_offset) == (ErrorCode.INVALID_RECORD, 0)
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_large_compressed_batch_cannot_announce_more_records_than_it_can_unfold_to(
+    orders: Partition, codec: Codec
+) -> None:
+    log = orders.open()
+    content = build_batch([NewRecord(b"%d" % n * 100) for n in range(100)], codec)
+
+    log.append_as_leader(content, 0)
+    with pytest.raises(AppendRefused) as caught:
+        log.append_as_leader(with_count(content, 2**31 - 1), 0)
+
+    assert (caught.value.code, log.end_offset) == (ErrorCode.INVALID_RECORD, 100)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("count", [1, 16, 17, 5000])
+@pytest.mark.parametrize("size", [0, 1, 300, 70_000])
+def test_batches_of_every_shape_are_accepted(orders: Partition, codec: Codec, count: int, size: int) -> None:
+    log = orders.open(max_message_bytes=1 << 30)
+
+    log.append_as_leader(build_batch([NewRecord(bytes(size))] * min(count, 10_000_000 // (size + 1)), codec), 0)
+
+    assert log.end_offset > 0
 
 
 def test_bytes_behind_the_batch_that_are_none_are_left_out(orders: Partition) -> None:
@@ -179,6 +251,7 @@ def test_a_topic_with_its_own_codec(orders: Partition, name: str, sent: Codec, w
 
 
 def test_what_does_not_unfold_cannot_change_its_codec(orders: Partition) -> None:
+    """Not CORRUPT_MESSAGE, which producers retry: the CRC is right, so the same bytes will come again."""
     plain = build_batch(TWO)
     content = sealed_batch(header_at(plain)._replace(attributes=Codec.GZIP), b"no gzip")
     log = orders.open(compression_type="zstd")
@@ -186,7 +259,7 @@ def test_what_does_not_unfold_cannot_change_its_codec(orders: Partition) -> None
     with pytest.raises(AppendRefused) as caught:
         log.append_as_leader(content, 0)
 
-    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+    assert caught.value.code is ErrorCode.INVALID_RECORD
 
 
 def test_a_batch_that_grows_in_its_new_codec_may_be_too_large(orders: Partition) -> None:

@@ -10,7 +10,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.wire.compression import BadCompression, Codec, compress, decompress
+from klamm.wire.compression import BadCompression, Codec, compress
+from klamm.wire.unfolding import decompress
 
 REAL = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
 CONTENT = b"".join(b"record number %d, " % number for number in range(10_000))

@@ -23,6 +23,7 @@ from klamm.wire.records.build import (
     end_marker_of,
     recompressed,
 )
+from klamm.wire.records.plausible import check_plausible
 from klamm.wire.records.record import NewRecord, Record, payload_of, records
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "batches",
     "build_batch",
     "build_end_marker",
+    "check_plausible",
     "crc_is_valid",
     "end_marker_of",
     "entry_size",

@@ -89,6 +89,7 @@ class EndMarker(NamedTuple):
     coordinator_epoch: int
 
 
+_MAX_CONTROL_BYTES: Final = 64 * 1024
 _CONTROL_KEY: Final = struct.Struct(">hh")
 _END_MARKER_VALUE: Final = struct.Struct(">hi")
 
@@ -113,7 +114,7 @@ def build_end_marker(
 
 def end_marker_of(buffer: Buffer, header: BatchHeader) -> EndMarker | None:
     """The marker in a control batch; None where the control type is not one of transactions. Raises CorruptRecords."""
-    record = next(records(buffer, header), None)
+    record = next(records(buffer, header, _MAX_CONTROL_BYTES), None)
     if record is None:
         return None  # compacted away: an empty batch is kept for its header alone
     if record.key is None or len(record.key) < _CONTROL_KEY.size:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from klamm.wire.compression import MAX_OUTPUT_BYTES, BadCompression, decompress
+from klamm.wire.compression import BadCompression
 from klamm.wire.records.batch import (
     HEADER_BYTES,
     MAGIC,
@@ -12,10 +12,11 @@ from klamm.wire.records.batch import (
     CorruptRecords,
     TimestampType,
 )
+from klamm.wire.unfolding import MAX_OUTPUT_BYTES, decompress
 
 Headers = Sequence[tuple[str, bytes | None]]
 
-_MOST_VARINT_BYTES: Final = 10
+MAX_VARINT_BYTES: Final = 10
 
 
 class Record(NamedTuple):
@@ -58,7 +59,7 @@ def records(buffer: Buffer, header: BatchHeader, max_bytes: int = MAX_OUTPUT_BYT
     position = 0
     try:
         for _ in range(header.record_count):
-            record, position = _record_at(payload, position, header, append_time)
+            record, position = record_at(payload, position, header, append_time)
             yield record
     except (IndexError, UnicodeDecodeError) as error:
         raise CorruptRecords(f"batch at offset {header.base_offset}: a record is malformed: {error}") from error
@@ -67,7 +68,8 @@ def records(buffer: Buffer, header: BatchHeader, max_bytes: int = MAX_OUTPUT_BYT
         raise CorruptRecords(f"batch at offset {header.base_offset}: {left} bytes follow {header.record_count} records")
 
 
-def _record_at(payload: bytes, position: int, header: BatchHeader, append_time: int | None) -> tuple[Record, int]:
+def record_at(payload: bytes, position: int, header: BatchHeader, append_time: int | None) -> tuple[Record, int]:
+    """The record that begins at `position`, and where it ends. Raises IndexError, UnicodeDecodeError."""
     length, position = read_varint(payload, position)
     end = position + length
     if length < 1 or end > len(payload):
@@ -110,7 +112,7 @@ def read_varint(payload: Buffer, position: int) -> tuple[int, int]:
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), position + 1
     raw = byte & 0x7F
-    for index in range(1, _MOST_VARINT_BYTES):
+    for index in range(1, MAX_VARINT_BYTES):
         byte = payload[position + index]
         raw |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:

@@ -1,0 +1,82 @@
+"""Whether a batch can hold the records that its header announces: a look at the first ones.
+
+The cost has a bound that does not grow with the batch, so an event loop can afford it for every batch. What passes may
+still be malformed further back: only a walk over all records (`walk.py`) finds that.
+Source: DefaultRecordBatch.java, DefaultRecord.java.
+"""
+
+from typing import Final
+
+from klamm.wire.compression import XERIAL_MAGIC, BadCompression, Codec
+from klamm.wire.records.batch import HEADER_BYTES, BatchHeader, Buffer, CorruptRecords
+from klamm.wire.records.record import MAX_VARINT_BYTES, read_varint, record_at
+from klamm.wire.unfolding import MAX_SNAPPY_RATIO, snappy_length, unfold
+
+MIN_RECORD_BYTES: Final = 7
+"""Length, attributes, timestamp, offset, null key, null value and no headers: a byte each."""
+MAX_RECORDS_READ: Final = 16
+HEAD_BYTES: Final = 2 * 1024
+_MAX_PARSED_BYTES: Final = 16 * 1024
+_MAX_SNAPPY_HEAD_BYTES: Final = 64 * 1024
+_MAX_RATIOS: Final = {Codec.GZIP: 1032, Codec.SNAPPY: MAX_SNAPPY_RATIO, Codec.LZ4: 256, Codec.ZSTD: 128 * 1024 // 4}
+"""How many bytes one byte can unfold to."""
+
+
+def check_plausible(buffer: Buffer, header: BatchHeader) -> None:
+    """Raises CorruptRecords where the batch, whole at the header's position, cannot hold its records."""
+    start = header.position + HEADER_BYTES
+    content = memoryview(buffer)[start : header.position + header.size]
+    codec = header.codec
+    if codec is Codec.NONE:
+        _check_head(content, len(content), header)
+        return
+    # one frame or block says nothing of those behind it
+    max_bytes = max(len(content) * _MAX_RATIOS[codec], HEAD_BYTES)
+    try:
+        head, is_whole = _unfolded_head(codec, content)
+    except BadCompression as error:
+        raise CorruptRecords(f"batch at offset {header.base_offset}: {error}") from error
+    _check_head(head, len(head) if is_whole else max_bytes, header)
+
+
+def _unfolded_head(codec: Codec, content: memoryview) -> tuple[bytes, bool]:
+    """At least the first `HEAD_BYTES`, and whether that is all; nothing of a large snappy block."""
+    if codec is Codec.SNAPPY and bytes(content[:8]) != XERIAL_MAGIC:
+        length = snappy_length(content)
+        if length > _MAX_SNAPPY_HEAD_BYTES:
+            if length > len(content) * MAX_SNAPPY_RATIO:
+                raise BadCompression(f"snappy block of {len(content)} bytes announces {length}")
+            return b"", False
+    pieces = []
+    size = 0
+    for piece in unfold(codec, content, HEAD_BYTES):
+        pieces.append(piece)
+        size += len(piece)
+        if size > HEAD_BYTES:
+            return b"".join(pieces), False
+    return b"".join(pieces), True
+
+
+def _check_head(head: Buffer, max_bytes: int, header: BatchHeader) -> None:
+    """Check the first records, which lie in `head`; those behind must fit in what is left of `max_bytes`."""
+    is_whole = len(head) == max_bytes
+    end = len(head) if is_whole else len(head) - MAX_VARINT_BYTES  # the last one may be cut off
+    position = seen = 0
+    try:
+        while position < end and seen < MAX_RECORDS_READ and seen < header.record_count:
+            length, body = read_varint(head, position)
+            behind = body + length
+            if length < MIN_RECORD_BYTES - 1 or behind > max_bytes:
+                raise IndexError(f"record length {length}")
+            if seen == 0 and length <= _MAX_PARSED_BYTES and behind <= len(head):
+                record_at(bytes(head[:behind]), 0, header, None)
+            position = behind
+            seen += 1
+    except (IndexError, UnicodeDecodeError) as error:
+        raise CorruptRecords(f"batch at offset {header.base_offset}: record {seen} is malformed: {error}") from error
+    left = header.record_count - seen
+    if left * MIN_RECORD_BYTES > max_bytes - position or (is_whole and not left and position != max_bytes):
+        raise CorruptRecords(
+            f"batch at offset {header.base_offset} announces {header.record_count} records, "
+            f"which its {header.size} bytes do not hold"
+        )

@@ -1,0 +1,77 @@
+"""What a follower refuses of its leader's batches, before it writes a byte of them."""
+
+import pytest
+from tests.unit.log.support import NOW_MS, Partition, headers_of, values_of
+
+from klamm.wire.records import CorruptRecords, NewRecord, build_batch, header_at
+from klamm.wire.records.batch import sealed_batch
+
+MAX_DELTA = 2**31 - 2
+"""A batch of 2³¹-1 offsets."""
+MARKER = {"attributes": 0x30, "producer_id": 3, "producer_epoch": 0}  # control, transactional
+
+
+def sent(base_offset: int, value: str = "v", **fields: int) -> bytes:
+    """A batch of one record as a leader stored it, whose header says something else; its CRC is right."""
+    plain = build_batch([NewRecord(value.encode(), b"", NOW_MS)])
+    header = header_at(plain)._replace(base_offset=base_offset, partition_leader_epoch=0, **fields)
+    return sealed_batch(header, plain[61:])
+
+
+def test_batches_of_more_offsets_than_a_segment_can_index_are_kept_over_a_restart(orders: Partition) -> None:
+    log = orders.open()
+
+    log.append_as_follower(
+        sent(0, "a", last_offset_delta=MAX_DELTA)
+        + sent(2**31 - 1, "b", last_offset_delta=MAX_DELTA)
+        + sent(2 * (2**31 - 1), "c")
+    )
+    end, segments = log.end_offset, len(log.segments)
+    log.close()
+
+    assert (end, segments) == (2**32 - 1, 2)
+    assert orders.open().notes == []
+    assert orders.open().end_offset == end
+
+
+IMPOSSIBLE: dict[str, bytes] = {
+    "ends before it begins": sent(1, last_offset_delta=-5),
+    "holds no offset": sent(1, last_offset_delta=-1),
+    "ends beyond the last offset": sent(2**63 - 2, last_offset_delta=1),
+    "control batch without a control key": sent(1, **MARKER),
+    "control batch in a codec that does not exist": sent(1, **MARKER | {"attributes": 0x37}),
+    "control batch that does not unfold": sent(1, **MARKER | {"attributes": 0x34}),
+    "control batch with a negative count": sent(1, **MARKER, record_count=-5),
+}
+
+
+@pytest.mark.parametrize("bad", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+def test_impossible_batch_is_refused_before_it_is_written(orders: Partition, bad: bytes) -> None:
+    log = orders.open()
+
+    with pytest.raises(CorruptRecords):
+        log.append_as_follower(sent(0, "before") + bad)
+
+    assert (log.end_offset, log.producers.end_offset) == (1, 1)
+    assert values_of(log) == ["before"]
+    log.append_as_follower(sent(1, "after"))
+    assert values_of(log) == ["before", "after"]
+
+
+def test_control_bomb_is_not_unfolded(orders: Partition) -> None:
+    bomb = build_batch([NewRecord(bytes(20_000_000), b"\0\0\0\1", NOW_MS)], 4, control=True)  # type: ignore[arg-type]
+    header = header_at(bomb)._replace(producer_id=3, producer_epoch=0)
+
+    with pytest.raises(CorruptRecords, match="more than"):
+        orders.open().append_as_follower(sealed_batch(header, bomb[61:]))
+
+
+def test_what_a_follower_need_not_understand_is_stored_as_the_leader_has_it(orders: Partition) -> None:
+    """Its log must be the leader's, byte for byte; a lie about records is for the leader to refuse."""
+    log = orders.open()
+    content = sent(0, attributes=7) + sent(1, record_count=1000) + sent(2, last_offset_delta=MAX_DELTA - 2)
+
+    log.append_as_follower(content)
+
+    assert log.read(0, 1 << 20).records == content
+    assert [header.base_offset for header in headers_of(log)] == [0, 1, 2]
