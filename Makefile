@@ -17,6 +17,7 @@ SEQUENCES ?= 10000
 SAMPLE ?= 1
 AFTER ?= 0
 SCHEDULES ?= 300
+WORKERS ?= 4
 
 .DEFAULT_GOAL := help
 
@@ -53,7 +54,7 @@ unit: $(READY)  ## the quick tests: no network, no processes
 	$(PY) -m pytest tests/unit
 
 test: check  ## lint, unit tests, tests against real ZooKeeper, real clients and Apache Kafka
-	$(PY) -m pytest
+	$(PY) -m pytest -n $(WORKERS) --dist loadgroup
 
 clients: $(READY)  ## every client with every codec, RECORDS=100000 each, compared byte by byte
 	$(PY) -m pytest tests/clients/test_codecs.py --records $(RECORDS)

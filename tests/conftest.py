@@ -19,6 +19,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--records", type=int, default=1_000, help="records per client, codec and kind of producer")
 
 
+SHARED_SERVERS = ("tests/clients/", "tests/contracts/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files whose tests share servers stay in one worker each; all other tests are spread over the workers one by one."""
+    for item in items:
+        if item.nodeid.startswith(SHARED_SERVERS):
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
+
+
 @pytest.fixture(scope="session")
 def record_count(request: pytest.FixtureRequest) -> int:
     return int(request.config.getoption("--records"))
