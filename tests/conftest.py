@@ -23,7 +23,7 @@ SHARED_SERVERS = ("tests/clients/", "tests/contracts/")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files whose tests share servers stay in one worker each; all other tests are spread over the workers one by one."""
+    """Keep the tests of a file that share servers in one worker; spread all other tests over the workers."""
     for item in items:
         if item.nodeid.startswith(SHARED_SERVERS):
             item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
