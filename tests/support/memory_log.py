@@ -86,6 +86,9 @@ class MemoryLog:
     def last_stable_offset(self) -> int:
         return self.high_watermark
 
+    def preparation(self, records: Buffer, origin: object) -> None:
+        return None
+
     def append_as_leader(self, records: Buffer, leader_epoch: int, origin: object) -> Info:
         try:
             self._check()

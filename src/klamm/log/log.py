@@ -9,11 +9,12 @@ from typing import NamedTuple, Self
 from uuid import UUID
 
 from klamm.config.topic_config import TopicConfig
+from klamm.log.append_rules import AppendRules
 from klamm.log.epochs import EpochEnd, LeaderEpochs
 from klamm.log.errors import AppendRefused, OffsetOutOfRange, StorageFailed
 from klamm.log.flushing import Durability, FlushJob
 from klamm.log.follower_append import Run, runs
-from klamm.log.leader_append import AppendRules, CheckedBatch, assigned, check_batch
+from klamm.log.leader_append import CheckedBatch, assigned, check_batch, preparation_for, prepared_batch
 from klamm.log.loader import Known, Loaded, Loader
 from klamm.log.local_log import LocalLog, ReadResult
 from klamm.log.lookup import FoundOffset, first_at, largest
@@ -21,6 +22,7 @@ from klamm.log.names import LEADER_EPOCHS, PARTITION_METADATA, TRANSACTION_INDEX
 from klamm.log.open_files import OpenFiles
 from klamm.log.owner import Owner
 from klamm.log.partition_metadata import metadata_text, read_topic_id
+from klamm.log.preparation import Preparation, Refusal
 from klamm.log.producer_files import SnapshotFiles, note_written, rebuild_producers
 from klamm.log.producers import BatchMark, CompletedTransaction, Origin, Producers
 from klamm.log.retention import Limits, SegmentFacts, expired
@@ -189,11 +191,24 @@ class Log:
 
     # -- append --------------------------------------------------------------------------------------------------------
 
-    def append_as_leader(self, records: Buffer, leader_epoch: int, origin: Origin = Origin.CLIENT) -> AppendInfo:
-        """Give one batch its offsets and write it. Raises AppendRefused, and then nothing was written."""
+    def preparation(self, records: Buffer, origin: Origin = Origin.CLIENT) -> Preparation | None:
+        """What `prepare` must do, off the event loop, before this batch is appended; None where that is nothing.
+
+        Raises AppendRefused.
+        """
+        self._refuse_if_failed()
+        return preparation_for(records, self._rules, origin, self._world.clock.now_ms())
+
+    def append_as_leader(
+        self, records: Buffer | CheckedBatch, leader_epoch: int, origin: Origin = Origin.CLIENT
+    ) -> AppendInfo:
+        """Give one batch its offsets and write it. Raises AppendRefused, and then nothing was written.
+
+        A batch that is not checked yet is, and prepared here and now, however long that takes.
+        """
         self._refuse_if_failed()
         now_ms = self._world.clock.now_ms()
-        batch = check_batch(records, self._rules, origin, now_ms)
+        batch = records if isinstance(records, CheckedBatch) else check_batch(records, self._rules, origin, now_ms)
         header = batch.header
         marker: EndMarker | None = None
         if header.producer_id >= 0:
@@ -204,6 +219,10 @@ class Log:
             elif (mark := self.producers.check(header, origin)) is not None:
                 return self._already_there(mark)
         return self._write_as_leader(batch, leader_epoch, now_ms)
+
+    def prepared(self, result: bytes | Refusal) -> CheckedBatch:
+        """The batch that `prepare` made, fit to be appended. Raises AppendRefused."""
+        return prepared_batch(result, self._rules)
 
     def _already_there(self, mark: BatchMark) -> AppendInfo:
         return AppendInfo(

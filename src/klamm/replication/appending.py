@@ -3,18 +3,24 @@
 Source: ReplicaManager.scala (appendRecords), DelayedProduce.scala.
 """
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
 from klamm.log.errors import AppendRefused, RecordError, StorageFailed
+from klamm.log.leader_append import CheckedBatch
+from klamm.log.log import Log
+from klamm.log.preparation import Preparation
 from klamm.log.producers import Origin
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.replication.hosting import Hosting
 from klamm.replication.ports import PartitionRefused
+from klamm.replication.preparing import Preparing
 from klamm.replication.purgatory import Purgatory
 from klamm.replication.surroundings import Counts
 from klamm.runtime.disk import Buffer
+from klamm.runtime.workers import Workers
 
 ACKS_ALL: Final = -1
 VALID_ACKS: Final = (-1, 0, 1)
@@ -31,13 +37,18 @@ class AppendResult(NamedTuple):
     message: str | None = None
 
 
-class Appends:
+_Appended = tuple[AppendResult, int]
+"""The result, and the offset that the high watermark has to reach; -1 where nothing was appended."""
+
+
+class ProduceService:
     """Serves Produce. Waiting requests are bounded by the purgatory."""
 
-    def __init__(self, hosting: Hosting, produces: Purgatory[TopicPartition], counts: Counts) -> None:
+    def __init__(self, hosting: Hosting, produces: Purgatory[TopicPartition], counts: Counts, workers: Workers) -> None:
         self._hosting = hosting
         self._produces = produces
         self._counts = counts
+        self._preparing = Preparing(workers)
 
     async def append(
         self, acks: int, timeout_ms: int, records: dict[TopicPartition, Buffer], origin: Origin
@@ -46,30 +57,70 @@ class Appends:
         if acks not in VALID_ACKS:
             refused = AppendResult(ErrorCode.INVALID_REQUIRED_ACKS, message=f"acks={acks} is not -1, 0 or 1")
             return dict.fromkeys(records, refused)
-        results: dict[TopicPartition, AppendResult] = {}
-        required: dict[TopicPartition, int] = {}
-        for topic_partition in list(records):
-            results[topic_partition], end = self._append(topic_partition, records.pop(topic_partition), acks, origin)
-            if end >= 0:
-                required[topic_partition] = end
+        appended = await self._append_all(records, acks, origin)
+        results = {topic_partition: result for topic_partition, (result, _) in appended.items()}
+        required = {topic_partition: end for topic_partition, (_, end) in appended.items() if end >= 0}
         if acks == ACKS_ALL and required:
             await self._replicated(required, results, timeout_ms)
         return results
 
-    def _append(
+    async def _append_all(
+        self, records: dict[TopicPartition, Buffer], acks: int, origin: Origin
+    ) -> dict[TopicPartition, _Appended]:
+        """At once where no batch needs preparation, which is the usual case: nothing is awaited then."""
+        appended: dict[TopicPartition, _Appended] = {}
+        prepared: dict[TopicPartition, Awaitable[_Appended]] = {}
+        for topic_partition in list(records):
+            later = self._begin(topic_partition, records.pop(topic_partition), acks, origin)
+            if isinstance(later, Awaitable):
+                prepared[topic_partition] = later
+            else:
+                appended[topic_partition] = later
+        if prepared:
+            appended.update(zip(prepared, await asyncio.gather(*prepared.values()), strict=True))
+        return appended
+
+    def _begin(
         self, topic_partition: TopicPartition, batch: Buffer, acks: int, origin: Origin
-    ) -> tuple[AppendResult, int]:
-        """The result, and the offset the high watermark has to reach; −1 where nothing was appended."""
+    ) -> _Appended | Awaitable[_Appended]:
+        """Append the batch now, or what will have appended it after its preparation."""
+        try:
+            own_log = self._hosting.find(topic_partition).leader_log
+            preparation = own_log.preparation(batch, origin)
+        except (PartitionRefused, AppendRefused) as refusal:
+            return _refused(refusal), -1
+        if preparation is None and not self._preparing.is_busy(topic_partition):
+            return self._append(topic_partition, batch, acks, origin)
+        return self._append_in_turn(topic_partition, own_log, preparation or batch, acks, origin)
+
+    async def _append_in_turn(
+        self, topic_partition: TopicPartition, own_log: Log, batch: Preparation | Buffer, acks: int, origin: Origin
+    ) -> _Appended:
+        def append(checked: CheckedBatch | None) -> _Appended:
+            if self._hosting.find(topic_partition).leader_log is not own_log:
+                raise PartitionRefused(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic_partition} has another log by now")
+            if checked is None:
+                assert not isinstance(batch, Preparation)
+                return self._append(topic_partition, batch, acks, origin)
+            return self._append(topic_partition, checked, acks, origin)
+
+        preparation = batch if isinstance(batch, Preparation) else None
+        try:
+            return await self._preparing.in_turn(topic_partition, own_log, preparation, append)
+        except (PartitionRefused, AppendRefused) as refusal:
+            return _refused(refusal), -1
+
+    def _append(
+        self, topic_partition: TopicPartition, batch: Buffer | CheckedBatch, acks: int, origin: Origin
+    ) -> _Appended:
         try:
             info = self._hosting.find(topic_partition).append_as_leader(batch, acks, origin)
-        except PartitionRefused as refusal:
-            return AppendResult(refusal.code, message=str(refusal)), -1
-        except AppendRefused as refusal:
-            return AppendResult(refusal.code, record_errors=refusal.record_errors, message=str(refusal)), -1
+        except (PartitionRefused, AppendRefused) as refusal:
+            return _refused(refusal), -1
         except StorageFailed as error:
             return AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, message=str(error)), -1
         counts = self._counts
-        counts.bytes_in += len(batch)
+        counts.bytes_in += len(batch.buffer if isinstance(batch, CheckedBatch) else batch)
         counts.messages_in += info.last_offset - info.first_offset + 1
         result = AppendResult(ErrorCode.NONE, info.first_offset, info.log_append_time_ms, info.log_start_offset)
         return result, info.last_offset + 1
@@ -109,3 +160,8 @@ class Appends:
     def _state(self, topic_partition: TopicPartition, offset: int) -> ErrorCode | None:
         partition = self._hosting.get(topic_partition)
         return self._hosting.absence(topic_partition) if partition is None else partition.acknowledged(offset)
+
+
+def _refused(refusal: PartitionRefused | AppendRefused) -> AppendResult:
+    errors = refusal.record_errors if isinstance(refusal, AppendRefused) else ()
+    return AppendResult(refusal.code, record_errors=errors, message=str(refusal))

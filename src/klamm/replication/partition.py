@@ -11,6 +11,7 @@ import structlog
 
 from klamm.log.epochs import EpochEnd
 from klamm.log.errors import UnexpectedOffset
+from klamm.log.leader_append import CheckedBatch
 from klamm.log.log import AppendInfo, Log
 from klamm.log.producers import Origin
 from klamm.model.assignment import ReplicaAssignment
@@ -185,7 +186,7 @@ class Partition:
 
     # ---- appending
 
-    def append_as_leader(self, records: Buffer, acks: int, origin: Origin = Origin.CLIENT) -> AppendInfo:
+    def append_as_leader(self, records: Buffer | CheckedBatch, acks: int, origin: Origin = Origin.CLIENT) -> AppendInfo:
         """Append a client's batch. Raises PartitionRefused (6, 19), AppendRefused."""
         own_log = self.leader_log
         if acks == -1 and self.is_under_min_isr:

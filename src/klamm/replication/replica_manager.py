@@ -12,7 +12,7 @@ from klamm.log.producers import Origin
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.replication.alter_partition import AlterPartitionManager, SendAlterPartition
-from klamm.replication.appending import AppendResult, Appends
+from klamm.replication.appending import AppendResult, ProduceService
 from klamm.replication.fetch_session_client import FetchSettings
 from klamm.replication.fetch_sessions import FetchAnswer, FetchRequested, FetchSessions
 from klamm.replication.fetcher_manager import FetcherManager
@@ -111,7 +111,8 @@ class ReplicaManager:
         self._leadership = Leadership(
             broker_id, broker_epoch, self._hosting, logs, self._fetchers, on_leadership_change
         )
-        self._appends = Appends(self._hosting, self._produces, self.counts)
+        self._produce = ProduceService(self._hosting, self._produces, self.counts, world.workers)
+        self._workers = world.workers
         dice = world.randomness.stream("fetch sessions")
         self._sessions = FetchSessions(dice, _now_ms, settings.max_incremental_fetch_session_cache_slots)
         self._fetches = Fetches(self._hosting, self._sessions, _now_ms, quotas.leader)
@@ -136,6 +137,7 @@ class ReplicaManager:
         await self._fetchers.close()
         await self._alter_partition.close()
         self._sessions.close()
+        await self._workers.close()
         if self._checkpoints_run:
             await self._logs.checkpoint_high_watermarks()
 
@@ -172,7 +174,7 @@ class ReplicaManager:
         Empties `records`, so that a waiting request keeps no batch in memory.
         Errors are in the results, by partition: 3, 6, 19, 20, 7, 56 and what the log refuses a batch for.
         """
-        return await self._appends.append(acks, timeout_ms, records, origin)
+        return await self._produce.append(acks, timeout_ms, records, origin)
 
     async def fetch(self, params: FetchParams, requested: FetchRequested) -> FetchAnswer:
         """Serve a Fetch of a consumer or a follower, waiting up to `params.max_wait_ms` for `params.min_bytes`."""

@@ -1,11 +1,12 @@
 """The world as one value: whoever needs time, network, disk or dice is handed this."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from klamm.runtime.clock import Clock, RealClock
 from klamm.runtime.disk import Disk, RealDisk
 from klamm.runtime.network import Network, RealNetwork
 from klamm.runtime.randomness import Randomness, RealRandomness
+from klamm.runtime.workers import InlineWorkers, ProcessWorkers, Workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +15,8 @@ class World:
     network: Network
     disk: Disk
     randomness: Randomness
+    workers: Workers = field(default_factory=InlineWorkers)
 
 
 def real_world() -> World:
-    return World(RealClock(), RealNetwork(), RealDisk(), RealRandomness())
+    return World(RealClock(), RealNetwork(), RealDisk(), RealRandomness(), ProcessWorkers())

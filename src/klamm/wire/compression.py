@@ -2,7 +2,7 @@
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from typing import Final
 
@@ -31,16 +31,22 @@ class BadCompression(KlammError):
 
 def compress(codec: Codec, content: Buffer, level: int | None = None) -> bytes:
     """`level` None is the codec's usual one; snappy has none and ignores it."""
-    return _COMPRESS[codec](content, level)
+    return b"".join(fold(codec, [content], level))
 
 
-def _keep(content: Buffer, _level: int | None) -> bytes:
-    return bytes(content)
+def fold(codec: Codec, pieces: Iterable[Buffer], level: int | None = None) -> Iterator[bytes]:
+    """The same for content that comes in pieces, without ever holding all of it."""
+    return _FOLD[codec](pieces, level)
 
 
-def _gzip(content: Buffer, level: int | None) -> bytes:
+def _plain(pieces: Iterable[Buffer], _level: int | None) -> Iterator[bytes]:
+    return map(bytes, pieces)
+
+
+def _gzip(pieces: Iterable[Buffer], level: int | None) -> Iterator[bytes]:
     stream = zlib.compressobj(-1 if level is None else level, wbits=31)
-    return stream.compress(content) + stream.flush()
+    yield from map(stream.compress, pieces)
+    yield stream.flush()
 
 
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
@@ -49,33 +55,47 @@ XERIAL_BLOCK_BYTES: Final = 32 * 1024
 XERIAL_BLOCK_LENGTH: Final = struct.Struct(">i")
 
 
-def _snappy(content: Buffer, _level: int | None) -> bytes:
-    view = memoryview(content)
-    parts = [XERIAL_HEADER]
-    for start in range(0, len(view), XERIAL_BLOCK_BYTES):
-        block = bytes(cramjam.snappy.compress_raw(bytes(view[start : start + XERIAL_BLOCK_BYTES])))
-        parts += (XERIAL_BLOCK_LENGTH.pack(len(block)), block)
-    return b"".join(parts)
+def _snappy(pieces: Iterable[Buffer], _level: int | None) -> Iterator[bytes]:
+    yield XERIAL_HEADER
+    for block in _blocks(pieces, XERIAL_BLOCK_BYTES):
+        compressed = bytes(cramjam.snappy.compress_raw(block))
+        yield XERIAL_BLOCK_LENGTH.pack(len(compressed)) + compressed
 
 
-def _lz4(content: Buffer, level: int | None) -> bytes:
+def _blocks(pieces: Iterable[Buffer], size: int) -> Iterator[bytes]:
+    """The same bytes cut into blocks of `size`; the last may be shorter."""
+    rest = b""
+    for piece in pieces:
+        content = rest + bytes(piece) if rest else bytes(piece)
+        whole = len(content) - len(content) % size
+        for start in range(0, whole, size):
+            yield content[start : start + size]
+        rest = content[whole:]
+    if rest:
+        yield rest
+
+
+def _lz4(pieces: Iterable[Buffer], level: int | None) -> Iterator[bytes]:
     # independent 64 KiB blocks, no content size: the only shape that Java's reader takes
-    compressed: bytes = lz4.frame.compress(
-        bytes(content),
+    stream = lz4.frame.LZ4FrameCompressor(
         compression_level=0 if level is None else level,
         block_size=lz4.frame.BLOCKSIZE_MAX64KB,
         block_linked=False,
-        store_size=False,
     )
-    return compressed
+    yield stream.begin()
+    for piece in pieces:
+        yield stream.compress(bytes(piece))
+    yield stream.flush()
 
 
-def _zstd(content: Buffer, level: int | None) -> bytes:
-    return zstandard.ZstdCompressor(level=3 if level is None else level, write_content_size=False).compress(content)
+def _zstd(pieces: Iterable[Buffer], level: int | None) -> Iterator[bytes]:
+    stream = zstandard.ZstdCompressor(level=3 if level is None else level).compressobj()
+    yield from map(stream.compress, pieces)
+    yield stream.flush()
 
 
-_COMPRESS: Final[dict[Codec, Callable[[Buffer, int | None], bytes]]] = {
-    Codec.NONE: _keep,
+_FOLD: Final[dict[Codec, Callable[[Iterable[Buffer], int | None], Iterator[bytes]]]] = {
+    Codec.NONE: _plain,
     Codec.GZIP: _gzip,
     Codec.SNAPPY: _snappy,
     Codec.LZ4: _lz4,

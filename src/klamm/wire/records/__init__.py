@@ -21,7 +21,6 @@ from klamm.wire.records.build import (
     build_batch,
     build_end_marker,
     end_marker_of,
-    recompressed,
 )
 from klamm.wire.records.plausible import check_plausible
 from klamm.wire.records.record import NewRecord, Record, payload_of, records
@@ -49,6 +48,5 @@ __all__ = [
     "entry_size",
     "header_at",
     "payload_of",
-    "recompressed",
     "records",
 ]

@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 
 from klamm.wire.compression import Codec, compress
 from klamm.wire.records.batch import (
-    CODEC_MASK,
     CONTROL_BIT,
     LOG_APPEND_TIME_BIT,
     MAGIC,
@@ -23,7 +22,7 @@ from klamm.wire.records.batch import (
     TimestampType,
     sealed_batch,
 )
-from klamm.wire.records.record import NewRecord, append_record, payload_of, records
+from klamm.wire.records.record import NewRecord, append_record, records
 
 
 def build_batch(
@@ -68,13 +67,6 @@ def build_batch(
         record_count=len(content),
     )
     return sealed_batch(header, compress(codec, payload, level))
-
-
-def recompressed(buffer: Buffer, header: BatchHeader, codec: Codec, level: int | None, max_bytes: int) -> bytes:
-    """The same batch under another codec; the records' bytes themselves do not change. Raises CorruptRecords."""
-    payload = payload_of(buffer, header, max_bytes)
-    attributes = (header.attributes & ~CODEC_MASK) | codec
-    return sealed_batch(header._replace(attributes=attributes), compress(codec, payload, level))
 
 
 class ControlType(IntEnum):

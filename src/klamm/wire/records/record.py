@@ -97,8 +97,6 @@ def record_at(payload: bytes, position: int, header: BatchHeader, append_time: i
 def _nullable(payload: bytes, position: int) -> tuple[bytes | None, int]:
     length, position = read_varint(payload, position)
     if length < 0:
-        if length != -1:
-            raise IndexError(f"length {length}")
         return None, position
     end = position + length
     if end > len(payload):

@@ -1,0 +1,78 @@
+"""A topic's configuration as far as an append by a leader needs it."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from klamm.config.config_types import MAX_LONG
+from klamm.config.topic_config import TopicConfig
+from klamm.log.errors import AppendRefused
+from klamm.model.errors import ErrorCode
+from klamm.wire.compression import Codec
+
+_CODECS: Final = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+_LZ4_DEFAULT_LEVEL: Final = 9  # Kafka's number for the fast compressor
+
+
+@dataclass(frozen=True, slots=True)
+class AppendRules:
+    """A topic's config as far as an append by a leader needs it, computed once."""
+
+    max_message_bytes: int
+    segment_bytes: int
+    codec: Codec | None  # None: as the producer chose
+    level: int | None
+    log_append_time: bool
+    needs_keys: bool
+    before_max_ms: int
+    after_max_ms: int
+
+    @classmethod
+    def of(cls, config: TopicConfig) -> "AppendRules":
+        codec = _CODECS.get(config.compression_type)
+        return cls(
+            config.max_message_bytes,
+            config.segment_bytes,
+            codec,
+            _level(config, codec),
+            config.uses_log_append_time,
+            config.is_compacted,
+            config.message_timestamp_before_max_ms,
+            config.message_timestamp_after_max_ms,
+        )
+
+    @property
+    def may_need_records(self) -> bool:
+        """Whether some batches have to be looked into further than their header."""
+        return self.needs_keys or self.codec is not None or self.bounds_timestamps
+
+    def needs_records(self, codec: Codec) -> bool:
+        """Whether batches in this codec have to be."""
+        return self.needs_keys or self.codec not in (None, codec) or self.bounds_timestamps
+
+    @property
+    def bounds_timestamps(self) -> bool:
+        return not self.log_append_time and not self.before_max_ms == self.after_max_ms == MAX_LONG
+
+
+def _level(config: TopicConfig, codec: Codec | None) -> int | None:
+    if codec is Codec.GZIP:
+        return config.compression_gzip_level
+    if codec is Codec.ZSTD:
+        return config.compression_zstd_level
+    if codec is Codec.LZ4 and config.compression_lz4_level != _LZ4_DEFAULT_LEVEL:
+        return config.compression_lz4_level
+    return None
+
+
+def check_size(size: int, rules: AppendRules) -> None:
+    if size > rules.max_message_bytes:
+        raise AppendRefused(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"batch of {size} bytes exceeds max.message.bytes, which is {rules.max_message_bytes}",
+        )

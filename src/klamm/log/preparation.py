@@ -1,0 +1,147 @@
+"""The checks and changes of a produced batch that need all of its records. Source: LogValidator.java.
+
+`prepare` depends on nothing but its argument, so it runs in any process. It holds pieces of the decompressed records,
+never all of them. What depends on the log (sequence numbers, offsets, the leader epoch) is for the append.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from klamm.log.append_rules import AppendRules, check_size
+from klamm.log.errors import AppendRefused, RecordError
+from klamm.model.errors import ErrorCode
+from klamm.runtime.disk import Buffer
+from klamm.wire.compression import BadCompression, Codec, fold
+from klamm.wire.records import BatchHeader, header_at
+from klamm.wire.records.batch import CODEC_MASK, HEADER_BYTES, NO_TIMESTAMP, sealed_batch
+from klamm.wire.records.walk import MalformedRecord, renumbered, walk
+from klamm.wire.unfolding import unfold
+
+MAX_UNFOLDED_BYTES: Final = 128 * 1024 * 1024
+MAX_RECORD_ERRORS: Final = 1_000
+"""A response tells of no more invalid records than this."""
+MAX_INLINE_BYTES: Final = 16 * 1024
+MAX_INLINE_RECORDS: Final = 128
+
+
+class Preparation(NamedTuple):
+    """A batch whose header and CRC are checked, and what to check it against."""
+
+    batch: bytes
+    rules: AppendRules
+    now_ms: int
+
+    @property
+    def header(self) -> BatchHeader:
+        return header_at(self.batch)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether an event loop can afford it: less than a millisecond."""
+        header = self.header
+        return (
+            header.codec is Codec.NONE
+            and self.rules.codec in (None, Codec.NONE)
+            and header.size <= MAX_INLINE_BYTES
+            and header.record_count <= MAX_INLINE_RECORDS
+        )
+
+
+class Refusal(NamedTuple):
+    """An AppendRefused that can be sent from one process to another."""
+
+    code: ErrorCode
+    message: str
+    record_errors: tuple[RecordError, ...] = ()
+
+
+def prepare(preparation: Preparation) -> bytes | Refusal:
+    """The batch as it is to be appended, or why it is refused."""
+    try:
+        return _prepared(preparation)
+    except AppendRefused as refused:
+        return Refusal(refused.code, refused.message, refused.record_errors)
+
+
+def _prepared(preparation: Preparation) -> bytes:
+    batch, rules, _now_ms = preparation
+    header = preparation.header
+    content = memoryview(batch)[HEADER_BYTES : header.size]
+    try:
+        seen = _walked(preparation, header, _unfolded(header, content))
+    except (BadCompression, MalformedRecord) as error:
+        raise AppendRefused(ErrorCode.INVALID_RECORD, f"batch of {header.size} bytes: {error}") from error
+    target = header.codec if rules.codec is None else rules.codec
+    is_plain = header.codec is target is Codec.NONE  # only then may offsets within a batch have any order
+    payload: Buffer = content
+    if not (seen.is_sequential or is_plain):
+        payload = _collected(
+            fold(target, renumbered(_unfolded(header, content), header.record_count), rules.level), rules
+        )
+    elif target is not header.codec:
+        payload = _collected(fold(target, _unfolded(header, content), rules.level), rules)
+    max_timestamp = header.max_timestamp if rules.log_append_time else seen.max_timestamp
+    if payload is content and max_timestamp == header.max_timestamp:
+        return batch
+    attributes = (header.attributes & ~CODEC_MASK) | target
+    return sealed_batch(header._replace(attributes=attributes, max_timestamp=max_timestamp), payload)
+
+
+def _unfolded(header: BatchHeader, content: memoryview) -> Iterator[bytes]:
+    size = 0
+    for piece in unfold(header.codec, content):
+        size += len(piece)
+        if size > MAX_UNFOLDED_BYTES:
+            raise BadCompression(f"its records unfold to more than {MAX_UNFOLDED_BYTES} bytes")
+        yield piece
+
+
+def _collected(pieces: Iterable[bytes], rules: AppendRules) -> bytes:
+    parts = []
+    size = HEADER_BYTES
+    for piece in pieces:
+        size += len(piece)
+        check_size(size, rules)
+        parts.append(piece)
+    return b"".join(parts)
+
+
+class _Seen(NamedTuple):
+    max_timestamp: int
+    is_sequential: bool
+
+
+def _walked(preparation: Preparation, header: BatchHeader, pieces: Iterable[bytes]) -> _Seen:
+    """Look at each record. Raises AppendRefused where the rules forbid some, MalformedRecord, BadCompression."""
+    rules, now_ms = preparation.rules, preparation.now_ms
+    earliest, latest = now_ms - rules.before_max_ms, now_ms + rules.after_max_ms
+    bounds_timestamps, needs_keys = rules.bounds_timestamps, rules.needs_keys
+    max_timestamp = NO_TIMESTAMP
+    is_sequential = True
+    invalid = untimely = 0
+    errors: list[RecordError] = []
+    for index, (timestamp_delta, offset_delta, has_key) in enumerate(walk(pieces, header.record_count)):
+        timestamp = _as_long(header.base_timestamp + timestamp_delta)
+        if timestamp > max_timestamp:
+            max_timestamp = timestamp
+        if offset_delta != index:
+            is_sequential = False
+        problem = None
+        if needs_keys and not has_key:
+            problem = "a compacted topic takes no record without a key"
+        elif bounds_timestamps and timestamp != NO_TIMESTAMP and not earliest <= timestamp <= latest:
+            problem = f"timestamp {timestamp} is not between {earliest} and {latest}"
+            untimely += 1
+        if problem is not None:
+            invalid += 1
+            if invalid <= MAX_RECORD_ERRORS:
+                errors.append(RecordError(index, problem))
+    if invalid:
+        code = ErrorCode.INVALID_TIMESTAMP if untimely else ErrorCode.INVALID_RECORD
+        raise AppendRefused(code, f"{invalid} of {header.record_count} records are invalid", errors)
+    return _Seen(max_timestamp, is_sequential)
+
+
+def _as_long(value: int) -> int:
+    """As Java computes with 64 bits."""
+    return value if -(2**63) <= value < 2**63 else (value + 2**63) % 2**64 - 2**63

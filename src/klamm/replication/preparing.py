@@ -1,0 +1,72 @@
+"""Batches whose records are all needed are prepared in worker processes, and appended in the order they came in.
+
+Source: LogValidator.java does this under the log's lock; here only the append itself is on the event loop.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+import structlog
+
+from klamm.log.errors import AppendRefused
+from klamm.log.leader_append import CheckedBatch
+from klamm.log.log import Log
+from klamm.log.preparation import Preparation, prepare
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.runtime.workers import WorkerFailed, Workers
+
+T = TypeVar("T")
+log = structlog.get_logger("replication")
+
+
+class Preparing:
+    """Per partition, in order of arrival: a batch behind one that is being prepared waits for it.
+
+    Connections bound what waits here: each has one request in progress.
+    """
+
+    def __init__(self, workers: Workers) -> None:
+        self._workers = workers
+        self._last: dict[TopicPartition, asyncio.Future[None]] = {}
+
+    def is_busy(self, topic_partition: TopicPartition) -> bool:
+        """Whether a batch that comes now has to wait for others."""
+        return topic_partition in self._last
+
+    async def in_turn(
+        self,
+        topic_partition: TopicPartition,
+        own_log: Log,
+        preparation: Preparation | None,
+        append: Callable[[CheckedBatch | None], T],
+    ) -> T:
+        """Prepare the batch, wait for those before it, then `append` what came of it; None where nothing was to do.
+
+        Raises AppendRefused, and what `append` raises.
+        """
+        before = self._last.get(topic_partition)
+        own = self._last[topic_partition] = asyncio.get_running_loop().create_future()
+        try:
+            batch = None if preparation is None else await self._prepared(topic_partition, own_log, preparation)
+            if before is not None:
+                await asyncio.wait([before])
+            return append(batch)
+        finally:
+            if before is None or before.done():
+                self._end_turn(topic_partition, own)
+            else:  # refused or cancelled: those behind still wait for those before
+                before.add_done_callback(lambda _: self._end_turn(topic_partition, own))
+
+    def _end_turn(self, topic_partition: TopicPartition, own: "asyncio.Future[None]") -> None:
+        own.set_result(None)
+        if self._last.get(topic_partition) is own:
+            del self._last[topic_partition]
+
+    async def _prepared(self, topic_partition: TopicPartition, own_log: Log, preparation: Preparation) -> CheckedBatch:
+        try:
+            return own_log.prepared(await self._workers.run(prepare, preparation))
+        except WorkerFailed as error:
+            log.error("batch not prepared", partition=str(topic_partition), why=str(error))
+            raise AppendRefused(ErrorCode.UNKNOWN_SERVER_ERROR, "the worker that checks the records failed") from error

@@ -1,0 +1,191 @@
+"""Long computations in processes of their own: a thread would hold the interpreter, and with it the event loop.
+
+A worker process is started by the first call that needs it, and ends when this process closes its end of the pipe or
+dies. Calls and results are pickled.
+"""
+
+import asyncio
+import contextlib
+import os
+import pickle
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, Any, Final, ParamSpec, Protocol, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+MAX_PROCESSES: Final = 2
+MAX_WORKER_BYTES: Final = 1024 * 1024 * 1024
+_END_TIMEOUT_S: Final = 5
+_NICENESS: Final = 5  # the event loops come first
+_LENGTH: Final = struct.Struct(">Q")
+_START: Final = "import sys; sys.path[:] = sys.argv[1:]; from klamm.runtime.workers import serve; serve()"
+
+
+class WorkerFailed(Exception):
+    """The call raised an exception, or its process ended. The text says which."""
+
+
+class Workers(Protocol):
+    async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What `call`, a function of a module, returns. Raises WorkerFailed."""
+        ...
+
+    async def close(self) -> None:
+        """End what still runs: its callers get WorkerFailed."""
+        ...
+
+
+class InlineWorkers:
+    """Runs every call here, after one pass of the event loop: for tests and simulated time."""
+
+    async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        await asyncio.sleep(0)
+        return call(*args, **kwargs)
+
+    async def close(self) -> None:
+        return
+
+
+class ProcessWorkers:
+    """At most `processes` calls at a time; more wait, in order. Used by one event loop."""
+
+    def __init__(self, processes: int = MAX_PROCESSES) -> None:
+        self._processes = processes
+        self._threads: ThreadPoolExecutor | None = None
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._idle: list[_Worker] = []
+        self._running: set[_Worker] = set()
+
+    async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self._processes, "worker")
+            self._is_closed = False
+        loop = asyncio.get_running_loop()
+        succeeded, result = await loop.run_in_executor(self._threads, self._ask, (call, args, kwargs))
+        if not succeeded:
+            raise WorkerFailed(result)
+        value: T = result
+        return value
+
+    async def close(self) -> None:
+        threads, self._threads = self._threads, None
+        if threads is None:
+            return
+        threads.shutdown(wait=False)
+        with self._lock:
+            self._is_closed = True
+            for worker in self._running:
+                worker.kill()
+        await asyncio.to_thread(threads.shutdown)
+        while self._idle:
+            self._idle.pop().end()
+
+    def _ask(self, request: object) -> tuple[bool, Any]:
+        """In a thread of ours: hand the request to an idle process, or to a new one, and wait for its answer."""
+        with self._lock:
+            if self._is_closed:
+                return False, "the workers are closed"
+            worker = self._idle.pop() if self._idle else _Worker()
+            self._running.add(worker)
+        try:
+            return worker.ask(request)
+        except (OSError, EOFError):
+            return False, f"the worker process ended with status {worker.end()}"
+        finally:
+            with self._lock:
+                self._running.discard(worker)
+                if worker.is_running:
+                    self._idle.append(worker)
+
+
+class _Worker:
+    """One process, and the two pipes to it."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _START, *sys.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        )
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.returncode is None
+
+    def ask(self, request: object) -> tuple[bool, Any]:
+        """Raises OSError, EOFError where the process ends."""
+        requests, answers = self._process.stdin, self._process.stdout
+        assert requests is not None
+        assert answers is not None
+        _send(requests, request)
+        answer: tuple[bool, Any] = _receive(answers)
+        return answer
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def end(self) -> int:
+        """Its exit status; negative where a signal ended it."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        try:
+            return self._process.wait(_END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
+
+def _send(pipe: IO[bytes], content: object) -> None:
+    encoded = pickle.dumps(content, pickle.HIGHEST_PROTOCOL)
+    for part in (_LENGTH.pack(len(encoded)), encoded):
+        view = memoryview(part)
+        while view:
+            view = view[pipe.write(view) :]
+
+
+def _receive(pipe: IO[bytes]) -> Any:
+    """Raises EOFError."""
+    (length,) = _LENGTH.unpack(_exactly(pipe, _LENGTH.size))
+    return pickle.loads(_exactly(pipe, length))
+
+
+def _exactly(pipe: IO[bytes], count: int) -> bytearray:
+    content = bytearray(count)
+    view = memoryview(content)
+    while view:
+        received = pipe.readinto(view)  # type: ignore[attr-defined]
+        if not received:
+            raise EOFError
+        view = view[received:]
+    return content
+
+
+def serve() -> None:
+    """A worker process: answer requests from standard input until it is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the node, which closes the pipe
+    os.nice(_NICENESS)
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_WORKER_BYTES, MAX_WORKER_BYTES))
+    requests = os.fdopen(os.dup(0), "rb", buffering=0)
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # what is printed by mistake must not end up among the answers
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        while True:
+            _send(answers, _answer(_receive(requests)))
+
+
+def _answer(request: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]) -> tuple[bool, Any]:
+    call, args, kwargs = request
+    try:
+        return True, call(*args, **kwargs)
+    except Exception:
+        return False, traceback.format_exc()

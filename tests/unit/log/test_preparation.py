@@ -1,0 +1,194 @@
+"""What is checked and changed with all records of a batch in view."""
+
+import pickle
+import struct
+import tracemalloc
+
+import pytest
+from tests.unit.log.support import NOW_MS
+
+from klamm.config.topic_config import TopicConfig
+from klamm.log import preparation
+from klamm.log.append_rules import AppendRules
+from klamm.log.preparation import MAX_RECORD_ERRORS, Preparation, Refusal, prepare
+from klamm.model.errors import ErrorCode
+from klamm.wire.compression import Codec, compress
+from klamm.wire.records import NewRecord, Record, build_batch, crc_is_valid, header_at, records
+from klamm.wire.records.batch import sealed_batch
+from klamm.wire.records.record import append_record
+
+COMPACTED = {"cleanup.policy": "compact"}
+KEYED = [NewRecord(b"v%d" % n, b"k", NOW_MS + n) for n in range(500)]
+
+
+def preparation_of(batch: bytes, **configs: str) -> Preparation:
+    texts = {name.replace("_", "."): value for name, value in configs.items()}
+    return Preparation(batch, AppendRules.of(TopicConfig.parse({**COMPACTED, **texts})), NOW_MS)
+
+
+def prepared(batch: bytes, **configs: str) -> bytes:
+    result = prepare(preparation_of(batch, **configs))
+    assert isinstance(result, bytes), result
+    return result
+
+
+def refused(batch: bytes, **configs: str) -> Refusal:
+    result = prepare(preparation_of(batch, **configs))
+    assert isinstance(result, Refusal)
+    return result
+
+
+def read(batch: bytes) -> list[Record]:
+    header = header_at(batch)
+    assert crc_is_valid(batch, header)
+    return list(records(batch, header))
+
+
+def with_payload(codec: Codec, count: int, payload: bytes) -> bytes:
+    """A batch that announces `count` records, whatever its payload is."""
+    header = header_at(build_batch([NewRecord(b"", b"k", NOW_MS)]))
+    return sealed_batch(
+        header._replace(attributes=codec, record_count=count, last_offset_delta=count - 1), compress(codec, payload)
+    )
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_valid_batch_stays_as_it_is(codec: Codec) -> None:
+    batch = build_batch(KEYED, codec)
+
+    assert prepared(batch) is batch
+
+
+def test_preparation_and_its_results_can_be_sent_to_another_process() -> None:
+    asked = preparation_of(build_batch([NewRecord(b"no key")]))
+
+    again = pickle.loads(pickle.dumps(asked))
+
+    assert again == asked
+    assert pickle.loads(pickle.dumps(prepare(again))) == prepare(asked)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("size", [10, 300_000, 2_000_000])
+def test_records_larger_than_what_is_held_are_walked_too(codec: Codec, size: int) -> None:
+    headers = [("name", b"value"), ("null", None), ("large", bytes(size))]
+    content = [
+        NewRecord(bytes(size), b"key", NOW_MS, headers),
+        NewRecord(None, bytes(size), NOW_MS),
+        NewRecord(b"last", None, NOW_MS),
+    ]
+
+    result = refused(build_batch(content, codec), max_message_bytes="100000000")
+
+    assert [error.batch_index for error in result.record_errors] == [2]
+
+
+def test_record_errors_have_a_bound_and_their_number_is_told() -> None:
+    result = refused(build_batch([NewRecord(b"no key")] * 3000, Codec.ZSTD))
+
+    assert len(result.record_errors) == MAX_RECORD_ERRORS
+    assert "3000 of 3000" in result.message
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("count", [499, 501, 100_000])
+def test_another_number_of_records_than_announced_is_refused(codec: Codec, count: int) -> None:
+    result = refused(with_payload(codec, count, build_batch(KEYED)[61:]))
+
+    assert result.code is ErrorCode.INVALID_RECORD
+
+
+MALFORMED: dict[str, bytes] = {
+    "length 0": b"\0",
+    "length beyond the batch": b"\x7f",
+    "length without an end": b"\xff" * 12,
+    "key beyond the record": b"\x0c\0\0\0\x7e\x01\0",
+    "negative count of headers": b"\x0c\0\0\0\x01\x01\x01",
+    "more headers than bytes": b"\x0c\0\0\0\x01\x01\x40",
+    "header without a name": b"\x10\0\0\0\x01\x01\x02\x01\x01",
+    "bytes behind the fields": b"\x0e\0\0\0\x01\x01\0\0",
+}
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+@pytest.mark.parametrize("payload", MALFORMED.values(), ids=MALFORMED)
+def test_malformed_record_is_refused(codec: Codec, payload: bytes) -> None:
+    first = bytearray()
+    append_record(first, NewRecord(b"v", b"k", NOW_MS), 0, NOW_MS)
+
+    result = refused(with_payload(codec, 2, bytes(first) + payload))
+
+    assert result.code is ErrorCode.INVALID_RECORD
+    assert "record 1" in result.message
+
+
+@pytest.mark.parametrize("cut", [1, 100, 5000])
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+def test_compressed_data_that_ends_early_is_refused(codec: Codec, cut: int) -> None:
+    whole = build_batch([NewRecord(struct.pack(">q", n * n * n), b"k", NOW_MS) for n in range(20_000)], codec)
+
+    result = refused(sealed_batch(header_at(whole), whole[61:-cut]))
+
+    assert result.code is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_largest_timestamp_of_the_records_replaces_that_of_the_header(codec: Codec) -> None:
+    batch = build_batch(KEYED, codec)
+    lying = sealed_batch(header_at(batch)._replace(max_timestamp=5), batch[61:])
+
+    assert prepared(lying) == batch
+
+
+def renumbered_by(codec: Codec, deltas: list[int]) -> bytes:
+    payload = bytearray()
+    for delta in deltas:
+        append_record(payload, NewRecord(b"v%d" % delta, b"k", NOW_MS, [("h", b"x")]), delta, NOW_MS)
+    return with_payload(codec, len(deltas), bytes(payload))
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_compressed_records_are_numbered_anew_where_their_offsets_have_gaps(codec: Codec) -> None:
+    result = prepared(renumbered_by(codec, [0, 500, 7]))
+
+    assert header_at(result).codec is codec
+    assert [(r.offset, r.value, r.headers) for r in read(result)] == [
+        (index, b"v%d" % delta, (("h", b"x"),)) for index, delta in enumerate([0, 500, 7])
+    ]
+
+
+def test_offsets_within_an_uncompressed_batch_are_not_compared() -> None:
+    batch = renumbered_by(Codec.NONE, [0, 500, 7])
+
+    assert prepared(batch) is batch
+    assert [r.offset for r in read(prepared(batch, compression_type="gzip"))] == [0, 1, 2]
+
+
+def test_batch_that_grows_beyond_the_limit_in_its_new_codec_is_refused() -> None:
+    batch = build_batch([NewRecord(bytes(50_000), b"k", NOW_MS)], Codec.ZSTD)
+
+    result = refused(batch, compression_type="uncompressed", max_message_bytes="10000")
+
+    assert result.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_records_that_unfold_to_more_than_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preparation, "MAX_UNFOLDED_BYTES", 1_000_000)
+
+    result = refused(build_batch([NewRecord(bytes(1_000_001), b"k", NOW_MS)], Codec.ZSTD))
+
+    assert result.code is ErrorCode.INVALID_RECORD
+    assert "more than 1000000 bytes" in result.message
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+@pytest.mark.parametrize("target", ["producer", "gzip", "zstd"])
+def test_memory_does_not_grow_with_what_a_batch_unfolds_to(codec: Codec, target: str) -> None:
+    batch = build_batch([NewRecord(bytes(30_000_000), b"k", NOW_MS)], codec)
+
+    tracemalloc.start()
+    prepared(batch, compression_type=target)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert peak < 3_000_000

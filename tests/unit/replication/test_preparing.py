@@ -1,0 +1,184 @@
+"""Batches that are prepared elsewhere are appended in the order they came in, and only where they still belong."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from tests.support.replica_cluster import P0, ReplicaCluster
+
+from klamm.model.errors import ErrorCode
+from klamm.replication.appending import AppendResult
+from klamm.runtime.workers import WorkerFailed
+from klamm.wire.records import Codec, NewRecord, build_batch
+
+RunOnDisk = Callable[..., None]
+
+
+class HeldWorkers:
+    """Calls wait until the test lets them go on, in any order."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Callable[..., Any], tuple[Any, ...], asyncio.Future[Any]]] = []
+        self.closed = False
+
+    async def run(self, call: Callable[..., Any], *args: Any) -> Any:
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.calls.append((call, args, future))
+        return await future
+
+    def finish(self, number: int) -> None:
+        call, args, future = self.calls[number]
+        future.set_result(call(*args))
+
+    def fail(self, number: int) -> None:
+        self.calls[number][2].set_exception(WorkerFailed("killed"))
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+async def held_cluster(cluster: ReplicaCluster) -> HeldWorkers:
+    """Broker 1 leads alone; its batches in zstd have to become gzip."""
+    await cluster.elect(1, (1,), (1,))
+    workers = HeldWorkers()
+    cluster.brokers[1]._produce._preparing._workers = workers
+    log = cluster.partition(1).hosted_log
+    log.update_config(log.config.parse({"compression.type": "gzip", "min.insync.replicas": "1"}))
+    return workers
+
+
+def batch(value: bytes, codec: Codec = Codec.ZSTD) -> bytes:
+    return build_batch([NewRecord(value, b"k", 1)], codec)
+
+
+def produce(cluster: ReplicaCluster, content: bytes) -> "asyncio.Task[AppendResult]":
+    async def run() -> AppendResult:
+        return (await cluster.brokers[1].append(1, 1000, {P0: content}))[P0]
+
+    return asyncio.ensure_future(run())
+
+
+async def passes(count: int = 20) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def scenario(body: Callable[[ReplicaCluster, HeldWorkers], Awaitable[None]]) -> Callable[[ReplicaCluster], Any]:
+    async def run(cluster: ReplicaCluster) -> None:
+        await body(cluster, await held_cluster(cluster))
+
+    return run
+
+
+def test_batches_are_appended_in_the_order_they_came_in(run_on_disk: RunOnDisk) -> None:
+    async def body(cluster: ReplicaCluster, workers: HeldWorkers) -> None:
+        first = produce(cluster, batch(b"a"))
+        await passes()
+        second = produce(cluster, batch(b"b"))
+        await passes()
+        third = produce(cluster, batch(b"c", Codec.GZIP))  # needs no preparation
+        await passes()
+        assert len(workers.calls) == 2
+
+        workers.finish(1)
+        await passes()
+        assert not any(task.done() for task in (first, second, third))
+        workers.finish(0)
+
+        assert [(await task).base_offset for task in (first, second, third)] == [0, 1, 2]
+        assert cluster.values(1) == [b"a", b"b", b"c"]
+
+    run_on_disk(scenario(body))
+
+
+def test_batch_that_needs_no_preparation_is_appended_at_once(run_on_disk: RunOnDisk) -> None:
+    async def body(cluster: ReplicaCluster, workers: HeldWorkers) -> None:
+        coroutine = cluster.brokers[1].append(1, 1000, {P0: batch(b"a", Codec.GZIP)})
+        with pytest.raises(StopIteration):
+            coroutine.send(None)
+
+        assert workers.calls == []
+
+    run_on_disk(scenario(body))
+
+
+@pytest.mark.parametrize("ends", ["cancelled", "worker failed"])
+def test_batch_that_ends_early_lets_nobody_pass_those_before_it(run_on_disk: RunOnDisk, ends: str) -> None:
+    async def body(cluster: ReplicaCluster, workers: HeldWorkers) -> None:
+        tasks = []
+        for value in (b"a", b"b", b"c"):
+            tasks.append(produce(cluster, batch(value)))
+            await passes()
+        workers.finish(2)
+        if ends == "cancelled":
+            tasks[1].cancel()
+        else:
+            workers.fail(1)
+        await passes()
+        assert (tasks[0].done(), tasks[1].done(), tasks[2].done()) == (False, True, False)
+
+        workers.finish(0)
+
+        assert (await tasks[0]).base_offset == 0
+        assert (await tasks[2]).base_offset == 1
+        assert cluster.values(1) == [b"a", b"c"]
+        if ends == "worker failed":
+            assert (await tasks[1]).error is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert not cluster.brokers[1]._produce._preparing._last
+
+    run_on_disk(scenario(body))
+
+
+def test_batch_is_not_appended_once_another_broker_leads(run_on_disk: RunOnDisk) -> None:
+    async def body(cluster: ReplicaCluster, workers: HeldWorkers) -> None:
+        task = produce(cluster, batch(b"a"))
+        await passes()
+        await cluster.elect(2, (1, 2), (1, 2))
+        workers.finish(0)
+
+        assert (await task).error is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert cluster.values(1) == []
+
+    run_on_disk(scenario(body))
+
+
+def test_invalid_records_are_told_one_by_one(run_on_disk: RunOnDisk) -> None:
+    async def body(cluster: ReplicaCluster, workers: HeldWorkers) -> None:
+        log = cluster.partition(1).hosted_log
+        log.update_config(log.config.parse({"cleanup.policy": "compact"}))
+        task = produce(cluster, build_batch([NewRecord(b"v", b"k"), NewRecord(b"v")], Codec.LZ4))
+        await passes()
+        workers.finish(0)
+
+        result = await task
+        assert (result.error, [e.batch_index for e in result.record_errors]) == (ErrorCode.INVALID_RECORD, [1])
+
+    run_on_disk(scenario(body))
+
+
+def test_what_is_wrong_with_a_header_is_told_without_a_worker(run_on_disk: RunOnDisk) -> None:
+    async def body(cluster: ReplicaCluster, workers: HeldWorkers) -> None:
+        broken = bytearray(batch(b"a"))
+        broken[-1] ^= 1
+
+        assert (await produce(cluster, bytes(broken))).error is ErrorCode.CORRUPT_MESSAGE
+        assert workers.calls == []
+
+    run_on_disk(scenario(body))
+
+
+def test_sequence_numbers_are_checked_when_a_batch_is_appended(run_on_disk: RunOnDisk) -> None:
+    async def body(cluster: ReplicaCluster, workers: HeldWorkers) -> None:
+        content = build_batch([NewRecord(b"v")], Codec.ZSTD, producer_id=5, producer_epoch=0, base_sequence=0)
+        first = produce(cluster, content)
+        await passes()
+        repeated = produce(cluster, content)
+        await passes()
+        workers.finish(1)
+        workers.finish(0)
+
+        assert [(await first).base_offset, (await repeated).base_offset] == [0, 0]
+        assert cluster.log(1).end_offset == 1
+
+    run_on_disk(scenario(body))
