@@ -6,6 +6,7 @@ from typing import Final
 from klamm.log.errors import CorruptFile
 from klamm.model.ids import TopicPartition
 from klamm.runtime.disk import Disk
+from klamm.runtime.small_files import Replacement, SmallFile, replace_files
 
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
@@ -49,6 +50,46 @@ def parse_offsets(content: bytes, path: str) -> dict[TopicPartition, int]:
         except ValueError as error:
             raise CorruptFile(f"{path} line {number}: {' '.join(fields)!r} is not TOPIC PARTITION OFFSET") from error
     return offsets
+
+
+class OffsetCheckpoint:
+    """One checkpoint file of a log directory, with what it says."""
+
+    __slots__ = ("_disk", "_file", "_retained", "written")
+
+    def __init__(self, disk: Disk, directory: str, name: str) -> None:
+        self._disk = disk
+        self._file = SmallFile(f"{directory}/{name}")
+        self._retained: dict[TopicPartition, int] = {}
+        self.written: Mapping[TopicPartition, int] = {}
+        """What was read or written last."""
+
+    def read(self) -> str | None:
+        """Take over what the file says. Where it is damaged: nothing, and the answer says why. Raises OSError."""
+        try:
+            self.written = read_offsets(self._disk, self._file.path)
+        except CorruptFile as error:
+            return str(error)
+        return None
+
+    def retain(self, partition: TopicPartition) -> None:
+        """Write what the file says of this partition again each time: its log cannot be read."""
+        if partition in self.written:
+            self._retained[partition] = self.written[partition]
+
+    def next_version(self) -> int:
+        """Call it when the offsets are read from memory: `write` never replaces later offsets by earlier ones."""
+        return self._file.next_version()
+
+    def write(self, offsets: Mapping[TopicPartition, int], version: int) -> None:
+        """Replace the file; in any thread. Raises OSError."""
+        offsets = {**self._retained, **offsets}
+        replace_files(self._disk, [Replacement(self._file, version, offsets_text(offsets))])
+        if version == self._file.version:
+            self.written = offsets
+
+    def write_now(self, offsets: Mapping[TopicPartition, int]) -> None:
+        self.write(offsets, self.next_version())
 
 
 def read_offsets(disk: Disk, path: str) -> dict[TopicPartition, int]:

@@ -1,11 +1,14 @@
 """One entry of `log.dirs`: its lock, its checkpoints, the logs found in it. Source: LogManager.scala."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import structlog
 
 from klamm.config.topic_config import TopicConfig
-from klamm.log.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, offsets_text, read_offsets
+from klamm.log.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, OffsetCheckpoint
 from klamm.log.errors import BadLogDirectory, CorruptFile
 from klamm.log.loader import Known
 from klamm.log.log import Log
@@ -21,10 +24,19 @@ from klamm.log.names import DirectoryKind, parse_directory
 from klamm.log.open_files import OpenFiles
 from klamm.log.owner import Owner
 from klamm.model.ids import TopicPartition
-from klamm.runtime.disk import DirectoryLock, Disk
+from klamm.runtime.disk import TEMPORARY, DirectoryLock, Disk
 from klamm.runtime.world import World
+from klamm.wire.records import CorruptRecords
+
+logger = structlog.get_logger("logs")
 
 _LOCK = ".lock"
+_WITHOUT = {
+    RECOVERY_POINTS: "every segment is recovered unless the last shutdown was clean",
+    LOG_STARTS: "logs start at their first segment",
+    HIGH_WATERMARKS: "high watermarks start at the log start offset and follow the leader",
+}
+"""What happens where one of the checkpoints cannot be read."""
 _NOT_LOGS = {"__cluster_metadata-0"}
 
 
@@ -36,18 +48,23 @@ class Inventory:
     to_delete: list[str] = field(default_factory=list)
 
 
+class UnreadableLog(NamedTuple):
+    """A log that could not be opened: its partition is offline, all others are not affected."""
+
+    partition: TopicPartition
+    path: str
+    reason: str
+
+
 class LogDirectory:
     __slots__ = (
+        "_checkpoints",
         "_disk",
         "_lock",
-        "_starts_written",
         "clean_epoch",
-        "high_watermarks",
         "is_loaded",
-        "log_starts",
         "offline_reason",
         "path",
-        "recovery_points",
         "writing",
     )
 
@@ -60,12 +77,9 @@ class LogDirectory:
         self.is_loaded = False
         self.clean_epoch: int | None = None
         """Broker epoch of the clean shutdown before; None where there was none."""
-        self.recovery_points: dict[TopicPartition, int] = {}
-        self.log_starts: dict[TopicPartition, int] = {}
-        self.high_watermarks: dict[TopicPartition, int] = {}
-        self._starts_written: dict[TopicPartition, int] = {}
+        self._checkpoints = {name: OffsetCheckpoint(disk, path, name) for name in _WITHOUT}
         self.writing = asyncio.Lock()
-        """Held while a checkpoint is written: two at once would take the temporary file from under each other."""
+        """Held while a thread writes a checkpoint: a slow device must not occupy more than one."""
 
     @property
     def is_online(self) -> bool:
@@ -86,17 +100,20 @@ class LogDirectory:
         if meta is None or meta.broker_id is None or meta.cluster_id is None:
             others = () if meta is None else meta.others
             write_meta(self._disk, self.path, MetaProperties(broker_id, cluster_id, others))
+        self._remove_temporary_files()
         self.clean_epoch = take_clean_shutdown(self._disk, self.path)
-        self.recovery_points = self._tolerant(RECOVERY_POINTS)
-        self.log_starts = self._tolerant(LOG_STARTS)
-        self.high_watermarks = self._tolerant(HIGH_WATERMARKS)
-        self._starts_written = dict(self.log_starts)
+        for name, checkpoint in self._checkpoints.items():
+            damage = checkpoint.read()
+            if damage is not None:
+                logger.warning(
+                    "checkpoint is damaged", file=f"{self.path}/{name}", reason=damage, action=_WITHOUT[name]
+                )
 
-    def _tolerant(self, name: str) -> dict[TopicPartition, int]:
-        try:
-            return read_offsets(self._disk, f"{self.path}/{name}")
-        except CorruptFile:
-            return {}  # as if none had been written: everything is recovered from the beginning
+    def _remove_temporary_files(self) -> None:
+        """What a crash left of files that were being replaced."""
+        for name in self._disk.list_directory(self.path):
+            if name.endswith(TEMPORARY) and not self._disk.is_directory(f"{self.path}/{name}"):
+                self._disk.remove(f"{self.path}/{name}")
 
     def inventory(self) -> Inventory:
         """Raises OSError, and BadLogDirectory where a directory is no log's."""
@@ -118,9 +135,8 @@ class LogDirectory:
         return found
 
     def known(self, partition: TopicPartition) -> Known:
-        return Known(
-            self.clean_epoch is not None, self.recovery_points.get(partition, 0), self.log_starts.get(partition, 0)
-        )
+        points, starts = self.checkpoint(RECOVERY_POINTS).written, self.checkpoint(LOG_STARTS).written
+        return Known(self.clean_epoch is not None, points.get(partition, 0), starts.get(partition, 0))
 
     def load(
         self,
@@ -129,29 +145,26 @@ class LogDirectory:
         config_of: Callable[[str], TopicConfig],
         files: OpenFiles,
         owner: Owner,
-    ) -> Iterator[Log]:
-        """Open these logs, one after the other; in any thread. Raises as `Log.open`."""
+    ) -> Iterator[Log | UnreadableLog]:
+        """Open these logs, one after the other; in any thread. Raises OSError."""
         for partition, path in partitions:
             known = self.known(partition)
-            log = Log.open(world, path, partition, config_of(partition.topic), known=known, files=files, owner=owner)
-            log.update_high_watermark(self.high_watermarks.get(partition, 0))
-            yield log
+            config = config_of(partition.topic)
+            try:
+                opened = Log.open(world, path, partition, config, known=known, files=files, owner=owner)
+            except (CorruptFile, CorruptRecords) as error:
+                yield UnreadableLog(partition, path, str(error))
+                continue
+            opened.update_high_watermark(self.checkpoint(HIGH_WATERMARKS).written.get(partition, 0))
+            yield opened
 
-    # -- checkpoints ---------------------------------------------------------------------------------------------------
+    def retain_checkpoints(self, partition: TopicPartition) -> None:
+        """The log of this partition cannot be read now; the next start needs what the checkpoints say of it."""
+        for checkpoint in self._checkpoints.values():
+            checkpoint.retain(partition)
 
-    def write_recovery_points(self, points: Mapping[TopicPartition, int]) -> None:
-        self._disk.write_atomically(f"{self.path}/{RECOVERY_POINTS}", offsets_text(points))
-
-    def write_high_watermarks(self, watermarks: Mapping[TopicPartition, int]) -> None:
-        self._disk.write_atomically(f"{self.path}/{HIGH_WATERMARKS}", offsets_text(watermarks))
-
-    def write_log_starts(self, starts: Mapping[TopicPartition, int]) -> None:
-        self._disk.write_atomically(f"{self.path}/{LOG_STARTS}", offsets_text(starts))
-        self._starts_written = dict(starts)
-
-    def names_start_of(self, partition: TopicPartition) -> bool:
-        """Whether the file on disk says where this log starts: a later log of that name must not inherit it."""
-        return partition in self._starts_written
+    def checkpoint(self, name: str) -> OffsetCheckpoint:
+        return self._checkpoints[name]
 
     # -- end -----------------------------------------------------------------------------------------------------------
 

@@ -5,9 +5,7 @@ from dataclasses import dataclass
 
 from klamm.log.names import (
     INDEX,
-    LEADER_EPOCHS,
     LOG,
-    PARTITION_METADATA,
     SNAPSHOT,
     TIME_INDEX,
     TRANSACTION_INDEX,
@@ -15,6 +13,7 @@ from klamm.log.names import (
 from klamm.log.segment import Segment
 from klamm.log.segments import Segments
 from klamm.runtime.disk import Disk
+from klamm.runtime.small_files import Replacement, replace_files
 
 _SYNCED = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)
 
@@ -30,9 +29,11 @@ class FlushJob:
     generation: int
     paths: tuple[str, ...]
     directories: tuple[str, ...]
+    small_files: tuple[Replacement, ...] = ()
 
     def run(self, disk: Disk) -> None:
-        """Sync all; files that are gone were given up meanwhile. Raises OSError."""
+        """Write the small files and sync all; files that are gone were deleted meanwhile. Raises OSError."""
+        replace_files(disk, self.small_files)
         for path in self.paths:
             try:
                 file = disk.open(path)
@@ -63,7 +64,9 @@ class Durability:
         self._last_flush_ms = now_ms
         self._is_directory_synced = False
 
-    def job(self, segments: Segments, directory: str, target: int) -> FlushJob | None:
+    def job(
+        self, segments: Segments, directory: str, target: int, small_files: Sequence[Replacement]
+    ) -> FlushJob | None:
         """What a thread must do so that everything below `target` is safe; None where it is. Raises OSError."""
         if target <= self.recovery_point:
             return None
@@ -74,8 +77,7 @@ class Durability:
         # a new segment's name lies in the log's directory, the directory's own name in the one above
         above = directory.rpartition("/")[0]
         directories = (directory,) if self._is_directory_synced else (directory, above)
-        small = (f"{directory}/{LEADER_EPOCHS}", f"{directory}/{PARTITION_METADATA}")
-        return FlushJob(target, self._generation, (*files_to_sync(unsafe), *small), directories)
+        return FlushJob(target, self._generation, files_to_sync(unsafe), directories, tuple(small_files))
 
     def done(self, job: FlushJob, now_ms: int) -> None:
         """The job ran through; where the log was cut meanwhile, that says nothing."""

@@ -1,13 +1,13 @@
 """The work beside the appends: flush, checkpoints, retention, delayed removal. Source: LogManager.scala (startup)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from klamm.log.directory import LogDirectory
 from klamm.log.errors import StorageFailed
 from klamm.log.log import Log
-from klamm.model.ids import TopicPartition
+from klamm.runtime.small_files import Replacement, replace_files
 from klamm.runtime.world import World
 
 if TYPE_CHECKING:
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _LOGS_PER_TURN: Final = 200  # logs whose small files are written between two looks at the loop
 _LONGEST_SLEEP_S: Final = 86_400.0
 
+LogReplacements = tuple[Log, list[Replacement]]
+
 
 class Housekeeping:
     """Owner of every log of a manager: collects what they ask for and does it in threads, log by log."""
@@ -23,7 +25,7 @@ class Housekeeping:
     def __init__(self, world: World, manager: "LogManager") -> None:
         self._world = world
         self._manager = manager
-        self._dirty: dict[Log, None] = {}
+        self._to_write: dict[Log, None] = {}
         self._to_flush: dict[Log, None] = {}
         self._points_lowered = False
         self._changed: dict[LogDirectory, None] = {}
@@ -34,8 +36,8 @@ class Housekeeping:
 
     # -- what logs ask for ---------------------------------------------------------------------------------------------
 
-    def on_dirty(self, log: Log) -> None:
-        self._dirty[log] = None
+    def on_small_files_changed(self, log: Log) -> None:
+        self._to_write[log] = None
         self._wake.set()
 
     def on_rolled(self, log: Log) -> None:
@@ -110,11 +112,11 @@ class Housekeeping:
 
     async def write_small_files(self) -> None:
         async with self._writing:
-            while self._dirty:
-                logs = list(self._dirty)[:_LOGS_PER_TURN]
+            while self._to_write:
+                logs = list(self._to_write)[:_LOGS_PER_TURN]
                 for log in logs:
-                    del self._dirty[log]
-                work = [(log, log.small_files()) for log in logs if not log.has_failed]
+                    del self._to_write[log]
+                work = [(log, log.changed_small_files()) for log in logs if not log.has_failed]
                 self._under_way = asyncio.ensure_future(self._world.disk.in_thread(self._write_all, work))
                 self._tell(await asyncio.shield(self._under_way))
 
@@ -123,15 +125,25 @@ class Housekeeping:
             if self._manager.get(log.partition) is log:
                 self._manager.on_log_failed(log, error)
 
-    def _write_all(self, work: Iterable[tuple[Log, list[tuple[str, bytes]]]]) -> list[tuple[Log, OSError]]:
-        failures = []
-        for log, files in work:
+    def _write_all(self, work: Iterable[LogReplacements]) -> list[tuple[Log, OSError]]:
+        """Per log directory: all files together, or log by log where one of them cannot be written."""
+        by_directory: dict[str, list[LogReplacements]] = {}
+        for log, replacements in work:
+            by_directory.setdefault(log.directory.rpartition("/")[0], []).append((log, replacements))
+        failures: list[tuple[Log, OSError]] = []
+        for group in by_directory.values():
             try:
-                for path, content in files:
-                    self._world.disk.write_whole(path, content)
-            except OSError as error:
-                failures.append((log, error))
+                replace_files(self._world.disk, [each for _, replacements in group for each in replacements])
+            except OSError:
+                failures += self._write_each(group)
         return failures
+
+    def _write_each(self, group: Iterable[LogReplacements]) -> Iterator[tuple[Log, OSError]]:
+        for log, replacements in group:
+            try:
+                replace_files(self._world.disk, replacements)
+            except OSError as error:  # the device, or the log was deleted meanwhile
+                yield log, error
 
     async def _flush_rolled(self) -> None:
         while self._to_flush:
@@ -167,10 +179,6 @@ class Housekeeping:
         now_ms = self._world.clock.now_ms()
         for log in list(self._manager.logs.values()):
             log.producers.expire(now_ms, self._manager.settings.producer_expiration_ms)
-
-    def log_starts(self, logs: Iterable[Log]) -> dict[TopicPartition, int]:
-        """Where logs start that do not start with their first segment."""
-        return {log.partition: log.start_offset for log in logs if log.start_offset > log.segments.first.base_offset}
 
     # -- removal -------------------------------------------------------------------------------------------------------
 

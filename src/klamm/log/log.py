@@ -10,18 +10,19 @@ from uuid import UUID
 
 from klamm.config.topic_config import TopicConfig
 from klamm.log.append_rules import AppendRules
-from klamm.log.epochs import EpochEnd, LeaderEpochs
-from klamm.log.errors import AppendRefused, OffsetOutOfRange, StorageFailed
+from klamm.log.epochs import LeaderEpochs
+from klamm.log.errors import AppendRefused, CorruptFile, OffsetOutOfRange, StorageFailed
 from klamm.log.flushing import Durability, FlushJob
 from klamm.log.follower_append import Run, runs
 from klamm.log.leader_append import CheckedBatch, assigned, check_batch, preparation_for, prepared_batch
 from klamm.log.loader import Known, Loaded, Loader
 from klamm.log.local_log import LocalLog, ReadResult
 from klamm.log.lookup import FoundOffset, first_at, largest
-from klamm.log.names import LEADER_EPOCHS, PARTITION_METADATA, TRANSACTION_INDEX
+from klamm.log.names import PARTITION_METADATA, TRANSACTION_INDEX
 from klamm.log.open_files import OpenFiles
 from klamm.log.owner import Owner
-from klamm.log.partition_metadata import metadata_text, read_topic_id
+from klamm.log.partition_files import PartitionFiles
+from klamm.log.partition_metadata import read_topic_id
 from klamm.log.preparation import Preparation, Refusal
 from klamm.log.producer_files import SnapshotFiles, note_written, rebuild_producers
 from klamm.log.producers import BatchMark, CompletedTransaction, Origin, Producers
@@ -31,7 +32,8 @@ from klamm.log.segments import Segments
 from klamm.log.transactions import AbortedTransaction, aborted_between, append_aborted, truncate_aborted
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
-from klamm.runtime.disk import Buffer
+from klamm.runtime.disk import Buffer, Disk
+from klamm.runtime.small_files import Replacement, replace_files
 from klamm.runtime.world import World
 from klamm.wire.records import BatchHeader, EndMarker, end_marker_of
 from klamm.wire.records.batch import NO_LEADER_EPOCH, NO_TIMESTAMP
@@ -66,7 +68,7 @@ class Log:
         "_log_start",
         "_owner",
         "_rules",
-        "_small_dirty",
+        "_small_files",
         "_topic_id",
         "_world",
         "epochs",
@@ -104,12 +106,14 @@ class Log:
         self._topic_id = topic_id
         self._failed = False
         self._durability = Durability(loaded.recovery_point, world.clock.now_ms())
-        self._small_dirty = loaded.epochs_changed
+        self._small_files = PartitionFiles(directory)
         self.partition = partition
         self.producers: Producers = loaded.producers
-        self.epochs = LeaderEpochs(loaded.epochs.entries, self._on_small_change)
+        self.epochs = LeaderEpochs(loaded.epochs.entries, self._on_epochs_changed)
+        if loaded.epochs_changed:
+            self._small_files.on_epochs_changed()
         self.notes = loaded.notes
-        """What had to be mended on opening, a sentence each."""
+        """What recovery repaired when the log was opened, one sentence each."""
 
     @classmethod
     def open(
@@ -133,7 +137,7 @@ class Log:
         try:
             if disk.exists(directory):
                 loaded = loader.load()
-                topic_id = read_topic_id(disk, f"{directory}/{PARTITION_METADATA}")
+                topic_id = _topic_id(disk, directory, loaded.notes)
             else:
                 disk.make_directories(directory)
                 loaded, topic_id = loader.begin(), None
@@ -187,7 +191,8 @@ class Log:
         assert self._topic_id in (None, topic_id), f"{self.partition} has topic id {self._topic_id}, not {topic_id}"
         if self._topic_id is None:
             self._topic_id = topic_id
-            self._on_small_change()
+            self._small_files.on_topic_id_assigned()
+            self._tell_small_files()
 
     # -- append --------------------------------------------------------------------------------------------------------
 
@@ -386,17 +391,6 @@ class Log:
         """The epoch the log ends in; None where it knows none."""
         return self.epochs.latest_epoch
 
-    def epoch_at(self, offset: int) -> int:
-        """The leader epoch of the record at `offset`, -1 where none is known."""
-        epoch = self.epochs.epoch_for(offset)
-        return NO_LEADER_EPOCH if epoch is None else epoch
-
-    def assign_epoch_start(self, epoch: int, start_offset: int) -> None:
-        self.epochs.assign(epoch, start_offset)
-
-    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
-        return self.epochs.end_offset_for(epoch, self.end_offset)
-
     # -- cut -----------------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> bool:
@@ -472,8 +466,8 @@ class Log:
         """
         self._refuse_if_failed_hard()
         with self._storage():
-            self._write_small_files()
-            return self._durability.job(self.segments, self.directory, self.end_offset if up_to is None else up_to)
+            target = self.end_offset if up_to is None else up_to
+            return self._durability.job(self.segments, self.directory, target, self.changed_small_files())
 
     def flushed(self, job: FlushJob) -> None:
         """The job ran through."""
@@ -513,32 +507,21 @@ class Log:
         if self.end_offset - self._durability.recovery_point >= self._config.flush_messages:
             self.flush_now()
 
-    def small_files(self) -> list[tuple[str, bytes]]:
-        """The small files that changed since they were last asked for, as (path, content), to be written whole.
-
-        They go to the device with the next flush: what a power cut takes of them, loading reads from the batches.
-        """
-        if not self._small_dirty:
-            return []
-        self._small_dirty = False
-        files = [(f"{self.directory}/{LEADER_EPOCHS}", self.epochs.text())]
-        if self._topic_id is not None:
-            files.append((f"{self.directory}/{PARTITION_METADATA}", metadata_text(self._topic_id)))
-        return files
+    def changed_small_files(self) -> list[Replacement]:
+        """The small files whose content the device does not have yet, to be written by `replace_files`."""
+        return self._small_files.replacements(self.epochs, self._topic_id)
 
     @property
-    def has_small_changes(self) -> bool:
-        return self._small_dirty
+    def has_changed_small_files(self) -> bool:
+        return self._small_files.is_changed
 
-    def _on_small_change(self) -> None:
-        if not self._small_dirty:
-            self._small_dirty = True
-            if self._owner is not None:
-                self._owner.on_dirty(self)
+    def _on_epochs_changed(self) -> None:
+        self._small_files.on_epochs_changed()
+        self._tell_small_files()
 
-    def _write_small_files(self) -> None:
-        for path, content in self.small_files():
-            self._world.disk.write_whole(path, content)
+    def _tell_small_files(self) -> None:
+        if self._owner is not None:
+            self._owner.on_small_files_changed(self)
 
     def settle(self) -> None:
         """Write everything that a clean start wants to find; the device may still lag. Raises StorageFailed."""
@@ -549,7 +532,7 @@ class Log:
             active = self.segments.active
             active.time_index.append(*active.largest)
             active.write_indexes()
-            self._write_small_files()
+            replace_files(self._world.disk, self.changed_small_files())
 
     def settled(self) -> None:
         """The device has all that `settle` wrote."""
@@ -592,12 +575,6 @@ class Log:
         for path in paths:
             self._world.disk.remove(path)
 
-    def moved_to(self, directory: str) -> None:
-        """The log's directory was renamed."""
-        self._local.directory = directory
-        for segment in self.segments:
-            segment.moved_to(directory)
-
     # -- failure -------------------------------------------------------------------------------------------------------
 
     def _refuse_if_failed(self) -> None:
@@ -634,3 +611,12 @@ class Log:
 
     def __repr__(self) -> str:
         return f"Log({self.partition}, {self._log_start} to {self.end_offset})"
+
+
+def _topic_id(disk: Disk, directory: str, notes: list[str]) -> UUID | None:
+    """None where the file is missing or damaged: the controller sends the id with the next LeaderAndIsr request."""
+    try:
+        return read_topic_id(disk, f"{directory}/{PARTITION_METADATA}")
+    except CorruptFile as error:
+        notes.append(f"ignored the topic id until the controller sends it again: {error}")
+        return None

@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
+import structlog
+
 from klamm.config.config_types import InvalidConfig
 from klamm.config.topic_config import TopicConfig
-from klamm.log.directory import LogDirectory
+from klamm.log.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
+from klamm.log.directory import LogDirectory, UnreadableLog
 from klamm.log.errors import BadLogDirectory, CorruptFile, StorageFailed
 from klamm.log.housekeeping import Housekeeping
 from klamm.log.log import Log
@@ -17,9 +20,11 @@ from klamm.log.names import deleted_directory
 from klamm.log.open_files import DEFAULT_MOST_OPEN, OpenFiles
 from klamm.model.ids import TopicPartition
 from klamm.runtime.world import World
-from klamm.wire.records import CorruptRecords
 
 T = TypeVar("T")
+logger = structlog.get_logger("logs")
+ReadOffsets = Callable[[Sequence[Log]], Mapping[TopicPartition, int]]
+"""What a checkpoint says of these logs."""
 
 _MADE_AT_ONCE: Final = 100
 _FLUSHED_ONE_BY_ONE: Final = 16  # with more logs, one sync of the whole filesystem takes less time
@@ -83,6 +88,7 @@ class LogManager:
         self._logs: dict[TopicPartition, Log] = {}
         self._homes: dict[TopicPartition, LogDirectory] = {}
         self._offline: dict[TopicPartition, str] = {}
+        self._unreadable: dict[TopicPartition, UnreadableLog] = {}
         self._files = OpenFiles(world.disk, self.settings.most_open_files)
         self._housekeeping = Housekeeping(world, self)
         self._making = asyncio.Lock()
@@ -125,18 +131,21 @@ class LogManager:
             loaded = await asyncio.gather(
                 *(disk.in_thread(self._open_logs, directory, share, configs) for share in shares)
             )
-        except (OSError, CorruptFile, CorruptRecords) as error:
+        except (OSError, CorruptFile) as error:
             self._take_offline(directory, str(error))
             return
-        for log in (log for share in loaded for log in share):
-            self._adopt(log, directory)
+        for result in (result for share in loaded for result in share):
+            if isinstance(result, Log):
+                self._adopt(result, directory)
+            else:
+                self._leave_out(result, directory)
         directory.is_loaded = True
         for path in inventory.to_delete:
             self._housekeeping.remove_tree_later(path, configs.default.file_delete_delay_ms)
 
     def _open_logs(
         self, directory: LogDirectory, share: Sequence[tuple[TopicPartition, str]], configs: "_Configs"
-    ) -> list[Log]:
+    ) -> list[Log | UnreadableLog]:
         return list(directory.load(self._world, share, configs.of, self._files, self._housekeeping))
 
     def _adopt(self, log: Log, directory: LogDirectory) -> None:
@@ -147,8 +156,21 @@ class LogManager:
             )
         self._logs[log.partition] = log
         self._homes[log.partition] = directory
-        if log.has_small_changes:
-            self._housekeeping.on_dirty(log)
+        for note in log.notes:
+            logger.warning("log repaired", partition=str(log.partition), directory=log.directory, note=note)
+        if log.has_changed_small_files:
+            self._housekeeping.on_small_files_changed(log)
+
+    def _leave_out(self, unreadable: UnreadableLog, directory: LogDirectory) -> None:
+        self._unreadable[unreadable.partition] = unreadable
+        directory.retain_checkpoints(unreadable.partition)
+        logger.error(
+            "log cannot be read, its partition is offline",
+            partition=str(unreadable.partition),
+            directory=unreadable.path,
+            reason=unreadable.reason,
+            action="Stop the node and move the directory away: the replica is then copied from the leader.",
+        )
 
     def start(self) -> None:
         """Begin the periodic work: flush, checkpoints, retention, expiry of producers."""
@@ -183,8 +205,8 @@ class LogManager:
         return {p: d.offline_reason for p, d in self._directories.items() if d.offline_reason is not None}
 
     def is_offline(self, partition: TopicPartition) -> bool:
-        """Whether its log lies in a directory that went out of use."""
-        return partition in self._offline
+        """Whether it has a log that is out of use: it cannot be read, or its directory failed."""
+        return partition in self._offline or partition in self._unreadable
 
     def directory_of(self, partition: TopicPartition) -> str | None:
         home = self._homes.get(partition)
@@ -265,6 +287,9 @@ class LogManager:
         return places
 
     def _why_not(self, asked: Wanted) -> str | None:
+        unreadable = self._unreadable.get(asked.partition)
+        if unreadable is not None:
+            return f"{unreadable.path} cannot be read: {unreadable.reason}"
         if asked.partition in self._offline:
             return f"{asked.partition} lies in {self._offline[asked.partition]}, which is out of use"
         if not asked.is_new and self.offline_directories:
@@ -308,8 +333,9 @@ class LogManager:
         log.discard()
         try:
             self._world.disk.rename(log.directory, target)
-            if home.names_start_of(partition):
-                home.write_log_starts(self._housekeeping.log_starts(self.logs_in(home)))
+            starts = home.checkpoint(LOG_STARTS)
+            if partition in starts.written:
+                starts.write_now(log_starts(self.logs_in(home)))
         except OSError as error:
             self._offline[partition] = home.path
             self._take_offline(home, str(error))
@@ -339,48 +365,37 @@ class LogManager:
 
     async def write_high_watermarks(self) -> None:
         """Checkpoint the high watermark of every log; replication calls it on its interval."""
-        for directory in self._live():
-            await self.guarded(directory, directory.write_high_watermarks, _high_watermarks)
+        await self._write_checkpoints(HIGH_WATERMARKS, _high_watermarks)
 
     async def write_recovery_points(self) -> None:
-        for directory in self._live():
-            await self.guarded(directory, directory.write_recovery_points, _recovery_points)
+        await self._write_checkpoints(RECOVERY_POINTS, _recovery_points)
 
     async def write_log_starts(self) -> None:
-        for directory in self._live():
-            await self.guarded(directory, directory.write_log_starts, self._housekeeping.log_starts)
+        await self._write_checkpoints(LOG_STARTS, log_starts)
 
     async def write_small_files(self) -> None:
         """Write changed leader epochs and topic ids; done when a kill can no longer take them."""
         await self._housekeeping.write_small_files()
 
-    async def guarded(
-        self,
-        directory: LogDirectory,
-        write: Callable[[Mapping[TopicPartition, int]], None],
-        read: Callable[[Sequence[Log]], Mapping[TopicPartition, int]],
-    ) -> None:
-        """Write in a thread what is so when its turn comes; a directory that refuses goes offline.
+    async def _write_checkpoints(self, name: str, read: ReadOffsets) -> None:
+        """Write this checkpoint of every directory in a thread; a directory that refuses goes offline.
 
-        One at a time: replication has its interval, and a deletion has names removed at once. Whoever waits may be
-        cancelled, the thread cannot: the next one's turn comes when it has ended.
+        One thread per directory at a time. A caller may be cancelled, its thread cannot: the next one waits for it.
         """
-        writing = asyncio.get_running_loop().create_task(self._write(directory, write, read))
-        self._writing.add(writing)
-        writing.add_done_callback(self._writing.discard)
-        await asyncio.shield(writing)
+        for directory in self._live():
+            writing = asyncio.get_running_loop().create_task(self._write_checkpoint(directory, name, read))
+            self._writing.add(writing)
+            writing.add_done_callback(self._writing.discard)
+            await asyncio.shield(writing)
 
-    async def _write(
-        self,
-        directory: LogDirectory,
-        write: Callable[[Mapping[TopicPartition, int]], None],
-        read: Callable[[Sequence[Log]], Mapping[TopicPartition, int]],
-    ) -> None:
+    async def _write_checkpoint(self, directory: LogDirectory, name: str, read: ReadOffsets) -> None:
         async with directory.writing:
             if not directory.is_online or self._closed:
                 return
+            checkpoint = directory.checkpoint(name)
+            version = checkpoint.next_version()
             try:
-                await self._world.disk.in_thread(write, read(self.logs_in(directory)))
+                await self._world.disk.in_thread(checkpoint.write, read(self.logs_in(directory)), version)
             except OSError as error:
                 self._take_offline(directory, str(error))
 
@@ -450,9 +465,12 @@ class LogManager:
                 log.settled()
         for log in logs:
             log.close()
-        directory.write_recovery_points(_recovery_points(logs))
-        directory.write_log_starts(self._housekeeping.log_starts(logs))
-        directory.write_high_watermarks(_high_watermarks(logs))
+        for name, read in (
+            (RECOVERY_POINTS, _recovery_points),
+            (LOG_STARTS, log_starts),
+            (HIGH_WATERMARKS, _high_watermarks),
+        ):
+            directory.checkpoint(name).write_now(read(logs))
         directory.leave(broker_epoch)
 
 
@@ -462,6 +480,11 @@ def _recovery_points(logs: Sequence[Log]) -> dict[TopicPartition, int]:
 
 def _high_watermarks(logs: Sequence[Log]) -> dict[TopicPartition, int]:
     return {log.partition: log.high_watermark for log in logs}
+
+
+def log_starts(logs: Sequence[Log]) -> dict[TopicPartition, int]:
+    """The log start offsets that are not the base offset of the log's first segment."""
+    return {log.partition: log.start_offset for log in logs if log.start_offset > log.segments.first.base_offset}
 
 
 def _chunks(items: list[T], size: int) -> Iterator[list[T]]:

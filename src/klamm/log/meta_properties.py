@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from klamm.log.errors import BadLogDirectory
+from klamm.log.errors import BadLogDirectory, CorruptFile
 from klamm.runtime.disk import Disk
 
 META_PROPERTIES: Final = "meta.properties"
@@ -16,6 +16,12 @@ CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 NO_BROKER_EPOCH: Final = -1
 
 _VERSION: Final = "0"
+
+
+_RESTORE: Final = (
+    "Restore it (version=0, broker.id, cluster.id as in the node's other log directories), "
+    "or remove this directory from log.dirs."
+)
 
 
 class MetaProperties(NamedTuple):
@@ -27,7 +33,7 @@ class MetaProperties(NamedTuple):
 
 
 def read_meta(disk: Disk, directory: str) -> MetaProperties | None:
-    """None where there is no file. Raises OSError, BadLogDirectory."""
+    """None where there is no file. Raises OSError, CorruptFile, BadLogDirectory."""
     path = f"{directory}/{META_PROPERTIES}"
     try:
         content = disk.read(path)
@@ -35,6 +41,8 @@ def read_meta(disk: Disk, directory: str) -> MetaProperties | None:
         return None
     fields = _properties(content.decode(errors="replace"))
     version = fields.pop("version", None)
+    if version is None:
+        raise CorruptFile(f"{path} is damaged: it has no version. {_RESTORE}")
     if version != _VERSION:
         raise BadLogDirectory(
             f"{path} is of version {version}; a directory of ZooKeeper mode has {_VERSION}. "
@@ -42,9 +50,7 @@ def read_meta(disk: Disk, directory: str) -> MetaProperties | None:
         )
     broker_id = fields.pop("broker.id", None)
     if broker_id is not None and not broker_id.isdigit():
-        raise BadLogDirectory(
-            f"{path}: broker.id={broker_id} is not a number. Restore the file or use another directory."
-        )
+        raise CorruptFile(f"{path} is damaged: broker.id={broker_id} is not a number. {_RESTORE}")
     cluster_id = fields.pop("cluster.id", None)
     return MetaProperties(None if broker_id is None else int(broker_id), cluster_id, tuple(sorted(fields.items())))
 
@@ -64,8 +70,8 @@ def read_all_meta(disk: Disk, directories: Sequence[str]) -> Mapping[str, MetaPr
     for directory in directories:
         try:
             meta = read_meta(disk, directory)
-        except OSError:
-            continue  # such a directory is found out and taken offline when it is loaded
+        except (OSError, CorruptFile):
+            continue  # loading takes such a directory offline
         if meta is not None:
             found[directory] = meta
     for what in ("broker_id", "cluster_id"):

@@ -8,8 +8,8 @@ if TYPE_CHECKING:
 
 
 class Owner(Protocol):
-    def on_dirty(self, log: "Log") -> None:
-        """Its leader epochs or topic id changed: write `log.small_files()` soon."""
+    def on_small_files_changed(self, log: "Log") -> None:
+        """Its leader epochs or topic id changed: write `log.changed_small_files()` soon."""
         ...
 
     def on_rolled(self, log: "Log") -> None:

@@ -15,18 +15,16 @@ def metadata_text(topic_id: UUID) -> bytes:
 
 
 def read_topic_id(disk: Disk, path: str) -> UUID | None:
-    """None where there is no file, or an empty one. Raises OSError, CorruptFile."""
+    """None where there is no file. Raises OSError, CorruptFile."""
     try:
         content = disk.read(path)
     except FileNotFoundError:
         return None
-    if not content:
-        return None  # a power cut emptied it: the controller names the id again
     try:
         fields = dict(line.split(":", 1) for line in content.decode().splitlines() if line.strip())
         topic_id = id_from_text(fields["topic_id"].strip())
         if fields["version"].strip() != _VERSION or topic_id == ZERO_ID:
-            raise ValueError("version or id is none that can be")
+            raise ValueError("the version is not 0 or the topic id is the zero id")
     except (ValueError, KeyError) as error:
         raise CorruptFile(f"{path} is not a version 0 file with a topic id: {error}") from error
     return topic_id

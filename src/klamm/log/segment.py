@@ -76,14 +76,6 @@ class Segment:
         """Every file a segment may have; not all of them exist."""
         return [self.path(suffix) for suffix in (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX, SNAPSHOT)]
 
-    def moved_to(self, directory: str) -> None:
-        """The whole log directory was renamed."""
-        self.close_files()
-        self.directory = directory
-        self.log_path = self.path(LOG)
-        self.offset_index.path = self.path(INDEX)
-        self.time_index.path = self.path(TIME_INDEX)
-
     # -- append ------------------------------------------------------------------------------------------------------
 
     def append(

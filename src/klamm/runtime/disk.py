@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 import ctypes
 import fcntl
+import itertools
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Final, NamedTuple, ParamSpec, Protocol, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,8 +57,8 @@ class Disk(Protocol):
         """Temporary file, fsync, rename, fsync of the directory: old or new, never half."""
         ...
 
-    def write_whole(self, path: str, content: bytes) -> None:
-        """The same without waiting for the device: old or new whatever ends the process; a power cut may empty it."""
+    def temporary_name(self, path: str) -> str:
+        """A name beside `path` that no other writer has. It ends in `.tmp`: a start removes what a crash left."""
         ...
 
     def rename(self, source: str, target: str) -> None: ...
@@ -86,6 +87,9 @@ class Disk(Protocol):
         """Run a call that waits for the device without holding the loop."""
         ...
 
+
+TEMPORARY: Final = ".tmp"
+_temporary_numbers = itertools.count(1)
 
 _syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)  # Linux has it, Python does not name it
 _MOST_BUFFERS = 512  # below every IOV_MAX
@@ -153,18 +157,20 @@ class RealDisk:
             return _RealFile(descriptor).pread(os.fstat(descriptor).st_size, 0)
 
     def write_atomically(self, path: str, content: bytes) -> None:
-        temporary = path + ".tmp"
-        with _descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
-            _RealFile(descriptor).pwrite([content], 0)
-            os.fsync(descriptor)
-        os.replace(temporary, path)
+        temporary = self.temporary_name(path)
+        try:
+            with _descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
+                _RealFile(descriptor).pwrite([content], 0)
+                os.fsync(descriptor)
+            os.replace(temporary, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.remove(temporary)
+            raise
         self.sync_directory(os.path.dirname(path) or ".")
 
-    def write_whole(self, path: str, content: bytes) -> None:
-        temporary = path + ".tmp"
-        with _descriptor(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
-            _RealFile(descriptor).pwrite([content], 0)
-        os.replace(temporary, path)
+    def temporary_name(self, path: str) -> str:
+        return f"{path}.{os.getpid()}-{next(_temporary_numbers)}{TEMPORARY}"
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)

@@ -11,7 +11,7 @@ import posixpath
 from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
-from klamm.runtime.disk import Buffer, DirectoryLock, DiskUsage, File
+from klamm.runtime.disk import TEMPORARY, Buffer, DirectoryLock, DiskUsage, File
 from klamm.runtime.randomness import Dice
 
 P = ParamSpec("P")
@@ -77,6 +77,7 @@ class SimulatedDisk:
         self._unsynced: list[tuple[str, Inode | None, bool]] = []
         """Changes of names since their directory was synced: (path, file, is there now)."""
         self._locks: set[str] = set()
+        self._temporary_files = 0
 
     # ---- what befalls it
 
@@ -118,20 +119,16 @@ class SimulatedDisk:
         return bytes(self._file("read", path).content)
 
     def write_atomically(self, path: str, content: bytes) -> None:
-        temporary = path + ".tmp"
+        temporary = self.temporary_name(path)
         file = self.open(temporary, create=True)
-        file.truncate(0)
         file.pwrite([content], 0)
         file.sync()
         self.rename(temporary, path)
         self.sync_directory(posixpath.dirname(path) or ".")
 
-    def write_whole(self, path: str, content: bytes) -> None:
-        temporary = path + ".tmp"
-        file = self.open(temporary, create=True)
-        file.truncate(0)
-        file.pwrite([content], 0)
-        self.rename(temporary, path)
+    def temporary_name(self, path: str) -> str:
+        self._temporary_files += 1
+        return f"{path}.{self._temporary_files}{TEMPORARY}"
 
     def rename(self, source: str, target: str) -> None:
         source, target = self._checked("rename", source), _clean(target)

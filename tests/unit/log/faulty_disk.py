@@ -37,11 +37,6 @@ class FaultyDisk(RealDisk):
             raise self.error
         super().write_atomically(path, content)
 
-    def write_whole(self, path: str, content: bytes) -> None:
-        if self.refuses(path):
-            raise self.error
-        super().write_whole(path, content)
-
     def sync_filesystem(self, path: str) -> None:
         if self.refuses(path):
             raise self.error

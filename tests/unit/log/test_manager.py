@@ -98,35 +98,40 @@ async def test_a_deleted_log_may_be_made_again_at_once(world: World, tmp_path: P
 
 
 class BusyDisk(RealDisk):
-    """Says how many threads write a checkpoint at once; each takes its time."""
+    """Counts the threads that replace a checkpoint at the same time; from `hold` on each waits for `may_end`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.writing = 0
         self.most = 0
         self.may_end = threading.Event()
+        self.may_end.set()
         self.begun = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
-    def write_atomically(self, path: str, content: bytes) -> None:
+    def rename(self, source: str, target: str) -> None:
         with self._lock:
             self.writing += 1
             self.most = max(self.most, self.writing)
         self._loop.call_soon_threadsafe(self.begun.set)
         self.may_end.wait(20)
         try:
-            super().write_atomically(path, content)
+            super().rename(source, target)
         finally:
             with self._lock:
                 self.writing -= 1
 
+    def hold(self) -> None:
+        self.begun.clear()
+        self.may_end.clear()
+
 
 async def test_checkpoints_are_written_one_at_a_time(world: World, tmp_path: Path) -> None:
     """Replication writes them on its interval, a deletion at once: a directory must not fail of that."""
-    logs = manager(world, tmp_path)
-    await logs.load()
     disk = BusyDisk()
-    logs._directories[str(tmp_path)]._disk = disk
+    logs = manager(replace(world, disk=disk), tmp_path)
+    await logs.load()
+    disk.hold()
 
     both = asyncio.gather(logs.write_high_watermarks(), logs.write_high_watermarks(), logs.write_recovery_points())
     await disk.begun.wait()
@@ -139,10 +144,10 @@ async def test_checkpoints_are_written_one_at_a_time(world: World, tmp_path: Pat
 
 
 async def test_a_checkpoint_under_way_ends_before_closing_writes_the_last_one(world: World, tmp_path: Path) -> None:
-    logs = manager(world, tmp_path)
-    await logs.load()
     disk = BusyDisk()
-    logs._directories[str(tmp_path)]._disk = disk
+    logs = manager(replace(world, disk=disk), tmp_path)
+    await logs.load()
+    disk.hold()
 
     periodic = asyncio.create_task(logs.write_high_watermarks())
     await disk.begun.wait()
@@ -154,3 +159,42 @@ async def test_a_checkpoint_under_way_ends_before_closing_writes_the_last_one(wo
 
     assert disk.most == 1
     assert logs.offline_directories == {}
+
+
+class SlowThreadDisk(RealDisk):
+    """From `hold` on a thread that is about to write a temporary file waits for `may_end`."""
+
+    def __init__(self) -> None:
+        self.may_end = threading.Event()
+        self.may_end.set()
+        self.begun = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def temporary_name(self, path: str) -> str:
+        if threading.current_thread() is not threading.main_thread():
+            self._loop.call_soon_threadsafe(self.begun.set)
+            self.may_end.wait(20)
+        return super().temporary_name(path)
+
+
+async def test_a_deletion_may_write_log_starts_while_a_thread_does(world: World, tmp_path: Path) -> None:
+    disk = SlowThreadDisk()
+    logs = manager(replace(world, disk=disk), tmp_path)
+    await logs.load()
+    log = logs.get_or_create(ORDERS, CONFIG, None, is_new=True)
+    log.append_as_leader(batch("a", "b"), 0)
+    log.update_high_watermark(2)
+    log.advance_start_offset(1)
+    await logs.write_log_starts()
+    disk.begun.clear()
+    disk.may_end.clear()
+
+    periodic = asyncio.create_task(logs.write_log_starts())
+    await disk.begun.wait()
+    assert logs.delete(ORDERS)
+    disk.may_end.set()
+    await periodic
+
+    assert logs.offline_directories == {}
+    assert (tmp_path / "log-start-offset-checkpoint").read_text() == "0\n0\n", "a new log must not inherit the start"
+    await logs.close()

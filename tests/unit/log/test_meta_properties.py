@@ -42,7 +42,7 @@ def test_kafkas_file_is_read_and_kept(tmp_path: Path) -> None:
     ("content", "text"),
     [
         ("version=1\nnode.id=3\n", "is of version 1; a directory of ZooKeeper mode has 0"),
-        ("", "is of version None"),
+        ("", "is damaged: it has no version. Restore it"),
         ("version=0\nbroker.id=three\n", "broker.id=three is not a number"),
     ],
 )

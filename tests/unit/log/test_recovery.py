@@ -223,7 +223,7 @@ def test_epochs_are_read_from_the_batches_again(orders: Partition) -> None:
     back = orders.open(segment_bytes=SEGMENT_BYTES)
 
     assert back.epochs.entries == log.epochs.entries == ((0, 0), (1, 7), (2, 14), (3, 21))
-    assert back.has_small_changes
+    assert back.has_changed_small_files
 
 
 def test_producers_are_known_after_a_crash_as_before(orders: Partition) -> None:

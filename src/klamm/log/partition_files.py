@@ -1,0 +1,36 @@
+"""The two small files of one log directory: `leader-epoch-checkpoint` and `partition.metadata`."""
+
+from uuid import UUID
+
+from klamm.log.epochs import LeaderEpochs
+from klamm.log.names import LEADER_EPOCHS, PARTITION_METADATA
+from klamm.log.partition_metadata import metadata_text
+from klamm.runtime.small_files import Replacement, SmallFile
+
+
+class PartitionFiles:
+    __slots__ = ("_epochs", "_metadata")
+
+    def __init__(self, directory: str) -> None:
+        self._epochs = SmallFile(f"{directory}/{LEADER_EPOCHS}")
+        self._metadata = SmallFile(f"{directory}/{PARTITION_METADATA}")
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the device lacks something that memory has."""
+        return self._epochs.is_changed or self._metadata.is_changed
+
+    def on_epochs_changed(self) -> None:
+        self._epochs.next_version()
+
+    def on_topic_id_assigned(self) -> None:
+        self._metadata.next_version()
+
+    def replacements(self, epochs: LeaderEpochs, topic_id: UUID | None) -> list[Replacement]:
+        """What has to be written so that the device has what memory has."""
+        changed = []
+        if self._epochs.is_changed:
+            changed.append(self._epochs.replacement(epochs.text()))
+        if self._metadata.is_changed and topic_id is not None:
+            changed.append(self._metadata.replacement(metadata_text(topic_id)))
+        return changed

@@ -1,0 +1,101 @@
+"""Small files that are always replaced as a whole: temporary file, sync, rename, sync of the directory.
+
+Several threads may replace one file at the same time. Each has a temporary file of its own, and content that was read
+earlier never replaces content that was read later.
+"""
+
+import threading
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from klamm.runtime.disk import Disk
+
+_MAX_SINGLE_SYNCS: Final = 16
+"""With more files, two syncs of the whole filesystem take less time than two syncs per file."""
+
+
+class SmallFile:
+    """One file and the versions of its content. A version is taken when the content is read from memory."""
+
+    __slots__ = ("_durable_version", "_lock", "_placed_version", "path", "version")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self.version = 0
+        """Counts the changes of the content in memory."""
+        self._placed_version = 0
+        self._durable_version = 0
+
+    def next_version(self) -> int:
+        """The content in memory has changed; the version of what it is now."""
+        self.version += 1
+        return self.version
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the device does not have the newest content yet."""
+        return self.version > self._durable_version
+
+    def replacement(self, content: bytes) -> "Replacement":
+        """The content as it is now, to be written by any thread."""
+        return Replacement(self, self.version, content)
+
+    def place(self, disk: Disk, temporary: str, version: int) -> bool:
+        """Rename the temporary file, or remove it where the file has newer content; which of both. Raises OSError."""
+        with self._lock:
+            if version <= self._placed_version:
+                disk.remove(temporary)
+                return False
+            disk.rename(temporary, self.path)
+            self._placed_version = version
+            return True
+
+    def mark_durable(self, version: int) -> None:
+        with self._lock:
+            self._durable_version = max(self._durable_version, version)
+
+
+class Replacement(NamedTuple):
+    file: SmallFile
+    version: int
+    content: bytes
+
+
+def replace_files(disk: Disk, replacements: Sequence[Replacement]) -> None:
+    """Write all of them and return when the device has them; in a thread. Raises OSError.
+
+    The files lie on one filesystem.
+    """
+    if not replacements:
+        return
+    at_once = len(replacements) > _MAX_SINGLE_SYNCS
+    anywhere = replacements[0].file.path
+    temporaries = [_write_temporary(disk, each, sync=not at_once) for each in replacements]
+    if at_once:
+        disk.sync_filesystem(_parent(anywhere))
+    for each, temporary in zip(replacements, temporaries, strict=True):
+        each.file.place(disk, temporary, each.version)
+    if at_once:
+        disk.sync_filesystem(_parent(anywhere))
+    else:
+        for directory in dict.fromkeys(_parent(each.file.path) for each in replacements):
+            disk.sync_directory(directory)
+    for each in replacements:
+        each.file.mark_durable(each.version)
+
+
+def _write_temporary(disk: Disk, replacement: Replacement, *, sync: bool) -> str:
+    temporary = disk.temporary_name(replacement.file.path)
+    file = disk.open(temporary, create=True)
+    try:
+        file.pwrite([replacement.content], 0)
+        if sync:
+            file.sync()
+    finally:
+        file.close()
+    return temporary
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0] or "."

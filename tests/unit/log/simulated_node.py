@@ -1,0 +1,49 @@
+"""The logs of one node on the simulated disk, over restarts, power loss and damaged files."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from tests.unit.log.support import ManualClock
+
+from klamm.log.manager import LogManager, LogManagerSettings
+from klamm.runtime.network import RealNetwork
+from klamm.runtime.randomness import Dice, RealRandomness
+from klamm.runtime.world import World
+from klamm.sim.disk import SimulatedDisk
+from klamm.sim.loop import SimulatedLoop
+
+T = TypeVar("T")
+DIRECTORY = "/logs"
+
+
+class SimulatedNode:
+    def __init__(self, seed: int = 1, *directories: str) -> None:
+        self.disk = SimulatedDisk(Dice(seed))
+        self.clock = ManualClock()
+        self.directories = list(directories) or [DIRECTORY]
+
+    def run(self, main: Callable[[LogManager], Coroutine[Any, Any, T]], **settings: int) -> T:
+        """Start, run `main`, end the process; a `main` that closes the logs ends it cleanly."""
+
+        async def life() -> T:
+            world = World(self.clock, RealNetwork(), self.disk, RealRandomness())
+            logs = LogManager(world, self.directories, 1, "cluster", settings=LogManagerSettings(**settings))
+            await logs.load()
+            logs.start()
+            result = await main(logs)
+            await logs.abandon()
+            return result
+
+        result: T = SimulatedLoop().run(life())
+        self.disk.process_died()
+        return result
+
+    def overwrite(self, path: str, content: bytes | None) -> None:
+        """Damage a file: this content instead, or none where it is to be missing."""
+        if content is None:
+            self.disk.remove(path)
+        else:
+            file = self.disk.open(path, create=True)
+            file.truncate(0)
+            file.pwrite([content], 0)
+        self.disk.sync_filesystem("/")

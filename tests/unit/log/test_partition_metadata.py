@@ -1,0 +1,114 @@
+"""`partition.metadata` after power loss and damage: it never stops a node, and costs no other partition anything."""
+
+import asyncio
+from uuid import UUID
+
+import pytest
+from structlog.testing import capture_logs
+from tests.unit.log.simulated_node import DIRECTORY, SimulatedNode
+from tests.unit.log.support import ORDERS, batch, values_of
+
+from klamm.config.topic_config import TopicConfig
+from klamm.log.errors import CorruptFile
+from klamm.log.log import Log
+from klamm.log.manager import LogManager, Wanted
+from klamm.model.ids import TopicPartition
+
+LAMPS = TopicPartition("lamps", 0)
+TOPIC_ID = UUID(int=9)
+METADATA = f"{DIRECTORY}/{ORDERS}/partition.metadata"
+
+
+async def create(logs: LogManager) -> None:
+    for partition in (ORDERS, LAMPS):
+        log = logs.get_or_create(partition, TopicConfig.parse(), TOPIC_ID, is_new=True)
+        log.append_as_leader(batch("a"), 3)
+    await logs.write_small_files()
+
+
+def test_a_topic_id_that_was_written_survives_power_loss() -> None:
+    for seed in range(60):
+        node = SimulatedNode(seed)
+
+        async def sync(logs: LogManager) -> None:
+            await create(logs)
+            node.disk.sync_directory("/")  # noqa: B023
+            node.disk.sync_directory(DIRECTORY)  # noqa: B023
+
+        node.run(sync)
+        node.disk.lose_power()
+
+        async def topic_ids(logs: LogManager) -> list[UUID | None]:
+            return [log.topic_id for log in logs.logs.values()]
+
+        assert node.run(topic_ids) == [TOPIC_ID, TOPIC_ID], seed
+
+
+@pytest.mark.parametrize(
+    "content",
+    [None, b"", b"version: 0\ntopic_", bytes(43), b"version: 1\ntopic_id: AAAAAAAAAAAAAAAAAAAACQ", b"\xff\xfe rubbish"],
+    ids=["missing", "empty", "torn", "zeros", "version 1", "rubbish"],
+)
+def test_a_damaged_topic_id_is_forgotten_until_the_controller_sends_it(content: bytes | None) -> None:
+    node = SimulatedNode()
+
+    async def close(logs: LogManager) -> None:
+        await create(logs)
+        await logs.close()
+
+    node.run(close)
+    node.overwrite(METADATA, content)
+
+    async def reload(logs: LogManager) -> None:
+        log, other = logs.get(ORDERS), logs.get(LAMPS)
+        assert log is not None
+        assert other is not None
+        assert (log.topic_id, values_of(log), other.topic_id, values_of(other)) == (None, ["a"], TOPIC_ID, ["a"])
+        assert logs.get_or_create(ORDERS, log.config, TOPIC_ID) is log
+        await asyncio.sleep(0.1)
+        assert node.disk.read(METADATA) == b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAACQ"
+
+    with capture_logs() as lines:
+        node.run(reload)
+    named = [line for line in lines if line["event"] == "log repaired" and line["partition"] == "orders-0"]
+    assert len(named) == (0 if content is None else 1)
+    assert all("until the controller sends it again" in line["note"] for line in named)
+
+
+def test_a_log_that_cannot_be_read_takes_only_its_partition_offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = SimulatedNode()
+
+    async def close(logs: LogManager) -> None:
+        await create(logs)
+        await logs.close()
+
+    node.run(close)
+    real = Log.open
+
+    def refuse(world, directory, partition, *args, **named):  # type: ignore[no-untyped-def]
+        if partition == ORDERS:
+            raise CorruptFile("broken")
+        return real(world, directory, partition, *args, **named)
+
+    async def reload(logs: LogManager) -> None:
+        assert list(logs.logs) == [LAMPS]
+        assert logs.is_offline(ORDERS)
+        assert logs.offline_directories == {}
+        refusal, _ = await logs.get_or_create_many(
+            [Wanted(ORDERS, TopicConfig.parse()), Wanted(TopicPartition("new", 0), TopicConfig.parse())]
+        )
+        assert "cannot be read: broken" in str(refusal)
+        assert set(logs.logs) == {LAMPS, TopicPartition("new", 0)}
+        await logs.close()
+
+    with monkeypatch.context() as patch, capture_logs() as lines:
+        patch.setattr(Log, "open", staticmethod(refuse))
+        node.run(reload)
+    assert [line["partition"] for line in lines if line["log_level"] == "error"] == ["orders-0"]
+
+    async def again(logs: LogManager) -> None:
+        log = logs.get(ORDERS)
+        assert log is not None
+        assert log.recovery_point == 1, "the checkpoint kept what it said of the log that could not be read"
+
+    node.run(again)

@@ -1,0 +1,111 @@
+"""Small files are replaced as a whole, whoever else replaces them at the same time and whenever the power goes."""
+
+import contextlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from klamm.runtime.disk import RealDisk
+from klamm.runtime.randomness import Dice
+from klamm.runtime.small_files import Replacement, SmallFile, replace_files
+from klamm.sim.disk import Fault, SimulatedDisk
+
+
+class MeetingDisk(RealDisk):
+    """Two writers meet between the temporary file and its rename."""
+
+    def __init__(self) -> None:
+        self._meeting = threading.Barrier(2, timeout=10)
+
+    def rename(self, source: str, target: str) -> None:
+        self._meeting.wait()
+        super().rename(source, target)
+
+
+def test_two_writers_of_one_file_do_not_share_a_temporary_file(tmp_path: Path) -> None:
+    disk = MeetingDisk()
+    path = f"{tmp_path}/checkpoint"
+    contents = [b"one" * 1000, b"two" * 1000]
+
+    with ThreadPoolExecutor(
+        2
+    ) as pool:  # one SmallFile each: as two processes, or two parts that do not know each other
+        writers = [pool.submit(replace_files, disk, [_changed(SmallFile(path), content)]) for content in contents]
+        for writer in writers:
+            writer.result()
+
+    assert disk.read(path) in contents
+    assert disk.list_directory(str(tmp_path)) == ["checkpoint"]
+
+
+def test_write_atomically_uses_a_new_temporary_name_each_time(tmp_path: Path) -> None:
+    disk = RealDisk()
+    assert disk.temporary_name("x") != disk.temporary_name("x")
+    (tmp_path / "checkpoint.tmp").mkdir()  # a name that all writers shared would fail here
+
+    disk.write_atomically(f"{tmp_path}/checkpoint", b"content")
+
+    assert disk.read(f"{tmp_path}/checkpoint") == b"content"
+
+
+def test_a_write_that_fails_leaves_no_temporary_file(tmp_path: Path) -> None:
+    disk = RealDisk()
+    (tmp_path / "checkpoint").mkdir()
+
+    with pytest.raises(OSError):
+        disk.write_atomically(f"{tmp_path}/checkpoint", b"content")
+
+    assert disk.list_directory(str(tmp_path)) == ["checkpoint"]
+
+
+def test_content_that_was_read_earlier_never_replaces_later_content(tmp_path: Path) -> None:
+    disk = RealDisk()
+    file = SmallFile(f"{tmp_path}/checkpoint")
+    earlier, later = _changed(file, b"earlier"), _changed(file, b"later")
+
+    replace_files(disk, [later])
+    assert not file.is_changed
+    replace_files(disk, [earlier])
+
+    assert disk.read(file.path) == b"later"
+    assert disk.list_directory(str(tmp_path)) == ["checkpoint"]
+
+
+def test_a_file_is_changed_until_the_device_has_its_newest_content(tmp_path: Path) -> None:
+    file = SmallFile(f"{tmp_path}/checkpoint")
+    earlier = _changed(file, b"earlier")
+    file.next_version()
+
+    replace_files(RealDisk(), [earlier])
+
+    assert file.is_changed
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_after_power_loss_each_file_has_the_old_or_the_new_content(count: int) -> None:
+    for seed in range(40):
+        disk = SimulatedDisk(Dice(seed))
+        disk.make_directories("/data")
+        disk.sync_directory("/")
+        files = [SmallFile(f"/data/{number}") for number in range(count)]
+        replace_files(disk, [_changed(file, b"old") for file in files])
+        disk.lose_power()
+        assert {disk.read(file.path) for file in files} == {b"old"}
+        disk.fault = _failing_from(seed % 9)
+        with contextlib.suppress(OSError):
+            replace_files(disk, [_changed(file, b"new") for file in files])
+        disk.fault = lambda call, path: None
+        disk.lose_power()
+        assert {disk.read(file.path) for file in files} <= {b"old", b"new"}
+
+
+def _changed(file: SmallFile, content: bytes) -> Replacement:
+    file.next_version()
+    return file.replacement(content)
+
+
+def _failing_from(number: int) -> Fault:
+    calls = iter(range(1000))
+    return lambda call, path: 5 if call in ("sync", "rename") and next(calls) >= number else None
