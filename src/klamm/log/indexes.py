@@ -6,6 +6,7 @@ they are rebuilt from the log. Source: OffsetIndex.java, TimeIndex.java, Abstrac
 
 import struct
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from klamm.log.errors import CorruptFile
@@ -148,13 +149,13 @@ class OffsetIndex(_Index):
         self.count += 1
         self.last_offset = offset
 
-    def floor(self, offset: int) -> OffsetPosition:
-        """The last entry at or before `offset`; the segment's beginning where there is none."""
-        slot = bisect_right(range(self.count), offset - self.base_offset, key=self._relative_at) - 1
-        if slot < 0:
-            return OffsetPosition(self.base_offset, 0)
-        relative, position = _OFFSET_ENTRY.unpack_from(self._loaded(), slot * _OFFSET_ENTRY.size)
-        return OffsetPosition(self.base_offset + relative, position)
+    def entries_down_from(self, offset: int) -> Iterator[OffsetPosition]:
+        """The entries at or before `offset`, the last first."""
+        slot = bisect_right(range(self.count), offset - self.base_offset, key=self._relative_at)
+        while slot > 0:
+            slot -= 1
+            relative, position = _OFFSET_ENTRY.unpack_from(self._loaded(), slot * _OFFSET_ENTRY.size)
+            yield OffsetPosition(self.base_offset + relative, position)
 
     def truncate_to(self, offset: int) -> None:
         super().truncate_to(offset)

@@ -1,32 +1,28 @@
-"""Opening a log directory: leftovers, indexes, recovery of what a crash tore. Source: LogLoader.scala (ref. 4.5)."""
+"""Opening the directory of a log: segments, leader epochs and producers, recovered after a crash.
+
+Source: LogLoader.scala (reference 4.5).
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from klamm.config.topic_config import TopicConfig
 from klamm.log.epochs import EpochEntry, LeaderEpochs, parse_epochs
 from klamm.log.errors import CorruptFile
-from klamm.log.names import (
-    CLEANED,
-    DELETED,
-    INDEX,
-    LEADER_EPOCHS,
-    LOG,
-    SWAP,
-    TIME_INDEX,
-    TRANSACTION_INDEX,
-    offset_of,
-)
+from klamm.log.leftovers import clear_leftovers
+from klamm.log.names import LEADER_EPOCHS, LOG, TRANSACTION_INDEX, offset_of
 from klamm.log.open_files import OpenFiles
-from klamm.log.producer_files import SnapshotFiles, note_written, rebuild_producers
+from klamm.log.producer_files import SnapshotFiles, rebuild_producers
 from klamm.log.producers import Producers
-from klamm.log.scan import scan_batches, scan_headers
+from klamm.log.recovery import Rebuilt, SegmentRebuild, note_epoch
 from klamm.log.segment import Segment
 from klamm.log.segments import Segments
-from klamm.log.transactions import AbortedTransaction, append_aborted
+from klamm.log.transactions import check_aborted
 from klamm.runtime.disk import Disk
 from klamm.wire.records import CorruptRecords
-from klamm.wire.records.batch import NO_LEADER_EPOCH
+
+MAX_OFFSET: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +45,7 @@ class Loaded:
     epochs_changed: bool = False
     """Whether the epochs are not what their file says."""
     notes: list[str] = field(default_factory=list)
-    """What had to be mended, a sentence each."""
+    """What was repaired, one sentence each."""
 
 
 class Loader:
@@ -72,213 +68,177 @@ class Loader:
         return Loaded(Segments([segment]), LeaderEpochs(), Producers(start), start, start, start)
 
     def load(self) -> Loaded:
-        """Raises OSError."""
-        self._clear_leftovers()
-        stored_epochs = self._stored_epochs()
-        epochs = LeaderEpochs(stored_epochs or ())
+        """Raises OSError, CorruptRecords."""
+        clear_leftovers(self._disk, self._directory)
+        segments = Segments(self._open_segment(base) for base in self._segment_bases())
+        unflushed = self._first_unflushed(segments)
         producers = Producers()
-        bases = self._segment_bases()
-        segments = Segments(self._open_segment(base) for base in bases)
-        recover_from = self._open_indexes(segments)
-        if stored_epochs is None and bases:
-            recover_from = 0  # every batch names its epoch
-        if recover_from is not None:
-            self._recover(segments, recover_from, epochs, producers)
-        end = self._end_or_begin_anew(segments, epochs)
-        log_start = max(self._known.log_start, segments.first.base_offset)
+        stored_epochs = self._stored_epochs(segments)
+        epochs = LeaderEpochs(stored_epochs or ())
+        self._check_flushed(segments, unflushed)
+        if stored_epochs is None:
+            self._read_epochs(segments.from_slot(0)[:unflushed], epochs)
+        is_recovered = unflushed < len(segments)
+        if is_recovered:
+            self._recover(segments, unflushed, epochs, producers)
+        checkpointed_start = self._log_start()
+        end = self._end_or_begin_anew(segments, epochs, checkpointed_start)
+        log_start = max(checkpointed_start, segments.first.base_offset)
         epochs.truncate_from_end(end)
         epochs.truncate_from_start(log_start)
         snapshots = self._drop_stray_snapshots(segments, end)
-        if recover_from is not None:
+        if is_recovered:
             producers.end_offset = end
             SnapshotFiles(self._disk, self._directory).write(producers)
         elif self._known.is_clean and not snapshots:
             producers.restore((), end)  # after an upgrade: no producer numbered its batches before
         else:
-            rebuild_producers(self._disk, producers, segments, self._directory, log_start, end)
+            self._rebuild_producers(producers, segments, log_start, end)
+        if end < self._known.recovery_point:
+            lost = f"offsets {end} to {self._known.recovery_point - 1} were flushed and are missing"
+            self._notes.append(
+                f"the log ends at {end}: {lost}. Check the disk; the replica copies them from its leader."
+            )
         recovery_point = end if self._known.is_clean else min(self._known.recovery_point, end)
         epochs_changed = list(epochs.entries) != stored_epochs
         return Loaded(segments, epochs, producers, log_start, end, recovery_point, epochs_changed, self._notes)
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
-    def _path(self, name: str) -> str:
-        return f"{self._directory}/{name}"
-
-    def _remove(self, name: str) -> None:
-        self._disk.remove(self._path(name))
-
-    def _clear_leftovers(self) -> None:
-        """Finish or undo what a crash interrupted: deletions, compactions, checkpoint writes."""
-        names = self._disk.list_directory(self._directory)
-        cleaned = [offset for name in names if name.endswith(CLEANED) and (offset := offset_of(name)) is not None]
-        for name in names:
-            offset = offset_of(name)
-            is_incomplete = name.endswith(SWAP) and offset is not None and cleaned and offset >= min(cleaned)
-            if name.endswith((DELETED, CLEANED, ".tmp")) or is_incomplete:
-                self._remove(name)
-        self._finish_swaps()
-        self._remove_lone_indexes()
-
-    def _finish_swaps(self) -> None:
-        names = self._disk.list_directory(self._directory)
-        for name in names:
-            if name.endswith(LOG + SWAP):
-                self._make_room_for(name, names)
-        for name in names:
-            if name.endswith(SWAP):
-                self._disk.rename(self._path(name), self._path(name.removesuffix(SWAP)))
-
-    def _make_room_for(self, swap: str, names: Sequence[str]) -> None:
-        """Remove the segments whose content the finished compaction replaces."""
-        first = offset_of(swap)
-        assert first is not None
-        path = self._path(swap)
-        file = self._disk.open_read(path)
-        try:
-            last = first
-            for found in scan_headers(file, 0, file.size()):
-                last = found.header.last_offset
-        finally:
-            file.close()
-        for name in names:
-            offset = offset_of(name)
-            if (
-                offset is not None
-                and first <= offset <= last
-                and name.endswith((LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX))
-            ):
-                self._remove(name)
-
-    def _remove_lone_indexes(self) -> None:
-        names = self._disk.list_directory(self._directory)
-        logs = {offset_of(name) for name in names if name.endswith(LOG)}
-        for name in names:
-            offset = offset_of(name)
-            if offset is not None and offset not in logs and name.endswith((INDEX, TIME_INDEX, TRANSACTION_INDEX)):
-                self._remove(name)
-
     def _segment_bases(self) -> list[int]:
         names = self._disk.list_directory(self._directory)
-        found = (offset_of(name) for name in names if name.endswith(LOG))
-        return [base for base in found if base is not None]
-
-    def _stored_epochs(self) -> list[EpochEntry] | None:
-        """None where a power cut spoilt the file."""
-        path = self._path(LEADER_EPOCHS)
-        try:
-            return parse_epochs(self._disk.read(path), path)
-        except FileNotFoundError:
-            return []
-        except CorruptFile as error:
-            self._notes.append(f"read the leader epochs from the batches again: {error}")
-            return None
-
-    # -- segments ------------------------------------------------------------------------------------------------------
+        offsets = (offset_of(name) for name in names if name.endswith(LOG))
+        return [base for base in offsets if base is not None]
 
     def _open_segment(self, base: int) -> Segment:
         segment = new_segment(self._files, self._directory, base, self._config, self._now_ms)
         segment.size = self._disk.size(segment.log_path)
         return segment
 
-    def _open_indexes(self, segments: Segments) -> int | None:
-        """Take the index files over; the slot of the first segment to be recovered, None where none needs it."""
-        unclean_from = len(segments)
-        if not self._known.is_clean and len(segments):
-            unclean_from = segments.slot_of(self._known.recovery_point)
-        for slot, segment in enumerate(segments.from_slot(0)[:unclean_from]):
+    # -- leader epochs -------------------------------------------------------------------------------------------------
+
+    def _stored_epochs(self, segments: Segments) -> list[EpochEntry] | None:
+        """None where the file is missing or damaged: every batch names its epoch."""
+        path = f"{self._directory}/{LEADER_EPOCHS}"
+        try:
+            return parse_epochs(self._disk.read(path), path)
+        except FileNotFoundError:
+            return None if segments.size else []
+        except CorruptFile as error:
+            self._notes.append(f"read the leader epochs from the batches: {error}")
+            return None
+
+    def _read_epochs(self, flushed: Sequence[Segment], epochs: LeaderEpochs) -> None:
+        for segment in flushed:
             try:
-                segment.offset_index.load(segment.size)
-                segment.time_index.load()
-                if self._known.is_clean:
-                    segment.largest = segment.time_index.last  # its final entry, made at roll or close
-                else:
-                    segment.restore_largest()
-                if slot == len(segments) - 1:
-                    segment.next_offset()
+                for found in segment.headers(0):
+                    note_epoch(epochs, found.header.partition_leader_epoch, found.header.base_offset)
+            except CorruptRecords as error:
+                self._notes.append(f"read the leader epochs of {segment.log_path} only up to a damaged batch: {error}")
+
+    # -- segments ------------------------------------------------------------------------------------------------------
+
+    def _first_unflushed(self, segments: Segments) -> int:
+        """The slot of the first segment that has anything at or behind the recovery point, unless all was flushed."""
+        if self._known.is_clean or not len(segments):
+            return len(segments)
+        return segments.slot_of(self._known.recovery_point)
+
+    def _check_flushed(self, segments: Segments, unflushed: int) -> None:
+        """Open the index files of flushed segments; a segment that has a bad one is indexed again, it alone."""
+        for slot, segment in enumerate(segments.from_slot(0)[:unflushed]):
+            is_last = slot == len(segments) - 1
+            damaged_transactions = self._damage_of_transactions(segment)
+            try:
+                segment.load_indexes()
+                if is_last:
+                    segment.check_end()
             except (FileNotFoundError, CorruptFile, CorruptRecords) as error:
-                self._notes.append(f"rebuilt the indexes from offset {segment.base_offset} on: {error}")
-                return slot
-        return unclean_from if unclean_from < len(segments) else None
+                self._index_again(segments, slot, str(error), transactions=damaged_transactions is not None)
+            else:
+                if damaged_transactions is not None:
+                    self._index_again(segments, slot, damaged_transactions, transactions=True)
+
+    def _damage_of_transactions(self, segment: Segment) -> str | None:
+        try:
+            check_aborted(self._disk, segment.path(TRANSACTION_INDEX), segment.base_offset)
+        except CorruptFile as error:
+            return str(error)
+        return None
+
+    def _index_again(self, segments: Segments, slot: int, reason: str, *, transactions: bool) -> None:
+        """Build the indexes of one flushed segment from its batches; all other segments stay as they are."""
+        segment, following = segments.from_slot(slot)[0], segments.at(slot + 1)
+        self._notes.append(f"built the indexes of {segment.log_path} again: {reason}")
+        producers = Producers()
+        if transactions:
+            self._producers_before(segments, slot, producers)
+        rebuild = SegmentRebuild(self._disk, segment, producers, LeaderEpochs(), transactions=transactions)
+        rebuilt = rebuild.run(segment.base_offset, MAX_OFFSET, None if following is None else following.base_offset)
+        self._note_damage(segment, rebuilt)
 
     def _recover(self, segments: Segments, slot: int, epochs: LeaderEpochs, producers: Producers) -> None:
-        """Rebuild from this slot on; cut at the first bad batch and remove what lies behind it."""
-        begin = segments.from_slot(slot)[0].base_offset
-        before = Segments(segments.from_slot(0)[:slot])
-        start = min(max(self._known.log_start, segments.first.base_offset), begin)
-        rebuild_producers(self._disk, producers, before, self._directory, start, begin)
+        """Rebuild the segments from this slot on. The first bad batch that was not flushed ends the log there."""
         pending = list(segments.from_slot(slot))
-        expected = begin
+        expected = pending[0].base_offset
+        self._producers_before(segments, slot, producers)
         while pending:
             segment = pending.pop(0)
-            expected, bad = self._recover_segment(segment, expected, epochs, producers)
-            if bad is None:
-                continue
-            self._notes.append(f"cut {segment.log_path} at {segment.size} bytes, offset {expected}: {bad}")
-            for later in reversed(pending):
-                self._notes.append(f"removed {later.log_path}, which lies behind the cut")
-                segments.remove(later)
-                remove_segment_files(self._disk, later)
-            return
+            limit = pending[0].base_offset if pending else None
+            rebuild = SegmentRebuild(self._disk, segment, producers, epochs, transactions=True)
+            rebuilt = rebuild.run(expected, self._known.recovery_point, limit)
+            self._note_damage(segment, rebuilt)
+            expected = rebuilt.next_offset
+            if rebuilt.cut is not None:
+                self._remove_behind_cut(segments, pending)
+                return
 
-    def _recover_segment(
-        self, segment: Segment, expected: int, epochs: LeaderEpochs, producers: Producers
-    ) -> tuple[int, str | None]:
-        """Rebuild one segment's indexes and replay it; the offset behind its last good batch, and what ended it."""
-        bad = None
-        file = self._disk.open(segment.log_path)
-        try:
-            end = segment.size
-            self._reset(segment)
-            try:
-                for position, header, buffer in scan_batches(file, 0, end, check=True):
-                    if header.base_offset < expected or not segment.fits(header.last_offset):
-                        raise CorruptRecords(f"batch at offset {header.base_offset}, expected {expected} or later")
-                    segment.note_batch(
-                        position, header.size, header.base_offset, header.last_offset, header.max_timestamp
-                    )
-                    if header.partition_leader_epoch != NO_LEADER_EPOCH:
-                        latest = epochs.latest_epoch
-                        if latest is None or header.partition_leader_epoch > latest:
-                            epochs.assign(header.partition_leader_epoch, header.base_offset)
-                    expected = header.next_offset
-                    if header.has_producer:
-                        done = note_written(producers, header, buffer)
-                        if done is not None and done.is_aborted:
-                            stable = producers.last_stable_offset_after(done)
-                            aborted = AbortedTransaction(done.producer_id, done.first_offset, done.last_offset, stable)
-                            append_aborted(self._disk, segment.path(TRANSACTION_INDEX), aborted)
-            except CorruptRecords as error:
-                bad = str(error)
-                file.truncate(segment.size)
-        finally:
-            file.close()
-        segment.time_index.append(*segment.largest)
-        segment.write_indexes()
-        return expected, bad
+    def _note_damage(self, segment: Segment, rebuilt: Rebuilt) -> None:
+        for problem in rebuilt.kept:
+            self._notes.append(f"kept a damaged batch in {segment.log_path}, it was flushed: {problem}")
+        if rebuilt.cut is not None:
+            where = f"{segment.size} bytes, offset {rebuilt.next_offset}"
+            self._notes.append(f"cut {segment.log_path} at {where}: {rebuilt.cut}")
 
-    def _reset(self, segment: Segment) -> None:
-        segment.reset()
-        path = segment.path(TRANSACTION_INDEX)
-        if self._disk.exists(path):
-            self._disk.remove(path)
+    def _remove_behind_cut(self, segments: Segments, behind: Sequence[Segment]) -> None:
+        for segment in reversed(behind):
+            self._notes.append(f"removed {segment.log_path}: it lies behind the cut and was not flushed")
+            segments.remove(segment)
+            remove_segment_files(self._disk, segment)
 
-    def _end_or_begin_anew(self, segments: Segments, epochs: LeaderEpochs) -> int:
+    def _log_start(self) -> int:
+        """The checkpointed log start offset. After a clean shutdown it is at most the recovery point, or damaged."""
+        known = self._known
+        if not known.is_clean or known.log_start <= known.recovery_point:
+            return known.log_start
+        self._notes.append(f"ignored the log start offset {known.log_start}: the log ended at {known.recovery_point}")
+        return 0
+
+    def _end_or_begin_anew(self, segments: Segments, epochs: LeaderEpochs, start: int) -> int:
         if len(segments):
             end = segments.active.next_offset()
-            if end >= self._known.log_start:
+            if end >= start:
                 return end
-            self._notes.append(f"removed everything: the log ends at {end} and starts at {self._known.log_start}")
+            self._notes.append(f"removed everything: the log ends at {end} and starts at {start}")
             for segment in reversed(list(segments)):
                 segments.remove(segment)
                 remove_segment_files(self._disk, segment)
             epochs.clear()
-        segment = new_segment(self._files, self._directory, self._known.log_start, self._config, self._now_ms)
+        segment = new_segment(self._files, self._directory, start, self._config, self._now_ms)
         create_segment_file(self._disk, segment)
         segments.add(segment)
-        return self._known.log_start
+        return start
 
     # -- producers -----------------------------------------------------------------------------------------------------
+
+    def _producers_before(self, segments: Segments, slot: int, producers: Producers) -> None:
+        """The state at the base offset of the segment in this slot."""
+        begin = segments.from_slot(slot)[0].base_offset
+        start = min(max(self._known.log_start, segments.first.base_offset), begin)
+        self._rebuild_producers(producers, Segments(segments.from_slot(0)[:slot]), start, begin)
+
+    def _rebuild_producers(self, producers: Producers, segments: Segments, start: int, end: int) -> None:
+        self._notes += rebuild_producers(self._disk, producers, segments, self._directory, start, end)
 
     def _drop_stray_snapshots(self, segments: Segments, end: int) -> list[int]:
         """Remove snapshots that belong to no segment or lie beyond the end; the offsets of those left."""

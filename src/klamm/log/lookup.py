@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from klamm.log.scan import Found
+from klamm.log.scan import ScannedBatch
 from klamm.log.segment import Segment
 from klamm.log.segments import Segments
 from klamm.wire.records import Record, records
@@ -56,13 +56,12 @@ def _largest_from(segments: Segments, log_start: int) -> FoundOffset | None:
     return first_at(segments, largest_timestamp, log_start) if largest_timestamp >= 0 else None
 
 
-def _from_timestamp(segment: Segment, timestamp: int) -> Iterator[Found]:
+def _from_timestamp(segment: Segment, timestamp: int) -> Iterator[ScannedBatch]:
     floor = segment.time_index.floor(timestamp - 1)  # records up to that entry are all older
-    position = segment.offset_index.floor(floor.offset).position
-    return segment.headers(position)
+    return segment.headers_from(floor.offset)
 
 
-def _records(segment: Segment, found: Found) -> Iterator[Record]:
+def _records(segment: Segment, found: ScannedBatch) -> Iterator[Record]:
     header = found.header
     batch = segment.pread(header.size, found.position)
     return records(batch, header._replace(position=0))

@@ -5,11 +5,12 @@ from collections.abc import Iterable
 from klamm.log.errors import CorruptFile
 from klamm.log.names import SNAPSHOT, offset_of, segment_file
 from klamm.log.producers import CompletedTransaction, Producer, Producers
-from klamm.log.scan import Found
+from klamm.log.scan import ScannedBatch
+from klamm.log.segment import Segment
 from klamm.log.segments import Segments
 from klamm.log.snapshots import parse_snapshot, snapshot_bytes
 from klamm.runtime.disk import Disk, File
-from klamm.wire.records import BatchHeader, end_marker_of
+from klamm.wire.records import BatchHeader, CorruptRecords, end_marker_of
 from klamm.wire.records.batch import Buffer
 
 
@@ -64,11 +65,12 @@ class SnapshotFiles:
 
 def rebuild_producers(
     disk: Disk, producers: Producers, segments: Segments, directory: str, start: int, end: int
-) -> None:
+) -> list[str]:
     """Bring `producers` to what they were at `end`: newest snapshot, then the batches behind it.
 
-    Raises OSError, CorruptRecords.
+    A segment that cannot be parsed is replayed up to its damage; one sentence for each is the result. Raises OSError.
     """
+    notes: list[str] = []
     files = SnapshotFiles(disk, directory)
     newest = files.load_newest(end)
     if newest is not None and newest[0] >= start:
@@ -81,16 +83,24 @@ def rebuild_producers(
     for segment in segments.from_slot(segments.slot_of(begin)):
         if segment.base_offset >= end:
             break
-        spot = segment.find(begin)
-        for found in segment.headers(spot.position) if spot else ():
-            if found.header.base_offset >= end:
-                break
-            if found.header.has_producer:
-                _replay(producers, found, disk, segment.log_path)
+        try:
+            _replay_segment(producers, segment, disk, begin, end)
+        except CorruptRecords as error:
+            notes.append(f"replayed the producers of {segment.log_path} only up to a damaged batch: {error}")
     producers.end_offset = end
+    return notes
 
 
-def _replay(producers: Producers, found: Found, disk: Disk, path: str) -> None:
+def _replay_segment(producers: Producers, segment: Segment, disk: Disk, begin: int, end: int) -> None:
+    spot = segment.find(begin)
+    for found in segment.headers(spot.position) if spot else ():
+        if found.header.base_offset >= end:
+            break
+        if found.header.has_producer:
+            _replay(producers, found, disk, segment.log_path)
+
+
+def _replay(producers: Producers, found: ScannedBatch, disk: Disk, path: str) -> None:
     header, buffer = found.header, found.buffer
     if header.is_control:
         file: File = disk.open_read(path)

@@ -18,7 +18,7 @@ HEADER_CHUNK_BYTES: Final = 16 * 1024
 BATCH_CHUNK_BYTES: Final = 1024 * 1024
 
 
-class Found(NamedTuple):
+class ScannedBatch(NamedTuple):
     """A batch in a file: where it begins, its header, and a buffer that holds it at `header.position`."""
 
     position: int
@@ -26,7 +26,7 @@ class Found(NamedTuple):
     buffer: bytes
 
 
-def scan_headers(file: File, start: int, end: int, chunk_bytes: int = HEADER_CHUNK_BYTES) -> Iterator[Found]:
+def scan_headers(file: File, start: int, end: int, chunk_bytes: int = HEADER_CHUNK_BYTES) -> Iterator[ScannedBatch]:
     """Each batch that lies wholly in [start, end); `buffer` holds its header, not its records.
 
     Raises CorruptRecords.
@@ -42,11 +42,11 @@ def scan_headers(file: File, start: int, end: int, chunk_bytes: int = HEADER_CHU
         size = entry_size(chunk, within)
         if position + size > end:
             return
-        yield Found(position, header_at(chunk, within), chunk)
+        yield ScannedBatch(position, header_at(chunk, within), chunk)
         position += size
 
 
-def scan_batches(file: File, start: int, end: int, *, check: bool) -> Iterator[Found]:
+def scan_batches(file: File, start: int, end: int, *, check: bool) -> Iterator[ScannedBatch]:
     """Each batch that lies wholly in [start, end), with its bytes.
 
     With `check`, raises CorruptRecords where a batch is malformed, cut off or does not match its CRC.
@@ -73,7 +73,7 @@ def scan_batches(file: File, start: int, end: int, *, check: bool) -> Iterator[F
         header = header_at(chunk, within)
         if check and not crc_is_valid(chunk, header):
             raise CorruptRecords(f"batch at offset {header.base_offset}, position {position}: CRC does not match")
-        yield Found(position, header, chunk)
+        yield ScannedBatch(position, header, chunk)
         position += size
     if check and position < end:
         raise CorruptRecords(f"the batch at position {position} is cut off at {end}")

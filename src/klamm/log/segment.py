@@ -1,16 +1,19 @@
 """One segment: a file of batches and its two indexes. Source: LogSegment.java, LocalLog.scala."""
 
 from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from typing import Final, NamedTuple
 
+from klamm.log.errors import CorruptFile
 from klamm.log.indexes import MOST_RELATIVE_OFFSET, OffsetIndex, TimeIndex, TimestampOffset
 from klamm.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, segment_file
 from klamm.log.open_files import OpenFiles
-from klamm.log.scan import Found, scan_headers
+from klamm.log.scan import ScannedBatch, scan_headers
 from klamm.runtime.disk import Buffer
 from klamm.wire.records.batch import NO_TIMESTAMP, CorruptRecords
 
 _REMEMBERED_BOUNDARIES: Final = 128
+_MAX_ENTRIES_TRIED: Final = 16
 
 
 class BatchSpot(NamedTuple):
@@ -110,6 +113,11 @@ class Segment:
         if len(boundaries) > _REMEMBERED_BOUNDARIES:
             del boundaries[next(iter(boundaries))]
 
+    def skip_batch(self, position: int, size: int) -> None:
+        """A damaged batch stays in the file at `position`; the batch behind it gets an index entry."""
+        self.size = position + size
+        self._bytes_since_entry = self._index_interval_bytes + 1
+
     @property
     def first_timestamp(self) -> int | None:
         """Max timestamp of the first batch, None while there is none: what the age of a segment counts from."""
@@ -133,6 +141,12 @@ class Segment:
         self.time_index.release()
         self._boundaries.clear()
 
+    def load_indexes(self) -> None:
+        """Take over the index files of a flushed segment. Raises FileNotFoundError, CorruptFile."""
+        self.offset_index.load(self.size)
+        self.time_index.load()
+        self.largest = self.time_index.last  # the last entry, which roll and close write
+
     def write_indexes(self) -> None:
         for index in (self.offset_index, self.time_index):
             if not index.is_written or not index.count:
@@ -145,13 +159,28 @@ class Segment:
         position = self._boundaries.get(offset)
         if position is not None:
             return BatchSpot(position, None) if position < self.size else None
-        floor = self.offset_index.floor(offset)
-        for found in self.headers(floor.position):
+        for found in self.headers_from(offset):
             if found.header.last_offset >= offset:
                 return BatchSpot(found.position, found.header.size)
         return None
 
-    def headers(self, position: int) -> Iterator[Found]:
+    def headers_from(self, offset: int) -> Iterator[ScannedBatch]:
+        """The batches from the last index entry at or before `offset` on. Raises CorruptRecords.
+
+        An entry is used only where the batch that it points to begins at or before the entry's offset: a damaged index
+        must not skip records.
+        """
+        for entry in islice(self.offset_index.entries_down_from(offset), _MAX_ENTRIES_TRIED):
+            batches = self.headers(entry.position)
+            try:
+                first = next(batches, None)
+            except CorruptRecords:
+                continue
+            if first is not None and self.base_offset <= first.header.base_offset <= entry.offset:
+                return chain((first,), batches)
+        return self.headers(0)
+
+    def headers(self, position: int) -> Iterator[ScannedBatch]:
         return scan_headers(self._files.get(self.log_path), position, self.size)
 
     def pread(self, count: int, position: int) -> bytes:
@@ -166,8 +195,7 @@ class Segment:
     def restore_largest(self) -> None:
         """After truncating: the time index's last entry and the batches behind it say it."""
         self.largest = self.time_index.last
-        position = self.offset_index.floor(self.largest.offset).position if self.time_index.count else 0
-        for found in self.headers(position):
+        for found in self.headers_from(self.largest.offset) if self.time_index.count else self.headers(0):
             if found.header.max_timestamp > self.largest.timestamp:
                 self.largest = TimestampOffset(found.header.max_timestamp, found.header.last_offset)
 
@@ -195,11 +223,26 @@ class Segment:
     def next_offset(self) -> int:
         """Offset that follows the last batch. Raises CorruptRecords where bytes follow that are no batch."""
         next_offset, position = self.base_offset, 0
-        for found in self.headers(self.offset_index.floor(self.offset_index.last_offset).position):
+        for found in self.headers_from(self.offset_index.last_offset):
             next_offset, position = found.header.next_offset, found.position + found.header.size
         if position != self.size:
             raise CorruptRecords(f"{self.log_path}: {self.size - position} bytes behind the last batch are not one")
         return next_offset
+
+    def check_end(self) -> None:
+        """Whether appends may go on behind the last batch, in file and indexes. Raises CorruptFile, CorruptRecords."""
+        next_offset = self.next_offset()
+        last = max(self.offset_index.last_offset if self.offset_index.count else -1, self.largest.offset)
+        if self.size and last >= next_offset:
+            path = self.log_path.removesuffix(LOG)
+            raise CorruptFile(f"an index of {path} ends with offset {last}; the log ends at {next_offset}")
+        if self.time_index.count and self._max_timestamp_at(self.largest.offset) != self.largest.timestamp:
+            raise CorruptFile(f"{self.time_index.path}: no batch at {self.largest.offset} has its last timestamp")
+
+    def _max_timestamp_at(self, offset: int) -> int | None:
+        spot = self.find(offset)
+        batch = None if spot is None else next(self.headers(spot.position), None)
+        return None if batch is None else batch.header.max_timestamp
 
     def reset(self) -> None:
         """Forget everything about the file's content, to learn it anew."""

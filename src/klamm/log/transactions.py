@@ -35,11 +35,20 @@ def read_aborted(disk: Disk, path: str) -> list[AbortedTransaction]:
         return []
     if len(content) % _ENTRY.size:
         raise CorruptFile(f"{path} has {len(content)} bytes, not a multiple of {_ENTRY.size}")
-    return list(_entries(content))
+    return list(_entries(content, path))
 
 
-def _entries(content: bytes) -> Iterator[AbortedTransaction]:
-    for _version, producer_id, first, last, stable in _ENTRY.iter_unpack(content):
+def check_aborted(disk: Disk, path: str, base_offset: int) -> None:
+    """Raises CorruptFile where the file cannot be the index of the segment that begins at `base_offset`."""
+    for entry in read_aborted(disk, path):
+        if not (0 <= entry.first_offset <= entry.last_offset and base_offset <= entry.last_offset):
+            raise CorruptFile(f"{path} has the transaction {entry}; its segment begins at {base_offset}")
+
+
+def _entries(content: bytes, path: str) -> Iterator[AbortedTransaction]:
+    for version, producer_id, first, last, stable in _ENTRY.iter_unpack(content):
+        if version != _VERSION:
+            raise CorruptFile(f"{path} has an entry of version {version}; {_VERSION} is known")
         yield AbortedTransaction(producer_id, first, last, stable)
 
 

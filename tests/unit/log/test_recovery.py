@@ -209,10 +209,21 @@ def test_a_log_that_ends_before_its_start_begins_anew(orders: Partition) -> None
     fill(log, 4)
     log.close()
 
-    back = orders.open(Known(True, 4, log_start=40))
+    back = orders.open(Known(True, 44, log_start=40))
 
     assert (back.start_offset, back.end_offset, back.epochs.entries) == (40, 40, ())
     assert back.append_as_leader(batch("a"), 3).first_offset == 40
+
+
+def test_a_log_start_behind_the_end_of_a_clean_shutdown_is_ignored(orders: Partition) -> None:
+    log = orders.open()
+    written = fill(log, 4)
+    log.close()
+
+    back = orders.open(Known(True, 4, log_start=40))
+
+    assert (back.start_offset, back.end_offset, values_of(back)) == (0, 4, written)
+    assert "ignored the log start offset 40" in back.notes[0]
 
 
 def test_epochs_are_read_from_the_batches_again(orders: Partition) -> None:
@@ -286,3 +297,131 @@ def test_a_topic_id_that_a_power_cut_emptied_is_unknown(orders: Partition) -> No
     Path(orders.directory, "partition.metadata").write_bytes(b"")
 
     assert orders.open().topic_id is None
+
+
+# -- what was flushed is not removed -----------------------------------------------------------------------------------
+
+
+def flip(path: str | Path, position: int) -> None:
+    with open(path, "r+b") as file:
+        file.seek(position)
+        byte = file.read(1)[0]
+        file.seek(position)
+        file.write(bytes([byte ^ 0x10]))
+
+
+def many_segments(orders: Partition, count: int = 1000) -> Log:
+    log = orders.open(segment_bytes=SEGMENT_BYTES, index_interval_bytes=1)
+    for number in range(count):
+        log.append_as_leader(batch(f"value {number}", timestamp=NOW_MS + number), number // 300)
+    log.close()
+    assert len(log.segments) > 20
+    return log
+
+
+def reopened(orders: Partition, known: Known) -> Log:
+    return orders.open(known, segment_bytes=SEGMENT_BYTES, index_interval_bytes=1)
+
+
+def undamaged_values(log: Log, damaged: int) -> list[str]:
+    """All but those of the segment in this slot, as they were written."""
+    segment, following = log.segments.from_slot(damaged)[:2]
+    return [f"value {n}" for n in range(1000) if not segment.base_offset <= n < following.base_offset]
+
+
+@pytest.mark.parametrize("damaged_file", [INDEX, TIME_INDEX, "leader-epoch-checkpoint"])
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_flipped_bit_below_the_recovery_point_costs_no_other_batch(
+    orders: Partition, damaged_file: str, is_clean: bool
+) -> None:
+    """One file that has to be rebuilt and one flipped bit, in the same segment or in another."""
+    log = many_segments(orders)
+    fifth, seventh = log.segments.from_slot(5)[0], log.segments.from_slot(7)[0]
+    name = damaged_file if damaged_file.startswith("leader") else segment_file(fifth.base_offset, damaged_file)
+    Path(log.directory, name).unlink()
+    for segment in (fifth, seventh):
+        flip(segment.log_path, 70)
+
+    back = reopened(orders, Known(is_clean, 1000))
+
+    assert back.end_offset == 1000
+    assert len(back.segments) == len(log.segments)
+    assert back.epochs.entries == log.epochs.entries
+    headers = headers_of(back)
+    assert [h.base_offset for h in headers] == list(range(1000)), "a batch with a wrong checksum stays where it is"
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_bytes_that_cannot_be_parsed_end_only_their_own_flushed_segment(orders: Partition, is_clean: bool) -> None:
+    log = many_segments(orders)
+    fifth = log.segments.from_slot(5)[0]
+    Path(fifth.path(INDEX)).unlink()
+    with open(fifth.log_path, "r+b") as file:
+        file.write(bytes(fifth.size))
+
+    back = reopened(orders, Known(is_clean, 1000))
+
+    assert (back.end_offset, len(back.segments)) == (1000, len(log.segments))
+    assert [v for v in values_of(back) if v] == undamaged_values(log, 5)
+    assert any(f"cut {fifth.log_path}" in note for note in back.notes)
+
+
+def test_behind_the_recovery_point_the_first_damaged_batch_ends_the_log(orders: Partition) -> None:
+    log = many_segments(orders)
+    fifth, seventh = log.segments.from_slot(5)[0], log.segments.from_slot(7)[0]
+    flip(fifth.log_path, 70)
+    flip(seventh.log_path, 70)
+
+    back = reopened(orders, Known(recovery_point=log.segments.from_slot(6)[0].base_offset))
+
+    assert back.end_offset == seventh.base_offset, "the damage below the recovery point ends nothing"
+
+
+def test_a_damaged_last_batch_is_cut_off_although_it_was_flushed(orders: Partition) -> None:
+    """Where the log ends is not known from it; the replica copies it from the leader."""
+    log = many_segments(orders)
+    active = log.segments.active
+    flip(active.log_path, active.size - 3)
+
+    back = reopened(orders, Known(recovery_point=1000))
+
+    assert back.end_offset == 999
+    assert any("offsets 999 to 999 were flushed and are missing" in note for note in back.notes)
+    assert back.append_as_leader(batch("after"), 9).first_offset == 999
+
+
+@pytest.mark.parametrize("entry", range(6))
+@pytest.mark.parametrize("byte", range(8))
+def test_a_flipped_bit_in_an_offset_index_skips_no_record(orders: Partition, entry: int, byte: int) -> None:
+    log = orders.open(index_interval_bytes=1)
+    written = fill(log)
+    log.close()
+    flip(log.segments.first.path(INDEX), entry * 8 + byte)
+
+    back = orders.open(Known(True, 24), index_interval_bytes=1)
+
+    for offset in range(24):
+        assert values_of(back, offset)[-(24 - offset) :] == written[offset:], offset
+    back.append_as_leader(batch("after"), 9)
+    assert values_of(back)[-1] == "after"
+
+
+@pytest.mark.parametrize(("suffix", "size"), [(INDEX, 8), (TIME_INDEX, 12)])
+def test_a_flipped_bit_in_the_last_entry_of_an_index_does_not_stop_appends(
+    orders: Partition, suffix: str, size: int
+) -> None:
+    log = orders.open(index_interval_bytes=1)
+    fill(log)
+    log.close()
+    end = log.end_offset
+    path = Path(log.segments.first.path(suffix))
+    entries = path.stat().st_size
+    for position in range(entries - size, entries):
+        flip(path, position)
+
+        back = orders.open(Known(True, end), index_interval_bytes=1)
+
+        assert back.append_as_leader(batch("after", timestamp=NOW_MS + end), 9).first_offset == end
+        assert back.max_timestamp() == (NOW_MS + end, end, 9)
+        back.truncate_to(end)
+        back.close()

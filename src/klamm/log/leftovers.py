@@ -1,0 +1,61 @@
+"""What a crash leaves in a log directory: deletions, compactions and file replacements, finished or undone.
+
+Source: LogLoader.scala (removeTempFilesAndCollectSwapFiles).
+"""
+
+from collections.abc import Sequence
+
+from klamm.log.names import CLEANED, DELETED, INDEX, LOG, SWAP, TIME_INDEX, TRANSACTION_INDEX, offset_of
+from klamm.log.scan import scan_headers
+from klamm.runtime.disk import TEMPORARY, Disk
+
+_INDEXES = (INDEX, TIME_INDEX, TRANSACTION_INDEX)
+
+
+def clear_leftovers(disk: Disk, directory: str) -> None:
+    """Call it before any file of the log is opened. Raises OSError, CorruptRecords."""
+    names = disk.list_directory(directory)
+    cleaned = [offset for name in names if name.endswith(CLEANED) and (offset := offset_of(name)) is not None]
+    for name in names:
+        offset = offset_of(name)
+        is_incomplete = name.endswith(SWAP) and offset is not None and cleaned and offset >= min(cleaned)
+        if name.endswith((DELETED, CLEANED, TEMPORARY)) or is_incomplete:
+            disk.remove(f"{directory}/{name}")
+    _finish_swaps(disk, directory)
+    _remove_indexes_without_log(disk, directory)
+
+
+def _finish_swaps(disk: Disk, directory: str) -> None:
+    names = disk.list_directory(directory)
+    for name in names:
+        if name.endswith(LOG + SWAP):
+            _remove_replaced(disk, directory, name, names)
+    for name in names:
+        if name.endswith(SWAP):
+            disk.rename(f"{directory}/{name}", f"{directory}/{name.removesuffix(SWAP)}")
+
+
+def _remove_replaced(disk: Disk, directory: str, swap: str, names: Sequence[str]) -> None:
+    """Remove the segments whose content the finished compaction replaces."""
+    first = offset_of(swap)
+    assert first is not None
+    file = disk.open_read(f"{directory}/{swap}")
+    try:
+        last = first
+        for found in scan_headers(file, 0, file.size()):
+            last = found.header.last_offset
+    finally:
+        file.close()
+    for name in names:
+        offset = offset_of(name)
+        if offset is not None and first <= offset <= last and name.endswith((LOG, *_INDEXES)):
+            disk.remove(f"{directory}/{name}")
+
+
+def _remove_indexes_without_log(disk: Disk, directory: str) -> None:
+    names = disk.list_directory(directory)
+    logs = {offset_of(name) for name in names if name.endswith(LOG)}
+    for name in names:
+        offset = offset_of(name)
+        if offset is not None and offset not in logs and name.endswith(_INDEXES):
+            disk.remove(f"{directory}/{name}")

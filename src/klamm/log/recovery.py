@@ -1,0 +1,120 @@
+"""Reading a segment's batches again: its indexes, its producers, its leader epochs. Source: LogSegment.java (recover).
+
+What was flushed is treated differently from what was not. Behind the recovery point the first damaged batch ends the
+log, as in Apache Kafka: replication has the rest. Below the recovery point no other replica may have the batches. There
+a damaged batch stays where it is, only bytes that cannot be parsed are cut off, and other segments are not touched.
+"""
+
+from dataclasses import dataclass, field
+
+from klamm.log.epochs import LeaderEpochs
+from klamm.log.names import TRANSACTION_INDEX
+from klamm.log.producer_files import note_written
+from klamm.log.producers import Producers
+from klamm.log.scan import ScannedBatch, scan_batches
+from klamm.log.segment import Segment
+from klamm.log.transactions import AbortedTransaction, append_aborted
+from klamm.runtime.disk import Disk
+from klamm.wire.records import CorruptRecords
+from klamm.wire.records.batch import NO_LEADER_EPOCH, crc_is_valid
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """What reading a segment again showed."""
+
+    next_offset: int
+    """The offset behind the last undamaged batch."""
+    cut: str | None = None
+    """Why the segment's end was cut off; None where it was not."""
+    kept: list[str] = field(default_factory=list)
+    """Damaged batches below the recovery point."""
+
+
+class SegmentRebuild:
+    """Rebuilds one segment from its `.log` file: both indexes, and the index of aborted transactions where asked to."""
+
+    def __init__(
+        self, disk: Disk, segment: Segment, producers: Producers, epochs: LeaderEpochs, *, transactions: bool
+    ) -> None:
+        """`producers`: the state at the segment's base offset."""
+        self._disk = disk
+        self._segment = segment
+        self._producers = producers
+        self._epochs = epochs
+        self._transactions = transactions
+
+    def run(self, expected: int, flushed_below: int, limit: int | None) -> Rebuilt:
+        """`expected`: the lowest offset allowed. `flushed_below`: the recovery point. `limit`: where the next segment
+        begins, None for the last segment. Raises OSError.
+        """
+        segment, result = self._segment, Rebuilt(expected)
+        size = segment.size
+        segment.reset()
+        self._remove_transaction_index()
+        good_end = 0
+        file = self._disk.open(segment.log_path)
+        try:
+            try:
+                for batch in scan_batches(file, 0, size, check=False):
+                    problem = _problem(batch, segment, result.next_offset, limit)
+                    if problem is None:
+                        self._note(batch)
+                        result.next_offset = batch.header.next_offset
+                        good_end = segment.size
+                    elif result.next_offset < flushed_below:
+                        segment.skip_batch(batch.position, batch.header.size)
+                        result.kept.append(problem)
+                    else:
+                        result.cut = problem
+                        break
+            except CorruptRecords as error:
+                result.cut = str(error)
+            if result.cut is None and segment.size < size:
+                result.cut = f"{size - segment.size} bytes behind the last batch are not a batch"
+            if result.cut is None and limit is None and good_end < segment.size:
+                result.cut = result.kept.pop()  # the end of the log is not known from a damaged batch
+            if result.cut is not None:
+                segment.size = good_end if limit is None else segment.size
+                file.truncate(segment.size)
+        finally:
+            file.close()
+        segment.time_index.append(*segment.largest)
+        segment.write_indexes()
+        return result
+
+    def _remove_transaction_index(self) -> None:
+        path = self._segment.path(TRANSACTION_INDEX)
+        if self._transactions and self._disk.exists(path):
+            self._disk.remove(path)
+
+    def _note(self, batch: ScannedBatch) -> None:
+        position, header, buffer = batch
+        self._segment.note_batch(position, header.size, header.base_offset, header.last_offset, header.max_timestamp)
+        note_epoch(self._epochs, header.partition_leader_epoch, header.base_offset)
+        if not header.has_producer:
+            return
+        completed = note_written(self._producers, header, buffer)
+        if completed is not None and completed.is_aborted and self._transactions:
+            stable = self._producers.last_stable_offset_after(completed)
+            entry = AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
+            append_aborted(self._disk, self._segment.path(TRANSACTION_INDEX), entry)
+
+
+def _problem(batch: ScannedBatch, segment: Segment, expected: int, limit: int | None) -> str | None:
+    header = batch.header
+    where = f"the batch at position {batch.position}"
+    if not crc_is_valid(batch.buffer, header):
+        return f"{where}, offset {header.base_offset}: CRC does not match"
+    if header.base_offset < expected or not segment.fits(header.last_offset):
+        return f"{where} has offset {header.base_offset}, expected {expected} or later"
+    if limit is not None and header.last_offset >= limit:
+        return f"{where} has offsets up to {header.last_offset}, the next segment begins at {limit}"
+    return None
+
+
+def note_epoch(epochs: LeaderEpochs, epoch: int, base_offset: int) -> None:
+    """A batch of this leader epoch begins at `base_offset`."""
+    latest = epochs.latest_epoch
+    if epoch != NO_LEADER_EPOCH and (latest is None or epoch > latest):
+        epochs.assign(epoch, base_offset)
