@@ -155,7 +155,7 @@ class MemoryLog:
     def assign_topic_id(self, topic_id: uuid.UUID) -> None:
         self.topic_id = topic_id
 
-    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[object]:
+    def aborted_in(self, result: Records, offset: int, bound: int) -> list[object]:
         return []
 
     def max_timestamp(self) -> Found | None:

@@ -53,7 +53,7 @@ class Housekeeping:
         self._changed[directory] = None
         self._wake.set()
 
-    def on_doomed(self, paths: Sequence[str], delay_ms: int) -> None:
+    def on_files_to_delete(self, paths: Sequence[str], delay_ms: int) -> None:
         if paths:
             self._spawn(self._remove_later(paths, delay_ms, self._remove_files))
 

@@ -157,6 +157,18 @@ class OffsetIndex(_Index):
             relative, position = _OFFSET_ENTRY.unpack_from(self._loaded(), slot * _OFFSET_ENTRY.size)
             yield OffsetPosition(self.base_offset + relative, position)
 
+    def first_at_position(self, position: int) -> OffsetPosition | None:
+        """The first entry whose batch begins at `position` or behind."""
+        slot = bisect_left(range(self.count), position, key=self._position_at)
+        if slot == self.count:
+            return None
+        relative, found = _OFFSET_ENTRY.unpack_from(self._loaded(), slot * _OFFSET_ENTRY.size)
+        return OffsetPosition(self.base_offset + relative, found)
+
+    def _position_at(self, slot: int) -> int:
+        position: int = _RELATIVE.unpack_from(self._loaded(), slot * _OFFSET_ENTRY.size + 4)[0]
+        return position
+
     def truncate_to(self, offset: int) -> None:
         super().truncate_to(offset)
         self.last_offset = self.base_offset + (self._relative_at(self.count - 1) if self.count else 0)

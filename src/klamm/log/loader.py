@@ -11,14 +11,13 @@ from klamm.config.topic_config import TopicConfig
 from klamm.log.epochs import EpochEntry, LeaderEpochs, parse_epochs
 from klamm.log.errors import CorruptFile
 from klamm.log.leftovers import clear_leftovers
-from klamm.log.names import LEADER_EPOCHS, LOG, TRANSACTION_INDEX, offset_of
+from klamm.log.names import LEADER_EPOCHS, LOG, offset_of
 from klamm.log.open_files import OpenFiles
 from klamm.log.producer_files import SnapshotFiles, rebuild_producers
 from klamm.log.producers import Producers
 from klamm.log.recovery import Rebuilt, SegmentRebuild, note_epoch
 from klamm.log.segment import Segment
 from klamm.log.segments import Segments
-from klamm.log.transactions import check_aborted
 from klamm.runtime.disk import Disk
 from klamm.wire.records import CorruptRecords
 
@@ -161,7 +160,7 @@ class Loader:
 
     def _damage_of_transactions(self, segment: Segment) -> str | None:
         try:
-            check_aborted(self._disk, segment.path(TRANSACTION_INDEX), segment.base_offset)
+            segment.transaction_index.check()
         except CorruptFile as error:
             return str(error)
         return None

@@ -1,9 +1,9 @@
-"""The files of one log: roll, read, cut, give up segments; knows nothing of epochs and producers.
+"""The files of one log: roll, read, truncate, remove segments; without leader epochs and producers.
 
 Source: LocalLog.scala, LogSegment.java.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from klamm.config.topic_config import TopicConfig
@@ -140,37 +140,40 @@ class LocalLog:
     # -- cut -----------------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> list[str]:
-        """Cut at `offset`, which is not before the first segment; paths given up. Raises OSError.
+        """Cut at `offset`, which is not before the first segment; names of the files to delete later. Raises OSError.
 
         A batch that holds `offset` goes as a whole, so the log may end before it.
         """
-        doomed = self.give_up(s for s in list(self.segments) if s.base_offset > offset)
+        removed = self.remove([s for s in reversed(list(self.segments)) if s.base_offset > offset])
         active = self.segments.active
         active.truncate_to(offset, self._clock.now_ms())
         active.roll_jitter_ms = self._jitter_ms()
         # the batch that holds `offset` went as a whole: the log may end before it
         self.end_offset = min(offset, active.next_offset())
-        return doomed
+        return removed
 
     def truncate_fully(self, offset: int) -> list[str]:
-        """Empty the log and let it go on at `offset`; paths given up. Raises OSError."""
-        doomed = self.give_up(list(self.segments))
+        """Empty the log and let it go on at `offset`; names of the files to delete later. Raises OSError."""
+        removed = self.remove(list(reversed(list(self.segments))))
         self._begin(offset)
         self.end_offset = offset
-        return doomed
+        return removed
 
-    def give_up(self, segments: Iterable[Segment]) -> list[str]:
-        """Take segments out and mark their files as deleted, the last first, so that a crash leaves no gap."""
-        doomed = []
+    def remove(self, segments: Sequence[Segment]) -> list[str]:
+        """Take segments out and rename their files, in this order; the new names. Raises OSError.
+
+        A crash must leave no gap: from the end of the log the last segment goes first, from its start the first.
+        """
+        renamed = []
         disk = self.files.disk
-        for segment in sorted(segments, key=lambda s: s.base_offset, reverse=True):
+        for segment in segments:
             self.segments.remove(segment)
             segment.close_files()
             for path in segment.paths():
                 if disk.exists(path):
                     disk.rename(path, path + DELETED)
-                    doomed.append(path + DELETED)
-        return doomed
+                    renamed.append(path + DELETED)
+        return renamed
 
     def close_files(self) -> None:
         for segment in self.segments:

@@ -3,7 +3,7 @@
 Source: UnifiedLog.scala.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, Self
 from uuid import UUID
@@ -18,7 +18,7 @@ from klamm.log.leader_append import CheckedBatch, assigned, check_batch, prepara
 from klamm.log.loader import Known, Loaded, Loader
 from klamm.log.local_log import LocalLog, ReadResult
 from klamm.log.lookup import FoundOffset, first_at, largest
-from klamm.log.names import PARTITION_METADATA, TRANSACTION_INDEX
+from klamm.log.names import PARTITION_METADATA
 from klamm.log.open_files import OpenFiles
 from klamm.log.owner import Owner
 from klamm.log.partition_files import PartitionFiles
@@ -29,13 +29,13 @@ from klamm.log.producers import BatchMark, CompletedTransaction, Origin, Produce
 from klamm.log.retention import Limits, SegmentFacts, expired
 from klamm.log.segment import Segment
 from klamm.log.segments import Segments
-from klamm.log.transactions import AbortedTransaction, aborted_between, append_aborted, truncate_aborted
+from klamm.log.transactions import AbortedTransaction
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.runtime.disk import Buffer, Disk
 from klamm.runtime.small_files import Replacement, replace_files
 from klamm.runtime.world import World
-from klamm.wire.records import BatchHeader, EndMarker, end_marker_of
+from klamm.wire.records import BatchHeader, CorruptRecords, EndMarker, end_marker_of
 from klamm.wire.records.batch import NO_LEADER_EPOCH, NO_TIMESTAMP
 
 _OPEN_WHILE_LOADING = 4
@@ -73,6 +73,7 @@ class Log:
         "_world",
         "epochs",
         "notes",
+        "on_start_moved",
         "partition",
         "producers",
     )
@@ -112,6 +113,8 @@ class Log:
         self.epochs = LeaderEpochs(loaded.epochs.entries, self._on_epochs_changed)
         if loaded.epochs_changed:
             self._small_files.on_epochs_changed()
+        self.on_start_moved: Callable[[], None] = _nobody_listens
+        """Called when retention, DeleteRecords or the leader moved the log start offset."""
         self.notes = loaded.notes
         """What recovery repaired when the log was opened, one sentence each."""
 
@@ -309,7 +312,7 @@ class Log:
         stable = self.producers.last_stable_offset_after(completed)
         entry = AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
         with self._storage():
-            append_aborted(self._world.disk, self.segments.active.path(TRANSACTION_INDEX), entry)
+            self.segments.active.transaction_index.append(entry)
 
     # -- read ----------------------------------------------------------------------------------------------------------
 
@@ -331,12 +334,33 @@ class Log:
             self._fail(error)
             raise StorageFailed(f"{self.directory}: {error}") from error
 
+    def aborted_in(self, result: ReadResult, offset: int, bound: int) -> list[AbortedTransaction]:
+        """The aborted transactions that touch what was read from `offset` on, below `bound`.
+
+        Raises StorageFailed, CorruptRecords.
+        """
+        segments = self.segments
+        slot = segments.slot_of(result.segment_base)
+        following = segments.at(slot + 1)
+        end = segments.from_slot(slot)[0].offset_bound(result.position + len(result.records))
+        if end is None:
+            end = self.end_offset if following is None else following.base_offset
+        return self.aborted_transactions(offset, min(end, bound))
+
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Those that touch offsets from `start_offset` up to, not including, `end_offset`."""
-        behind = self.segments.from_slot(self.segments.slot_of(start_offset))
-        paths = [segment.path(TRANSACTION_INDEX) for segment in behind]
+        """Those that touch offsets from `start_offset` up to, not including, `end_offset`.
+
+        Raises StorageFailed, CorruptRecords.
+        """
+        aborted: list[AbortedTransaction] = []
         with self._storage():
-            return aborted_between(self._world.disk, paths, start_offset, end_offset)
+            for segment in self.segments.from_slot(self.segments.slot_of(start_offset)):
+                try:
+                    if segment.transaction_index.collect(start_offset, end_offset, aborted):
+                        break
+                except CorruptFile as error:
+                    raise CorruptRecords(f"{error}. The next start of the node builds this index again.") from error
+        return aborted
 
     def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
         """The first record of at least this timestamp, None without one. Raises StorageFailed, CorruptRecords."""
@@ -380,8 +404,7 @@ class Log:
             raise OffsetOutOfRange(self.partition, offset, self._log_start, self._high_watermark)
         if offset <= self._log_start:
             return False
-        self._log_start = offset
-        self.epochs.truncate_from_start(offset)
+        self._move_start(offset)
         return True
 
     # -- leader epochs -------------------------------------------------------------------------------------------------
@@ -406,8 +429,7 @@ class Log:
             self.truncate_fully_and_start_at(offset)
             return True
         with self._storage():
-            self._doom(self._local.truncate_to(offset))
-            truncate_aborted(self._world.disk, self.segments.active.path(TRANSACTION_INDEX), offset)
+            self._delete_later(self._local.truncate_to(offset))
             self._after_cut(self.end_offset)
             self._cut_producers(self.end_offset)
         return True
@@ -416,7 +438,7 @@ class Log:
         """Remove everything; the next record gets `offset`. Raises StorageFailed."""
         self._refuse_if_failed_hard()
         with self._storage():
-            self._doom(self._local.truncate_fully(offset))
+            self._delete_later(self._local.truncate_fully(offset))
             self._log_start = offset
             self.epochs.clear()
             self.producers.restore((), offset)
@@ -548,7 +570,7 @@ class Log:
     # -- retention -----------------------------------------------------------------------------------------------------
 
     def delete_old_segments(self) -> int:
-        """Give up the segments that retention names; how many. Raises StorageFailed."""
+        """Remove the segments whose retention has ended; how many. Raises StorageFailed."""
         self._refuse_if_failed_hard()
         limits = Limits.of(self._config, self._log_start, self._high_watermark, self._world.clock.now_ms())
         with self._storage():
@@ -562,15 +584,19 @@ class Log:
         with self._storage():
             if count == len(self.segments):
                 self._roll()
-            doomed = list(self.segments)[:count]
-            self._doom(self._local.give_up(doomed))
-        self._log_start = max(self._log_start, self.segments.first.base_offset)
-        self.epochs.truncate_from_start(self._log_start)
+            self._delete_later(self._local.remove(list(self.segments)[:count]))
+        if self.segments.first.base_offset > self._log_start:
+            self._move_start(self.segments.first.base_offset)
         return count
 
-    def _doom(self, paths: Sequence[str]) -> None:
+    def _move_start(self, offset: int) -> None:
+        self._log_start = offset
+        self.epochs.truncate_from_start(offset)
+        self.on_start_moved()
+
+    def _delete_later(self, paths: Sequence[str]) -> None:
         if self._owner is not None:
-            self._owner.on_doomed(paths, self._config.file_delete_delay_ms)
+            self._owner.on_files_to_delete(paths, self._config.file_delete_delay_ms)
             return
         for path in paths:
             self._world.disk.remove(path)
@@ -611,6 +637,10 @@ class Log:
 
     def __repr__(self) -> str:
         return f"Log({self.partition}, {self._log_start} to {self.end_offset})"
+
+
+def _nobody_listens() -> None:
+    pass
 
 
 def _topic_id(disk: Disk, directory: str, notes: list[str]) -> UUID | None:

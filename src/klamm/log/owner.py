@@ -20,8 +20,8 @@ class Owner(Protocol):
         """The log was cut below what is known to be on the device: checkpoint that soon."""
         ...
 
-    def on_doomed(self, paths: Sequence[str], delay_ms: int) -> None:
-        """These files were given up: remove them after the delay."""
+    def on_files_to_delete(self, paths: Sequence[str], delay_ms: int) -> None:
+        """These files belong to removed segments: delete them after the delay."""
         ...
 
     def on_failed(self, log: "Log", error: OSError) -> None:

@@ -94,12 +94,14 @@ class Producer:
 class Producers:
     """All producers of one log. `end_offset` is the offset up to which the log has been taken into account."""
 
-    __slots__ = ("_open_transactions", "_producers", "_unreplicated", "end_offset", "snapshot_offset")
+    __slots__ = ("_newest_offset", "_open_transactions", "_producers", "_unreplicated", "end_offset", "snapshot_offset")
 
     def __init__(self, end_offset: int = 0) -> None:
         self._producers: dict[int, Producer] = {}
         self._open_transactions: dict[int, int] = {}
         self._unreplicated: deque[CompletedTransaction] = deque()  # closed, but the marker is not below the HW yet
+        self._newest_offset = -1
+        """No batch of a producer, data or end marker, is known to lie behind this offset."""
         self.end_offset = end_offset
         self.snapshot_offset = -1
         """Where the newest snapshot was taken; -1 without one."""
@@ -156,7 +158,7 @@ class Producers:
         if producer.epoch != header.producer_epoch:
             producer.marks.clear()
             producer.epoch = header.producer_epoch
-        last_offset = first_offset + header.last_offset_delta
+        last_offset = self._newest_offset = first_offset + header.last_offset_delta
         producer.marks.append(BatchMark(header.last_sequence, last_offset, header.last_offset_delta, max_timestamp))
         producer.last_timestamp = max_timestamp
         if header.attributes & 0x10 and producer.transaction_start is None:
@@ -171,6 +173,7 @@ class Producers:
         if producer.epoch != header.producer_epoch:
             producer.marks.clear()
             producer.epoch = header.producer_epoch
+        self._newest_offset = offset
         start = producer.transaction_start
         producer.transaction_start = None
         producer.coordinator_epoch = marker.coordinator_epoch
@@ -212,16 +215,15 @@ class Producers:
             p.producer_id: p.transaction_start for p in self._producers.values() if p.transaction_start is not None
         }
         self._unreplicated.clear()
+        self._newest_offset = end_offset - 1 if self._producers else -1
         self.end_offset = end_offset
 
     def reach_to(self, offset: int) -> bool:
-        """Whether anything known stems from `offset` or later, so that cutting there needs a replay."""
-        return (
-            any(p.last_offset >= offset for p in self._producers.values())
-            or any(start >= offset for start in self._open_transactions.values())
-            or any(done.last_offset >= offset for done in self._unreplicated)
-            or any(not p.marks for p in self._producers.values())
-        )
+        """Whether anything known may stem from `offset` or later, so that a truncation there needs a replay.
+
+        An end marker counts as much as data: without it its transaction is open again.
+        """
+        return self._newest_offset >= offset
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers that wrote nothing for so long and have no transaction open; how many went."""

@@ -8,12 +8,11 @@ a damaged batch stays where it is, only bytes that cannot be parsed are cut off,
 from dataclasses import dataclass, field
 
 from klamm.log.epochs import LeaderEpochs
-from klamm.log.names import TRANSACTION_INDEX
 from klamm.log.producer_files import note_written
 from klamm.log.producers import Producers
 from klamm.log.scan import ScannedBatch, scan_batches
 from klamm.log.segment import Segment
-from klamm.log.transactions import AbortedTransaction, append_aborted
+from klamm.log.transactions import AbortedTransaction
 from klamm.runtime.disk import Disk
 from klamm.wire.records import CorruptRecords
 from klamm.wire.records.batch import NO_LEADER_EPOCH, crc_is_valid
@@ -51,7 +50,8 @@ class SegmentRebuild:
         segment, result = self._segment, Rebuilt(expected)
         size = segment.size
         segment.reset()
-        self._remove_transaction_index()
+        if self._transactions:
+            segment.transaction_index.remove()
         good_end = 0
         file = self._disk.open(segment.log_path)
         try:
@@ -83,11 +83,6 @@ class SegmentRebuild:
         segment.write_indexes()
         return result
 
-    def _remove_transaction_index(self) -> None:
-        path = self._segment.path(TRANSACTION_INDEX)
-        if self._transactions and self._disk.exists(path):
-            self._disk.remove(path)
-
     def _note(self, batch: ScannedBatch) -> None:
         position, header, buffer = batch
         self._segment.note_batch(position, header.size, header.base_offset, header.last_offset, header.max_timestamp)
@@ -98,7 +93,7 @@ class SegmentRebuild:
         if completed is not None and completed.is_aborted and self._transactions:
             stable = self._producers.last_stable_offset_after(completed)
             entry = AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
-            append_aborted(self._disk, self._segment.path(TRANSACTION_INDEX), entry)
+            self._segment.transaction_index.append(entry)
 
 
 def _problem(batch: ScannedBatch, segment: Segment, expected: int, limit: int | None) -> str | None:

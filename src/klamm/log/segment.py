@@ -9,6 +9,7 @@ from klamm.log.indexes import MOST_RELATIVE_OFFSET, OffsetIndex, TimeIndex, Time
 from klamm.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, segment_file
 from klamm.log.open_files import OpenFiles
 from klamm.log.scan import ScannedBatch, scan_headers
+from klamm.log.transactions import TransactionIndex
 from klamm.runtime.disk import Buffer
 from klamm.wire.records.batch import NO_TIMESTAMP, CorruptRecords
 
@@ -41,6 +42,7 @@ class Segment:
         "roll_jitter_ms",
         "size",
         "time_index",
+        "transaction_index",
     )
 
     def __init__(
@@ -62,6 +64,7 @@ class Segment:
         self.log_path = self.path(LOG)
         self.offset_index = OffsetIndex(disk, self.path(INDEX), base_offset, index_max_bytes)
         self.time_index = TimeIndex(disk, self.path(TIME_INDEX), base_offset, index_max_bytes)
+        self.transaction_index = TransactionIndex(disk, self.path(TRANSACTION_INDEX), base_offset)
         self.created_ms = created_ms
         self.roll_jitter_ms = roll_jitter_ms
         self.size = 0
@@ -180,6 +183,12 @@ class Segment:
                 return chain((first,), batches)
         return self.headers(0)
 
+    def offset_bound(self, position: int) -> int | None:
+        """The base offset of a batch soon after `position`; None where no index entry leads to one."""
+        entry = self.offset_index.first_at_position(position)
+        batch = None if entry is None else next(self.headers(entry.position), None)
+        return None if batch is None else batch.header.base_offset
+
     def headers(self, position: int) -> Iterator[ScannedBatch]:
         return scan_headers(self._files.get(self.log_path), position, self.size)
 
@@ -208,6 +217,7 @@ class Segment:
             return
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
+        self.transaction_index.truncate_to(offset)
         self.truncate_file(spot.position)
         self.restore_largest()
         if not self.size:

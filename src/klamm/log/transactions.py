@@ -1,13 +1,15 @@
 """The index of aborted transactions of a segment. Source: TransactionIndex.java, AbortedTxn.java."""
 
 import struct
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
 from typing import Final, NamedTuple
 
 from klamm.log.errors import CorruptFile
 from klamm.runtime.disk import Disk
 
 _ENTRY: Final = struct.Struct(">hqqqq")
+_LAST_OFFSET: Final = struct.Struct(">q")
+_LAST_OFFSET_AT: Final = 18  # where in an entry its last offset stands
 _VERSION: Final = 0
 
 
@@ -15,65 +17,96 @@ class AbortedTransaction(NamedTuple):
     producer_id: int
     first_offset: int
     last_offset: int
+    """The offset of the end marker."""
     last_stable_offset: int
+    """What it was once the marker was replicated: a transaction that ends later begins here or behind."""
 
 
-def append_aborted(disk: Disk, path: str, aborted: AbortedTransaction) -> None:
-    """Add one entry at the end of the file, which begins with the first entry. Raises OSError."""
-    file = disk.open(path, create=True)
-    try:
-        file.pwrite([_ENTRY.pack(_VERSION, *aborted)], file.size())
-    finally:
-        file.close()
+class TransactionIndex:
+    """Entries in the order of their end markers. The file begins with the first entry; it is read when first needed."""
 
+    __slots__ = ("_base_offset", "_content", "_disk", "path")
 
-def read_aborted(disk: Disk, path: str) -> list[AbortedTransaction]:
-    """All entries; none where there is no file. Raises OSError, CorruptFile."""
-    try:
-        content = disk.read(path)
-    except FileNotFoundError:
-        return []
-    if len(content) % _ENTRY.size:
-        raise CorruptFile(f"{path} has {len(content)} bytes, not a multiple of {_ENTRY.size}")
-    return list(_entries(content, path))
+    def __init__(self, disk: Disk, path: str, base_offset: int) -> None:
+        self._disk = disk
+        self._base_offset = base_offset
+        self._content: bytearray | None = None
+        self.path = path
 
-
-def check_aborted(disk: Disk, path: str, base_offset: int) -> None:
-    """Raises CorruptFile where the file cannot be the index of the segment that begins at `base_offset`."""
-    for entry in read_aborted(disk, path):
-        if not (0 <= entry.first_offset <= entry.last_offset and base_offset <= entry.last_offset):
-            raise CorruptFile(f"{path} has the transaction {entry}; its segment begins at {base_offset}")
-
-
-def _entries(content: bytes, path: str) -> Iterator[AbortedTransaction]:
-    for version, producer_id, first, last, stable in _ENTRY.iter_unpack(content):
-        if version != _VERSION:
-            raise CorruptFile(f"{path} has an entry of version {version}; {_VERSION} is known")
-        yield AbortedTransaction(producer_id, first, last, stable)
-
-
-def truncate_aborted(disk: Disk, path: str, offset: int) -> None:
-    """Keep the transactions whose marker lies before `offset`."""
-    entries = read_aborted(disk, path)
-    kept = [entry for entry in entries if entry.last_offset < offset]
-    if len(kept) < len(entries):
-        file = disk.open(path)
+    def append(self, aborted: AbortedTransaction) -> None:
+        """Add an entry at the end of the file. Raises OSError, CorruptFile."""
+        content = self._loaded()
+        entry = _ENTRY.pack(_VERSION, *aborted)
+        file = self._disk.open(self.path, create=True)
         try:
-            file.truncate(len(kept) * _ENTRY.size)
+            file.pwrite([entry], len(content))
         finally:
             file.close()
+        content += entry
 
+    def check(self) -> None:
+        """Read the file. Raises OSError, and CorruptFile where it cannot be the index of this segment."""
+        self._content = None
+        self._loaded()
 
-def aborted_between(disk: Disk, paths: Iterable[str], start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-    """Those that touch offsets from `start_offset` up to, not including, `end_offset`.
+    def _loaded(self) -> bytearray:
+        if self._content is None:
+            try:
+                content = self._disk.read(self.path)
+            except FileNotFoundError:
+                content = b""
+            self._check(content)
+            self._content = bytearray(content)
+        return self._content
 
-    `paths`: the indexes of the segment that holds `start_offset` and of those behind it, in order.
-    """
-    found = []
-    for path in paths:
-        for entry in read_aborted(disk, path):
-            if entry.last_offset >= start_offset and entry.first_offset < end_offset:
-                found.append(entry)
+    def _check(self, content: bytes) -> None:
+        if len(content) % _ENTRY.size:
+            raise CorruptFile(f"{self.path} has {len(content)} bytes, not a multiple of {_ENTRY.size}")
+        before = self._base_offset
+        for version, _producer_id, first, last, stable in _ENTRY.iter_unpack(content):
+            if version != _VERSION or not (0 <= first < last and before <= last and 0 <= stable <= last + 1):
+                raise CorruptFile(f"{self.path} has an entry {first} to {last}, stable {stable}, version {version}")
+            before = last + 1
+
+    def truncate_to(self, offset: int) -> None:
+        """Keep the transactions whose marker lies before `offset`. Raises OSError, CorruptFile."""
+        content = self._loaded()
+        kept = self._slot_of(content, offset) * _ENTRY.size
+        if kept < len(content):
+            file = self._disk.open(self.path)
+            try:
+                file.truncate(kept)
+            finally:
+                file.close()
+            del content[kept:]
+
+    def remove(self) -> None:
+        """Forget all entries and remove the file, to build it anew. Raises OSError."""
+        if self._disk.exists(self.path):
+            self._disk.remove(self.path)
+        self._content = bytearray()
+
+    def collect(self, start_offset: int, end_offset: int, into: list[AbortedTransaction]) -> bool:
+        """Add the transactions that touch [start, end) to `into`; whether no later segment can have more of them.
+
+        Raises OSError, CorruptFile.
+        """
+        content = self._loaded()
+        for at in range(self._slot_of(content, start_offset) * _ENTRY.size, len(content), _ENTRY.size):
+            _version, *fields = _ENTRY.unpack_from(content, at)
+            entry = AbortedTransaction(*fields)
+            if entry.first_offset < end_offset:
+                into.append(entry)
             if entry.last_stable_offset >= end_offset:
-                return found
-    return found
+                return True
+        return False
+
+    @staticmethod
+    def _slot_of(content: bytearray, offset: int) -> int:
+        """Slot of the first entry whose marker is at `offset` or behind."""
+
+        def last_offset(slot: int) -> int:
+            value: int = _LAST_OFFSET.unpack_from(content, slot * _ENTRY.size + _LAST_OFFSET_AT)[0]
+            return value
+
+        return bisect_left(range(len(content) // _ENTRY.size), offset, key=last_offset)

@@ -173,6 +173,7 @@ class Leadership:
             errors[order.topic_partition] = ErrorCode.NONE
         elif self._hosting.get(order.topic_partition) is partition:
             partition.log = result
+            result.on_start_moved = partition.on_log_start_moved
 
     async def _lead(self, chunk: Sequence[Accepted], errors: Errors) -> None:
         self._fetchers.remove([o.topic_partition for _, o in chunk])  # before: no follower append may race

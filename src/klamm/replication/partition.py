@@ -273,21 +273,22 @@ class Partition:
             bound = stable
         else:
             bound = high_watermark
-        records = b""
+        records, aborted = b"", None
         is_held = replica is not None and offset < bound and self._is_throttled(replica)
         if offset < bound and not is_held and (max_bytes > 0 or at_least_one):
-            records = own_log.read(offset, min(max_bytes, request.max_bytes), bound, at_least_one).records
+            result = own_log.read(offset, min(max_bytes, request.max_bytes), bound, at_least_one)
+            records = result.records
+            aborted = own_log.aborted_in(result, offset, bound) if is_committed and records else None
         if replica is not None and is_first:
             self._follower_fetched(replica, offset, request.log_start_offset, end)
         settled = offset >= bound and (replica is None or replica.broker_id in self.isr_state.isr)
-        aborted = own_log.aborted_transactions(offset, bound) if is_committed and records else ()
         return FetchData(
             ErrorCode.NONE,
             high_watermark,
             stable,
             start,
             records,
-            aborted=aborted if is_committed else None,
+            aborted=aborted or () if is_committed else None,
             settled=settled,
             held=is_held,
         )
@@ -478,6 +479,11 @@ class Partition:
         for watcher in self._followers:
             watcher.news(wakes=False)
         self.check_waiting()
+
+    def on_log_start_moved(self) -> None:
+        """Fetches below the new start fail at once; followers learn it."""
+        for watcher in (*self._followers, *self._consumers):
+            watcher.news(wakes=True)
 
     def _role_changed(self) -> None:
         for watcher in (*self._followers, *self._consumers):

@@ -242,3 +242,27 @@ def test_a_cut_that_ends_halfway_leaves_no_gap(frail: World, disk: FaultyDisk, t
 
     assert served == written[: len(served)]
     assert served
+
+
+@pytest.mark.parametrize("nth", range(1, 12))
+def test_retention_that_ends_halfway_leaves_no_gap(
+    frail: World, disk: FaultyDisk, clock: ManualClock, tmp_path: Path, nth: int
+) -> None:
+    place = Partition(frail, f"{tmp_path}/orders-0")
+    log = place.open(segment_bytes=160, retention_ms=1000)
+    written = [f"{number}" for number in range(10)]
+    for value in written:
+        log.append_as_leader(batch(value), 0)
+    log.update_high_watermark(10)
+    log.flush_now()
+    clock.ms += 2000
+    log.append_as_leader(batch("young", timestamp=clock.ms), 0)
+    log.update_high_watermark(11)
+    disk.writes, disk.fail_at = 0, nth
+    with contextlib.suppress(StorageFailed):
+        log.delete_old_segments()
+    disk.fail_at = None
+
+    back = place.open(segment_bytes=160)
+
+    assert values_of(back) == [*written, "young"][back.start_offset :]

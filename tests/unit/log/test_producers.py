@@ -1,5 +1,7 @@
 """Idempotence: the table of ref. 3.8, and a state machine against a model that remembers everything."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -241,6 +243,81 @@ def test_a_cut_takes_the_abort_back(orders: Partition) -> None:
     assert log.aborted_transactions(0, 2) == []
     assert log.producers.first_unstable_offset == 0
     assert refusal(log, 1) is ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_truncated_end_marker_leaves_its_transaction_open(orders: Partition) -> None:
+    """Also where the marker was replicated: an unclean election truncates below the high watermark."""
+    log = orders.open()
+    send(log, 0, transactional=True)
+    mark(log, ControlType.COMMIT)
+    log.update_high_watermark(2)
+    assert log.last_stable_offset == 2
+
+    log.truncate_to(1)
+    log.update_high_watermark(1)
+
+    assert log.last_stable_offset == 0, "the transaction is undecided again"
+
+
+def test_a_truncated_end_marker_is_forgotten_after_a_restart_too(orders: Partition) -> None:
+    log = orders.open()
+    send(log, 0, transactional=True)
+    mark(log, ControlType.COMMIT)
+    log.update_high_watermark(2)
+    log.close()
+
+    back = orders.open(Known(True, 2))
+    back.truncate_to(1)
+    back.update_high_watermark(1)
+
+    assert back.last_stable_offset == 0
+
+
+def aborted_log(orders: Partition, count: int = 40) -> Log:
+    """Transactions of two batches, each aborted, over several segments."""
+    log = orders.open(segment_bytes=1000, index_interval_bytes=1)
+    for number in range(count):
+        send(log, number, transactional=True)
+        mark(log, ControlType.ABORT)
+    log.update_high_watermark(log.end_offset)
+    assert len(log.segments) > 4
+    return log
+
+
+def test_a_committed_fetch_gets_the_aborted_transactions_of_what_it_read(orders: Partition) -> None:
+    log = aborted_log(orders)
+
+    for offset in range(0, log.end_offset, 2):
+        result = log.read(offset, 170, log.last_stable_offset)
+        aborted = log.aborted_in(result, offset, log.last_stable_offset)
+        assert aborted[0] == (PID, offset, offset + 1, offset + 2)
+        assert len(aborted) <= 3, "not those up to the last stable offset"
+
+
+def test_a_committed_fetch_reads_no_index_file(orders: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = aborted_log(orders)
+    reads: list[str] = []
+    monkeypatch.setattr(log._world.disk, "read", reads.append)
+
+    log.aborted_transactions(0, log.end_offset)
+
+    assert not reads
+
+
+@pytest.mark.parametrize("content", [b"\0" * 33, b"\xff" * 34, b"\0" * 34])
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_damaged_index_of_aborted_transactions_is_built_again(
+    orders: Partition, content: bytes, is_clean: bool
+) -> None:
+    log = aborted_log(orders)
+    before = log.aborted_transactions(0, log.end_offset)
+    log.close()
+    Path(log.segments.from_slot(2)[0].transaction_index.path).write_bytes(content)
+
+    back = orders.open(Known(is_clean, log.end_offset), segment_bytes=1000, index_interval_bytes=1)
+
+    assert back.aborted_transactions(0, log.end_offset) == before
+    assert any("txnindex" in note for note in back.notes)
 
 
 def test_old_coordinators_and_old_epochs_are_fenced(orders: Partition) -> None:

@@ -207,3 +207,19 @@ def test_configs_change_under_a_running_log(orders: Partition, clock: ManualCloc
     log.update_config(orders.open(retention_ms=HOUR_MS).config)
 
     assert log.delete_old_segments() == 5
+
+
+def test_a_moved_log_start_is_told(orders: Partition, clock: ManualClock) -> None:
+    log = orders.open(segment_bytes=len(batch("0")), retention_ms=1000)
+    starts: list[int] = []
+    log.on_start_moved = lambda: starts.append(log.start_offset)
+    for number in range(4):
+        log.append_as_leader(batch(f"{number}"), 0)
+    log.update_high_watermark(4)
+
+    log.advance_start_offset(1)
+    log.advance_start_offset(1)
+    clock.ms += 2000
+    log.delete_old_segments()
+
+    assert starts == [1, 4]

@@ -378,6 +378,22 @@ def test_who_waits_on_a_failed_directory_is_told(run) -> None:
     run(scenario)
 
 
+def test_a_fetch_that_waits_below_a_moved_log_start_fails_at_once(run_on_disk) -> None:
+    """Retention and DeleteRecords move it; nothing else happens in the partition."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await alone(cluster)
+        for _ in range(2):
+            await cluster.produce(1, b"a", acks=1)
+        waiting = asyncio.create_task(one(cluster, at(1), max_wait_ms=5_000, min_bytes=10_000))
+        await asyncio.sleep(1)
+        cluster.partition(1).hosted_log.advance_start_offset(2)
+        assert (await waiting).error is ErrorCode.OFFSET_OUT_OF_RANGE
+        assert now() < 2
+
+    run_on_disk(scenario)
+
+
 def test_who_goes_away_leaves_no_watcher_behind(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
