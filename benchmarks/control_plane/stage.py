@@ -179,7 +179,7 @@ class Stage:
         self.measured.append(found)
         return found
 
-    async def take_office(self) -> float:
+    async def become_controller(self) -> float:
         """The office is free; the moment at which the node under test won the election."""
         await self.client.delete(znodes.CONTROLLER)
 

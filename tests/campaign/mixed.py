@@ -148,10 +148,12 @@ class Verbs:
         epoch, began = cluster.controller_epoch, time.monotonic()
         end = (lambda: cluster.stop_node(KLAMM), node.kill, node.pause)[number % 3]
         end()
-        cluster.wait_until("Apache Kafka has the office", lambda: cluster.office in KAFKA, SESSION_TIMEOUT_S + 20)
+        cluster.wait_until(
+            "Apache Kafka has the office", lambda: cluster.controller_id in KAFKA, SESSION_TIMEOUT_S + 20
+        )
         took = time.monotonic() - began
         node.resume()
-        holder = cluster.wait_for_office(KAFKA)
+        holder = cluster.wait_for_controller(KAFKA)
         work.is_half_done()
         assert cluster.controller_epoch == epoch + 1
         how = ("stopped", "killed", "frozen")[number % 3]
@@ -165,7 +167,7 @@ class Verbs:
         work = HalfDone(self._o, f"over-{number}")
         work.begin()
         began = time.monotonic()
-        tries = cluster.move_office({KLAMM})
+        tries = cluster.move_controller({KLAMM})
         took = time.monotonic() - began
         work.is_half_done()
         return f"node {KLAMM} in office after {took:.2f} s, {tries} elections" + self._finish(work, began)
@@ -223,7 +225,7 @@ def ours_under_theirs(directory: Path, protocol: str) -> bool:
             table.play("preferred leaders elected by it", lambda: verbs.elect_preferred("load", OURS))
             cluster.create("brief", {0: (2, 1), 1: (1, 3)})
             table.play("a topic deleted by it", lambda: verbs.delete("brief"))
-            assert cluster.office == 1
+            assert cluster.controller_id == 1
             table.judge()
         return table.is_clean
     finally:

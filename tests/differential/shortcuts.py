@@ -22,7 +22,7 @@ _STATE = re.compile(r"/brokers/topics/([^/]+)/partitions/\d+/state$")
 _TOPIC = re.compile(r"/brokers/topics/([^/]+)$")
 _PLACES = ("topic", "state", "partitions", "/config/topics", "/admin/delete_topics")
 _OWN = "/klamm/"
-_CONDEMNED = "StopReplica leader epoch -2 delete"
+_PENDING_DELETION = "StopReplica leader epoch -2 delete"
 _GONE = "UpdateMetadata -2 "
 _IDLE = ("StopReplica leader epoch -2, ", "LeaderAndIsr ")
 """Told about a topic that is being deleted, to no effect."""
@@ -138,7 +138,7 @@ def _has_shortcuts(step: dict[str, Any]) -> bool:
 
 def _kept(texts: list[str]) -> list[str]:
     """Without the end of what is condemned."""
-    return [text for text in texts if not text.startswith(_CONDEMNED)]
+    return [text for text in texts if not text.startswith(_PENDING_DELETION)]
 
 
 def _moves(texts: list[str]) -> bool:

@@ -8,9 +8,9 @@ from tests.support.controller_room import FixedClock, ListSink, broker
 from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
 
 from klamm.controller.controller import Controller
+from klamm.controller.observer import Observer
 from klamm.controller.settings import ControllerSettings
-from klamm.controller.witness import Witness
-from klamm.controller.workbench import WaitForFeatures
+from klamm.controller.term_context import WaitForFeatures
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
@@ -23,7 +23,7 @@ from klamm.zk.registrar import BrokerRegistrar
 from klamm.zk.store import Store
 
 ROOM_TO_SETTLE = 40
-"""Turns of the loop without anything happening that count as quiet."""
+"""TimeSlices of the loop without anything happening that count as quiet."""
 
 
 class Receiver:
@@ -83,7 +83,7 @@ class Nodes:
         self,
         number: int,
         settings: ControllerSettings | None = None,
-        witness: Witness | None = None,
+        observer: Observer | None = None,
         wait_for_features: WaitForFeatures = _knows_all,
     ) -> Controller:
         self.receivers[number] = Receiver(number)
@@ -99,7 +99,7 @@ class Nodes:
             self._connect_to,  # type: ignore[arg-type]
             Journal(self.sinks[number], number, FixedClock()),
             lambda s: self._register(number, s),
-            witness or Witness(),
+            observer or Observer(),
             wait_for_features,
         )
         self.controllers[number] = controller

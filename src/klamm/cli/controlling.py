@@ -12,8 +12,8 @@ from klamm.model.ids import BrokerId
 from klamm.runtime.world import World
 from klamm.zk import znodes
 from klamm.zk.client import ZooKeeper
+from klamm.zk.controller_handover import remove_handover_request, request_handover
 from klamm.zk.errors import NodeExists, NoNode, ZkCode, error_of
-from klamm.zk.office_requests import ask_for_office, remove_office_request
 from klamm.zk.operations import Check, Delete
 
 QUEUE_SIZE: Final = "kafka_controller_controllerchannelmanager_queuesize"
@@ -24,7 +24,7 @@ _WIN_S: Final = 10.0
 _LOOK_S: Final = 0.1
 
 
-class Office(NamedTuple):
+class ControllerStatus(NamedTuple):
     """The controller as ZooKeeper has it."""
 
     controller: BrokerId | None
@@ -51,7 +51,7 @@ async def named_controller(admin: Admin) -> tuple[BrokerId | None, Address | Non
     return (admin.controller if admin.controller >= 0 else None), address
 
 
-async def read_office(client: ZooKeeper) -> Office:
+async def read_controller_status(client: ZooKeeper) -> ControllerStatus:
     """Raises MalformedZnode where the epoch is no number."""
     epoch, epoch_version = None, -1
     try:
@@ -62,12 +62,12 @@ async def read_office(client: ZooKeeper) -> Office:
     try:
         content, stat = await client.get(znodes.CONTROLLER)
     except NoNode:
-        return Office(None, epoch, None, epoch_version)
+        return ControllerStatus(None, epoch, None, epoch_version)
     registration = znodes.decode_controller(content)
-    return Office(registration.broker if registration else None, epoch, stat.ctime, epoch_version)
+    return ControllerStatus(registration.broker if registration else None, epoch, stat.ctime, epoch_version)
 
 
-async def reelect(client: ZooKeeper, seen: Office) -> Office:
+async def reelect(client: ZooKeeper, seen: ControllerStatus) -> ControllerStatus:
     """Take the office from who was seen in it, and wait for the next. Raises KlammError where it moved meanwhile.
 
     By us, perhaps: where the answer was lost, what is refused is the repetition. An office that is free is as wanted.
@@ -84,17 +84,17 @@ async def reelect(client: ZooKeeper, seen: Office) -> Office:
     return found
 
 
-async def hand_to(client: ZooKeeper, seen: Office, broker: BrokerId) -> Office:
+async def hand_to(client: ZooKeeper, seen: ControllerStatus, broker: BrokerId) -> ControllerStatus:
     """Have this klamm node take the office; nobody loses it before. Raises KlammError where it does not."""
     if await client.exists(znodes.broker_path(broker)) is None:
         raise KlammError(f"broker {broker} is not alive: nothing was done")
     assert seen.epoch is not None, "whoever holds the office has an epoch"
     try:
-        await ask_for_office(client, broker, seen.epoch)
+        await request_handover(client, broker, seen.epoch)
     except NodeExists as error:
         raise KlammError(f"{znodes.NEXT_CONTROLLER} is there: somebody else asks; wait, or delete it") from error
     found = await _wait_for_another(client, seen)
-    await remove_office_request(client)
+    await remove_handover_request(client)
     if found is None:
         raise KlammError(
             f"broker {broker} did not take the office within {_WIN_S:g} s, and {_named(seen.controller)} keeps it: only"
@@ -109,11 +109,11 @@ def _named(broker: BrokerId | None) -> str:
     return "nobody" if broker is None else f"broker {broker}"
 
 
-async def _wait_for_another(client: ZooKeeper, seen: Office) -> Office | None:
+async def _wait_for_another(client: ZooKeeper, seen: ControllerStatus) -> ControllerStatus | None:
     try:
         async with asyncio.timeout(_WIN_S):
             while True:
-                now = await read_office(client)
+                now = await read_controller_status(client)
                 if now.controller is not None and now.epoch != seen.epoch:
                     return now
                 await asyncio.sleep(_LOOK_S)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from klamm.sim.options import Options
 from klamm.sim.script import Happening, Script
-from klamm.zk.znodes import CONDEMNED_REPLICAS, CONTROLLER, DELETE_TOPICS, LOG_DIR_EVENTS, TOPICS, topic_path
+from klamm.zk.znodes import CONTROLLER, DELETE_TOPICS, LOG_DIR_EVENTS, PENDING_DELETIONS, TOPICS, topic_path
 
 BEGINS_AT_S: Final = 15.0
 HEALED_AT_S: Final = 40.0
@@ -206,7 +206,7 @@ WHOLE: Final[dict[str, Sequence[Happening]]] = {
     ],
     "records that nobody may write for a while": [
         Happening(9.0, "write nonsense", {"what": "condemned replicas, no JSON"}),
-        *_begun("forbid", {"what": "to change", "paths": [CONDEMNED_REPLICAS, DELETE_TOPICS], "for_s": 6.0}),
+        *_begun("forbid", {"what": "to change", "paths": [PENDING_DELETIONS, DELETE_TOPICS], "for_s": 6.0}),
         *_begun("reassign", {"targets": {"t2-0": [2], "t2-1": [1, 3]}}),
         *_begun("delete topics", {"topics": ["t1"]}),
     ],

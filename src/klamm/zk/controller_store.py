@@ -56,10 +56,10 @@ class StatesWritten(Generic[P]):
 class ControllerStore(Store):
     """A `Store` that belongs to one term; after ControllerMoved it is of no more use."""
 
-    def __init__(self, client: ZooKeeper, office: ControllerEpoch) -> None:
+    def __init__(self, client: ZooKeeper, won: ControllerEpoch) -> None:
         super().__init__(client)
-        self.epoch = office.epoch
-        self._epoch_version = office.version
+        self.epoch = won.epoch
+        self._epoch_version = won.version
         self._refused: dict[str, None] = {}
 
     # ---- partition states
@@ -172,7 +172,7 @@ class ControllerStore(Store):
         if result.code not in (ZkCode.OK, ZkCode.NO_NODE):
             raise WriteRefused(f"{znodes.CONTROLLER} cannot be deleted: {result.code.name}")
 
-    async def confirm_office(self) -> None:
+    async def confirm_controllership(self) -> None:
         """Before what cannot be undone, where no write goes before it. Raises ControllerMoved."""
         await self.write([Check(znodes.CONTROLLER_EPOCH, -1)])
 

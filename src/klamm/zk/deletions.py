@@ -20,20 +20,20 @@ from klamm.zk.errors import ZkCode
 from klamm.zk.fenced import chunks
 from klamm.zk.operations import Create, Delete, Set
 from klamm.zk.znodes import (
-    CONDEMNED_REPLICAS,
+    PENDING_DELETIONS,
     Int32,
     MalformedZnode,
     broker_of,
-    condemned_path,
     decode_json,
     encode_json,
+    pending_deletion_path,
 )
 
 LIST_CHUNK: Final = 2_000  # znodes listed or deleted between two awaits
 REMEDY: Final = "an ACL forbids it: let klamm create, read, write and delete /klamm and what is below it (setAcl)"
 
 
-class Condemned(NamedTuple):
+class PendingDeletion(NamedTuple):
     """What one broker may still hold of one topic that is deleted, or that moved away from it."""
 
     broker: BrokerId
@@ -42,7 +42,7 @@ class Condemned(NamedTuple):
     partitions: tuple[int, ...]
 
 
-class _Condemned(msgspec.Struct):
+class _PendingDeletion(msgspec.Struct):
     topic: str
     partitions: tuple[Int32, ...]
 
@@ -101,39 +101,39 @@ async def _try_deleting(store: ControllerStore, paths: Sequence[str]) -> dict[st
     return failed
 
 
-# ---- condemned replicas
+# ---- replicas pending deletion
 
 
-async def read_condemned(store: ControllerStore) -> tuple[list[Condemned], dict[str, str]]:
+async def read_pending_deletions(store: ControllerStore) -> tuple[list[PendingDeletion], dict[str, str]]:
     """All there are, in order of brokers; and the reasons for those that cannot be read, by path."""
-    [brokers] = await store.client.children_many([CONDEMNED_REPLICAS])
+    [brokers] = await store.client.children_many([PENDING_DELETIONS])
     numbers = sorted(b for b in map(broker_of, brokers.children) if b is not None)
-    listed = await store.client.children_many([f"{CONDEMNED_REPLICAS}/{b}" for b in numbers])
+    listed = await store.client.children_many([f"{PENDING_DELETIONS}/{b}" for b in numbers])
     names = [(b, child) for b, answer in zip(numbers, listed, strict=True) for child in sorted(answer.children)]
     answers = {answer.path: answer.code for answer in (brokers, *listed)}
-    found: list[Condemned] = []
+    found: list[PendingDeletion] = []
     unreadable: dict[str, str] = {}
-    for read in await store.client.get_many([f"{CONDEMNED_REPLICAS}/{b}/{child}" for b, child in names]):
+    for read in await store.client.get_many([f"{PENDING_DELETIONS}/{b}/{child}" for b, child in names]):
         answers[read.path] = read.code
         if read.code is not ZkCode.OK:
             continue
         try:
-            found.append(decode_condemned(read.path, read.data))
+            found.append(decode_pending_deletion(read.path, read.data))
         except MalformedZnode as error:
             unreadable[read.path] = error.reason
     return found, unreadable | _refusals(answers, "read")
 
 
-async def write_condemned(
-    store: ControllerStore, condemned: Collection[Condemned], written: Container[tuple[BrokerId, uuid.UUID]]
-) -> tuple[list[Condemned], dict[tuple[str, BrokerId], str]]:
+async def write_pending_deletions(
+    store: ControllerStore, pending: Collection[PendingDeletion], written: Container[tuple[BrokerId, uuid.UUID]]
+) -> tuple[list[PendingDeletion], dict[tuple[str, BrokerId], str]]:
     """In place of what is there for the same broker and topic id, as for those in `written`.
 
     What is there and was never read (an ACL forbade it, perhaps) keeps what it names. As they are in ZooKeeper now; and
     why not, by topic and broker, for those that it refused.
     """
-    above = await _make_parents(store, {str(c.broker): None for c in condemned})
-    records = {condemned_path(c.broker, c.topic_id): c for c in condemned}
+    above = await _make_parents(store, {str(c.broker): None for c in pending})
+    records = {pending_deletion_path(c.broker, c.topic_id): c for c in pending}
     there = {path for path, c in records.items() if (c.broker, c.topic_id) in written}
     codes = await _write_records(store, records, there)
     lost = {path: records[path] for path, code in codes.items() if code is ZkCode.NO_NODE and path in there}
@@ -155,17 +155,17 @@ async def write_condemned(
 
 
 async def _write_records(
-    store: ControllerStore, records: Mapping[str, Condemned], there: Container[str]
+    store: ControllerStore, records: Mapping[str, PendingDeletion], there: Container[str]
 ) -> dict[str, ZkCode]:
     ops = [Set(path, _encode(c)) if path in there else Create(path, _encode(c)) for path, c in records.items()]
     return {op.path: result.code for op, result in zip(ops, await store.write(ops), strict=True)}
 
 
 async def _merged(
-    store: ControllerStore, records: Mapping[str, Condemned]
-) -> tuple[dict[str, Condemned], dict[str, str]]:
+    store: ControllerStore, records: Mapping[str, PendingDeletion]
+) -> tuple[dict[str, PendingDeletion], dict[str, str]]:
     """With what is there under their names; and why not, where ZooKeeper does not show it."""
-    merged: dict[str, Condemned] = {}
+    merged: dict[str, PendingDeletion] = {}
     answers: dict[str, ZkCode] = {}
     for read in await store.client.get_many(list(records)):
         answers[read.path] = read.code
@@ -173,7 +173,7 @@ async def _merged(
             continue
         record = records[read.path]
         try:
-            named = decode_condemned(read.path, read.data).partitions
+            named = decode_pending_deletion(read.path, read.data).partitions
         except MalformedZnode:
             named = ()  # told as the term began; nobody would ever read it
         merged[read.path] = record._replace(partitions=tuple(sorted({*record.partitions, *named})))
@@ -182,12 +182,12 @@ async def _merged(
 
 async def _make_parents(store: ControllerStore, brokers: Iterable[str]) -> dict[str, str]:
     """Why not, by path, for those that could not be made; they may be there all the same."""
-    there = frozenset((await store.client.children_many([CONDEMNED_REPLICAS]))[0].children)
+    there = frozenset((await store.client.children_many([PENDING_DELETIONS]))[0].children)
     missing = [b for b in brokers if b not in there]
     if not missing:
         return {}
     made: dict[str, ZkCode] = {}
-    for paths in (["/klamm", CONDEMNED_REPLICAS], [f"{CONDEMNED_REPLICAS}/{b}" for b in missing]):
+    for paths in (["/klamm", PENDING_DELETIONS], [f"{PENDING_DELETIONS}/{b}" for b in missing]):
         results = await store.write([Create(path) for path in paths])
         made |= {path: result.code for path, result in zip(paths, results, strict=True)}
     return _refusals({f"{path}/": code for path, code in made.items() if code is not ZkCode.NODE_EXISTS}, "made")
@@ -205,21 +205,23 @@ def _why(path: str, code: ZkCode, done: str) -> str:
     return f"{why}; {REMEDY}" if code is ZkCode.NO_AUTH else why
 
 
-async def delete_condemned(store: ControllerStore, names: Iterable[tuple[BrokerId, uuid.UUID]]) -> dict[str, str]:
+async def delete_pending_deletions(
+    store: ControllerStore, names: Iterable[tuple[BrokerId, uuid.UUID]]
+) -> dict[str, str]:
     """Why not, by path, for those that stay; the next term reads them again."""
-    left = await _try_deleting(store, [condemned_path(broker, topic_id) for broker, topic_id in names])
+    left = await _try_deleting(store, [pending_deletion_path(broker, topic_id) for broker, topic_id in names])
     return _refusals(left, "removed")
 
 
-def _encode(condemned: Condemned) -> bytes:
-    return encode_json({"version": 1, "topic": condemned.topic, "partitions": condemned.partitions})
+def _encode(record: PendingDeletion) -> bytes:
+    return encode_json({"version": 1, "topic": record.topic, "partitions": record.partitions})
 
 
-def decode_condemned(path: str, payload: bytes | None) -> Condemned:
+def decode_pending_deletion(path: str, payload: bytes | None) -> PendingDeletion:
     """Raises MalformedZnode."""
-    broker, _, topic_id = path.removeprefix(f"{CONDEMNED_REPLICAS}/").partition("/")
-    read = decode_json(path, payload, _Condemned)
+    broker, _, topic_id = path.removeprefix(f"{PENDING_DELETIONS}/").partition("/")
+    read = decode_json(path, payload, _PendingDeletion)
     try:
-        return Condemned(BrokerId(int(broker)), read.topic, id_from_text(topic_id), read.partitions)
+        return PendingDeletion(BrokerId(int(broker)), read.topic, id_from_text(topic_id), read.partitions)
     except ValueError as error:
         raise MalformedZnode(path, str(error)) from error

@@ -1,16 +1,16 @@
-"""`klamm controller reelect`: what the command does. A named node's part is `broker/office_requests.py`."""
+"""`klamm controller reelect`: what the command does. A named node's part is `broker/controller_handover.py`."""
 
 import asyncio
 
 import pytest
 from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
 
-from klamm.cli.controlling import hand_to, read_office, reelect
+from klamm.cli.controlling import hand_to, read_controller_status, reelect
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
 from klamm.sim.loop import SimulatedLoop
+from klamm.zk.controller_handover import request_handover, watch_handover_request
 from klamm.zk.election import register_controller, replace_controller
-from klamm.zk.office_requests import ask_for_office, watch_office_request
 from klamm.zk.operations import Create, Delete
 from klamm.zk.znodes import CONTROLLER, NEXT_CONTROLLER, broker_path
 
@@ -30,12 +30,12 @@ class Cluster:
         await register_controller(self.ensemble.client(), ONE, 0)  # type: ignore[arg-type]
 
     async def take_when_asked(self, client: MemoryZooKeeper) -> None:
-        while (request := await watch_office_request(client)) is None:  # type: ignore[arg-type]  # noqa: ASYNC110
+        while (request := await watch_handover_request(client)) is None:  # type: ignore[arg-type]  # noqa: ASYNC110
             await asyncio.sleep(1)
         await replace_controller(client, TWO, 0, request.epoch)  # type: ignore[arg-type]
 
     async def hand_to(self, broker: int) -> BrokerId | None:
-        seen = await read_office(self.operator)  # type: ignore[arg-type]
+        seen = await read_controller_status(self.operator)  # type: ignore[arg-type]
         return (await hand_to(self.operator, seen, BrokerId(broker))).controller  # type: ignore[arg-type]
 
 
@@ -90,7 +90,7 @@ def test_a_wish_that_is_there_is_somebody_elses_only_where_another_session_keeps
         cluster = Cluster()
         await cluster.elect()
         asker = cluster.operator if is_ours else cluster.ensemble.client()
-        await ask_for_office(asker, TWO, 1)  # type: ignore[arg-type]
+        await request_handover(asker, TWO, 1)  # type: ignore[arg-type]
 
         if is_ours:
             node = asyncio.get_running_loop().create_task(cluster.take_when_asked(cluster.ensemble.client()))
@@ -103,13 +103,13 @@ def test_a_wish_that_is_there_is_somebody_elses_only_where_another_session_keeps
     SimulatedLoop().run(main())
 
 
-def test_an_office_that_is_free_is_waited_for_whoever_freed_it() -> None:
+def test_reelect_waits_for_a_controller_whoever_deleted_the_znode() -> None:
     """Ourselves, where only the answer was lost."""
 
     async def main() -> None:
         cluster = Cluster()
         await cluster.elect()
-        seen = await read_office(cluster.operator)  # type: ignore[arg-type]
+        seen = await read_controller_status(cluster.operator)  # type: ignore[arg-type]
         cluster.ensemble.apply([Delete(CONTROLLER)])
         asking = asyncio.get_running_loop().create_task(reelect(cluster.operator, seen))  # type: ignore[arg-type]
         await asyncio.sleep(1)
@@ -120,11 +120,11 @@ def test_an_office_that_is_free_is_waited_for_whoever_freed_it() -> None:
     SimulatedLoop().run(main())
 
 
-def test_an_office_that_another_has_by_now_is_left_alone() -> None:
+def test_reelect_leaves_another_controller_alone() -> None:
     async def main() -> None:
         cluster = Cluster()
         await cluster.elect()
-        seen = await read_office(cluster.operator)  # type: ignore[arg-type]
+        seen = await read_controller_status(cluster.operator)  # type: ignore[arg-type]
         cluster.ensemble.apply([Delete(CONTROLLER)])
         await cluster.elect()
 

@@ -57,7 +57,7 @@ async def take(client: MemoryZooKeeper, number: int, epoch: int) -> ControllerEp
     return await replace_controller(client, BrokerId(number), 0, epoch)  # type: ignore[arg-type]
 
 
-async def test_the_office_is_taken_from_its_holder_without_being_free(ensemble: MemoryEnsemble) -> None:
+async def test_replacing_the_controller_leaves_no_moment_without_one(ensemble: MemoryEnsemble) -> None:
     await elect(ensemble.client(), 1)
     zxid = ensemble.zxid
 

@@ -95,7 +95,7 @@ def forbid_reading(stage: Stage, draw: Draw) -> None:
     for_s = draw("for_s", lambda dice: 0.5 * dice.random())
 
     def trap(step: Step) -> Loss | None:
-        if step.takes_office:
+        if step.becomes_controller:
             stage.traps.remove(trap)
             stage.tell(f"node {step.actor} takes office, and nobody may read {path} for {for_s} s")
             stage.ensemble.write_acl(0, path, _UNREADABLE, -1, ())

@@ -7,7 +7,7 @@ import structlog
 
 from klamm.broker.following import Following, OnMistake, tell_mistake
 from klamm.model.ids import BrokerId
-from klamm.zk.office_requests import remove_office_request, watch_office_request
+from klamm.zk.controller_handover import remove_handover_request, watch_handover_request
 from klamm.zk.store import Store
 from klamm.zk.watches import WatchEvent
 from klamm.zk.znodes import NEXT_CONTROLLER, MalformedZnode
@@ -16,10 +16,10 @@ log = structlog.get_logger("node")
 
 
 class Candidate(Protocol):
-    async def take_office(self, epoch: int) -> bool: ...
+    async def become_controller(self, epoch: int) -> bool: ...
 
 
-class OfficeRequests:
+class ControllerHandover:
     """`start` once ZooKeeper may be asked; `renewed` with each later session; `close` at the end."""
 
     def __init__(
@@ -58,7 +58,7 @@ class OfficeRequests:
         """
         client = self._store().client
         try:
-            request = await watch_office_request(client)
+            request = await watch_handover_request(client)
         except MalformedZnode as error:
             log.error("request for the office ignored", reason=str(error))
             return
@@ -66,6 +66,6 @@ class OfficeRequests:
             return
         if request.zxid != self._obeyed:
             self._obeyed = request.zxid
-            taken = await self._candidate.take_office(request.epoch)
+            taken = await self._candidate.become_controller(request.epoch)
             log.info("the office was asked for", epoch=request.epoch, taken=taken)
-        await remove_office_request(client, request.version)
+        await remove_handover_request(client, request.version)

@@ -6,7 +6,7 @@ from klamm.model.ids import BrokerId
 from klamm.zk import znodes
 
 
-class OfficeVerbs(Scene):
+class ControllerVerbs(Scene):
     async def start_controller(self) -> None:
         await self.start_node()
         await self.settle("start the controller")
