@@ -130,7 +130,7 @@ def broker(number: int, host: str = "127.0.0.1") -> Broker:
 
 
 class Room:
-    """`await Room.open(...)`: a cluster of brokers that never answer, and a controller that has taken office."""
+    """`await Room.open(...)`: a cluster of brokers that never answer, and an active controller."""
 
     def __init__(self, settings: ControllerSettings | None = None) -> None:
         self.ensemble = MemoryEnsemble()

@@ -1,4 +1,4 @@
-"""klamm and Apache Kafka nodes over one ZooKeeper: who holds the office, how it moves, and whether all agree."""
+"""klamm and Apache Kafka nodes over one ZooKeeper: who is controller, how that moves, and whether all agree."""
 
 import json
 import re
@@ -79,7 +79,7 @@ class MixedCluster(Cluster):
         return ",".join(self.node(i).address for i in self.kafka_ids)
 
     def start_first(self, broker_id: int) -> None:
-        """ZooKeeper and one node, which takes the office."""
+        """ZooKeeper and one node, which becomes controller."""
         self.zookeeper.start()
         self.start_node(broker_id)
         self.wait_for_controller({broker_id})
@@ -122,7 +122,7 @@ class MixedCluster(Cluster):
         else:
             node.wait_until_listening()
 
-    # ---- the office
+    # ---- the controller
 
     @property
     def znodes(self) -> KazooClient:
@@ -155,7 +155,7 @@ class MixedCluster(Cluster):
             return {n.name: int(self.metadata(n).controller_id) for n in self.nodes if n.is_running}
 
         def is_known() -> bool:
-            """Whoever holds it by now: one that fails while it takes office passes it on."""
+            """The present one: one that fails while it becomes active passes it on."""
             holder = self.controller_id
             return holder in wanted and set(told().values()) == {holder}
 
@@ -175,7 +175,7 @@ class MixedCluster(Cluster):
         raise AssertionError(f"none of {sorted(wanted)} ever won the election")
 
     def become_controller_unseen(self, winner: int, left_behind: Mapping[str, Any]) -> None:
-        """Who has the office dies, `winner` has it next, and finds these znodes; all others sleep until it has won.
+        """The controller dies, `winner` is the next, and finds these znodes; all others sleep until it has won.
 
         They sleep for less than a session lasts, and nobody returns meanwhile: whatever the new controller does not
         take up by itself stays as it is. (A controller that only slept would find the znodes when it wakes; Apache
@@ -197,7 +197,7 @@ class MixedCluster(Cluster):
                     change.create(path, data)
             change.delete("/controller")
             assert not [r for r in change.commit() if isinstance(r, Exception)]
-            self.wait_until(f"{winner} has the office", lambda: self.controller_id == winner, SESSION_TIMEOUT_S)
+            self.wait_until(f"{winner} is controller", lambda: self.controller_id == winner, SESSION_TIMEOUT_S)
         finally:
             for node in others:
                 node.resume()

@@ -1,4 +1,4 @@
-"""Taking the office when an operator wants this node to have it: `klamm controller reelect --broker N`."""
+"""Becoming controller when an operator requests it for this node: `klamm controller reelect --broker N`."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -33,7 +33,7 @@ class ControllerHandover:
         self._store = store
         self._broker_id = broker_id
         self._candidate = candidate
-        self._following = Following("requests for the office", self.look, on_mistake)
+        self._following = Following("handover requests", self.look, on_mistake)
         self._obeyed: int | None = None
         """The last wish, by its zxid."""
 
@@ -60,12 +60,12 @@ class ControllerHandover:
         try:
             request = await watch_handover_request(client)
         except MalformedZnode as error:
-            log.error("request for the office ignored", reason=str(error))
+            log.error("handover request ignored", reason=str(error))
             return
         if request is None or request.broker != self._broker_id:
             return
         if request.zxid != self._obeyed:
             self._obeyed = request.zxid
             taken = await self._candidate.become_controller(request.epoch)
-            log.info("the office was asked for", epoch=request.epoch, taken=taken)
+            log.info("handover requested", epoch=request.epoch, taken=taken)
         await remove_handover_request(client, request.version)

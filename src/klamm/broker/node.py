@@ -312,7 +312,7 @@ class Node:
         return replicas, replica_logs
 
     def _assemble_controller(self, cache: MetadataCache, channel: ControllerChannel) -> Controller:
-        """Ours, which may never have the office, its journal, and what it hands out to every node."""
+        """Ours, which may never be active, its journal, and what it hands out to every node."""
         # plain files beside the partitions: Apache Kafka, given this directory, takes folders for partitions
         assert self._logs is not None
         first, *others = self._logs.live_directories

@@ -68,27 +68,30 @@ async def read_controller_status(client: ZooKeeper) -> ControllerStatus:
 
 
 async def reelect(client: ZooKeeper, seen: ControllerStatus) -> ControllerStatus:
-    """Take the office from who was seen in it, and wait for the next. Raises KlammError where it moved meanwhile.
+    """End the term that was seen, and wait for the next controller. Raises KlammError where another was elected.
 
-    By us, perhaps: where the answer was lost, what is refused is the repetition. An office that is free is as wanted.
+    By us, perhaps: where the answer was lost, what is refused is the repetition. Without a
+    controller there is nothing to end.
     """
     results = await client.multi([Check(znodes.CONTROLLER_EPOCH, seen.epoch_version), Delete(znodes.CONTROLLER)])
     same_epoch, gone = (result.code for result in results)
     if same_epoch is not ZkCode.OK:
-        raise KlammError("the office changed hands meanwhile: look who has it, and say it again if need be")
+        raise KlammError(
+            "Another controller was elected meanwhile. Run `klamm controller` to see it, and reelect again if needed"
+        )
     if gone not in (ZkCode.OK, ZkCode.NO_NODE):
         raise error_of(gone, znodes.CONTROLLER)
     found = await _wait_for_another(client, seen)
     if found is None:
-        raise KlammError(f"the office is free, and nobody took it within {_WIN_S:g} s: look at the brokers' logs")
+        raise KlammError(f"No broker became controller within {_WIN_S:g} s. Look at the brokers' logs")
     return found
 
 
 async def hand_to(client: ZooKeeper, seen: ControllerStatus, broker: BrokerId) -> ControllerStatus:
-    """Have this klamm node take the office; nobody loses it before. Raises KlammError where it does not."""
+    """Make this klamm node the controller; the present one stays until then. Raises KlammError where that fails."""
     if await client.exists(znodes.broker_path(broker)) is None:
         raise KlammError(f"broker {broker} is not alive: nothing was done")
-    assert seen.epoch is not None, "whoever holds the office has an epoch"
+    assert seen.epoch is not None, "a controller has an epoch"
     try:
         await request_handover(client, broker, seen.epoch)
     except NodeExists as error:
@@ -97,7 +100,7 @@ async def hand_to(client: ZooKeeper, seen: ControllerStatus, broker: BrokerId) -
     await remove_handover_request(client)
     if found is None:
         raise KlammError(
-            f"broker {broker} did not take the office within {_WIN_S:g} s, and {_named(seen.controller)} keeps it: only"
+            f"broker {broker} did not become controller within {_WIN_S:g} s, and {_named(seen.controller)} stays: only"
             " a klamm node can be named, see its log; without --broker, whoever is quickest has it"
         )
     if found.controller != broker:

@@ -1,4 +1,4 @@
-"""Winning, holding and leaving the controller's office. Source: KafkaController.elect, maybeResign (3.9).
+"""Winning an election, being controller, resigning. Source: KafkaController.elect, maybeResign (3.9).
 
 Where Kafka compares ids, the ephemeral's owner is compared too: `/controller` left by an earlier session of ours does
 not make us controller, and one of this very session under which nobody acts is given up (KAFKA-13407).
@@ -61,7 +61,7 @@ class ControllerElection:
         self.term: TermContext | None = None
 
     def use(self, store: Store) -> None:
-        """The ZooKeeper session from here on; one that is in use already may hold the office by now."""
+        """The ZooKeeper session from here on; one that is in use already may own `/controller` by now."""
         assert self.term is None or store is self._store, "a new session cannot carry an old term"
         self._store = store
 
@@ -72,7 +72,7 @@ class ControllerElection:
             self.term.settings = self._settings
 
     async def elect(self, cause: str) -> None:
-        """Become controller if nobody is. A loser only watches; a failed start gives the office up at once."""
+        """Become controller if nobody is. A loser only watches; a failed start resigns at once."""
         store = self._current_store()
         holder = await store.read_controller(watch=True)
         if holder is not None and self._is_ours(holder, store) and self.term is None:
@@ -95,7 +95,7 @@ class ControllerElection:
             await self._enter(store, won, cause)
 
     async def _enter(self, store: Store, winning: Awaitable[ControllerEpoch], cause: str) -> None:
-        """A loser only looks who won; a failed start gives the office up at once."""
+        """A loser only looks who won; a failed start resigns at once."""
         try:
             epoch = await winning
             self._begin(store, epoch, cause)

@@ -25,4 +25,4 @@ class Observer:
         """Whoever waited has an answer."""
 
     def mistake(self, error: Exception) -> None:
-        """An error that nobody foresaw; the controller goes on, having given up its office."""
+        """An error that nobody foresaw; the controller goes on, having resigned."""

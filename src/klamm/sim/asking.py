@@ -92,7 +92,7 @@ async def update_feature(stage: Stage, draw: Draw) -> None:
 
 
 async def hand_over(stage: Stage, draw: Draw) -> None:
-    """`klamm controller reelect --broker N`: a node takes the office, if that of whoever had it is not over."""
+    """`klamm controller reelect --broker N`: a node becomes controller, if the term it was requested in is not over."""
     number = draw("node", lambda dice: dice.choice(list(stage.nodes)))
     after_s = draw("after_s", lambda dice: dice.choice((0.0, 0.0, 0.2)))
     epoch = stage.history.epoch
@@ -117,7 +117,7 @@ class _NoMemory(NamedTuple):
 
 
 async def run_out_of_memory(stage: Stage, draw: Draw) -> None:
-    """A controller finds no memory for an order, in the midst of its work, or while it takes office."""
+    """A controller finds no memory for an order, in the midst of its work, or while it becomes active."""
     new = draw("new", lambda dice: dice.random() < 0.5)
     if (node := acting_controller(stage)) is None:
         return

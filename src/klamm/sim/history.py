@@ -123,7 +123,7 @@ class History:
     """When a partition of this name got its first state, also where it is gone by now: the zxid."""
     buried_replicas: dict[TopicPartition, tuple[BrokerId, ...]] = field(default_factory=dict)
     """Who had replicas of a partition when its topic was deleted."""
-    condemned: dict[BrokerId, dict[str, PendingDeletion]] = field(default_factory=lambda: defaultdict(dict))
+    pending_deletions: dict[BrokerId, dict[str, PendingDeletion]] = field(default_factory=lambda: defaultdict(dict))
     """By broker and path: the records of what gone brokers hold of deleted topics."""
     told_of: set[tuple[TopicPartition, BrokerId, int]] = field(default_factory=set)
     """(partition, broker, broker epoch) of which LeaderAndIsr was sent, since the topic came up."""
@@ -254,7 +254,7 @@ class History:
             elif path.startswith(_CONFIG_PREFIX):
                 self._configured(path, change)
             elif path.startswith(f"{znodes.PENDING_DELETIONS}/") and path.count("/") == _RECORD_DEPTH:
-                self._condemned(path, change)
+                self._on_pending_deletion(path, change)
             elif path == znodes.REASSIGN_PARTITIONS and isinstance(change, CreateChange | SetChange):
                 self.reassignment_request = change.data
 
@@ -269,12 +269,12 @@ class History:
             if any(TopicPartition(topic, n) in self.states for n in partitions):
                 self.partitions_when_marked[topic] = partitions
 
-    def _condemned(self, path: str, change: Change) -> None:
+    def _on_pending_deletion(self, path: str, change: Change) -> None:
         broker = BrokerId(int(path.split("/")[3]))
-        self.condemned[broker].pop(path, None)
+        self.pending_deletions[broker].pop(path, None)
         if isinstance(change, CreateChange | SetChange):
             with contextlib.suppress(MalformedZnode):  # written by hand
-                self.condemned[broker][path] = decode_pending_deletion(path, change.data)
+                self.pending_deletions[broker][path] = decode_pending_deletion(path, change.data)
 
     def _configured(self, path: str, change: Change) -> None:
         topic = path[len(_CONFIG_PREFIX) :]

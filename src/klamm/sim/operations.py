@@ -119,7 +119,7 @@ OPERATIONS: Final[dict[str, Sequence[Happening]]] = {
         Happening(BEGINS_AT_S + 2, "update feature", {"level": 2, "how": 1}),
         Happening(BEGINS_AT_S + 3, "foreign broker", {"first": "the brokers' listener", "for_s": 1.2}),
     ],
-    "the office is handed over": [
+    "controllership is handed over": [
         *_begun("hand over", {"node": 2, "after_s": 0.0}),
         Happening(BEGINS_AT_S + 2, "hand over", {"node": 2, "after_s": 0.0}),
     ],

@@ -210,7 +210,7 @@ class Sometimes:
 
 
 def _failover_step(term: trace.Term, host: Host) -> str | None:
-    """Where the controller stands that is taking office in this term; None where it has done so."""
+    """Where the controller stands that is becoming active in this term; None where it has done so."""
     worker = f"node-{term.broker}.{term.incarnation}/controller-events"
     for task in host.unfinished():
         if not task.get_name().startswith(worker):

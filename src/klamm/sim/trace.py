@@ -87,7 +87,7 @@ class Described(NamedTuple):
 
 
 class Term(NamedTuple):
-    """One run of one process in office."""
+    """One term of one process."""
 
     broker: BrokerId
     incarnation: int
@@ -133,7 +133,7 @@ class EventEnded(NamedTuple):
 
 
 class Mistaken(NamedTuple):
-    """A controller ran into an error that nobody foresaw, and gave up its office."""
+    """A controller ran into an error that nobody foresaw, and resigned."""
 
     broker: BrokerId
     error: Exception

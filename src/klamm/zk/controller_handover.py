@@ -1,6 +1,6 @@
 """An operator's wish who shall be controller: `/klamm/next_controller`, `{"version":1,"broker":100,"epoch":7}`.
 
-The node it names takes the office from the holder in one transaction, and removes the wish; one for an epoch that is
+The node it names replaces the controller in one transaction, and removes the wish; one for an epoch that is
 over is only removed. It goes with the session of whoever asks: nobody who gave up waiting gets it later. Apache Kafka's
 brokers never look there.
 """

@@ -131,7 +131,7 @@ class ControllerStore(Store):
         """Exactly these; one that is gone already is no matter."""
         await self.write([Delete(f"{parent}/{child}") for child in children])
 
-    # ---- the office
+    # ---- the controller
 
     async def set_up_features(self, version: int, enabled: bool) -> tuple[dict[str, int], int]:
         """`/feature` as this protocol version wants it: what is finalized then, and the znode's version.
@@ -167,7 +167,7 @@ class ControllerStore(Store):
         return (await self.client.set(znodes.FEATURE, encode_features(features), version)).version
 
     async def delete_controller(self) -> None:
-        """Give the office up, so that all brokers elect anew. Raises WriteRefused."""
+        """Delete `/controller`, so that all brokers elect anew. Raises WriteRefused."""
         [result] = await self.write([Delete(znodes.CONTROLLER)])
         if result.code not in (ZkCode.OK, ZkCode.NO_NODE):
             raise WriteRefused(f"{znodes.CONTROLLER} cannot be deleted: {result.code.name}")

@@ -38,7 +38,7 @@ async def register_controller(client: ZooKeeper, broker: BrokerId, now_ms: int) 
 
 
 async def replace_controller(client: ZooKeeper, broker: BrokerId, now_ms: int, epoch: int) -> ControllerEpoch:
-    """The same from whoever holds the office in this epoch: it is never free, so nobody else can win it.
+    """The same in place of the controller of this epoch: there is always one, so nobody else can win an election.
 
     The holder sees `/controller` go, finds another in it and resigns, as after any election; its writes are fenced from
     the transaction on. Raises as `register_controller`, ControllerMoved also where the epoch is another by now.

@@ -1,4 +1,4 @@
-"""A node takes the office when an operator names it; and only then."""
+"""A node becomes controller when an operator names it; and only then."""
 
 import asyncio
 

@@ -52,7 +52,7 @@ def test_the_node_that_is_named_has_it_and_no_wish_is_left() -> None:
     SimulatedLoop().run(main())
 
 
-@pytest.mark.parametrize(("broker", "why"), [(2, "broker 1 keeps it"), (3, "broker 3 is not alive")])
+@pytest.mark.parametrize(("broker", "why"), [(2, "broker 1 stays"), (3, "broker 3 is not alive")])
 def test_whoever_does_not_take_it_is_not_waited_for_in_zookeeper(broker: int, why: str) -> None:
     async def main() -> None:
         cluster = Cluster()
@@ -66,7 +66,7 @@ def test_whoever_does_not_take_it_is_not_waited_for_in_zookeeper(broker: int, wh
 
 
 def test_a_wish_goes_with_whoever_gave_up_waiting() -> None:
-    """As where a broker of Apache Kafka was named: nobody is to stumble over it, or to take the office later."""
+    """As where a broker of Apache Kafka was named: nobody is to find it, or to become controller by it, later."""
 
     async def main() -> None:
         cluster = Cluster()
@@ -128,7 +128,7 @@ def test_reelect_leaves_another_controller_alone() -> None:
         cluster.ensemble.apply([Delete(CONTROLLER)])
         await cluster.elect()
 
-        with pytest.raises(KlammError, match="changed hands"):
+        with pytest.raises(KlammError, match="Another controller was elected"):
             await reelect(cluster.operator, seen)  # type: ignore[arg-type]
         assert CONTROLLER in cluster.ensemble.nodes
 

@@ -123,7 +123,7 @@ async def test_callers_after_the_stop_are_told(nodes: Nodes) -> None:
 
 
 def depose(nodes: Nodes) -> None:
-    """Broker 9 has the office, and node 1 has not heard of it yet."""
+    """Broker 9 is controller, and node 1 has not heard of it yet."""
     nodes.clients[1].is_not_told_of(CONTROLLER)
     nodes.ensemble.apply([Set(CONTROLLER_EPOCH, b"2"), Delete(CONTROLLER)])
     nodes.ensemble.apply([Create(CONTROLLER, encode_controller(BrokerId(9), 0))])
@@ -270,7 +270,7 @@ async def test_a_refused_registration_is_tried_again(nodes: Nodes, monkeypatch: 
 async def test_a_retried_registration_leaves_a_term_that_began_meanwhile(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was taken for a new session's, whose term of office has to be over."""
+    """It was taken for a new session's, whose term has to be over."""
     monkeypatch.setattr("klamm.controller.controller.TRY_AGAIN_S", 0)
     controller = await nodes.start(1)
     await nodes.settle()

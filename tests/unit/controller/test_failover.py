@@ -1,4 +1,4 @@
-"""Taking office: what is read, cleared, told, in which order."""
+"""Failover: what is read, cleared and sent, in which order."""
 
 import pytest
 from tests.support.controller_nodes import Nodes

@@ -177,7 +177,7 @@ async def test_a_record_that_names_nothing_more_goes_when_it_can() -> None:
 
 
 async def moved(room: Room) -> None:
-    """a-0 is to go from broker 1 to broker 2, which is in sync, and broker 1 must not be condemned."""
+    """a-0 is to go from broker 1 to broker 2, which is in sync, and broker 1 must not become a pending deletion."""
     room.ensemble.unwritable.add(PENDING_DELETIONS)
     await room.handle(on_api_reassignment, ApiPartitionReassignment({A0: [TWO]}))
     old = room.stored("a-0")

@@ -1,4 +1,4 @@
-"""The office as the simulation sees it: mistakes in it, and how it changes hands."""
+"""Controllers as the simulation sees them: unexpected errors, and how one replaces another."""
 
 import asyncio
 from contextlib import suppress
@@ -55,7 +55,7 @@ async def test_a_controller_that_stops_before_it_knows_of_its_write_has_not_left
 
 
 def test_a_handover_is_an_election() -> None:
-    outcome = run_script(script_of("the office is handed over"), tell=True)
+    outcome = run_script(script_of("controllership is handed over"), tell=True)
 
     assert outcome.violation is None
     assert any("Elected epoch=2" in line and "broker=2" in line for line in outcome.story)

@@ -78,16 +78,16 @@ def reelect_(
     as_json: AsJson = False,
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
-    """Take the office away; whoever has it next takes up everything anew. Nothing is lost.
+    """End the controller's term; the next controller reads everything anew. Nothing is lost.
 
     With --broker a klamm node takes it in one transaction, whoever has it now. Without, all brokers run for it, and the
     quickest wins: that may be the same again. A broker of Apache Kafka cannot be named: none can be told to run alone.
     """
     seen = zk.read(zookeeper, timeout, read_controller_status)
     if seen.since_ms is None:
-        raise KlammError("nobody holds the office: brokers that live take it at once; look at their logs")
+        raise KlammError("There is no controller. A live broker becomes controller at once: look at the brokers' logs")
     if broker is not None and seen.controller == broker:
-        raise KlammError(f"broker {broker} has the office already")
+        raise KlammError(f"broker {broker} is controller already")
     confirm(f"This deletes /controller, held by {_who(seen.controller)}, epoch {seen.epoch}.", yes)
     if broker is None:
         now = zk.read(zookeeper, timeout, lambda client: reelect(client, seen))

@@ -87,7 +87,7 @@ def _tell_refused(term: TermContext, refused: dict[TopicPartition, Refusal]) -> 
 
 
 def begin_rebalancing(term: TermContext) -> None:
-    """A first look soon after taking office; each next one is counted from the end of the one before."""
+    """A first look soon after the failover; each next one is counted from the end of the one before."""
     if term.settings.auto_leader_rebalance:
         term.timers.after("rebalance", FIRST_REBALANCE_S, AutoPreferredReplicaLeaderElection())
 

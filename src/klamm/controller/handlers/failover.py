@@ -1,4 +1,7 @@
-"""Taking office, in Kafka's order. Source: KafkaController.onControllerFailover, initializeControllerContext (3.9)."""
+"""Failover: what a new controller reads, writes and sends, in Kafka's order.
+
+Source: KafkaController.onControllerFailover, initializeControllerContext (3.9).
+"""
 
 from klamm.controller.concurrency import gather_limited
 from klamm.controller.context import Partition

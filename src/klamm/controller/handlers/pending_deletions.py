@@ -97,7 +97,7 @@ async def forget_pending_deletions(term: TermContext, topic: str, kept: Iterable
 
 
 async def on_brokers_return(term: TermContext, brokers: Sequence[BrokerId]) -> None:
-    """Before anything else is asked of them: delete what is condemned and nobody else's."""
+    """Before anything else is asked of them: delete the replicas that are pending deletion and no others."""
     for broker in brokers:
         for record in pending_deletions_of(term.context, broker):
             record.told.clear()
@@ -166,7 +166,7 @@ def _is_wanted(term: TermContext, broker: BrokerId, later: Partition) -> bool:
 def _settled(
     term: TermContext, broker: BrokerId, partitions: Iterable[Partition]
 ) -> tuple[list[Partition], list[tuple[ReplicasPendingDeletion, Partition]]]:
-    """Those under whose name something had been condemned, and what is to be struck out of which record."""
+    """Those whose name has pending deletions, and which replicas to remove from which record."""
     settled: list[Partition] = []
     ended: list[tuple[ReplicasPendingDeletion, Partition]] = []
     named = pending_deletions_by_topic(term.context, broker)

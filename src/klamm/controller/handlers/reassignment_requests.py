@@ -27,7 +27,7 @@ from klamm.zk.znodes import REASSIGN_PARTITIONS, MalformedZnode
 
 
 async def on_api_reassignment(term: TermContext, event: ApiPartitionReassignment) -> None:
-    """The newest request wins: what the old tools' znode says of the same partitions is struck out."""
+    """The newest request wins: what the old tools' znode says of the same partitions is removed."""
     plan = ReassignmentPlan()
     async for key, target in term.slices.each(event.targets.items(), TURN):
         plan.add_requested(term.context, key, target)

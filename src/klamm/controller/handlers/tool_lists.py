@@ -8,7 +8,7 @@ from klamm.zk.tool_requests import Left, change_tool_request
 
 
 async def change_list(term: TermContext, path: str, what: str, rest: Callable[[bytes | None], bytes | Left]) -> None:
-    """`rest` says what of it stays. One that ZooKeeper keeps is told of: who takes office must not fail for it."""
+    """`rest` says what of it stays. One that ZooKeeper refuses to remove is journalled, and ends no failover."""
     try:
         changed = await change_tool_request(term.store, path, rest)
     except WriteRefused as error:

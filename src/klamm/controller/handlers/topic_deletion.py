@@ -262,7 +262,7 @@ def _hold_back(term: TermContext, partitions: Collection[Partition], why: str) -
 
 
 async def _complete(term: TermContext, found: dict[str, Survey]) -> None:
-    """What gone brokers hold is condemned first; then the znodes go, and memory forgets the topics."""
+    """Schedule deletion of the replicas on dead brokers first; then remove the znodes, then forget the topics."""
     context = term.context
     refused = await schedule_replica_deletions(term, {t: s.gone for t, s in found.items() if s.gone})
     for topic, why in {topic: why for (topic, _), why in refused.items()}.items():

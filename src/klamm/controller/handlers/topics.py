@@ -53,7 +53,7 @@ async def _bury(term: TermContext, gone: Collection[str]) -> None:
 
 
 async def remove_deletion_requests(term: TermContext, topics: Iterable[str]) -> None:
-    """One that ZooKeeper keeps is told of: neither other deletions nor who takes office wait for it."""
+    """One that ZooKeeper refuses to remove is journalled: neither other deletions nor a failover wait for it."""
     for path, why in (await delete_requests(term.store, topics)).items():
         term.journal.refused(term.cause, path, why)
 

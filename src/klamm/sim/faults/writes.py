@@ -14,7 +14,7 @@ from klamm.zk.acl import OPEN_ACL, Acl, Permission
 from klamm.zk.znodes import DELETE_TOPICS, ISR_CHANGES, TOPICS
 
 FORBIDDEN: Final = (ISR_CHANGES, TOPICS, DELETE_TOPICS)
-"""What whoever takes office must read."""
+"""What a new controller must read."""
 _UNREADABLE: Final = (Acl(Permission.ALL & ~Permission.READ, "world", "anyone"),)
 
 
@@ -90,7 +90,7 @@ def _changes_isrs(stage: Stage, step: Step) -> bool:
 
 
 def forbid_reading(stage: Stage, draw: Draw) -> None:
-    """Whoever is elected next may for a while not read what it needs: its session lives, and it cannot take office."""
+    """The next controller may for a while not read what it needs: its session lives, and its failover fails."""
     path = draw("path", lambda dice: dice.choice(FORBIDDEN))
     for_s = draw("for_s", lambda dice: 0.5 * dice.random())
 

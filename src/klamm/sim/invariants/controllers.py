@@ -17,7 +17,7 @@ _CHANNEL_TASK: Final = "controller-to-broker"
 
 
 def no_mistakes_are_made(history: History, event: Mistaken) -> str | None:
-    """No controller runs into an error that nobody foresaw, though it would recover by giving up its office.
+    """No controller runs into an error that nobody foresaw, though it would recover by resigning.
 
     That a machine has no memory is no mistake of the code.
     """
@@ -43,7 +43,7 @@ def the_resigned_hold_nothing(history: History, event: TermEnded) -> str | None:
 
 
 def terms_begin_with_nothing(history: History, event: TermBegan) -> str | None:
-    """Whoever takes office remembers nothing of earlier terms: all is read anew."""
+    """A new controller remembers nothing of earlier terms: all is read anew."""
     context = event.term.internals.context
     if context.topics or context.registered:
         return f"{event.term} begins with topics {list(context.topics)} and brokers {list(context.registered)}"

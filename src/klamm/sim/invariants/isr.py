@@ -84,7 +84,7 @@ def newcomers_have_followed(history: History, event: StateWritten) -> str | None
 
 
 def the_dead_have_left(history: History, event: EventEnded) -> str | None:
-    """Once a controller has taken office, or seen a change of brokers, no ISR has a dead member beside others.
+    """Once a controller has started its term, or seen a change of brokers, no ISR has a dead member beside others.
 
     Where ZooKeeper refused a write in that, once it was tried again.
     """

@@ -29,7 +29,7 @@ def _must_stay(history: History, p: TopicPartition, event: OrderSent) -> str | N
     holds_another = (p, broker, broker_epoch) in history.other_ids
     heard_of_none = (p, broker, broker_epoch) not in history.told_of
     if (holds_another or heard_of_none) and any(
-        c.topic == p.topic and p.partition in c.partitions for c in history.condemned[broker].values()
+        c.topic == p.topic and p.partition in c.partitions for c in history.pending_deletions[broker].values()
     ):
         return None  # its log can only be that of an earlier topic, and a record says that this one was deleted
     if p in history.buried_replicas and not any(told[:2] == (p, broker) for told in history.told_of):
