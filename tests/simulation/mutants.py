@@ -34,7 +34,7 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import NO_BROKER
 from klamm.model.leader_and_isr import NO_EPOCH
 from klamm.sim.replicas import Replicas
-from klamm.zk import controller_store, fenced, registrar, topic_assignments
+from klamm.zk import fenced, registrar, topic_assignments
 from klamm.zk.operations import Check, Delete
 from klamm.zk.session import Session
 from klamm.zk.store import Store
@@ -80,11 +80,12 @@ def brokers_follow_anyone(patch: Patch) -> None:
 
 
 def epoch_read_before_each_write(patch: Patch) -> None:
-    async def write(self: controller_store.ControllerStore, ops: Any) -> Any:
-        _, stat = await self.client.get(CONTROLLER_EPOCH)
-        return await controller_store.write_fenced(self.client, stat.version, ops) if ops else []
+    async def write(self: fenced.FencedWriter, ops: Any) -> Any:
+        client: Any = self._client
+        _, stat = await client.get(CONTROLLER_EPOCH)
+        return await fenced.write_fenced(client, stat.version, ops) if ops else []
 
-    patch.setattr(controller_store.ControllerStore, "write", write)
+    patch.setattr(fenced.FencedWriter, "write", write)
 
 
 def writes_unbound(patch: Patch) -> None:
@@ -211,7 +212,7 @@ def orders_before_metadata(patch: Patch) -> None:
 
 def deletions_forgotten_in_failover(patch: Patch) -> None:
     async def none(term: TermContext) -> list[str]:
-        await term.store.list_topic_deletions()
+        await term.store.topic_deletion.list_requests()
         return []
 
     patch.setattr(failover, "queue_deletions", none)
@@ -221,7 +222,7 @@ def reassignments_forgotten_in_failover(patch: Patch) -> None:
     """All but the watch on what the old tools ask for."""
 
     async def none(term: TermContext) -> None:
-        await reassignment_requests.read_tool_request(term.store, REASSIGN_PARTITIONS)
+        await term.store.tool_requests.read(REASSIGN_PARTITIONS)
 
     patch.setattr(failover, "resume_reassignments", none)
 
@@ -661,7 +662,7 @@ def leaderless_replicas_stay_online(patch: Patch) -> None:
 
 
 def ids_lost_when_rewritten(patch: Patch) -> None:
-    change = topic_assignments._change
+    change = topic_assignments.AssignmentStore._change
 
     async def without_ids(store: Any, changes: Any, ids: Any, failed: Any, is_first: bool) -> Any:
         encode = topic_assignments.znodes.encode_topic
@@ -669,7 +670,7 @@ def ids_lost_when_rewritten(patch: Patch) -> None:
             inner.setattr(topic_assignments.znodes, "encode_topic", lambda topic_id, ps: encode(None, ps))
             return await change(store, changes, ids, failed, is_first)
 
-    patch.setattr(topic_assignments, "_change", without_ids)
+    patch.setattr(topic_assignments.AssignmentStore, "_change", without_ids)
 
 
 # ---- reassignment

@@ -88,7 +88,7 @@ class Nodes:
     ) -> Controller:
         self.receivers[number] = Receiver(number)
         client = self._connect(number)
-        store = Store(client)  # type: ignore[arg-type]
+        store = Store(client)
         await store.create_top_level_paths()
         self.registrars[number] = BrokerRegistrar(broker(number))
         await self._register(number, store)
@@ -113,7 +113,7 @@ class Nodes:
         await self.controllers[number].session_expired()
         client = self._connect(number)
         client.on_watch = self.controllers[number].on_watch
-        self.controllers[number].session_established(Store(client))  # type: ignore[arg-type]
+        self.controllers[number].session_established(Store(client))
 
     async def stop(self, number: int) -> None:
         await self.controllers.pop(number).stop()
@@ -162,7 +162,7 @@ class Nodes:
     ) -> None:
         partitions = {i: ReplicaAssignment(tuple(map(BrokerId, r))) for i, r in enumerate(assignment)}
         client = self.ensemble.client()
-        await Store(client).create_topic(name, partitions, None, config or {})  # type: ignore[arg-type]
+        await Store(client).create_topic(name, partitions, None, config or {})
         await self.settle()
 
     @property

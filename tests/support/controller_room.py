@@ -140,7 +140,7 @@ class Room:
         self.journal = Journal(self.sink, 1, FixedClock())
         self.sessions: dict[int, MemoryZooKeeper] = {}
         self.client = self.ensemble.client()
-        self.store = Store(self.client)  # type: ignore[arg-type]
+        self.store = Store(self.client)
         self.put: list[Event] = []
         """What timers brought."""
         self.term: TermContext
@@ -166,14 +166,14 @@ class Room:
         """A new term with an empty memory."""
         if "/controller" in self.ensemble.nodes:
             self.ensemble.apply([Delete("/controller")])
-        epoch = await register_controller(self.client, BrokerId(1), 0)  # type: ignore[arg-type]
+        epoch = await register_controller(self.client, BrokerId(1), 0)
         context = ControllerContext(epoch.epoch)
         self.channels.open.clear()
         slices = TimeSlices()
         self.term = TermContext(
             self.settings,
             context,
-            ControllerStore(self.client, epoch),  # type: ignore[arg-type]
+            ControllerStore(self.client, epoch),
             self.channels,  # type: ignore[arg-type]
             RequestBatch(context, self.settings, self.channels, slices),
             self.journal,
@@ -195,7 +195,7 @@ class Room:
 
     async def register(self, number: int, host: str = "127.0.0.1") -> int:
         session = self.sessions[number] = self.ensemble.client()
-        return await BrokerRegistrar(broker(number, host)).register(session, 0)  # type: ignore[arg-type]
+        return await BrokerRegistrar(broker(number, host)).register(session, 0)
 
     def kill(self, number: int) -> None:
         self.ensemble.expire(self.sessions.pop(number))

@@ -7,7 +7,6 @@ import structlog
 
 from klamm.broker.following import Following, OnMistake, tell_mistake
 from klamm.model.ids import BrokerId
-from klamm.zk.controller_handover import remove_handover_request, watch_handover_request
 from klamm.zk.store import Store
 from klamm.zk.watches import WatchEvent
 from klamm.zk.znodes import NEXT_CONTROLLER, MalformedZnode
@@ -56,9 +55,9 @@ class ControllerHandover:
 
         A wish that ZooKeeper does not let us remove is looked at again and again, and obeyed once.
         """
-        client = self._store().client
+        store = self._store()
         try:
-            request = await watch_handover_request(client)
+            request = await store.watch_handover_request()
         except MalformedZnode as error:
             log.error("handover request ignored", reason=str(error))
             return
@@ -68,4 +67,4 @@ class ControllerHandover:
             self._obeyed = request.zxid
             taken = await self._candidate.become_controller(request.epoch)
             log.info("handover requested", epoch=request.epoch, taken=taken)
-        await remove_handover_request(client, request.version)
+        await store.remove_handover_request(request.version)

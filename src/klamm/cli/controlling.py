@@ -11,10 +11,10 @@ from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
 from klamm.runtime.world import World
 from klamm.zk import znodes
-from klamm.zk.client import ZooKeeper
 from klamm.zk.controller_handover import remove_handover_request, request_handover
 from klamm.zk.errors import NodeExists, NoNode, ZkCode, error_of
 from klamm.zk.operations import Check, Delete
+from klamm.zk.port import ZooKeeperClient
 
 QUEUE_SIZE: Final = "kafka_controller_controllerchannelmanager_queuesize"
 QUEUE_TIME: Final = "kafka_controller_controllerchannelmanager_requestrateandqueuetimems"
@@ -51,7 +51,7 @@ async def named_controller(admin: Admin) -> tuple[BrokerId | None, Address | Non
     return (admin.controller if admin.controller >= 0 else None), address
 
 
-async def read_controller_status(client: ZooKeeper) -> ControllerStatus:
+async def read_controller_status(client: ZooKeeperClient) -> ControllerStatus:
     """Raises MalformedZnode where the epoch is no number."""
     epoch, epoch_version = None, -1
     try:
@@ -67,7 +67,7 @@ async def read_controller_status(client: ZooKeeper) -> ControllerStatus:
     return ControllerStatus(registration.broker if registration else None, epoch, stat.ctime, epoch_version)
 
 
-async def reelect(client: ZooKeeper, seen: ControllerStatus) -> ControllerStatus:
+async def reelect(client: ZooKeeperClient, seen: ControllerStatus) -> ControllerStatus:
     """End the term that was seen, and wait for the next controller. Raises KlammError where another was elected.
 
     By us, perhaps: where the answer was lost, what is refused is the repetition. Without a
@@ -87,7 +87,7 @@ async def reelect(client: ZooKeeper, seen: ControllerStatus) -> ControllerStatus
     return found
 
 
-async def hand_to(client: ZooKeeper, seen: ControllerStatus, broker: BrokerId) -> ControllerStatus:
+async def hand_to(client: ZooKeeperClient, seen: ControllerStatus, broker: BrokerId) -> ControllerStatus:
     """Make this klamm node the controller; the present one stays until then. Raises KlammError where that fails."""
     if await client.exists(znodes.broker_path(broker)) is None:
         raise KlammError(f"broker {broker} is not alive: nothing was done")
@@ -112,7 +112,7 @@ def _named(broker: BrokerId | None) -> str:
     return "nobody" if broker is None else f"broker {broker}"
 
 
-async def _wait_for_another(client: ZooKeeper, seen: ControllerStatus) -> ControllerStatus | None:
+async def _wait_for_another(client: ZooKeeperClient, seen: ControllerStatus) -> ControllerStatus | None:
     try:
         async with asyncio.timeout(_WIN_S):
             while True:

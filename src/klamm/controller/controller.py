@@ -333,7 +333,7 @@ class Controller:
     def _on_event_succeeded(self, event: Event) -> None:
         """As far as it goes: single writes may have been refused, and what waits for them is looked for again."""
         term = self._election.term
-        again = events_after(term.store.take_refused()) if term is not None else {}
+        again = events_after(term.store.writer.take_refused()) if term is not None else {}
         for late in again.values():
             self._try_again(late)
         if self._pauses and repr(event) not in again:
@@ -342,7 +342,7 @@ class Controller:
     def _try_again(self, event: Event) -> None:
         """What a watch told of, and could not be read: perhaps nobody watches it now. Kafka never looks there again."""
         assert self._store is not None, "events are handled from the start on"
-        if not event.is_tried_again or event.owes_answer or not self._store.client.is_alive:
+        if not event.is_tried_again or event.owes_answer or not self._store.is_alive:
             return
         name = repr(event)
         if name not in self._timers:

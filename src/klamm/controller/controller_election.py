@@ -23,11 +23,10 @@ from klamm.runtime import memory
 from klamm.runtime.time_slices import TimeSlices
 from klamm.telemetry.journal import Journal
 from klamm.zk.controller_store import ControllerStore
-from klamm.zk.election import ControllerEpoch, register_controller, replace_controller
+from klamm.zk.election import ControllerEpoch
 from klamm.zk.errors import BadVersion, NoNode
 from klamm.zk.fenced import ControllerMoved
 from klamm.zk.store import ControllerZnode, Store
-from klamm.zk.znodes import CONTROLLER
 
 PAUSE_AFTER_FAILURE_S: Final = 0.25
 """What cannot be read now may be readable soon, or by another broker; elections in a tight loop help nobody."""
@@ -80,9 +79,7 @@ class ControllerElection:
             holder = None
         if holder is not None or self.term is not None:
             return
-        await self._enter(
-            store, register_controller(store.client, self._settings.broker_id, self._ports.now_ms()), cause
-        )
+        await self._enter(store, store.register_controller(self._settings.broker_id, self._ports.now_ms()), cause)
 
     async def take(self, cause: str, epoch: int) -> None:
         """Become controller in place of whoever is it in this epoch; KRaft's is left alone."""
@@ -91,7 +88,7 @@ class ControllerElection:
         if holder is not None and holder.is_kraft:
             self._journal.refused(cause, "become controller", "the controller is a KRaft controller")
         elif self.term is None:
-            won = replace_controller(store.client, self._settings.broker_id, self._ports.now_ms(), epoch)
+            won = store.replace_controller(self._settings.broker_id, self._ports.now_ms(), epoch)
             await self._enter(store, won, cause)
 
     async def _enter(self, store: Store, winning: Awaitable[ControllerEpoch], cause: str) -> None:
@@ -190,12 +187,12 @@ class ControllerElection:
     async def _abandon(self, store: Store, holder: ControllerZnode, cause: str) -> None:
         self._journal.line(cause, "abandoned", why="this session holds /controller, but nobody acts under it")
         try:
-            await store.client.delete(CONTROLLER, holder.version)
+            await store.delete_controller_version(holder.version)
         except (NoNode, BadVersion):
             self._journal.line(cause, "moved", why="/controller changed meanwhile")
 
     def _is_ours(self, holder: ControllerZnode, store: Store) -> bool:
-        same_session = holder.owner_session == store.client.session_id
+        same_session = holder.owner_session == store.session_id
         return holder.broker == self._settings.broker_id and same_session and not holder.is_kraft
 
     def _current_store(self) -> Store:

@@ -23,8 +23,8 @@ from klamm.sim.zookeeper.tree import Change, CreateChange, DeleteChange, SetChan
 from klamm.wire.messages import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
 from klamm.zk import znodes
 from klamm.zk.admin_znodes import decode_config
-from klamm.zk.deletions import PendingDeletion, decode_pending_deletion
 from klamm.zk.operations import Check, Op
+from klamm.zk.pending_deletions import PendingDeletion, decode_pending_deletion
 from klamm.zk.znodes import MalformedZnode
 
 _TOPIC_PREFIX = znodes.TOPICS + "/"

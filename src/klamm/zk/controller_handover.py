@@ -10,8 +10,8 @@ from typing import NamedTuple
 import msgspec
 
 from klamm.model.ids import BrokerId
-from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import BadVersion, NodeExists, NoNode
+from klamm.zk.port import ZooKeeperClient
 from klamm.zk.znodes import NEXT_CONTROLLER, Int32, decode_json, encode_json
 
 
@@ -29,7 +29,7 @@ class _Wish(msgspec.Struct):
     epoch: Int32
 
 
-async def request_handover(client: ZooKeeper, broker: BrokerId, epoch: int) -> None:
+async def request_handover(client: ZooKeeperClient, broker: BrokerId, epoch: int) -> None:
     """Raises NodeExists where somebody else asks; it may be this session, where only the answer was lost."""
     await client.ensure_path(NEXT_CONTROLLER.rpartition("/")[0])
     wish = encode_json({"version": 1, "broker": broker, "epoch": epoch})
@@ -41,7 +41,7 @@ async def request_handover(client: ZooKeeper, broker: BrokerId, epoch: int) -> N
             raise
 
 
-async def watch_handover_request(client: ZooKeeper) -> HandoverRequest | None:
+async def watch_handover_request(client: ZooKeeperClient) -> HandoverRequest | None:
     """None where nobody asks; its coming is told. Raises MalformedZnode."""
     while True:
         try:
@@ -54,7 +54,7 @@ async def watch_handover_request(client: ZooKeeper) -> HandoverRequest | None:
         return HandoverRequest(BrokerId(wish.broker), wish.epoch, stat.version, stat.mzxid)
 
 
-async def remove_handover_request(client: ZooKeeper, version: int = -1) -> None:
+async def remove_handover_request(client: ZooKeeperClient, version: int = -1) -> None:
     try:
         await client.delete(NEXT_CONTROLLER, version)
     except (NoNode, BadVersion):

@@ -19,7 +19,7 @@ class Room:
     def __init__(self) -> None:
         self.ensemble = MemoryEnsemble()
         self.session: MemoryZooKeeper = self.ensemble.client()
-        self.requests = ControllerHandover(lambda: Store(self.session), BrokerId(1), self)  # type: ignore[arg-type]
+        self.requests = ControllerHandover(lambda: Store(self.session), BrokerId(1), self)
         self.session.on_watch = self.requests.on_watch
         self.asked: list[int] = []
 
@@ -28,7 +28,7 @@ class Room:
         return False
 
     async def ask(self, broker: int, epoch: int) -> None:
-        await request_handover(self.ensemble.client(), BrokerId(broker), epoch)  # type: ignore[arg-type]
+        await request_handover(self.ensemble.client(), BrokerId(broker), epoch)
         await asyncio.sleep(1)
 
 
@@ -62,7 +62,7 @@ def test_a_wish_that_cannot_be_removed_is_obeyed_once() -> None:
         room.ensemble.unwritable.clear()
         await asyncio.sleep(2)
         assert NEXT_CONTROLLER not in room.ensemble.nodes
-        await request_handover(operator, BrokerId(1), 7)  # type: ignore[arg-type]
+        await request_handover(operator, BrokerId(1), 7)
         await asyncio.sleep(1)
 
         assert room.asked == [7, 7]

@@ -37,7 +37,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.ensemble = MemoryEnsemble()
-        self.store = Store(self.ensemble.client())  # type: ignore[arg-type]
+        self.store = Store(self.ensemble.client())
         self.known = cache(update({"orders": [partition(0, 1), partition(1, 2)]}))
         self.is_active = True
         self.to_be_deleted: set[str] = set()

@@ -27,16 +27,16 @@ class Cluster:
         self.operator = self.ensemble.client()
 
     async def elect(self) -> None:
-        await register_controller(self.ensemble.client(), ONE, 0)  # type: ignore[arg-type]
+        await register_controller(self.ensemble.client(), ONE, 0)
 
     async def take_when_asked(self, client: MemoryZooKeeper) -> None:
-        while (request := await watch_handover_request(client)) is None:  # type: ignore[arg-type]  # noqa: ASYNC110
+        while (request := await watch_handover_request(client)) is None:  # noqa: ASYNC110
             await asyncio.sleep(1)
-        await replace_controller(client, TWO, 0, request.epoch)  # type: ignore[arg-type]
+        await replace_controller(client, TWO, 0, request.epoch)
 
     async def hand_to(self, broker: int) -> BrokerId | None:
-        seen = await read_controller_status(self.operator)  # type: ignore[arg-type]
-        return (await hand_to(self.operator, seen, BrokerId(broker))).controller  # type: ignore[arg-type]
+        seen = await read_controller_status(self.operator)
+        return (await hand_to(self.operator, seen, BrokerId(broker))).controller
 
 
 def test_the_node_that_is_named_has_it_and_no_wish_is_left() -> None:
@@ -90,7 +90,7 @@ def test_a_wish_that_is_there_is_somebody_elses_only_where_another_session_keeps
         cluster = Cluster()
         await cluster.elect()
         asker = cluster.operator if is_ours else cluster.ensemble.client()
-        await request_handover(asker, TWO, 1)  # type: ignore[arg-type]
+        await request_handover(asker, TWO, 1)
 
         if is_ours:
             node = asyncio.get_running_loop().create_task(cluster.take_when_asked(cluster.ensemble.client()))
@@ -109,9 +109,9 @@ def test_reelect_waits_for_a_controller_whoever_deleted_the_znode() -> None:
     async def main() -> None:
         cluster = Cluster()
         await cluster.elect()
-        seen = await read_controller_status(cluster.operator)  # type: ignore[arg-type]
+        seen = await read_controller_status(cluster.operator)
         cluster.ensemble.apply([Delete(CONTROLLER)])
-        asking = asyncio.get_running_loop().create_task(reelect(cluster.operator, seen))  # type: ignore[arg-type]
+        asking = asyncio.get_running_loop().create_task(reelect(cluster.operator, seen))
         await asyncio.sleep(1)
         await cluster.elect()
 
@@ -124,12 +124,12 @@ def test_reelect_leaves_another_controller_alone() -> None:
     async def main() -> None:
         cluster = Cluster()
         await cluster.elect()
-        seen = await read_controller_status(cluster.operator)  # type: ignore[arg-type]
+        seen = await read_controller_status(cluster.operator)
         cluster.ensemble.apply([Delete(CONTROLLER)])
         await cluster.elect()
 
         with pytest.raises(KlammError, match="Another controller was elected"):
-            await reelect(cluster.operator, seen)  # type: ignore[arg-type]
+            await reelect(cluster.operator, seen)
         assert CONTROLLER in cluster.ensemble.nodes
 
     SimulatedLoop().run(main())

@@ -17,6 +17,7 @@ from klamm.wire.messages import AlterPartitionRequest
 from klamm.zk.admin_znodes import encode_preferred_election, encode_reassignment
 from klamm.zk.errors import MalformedReply
 from klamm.zk.operations import Create, Delete, Op, Set
+from klamm.zk.port import ZooKeeperClient
 from klamm.zk.registrar import BrokerIdTaken
 from klamm.zk.watches import EventType, WatchEvent
 from klamm.zk.znodes import (
@@ -248,10 +249,10 @@ class Reluctant:
         self._refuses = refuses
         nodes.registrars[1] = self  # type: ignore[assignment]
 
-    async def register(self, client: object, now_ms: int) -> int:
+    async def register(self, client: ZooKeeperClient, now_ms: int) -> int:
         if self._refuses():
             raise BrokerIdTaken("someone else")
-        return await self._registrar.register(client, now_ms)  # type: ignore[arg-type]
+        return await self._registrar.register(client, now_ms)
 
 
 async def test_a_refused_registration_is_tried_again(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:

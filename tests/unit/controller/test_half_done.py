@@ -77,7 +77,7 @@ async def test_a_replica_that_was_stopped_for_good_and_stays_after_all_is_stoppe
         async def fail(*_: object) -> None:
             raise MalformedReply("the assignment")
 
-        broken.setattr("klamm.controller.handlers.reassignment.change_assignments", fail)
+        broken.setattr("klamm.zk.topic_assignments.AssignmentStore.change", fail)
         with pytest.raises(MalformedReply):
             await on_alter_partition(
                 room.term, alter_partition(room, 1, state.leader_epoch, state.partition_epoch, [1, 2])

@@ -53,7 +53,7 @@ async def test_a_move_waits_and_others_go_on_until_the_record_can_be_written(pat
     assert told.facts["partitions"] == {"a": [0]}
     assert "setAcl" in told.facts["why"]
     assert not any("+delete -> 1" in request for request in room.channels.take())
-    assert room.term.store.take_refused()  # it is tried again
+    assert room.term.store.writer.take_refused()  # it is tried again
 
     allow(room, *paths)
     requests = await room.handle(on_resume_after_failure, ResumeAfterFailure())
@@ -85,7 +85,7 @@ async def test_a_deletion_waits_and_others_go_on_until_the_record_can_be_written
     assert "NO_AUTH" in cluster.why("a")
     assert "setAcl" in cluster.why("a")
     assert znodes.delete_topic_path("a") in cluster.znodes_of("a")
-    assert cluster.room.term.store.take_refused()
+    assert cluster.room.term.store.writer.take_refused()
 
     await cluster.room.become_controller()
     await cluster.do(on_topic_deletion, TopicDeletion())

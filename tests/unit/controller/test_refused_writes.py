@@ -21,8 +21,7 @@ from klamm.controller.watches import events_after
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, parse_topic_partition
 from klamm.zk import znodes
-from klamm.zk.controller_store import WriteRefused
-from klamm.zk.errors import MalformedReply
+from klamm.zk.errors import MalformedReply, WriteRefused
 from klamm.zk.operations import Create, Delete
 from klamm.zk.znodes import CONTROLLER, DELETE_TOPICS, ISR_CHANGES, LOG_DIR_EVENTS, PENDING_DELETIONS
 

@@ -24,7 +24,7 @@ from klamm.controller.term_context import TermContext
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.zk.admin_znodes import decode_preferred_election
-from klamm.zk.tool_requests import read_tool_request, unless_changed
+from klamm.zk.tool_requests import unless_changed
 from klamm.zk.znodes import PREFERRED_ELECTION, MalformedZnode
 
 COUNT_CHUNK: Final = 5_000
@@ -52,7 +52,7 @@ async def on_requested_election(term: TermContext, event: ReplicaLeaderElection)
 
 async def on_listed_election(term: TermContext) -> None:
     """The list of the old tools is worked off once, whatever becomes of it, and removed."""
-    found = await read_tool_request(term.store, PREFERRED_ELECTION)
+    found = await term.store.tool_requests.read(PREFERRED_ELECTION)
     if found is None:
         return
     try:

@@ -20,12 +20,7 @@ from klamm.controller.term_context import TermContext
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId
 from klamm.telemetry.journal import by_topic
-from klamm.zk.deletions import (
-    PendingDeletion,
-    delete_pending_deletions,
-    read_pending_deletions,
-    write_pending_deletions,
-)
+from klamm.zk.pending_deletions import PendingDeletion
 from klamm.zk.znodes import PENDING_DELETIONS, pending_deletion_path
 
 MOVED_CHUNK: Final = 2_000  # replicas looked at between two awaits
@@ -33,7 +28,7 @@ MOVED_CHUNK: Final = 2_000  # replicas looked at between two awaits
 
 async def load_pending_deletions(term: TermContext) -> None:
     """What earlier terms wrote down."""
-    found, unreadable = await read_pending_deletions(term.store)
+    found, unreadable = await term.store.pending_deletions.read()
     for record in found:
         _remember(term, record)
     for path, why in unreadable.items():
@@ -60,12 +55,12 @@ async def schedule_replica_deletions(
     if not records:
         return {}
     written = {(b, topic_id) for b, held in term.context.pending_deletions.items() for topic_id in held}
-    taken, refused = await write_pending_deletions(term.store, records, written)
+    taken, refused = await term.store.pending_deletions.write(records, written)
     for record in taken:
         term.context.records_to_remove.pop((record.broker, record.topic_id), None)
         _remember(term, record)
     for _, broker in refused:
-        term.store.was_refused(f"{PENDING_DELETIONS}/{broker}")  # where it may not be read, too
+        term.store.writer.add_refused(f"{PENDING_DELETIONS}/{broker}")  # where it may not be read, too
     return refused
 
 
@@ -202,7 +197,7 @@ async def _drop(term: TermContext, records: Sequence[ReplicasPendingDeletion]) -
 async def remove_finished_records(term: TermContext) -> None:
     """From ZooKeeper; what it keeps is told of, and tried again."""
     records = list(term.context.records_to_remove)
-    refused = await delete_pending_deletions(term.store, records)
+    refused = await term.store.pending_deletions.delete(records)
     for broker, topic_id in records:
         if pending_deletion_path(broker, topic_id) not in refused:
             term.context.records_to_remove.pop((broker, topic_id), None)

@@ -26,7 +26,6 @@ from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.zk.fenced import chunks
-from klamm.zk.topic_assignments import change_assignments
 
 Assignments = Mapping[Partition, ReplicaAssignment]
 Reasons = dict[Partition, str]
@@ -202,7 +201,7 @@ async def _write_assignments(term: TermContext, wanted: Assignments) -> Reasons:
         topics.setdefault(p.topic, {})[p.partition] = assignment
     if not topics:
         return {}
-    failed = await change_assignments(term.store, topics, {t: term.context.topics[t].id for t in topics})
+    failed = await term.store.assignments.change(topics, {t: term.context.topics[t].id for t in topics})
     written = {t: sorted(numbers) for t, numbers in topics.items() if t not in failed}
     if written:
         term.journal.write(term.cause, "assignments", written)

@@ -22,7 +22,7 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.telemetry.journal import by_topic
 from klamm.zk.admin_znodes import decode_reassignment
-from klamm.zk.tool_requests import read_tool_request, unless_changed
+from klamm.zk.tool_requests import unless_changed
 from klamm.zk.znodes import REASSIGN_PARTITIONS, MalformedZnode
 
 
@@ -40,7 +40,7 @@ async def on_api_reassignment(term: TermContext, event: ApiPartitionReassignment
 
 async def on_zk_reassignment(term: TermContext, event: ZkPartitionReassignment) -> None:
     """What cannot be carried out is refused and taken from the list; Kafka may leave it there for ever (KAFKA-9478)."""
-    found = await read_tool_request(term.store, REASSIGN_PARTITIONS)
+    found = await term.store.tool_requests.read(REASSIGN_PARTITIONS)
     if found is None:
         return
     try:

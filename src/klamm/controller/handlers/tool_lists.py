@@ -3,14 +3,14 @@
 from collections.abc import Callable
 
 from klamm.controller.term_context import TermContext
-from klamm.zk.controller_store import WriteRefused
-from klamm.zk.tool_requests import Left, change_tool_request
+from klamm.zk.errors import WriteRefused
+from klamm.zk.tool_requests import Left
 
 
 async def change_list(term: TermContext, path: str, what: str, rest: Callable[[bytes | None], bytes | Left]) -> None:
     """`rest` says what of it stays. One that ZooKeeper refuses to remove is journalled, and ends no failover."""
     try:
-        changed = await change_tool_request(term.store, path, rest)
+        changed = await term.store.tool_requests.change(path, rest)
     except WriteRefused as error:
         term.journal.refused(term.cause, path, str(error))
         return

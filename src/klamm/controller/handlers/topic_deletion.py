@@ -31,7 +31,6 @@ from klamm.controller.term_context import TermContext
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.telemetry.journal import by_topic
-from klamm.zk.deletions import delete_topics
 from klamm.zk.fenced import chunks
 
 DELETION_CHUNK: Final = 2_000  # partitions looked at, or replicas moved, between two awaits
@@ -45,7 +44,7 @@ async def on_topic_deletion(term: TermContext, event: TopicDeletion) -> None:
 
 async def queue_deletions(term: TermContext) -> list[str]:
     """Queue what is asked for; those newly queued. A request for a topic that does not exist is removed."""
-    requested = await term.store.list_topic_deletions()
+    requested = await term.store.topic_deletion.list_requests()
     if not term.settings.delete_topic_enable:
         if requested:
             term.journal.refused(term.cause, "topic deletion", "delete.topic.enable is false", topics=requested)
@@ -269,7 +268,7 @@ async def _complete(term: TermContext, found: dict[str, Survey]) -> None:
         _wait(term, [topic], f"{why}; what gone brokers hold of it has to be written down first; it is tried again")
     unwritten = {topic for topic, _ in refused}
     found = {t: s for t, s in found.items() if t not in unwritten}
-    failed = await delete_topics(term.store, list(found))
+    failed = await term.store.topic_deletion.delete_topics(list(found))
     for topic, why in failed.items():
         _wait(term, [topic], f"{why}; it is tried again")
     await remove_deletion_requests(term, [t for t in found if t not in failed])

@@ -17,9 +17,7 @@ from klamm.model.ids import BrokerId
 from klamm.model.topic_ids import new_topic_id
 from klamm.runtime import memory
 from klamm.telemetry.journal import by_topic
-from klamm.zk.controller_store import WriteRefused
-from klamm.zk.deletions import delete_requests
-from klamm.zk.errors import NoNode
+from klamm.zk.errors import NoNode, WriteRefused
 from klamm.zk.fenced import chunks
 from klamm.zk.store import Unreadable
 from klamm.zk.znodes import TopicZnode
@@ -54,7 +52,7 @@ async def _bury(term: TermContext, gone: Collection[str]) -> None:
 
 async def remove_deletion_requests(term: TermContext, topics: Iterable[str]) -> None:
     """One that ZooKeeper refuses to remove is journalled: neither other deletions nor a failover wait for it."""
-    for path, why in (await delete_requests(term.store, topics)).items():
+    for path, why in (await term.store.topic_deletion.delete_requests(topics)).items():
         term.journal.refused(term.cause, path, why)
 
 
