@@ -7,6 +7,7 @@ one guard hides behind another, both go.
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -24,6 +25,7 @@ from klamm.controller.handlers import (
     reassignment,
     reassignment_requests,
     replicas,
+    state_changes,
     topic_deletion,
     topics,
 )
@@ -407,12 +409,18 @@ def dead_leaders_stay(patch: Patch) -> None:
 
 
 def own_lost_write_not_recognised(patch: Patch) -> None:
-    for module in (isr, partitions, replicas, reassignment):
-        patch.setattr(module, "already_written", lambda attempted, stored: {})
+    patch.setattr(state_changes, "already_written", lambda attempted, stored: {})
 
 
 def own_lost_isr_change_not_recognised(patch: Patch) -> None:
-    patch.setattr(isr, "already_written", lambda attempted, stored: {})
+    write = isr._write
+
+    async def unrecognised(term: TermContext, asked: Any) -> Any:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(state_changes, "already_written", lambda attempted, stored: {})
+            return await write(term, asked)
+
+    patch.setattr(isr, "_write", unrecognised)
 
 
 def own_lost_creation_not_recognised(patch: Patch) -> None:
@@ -494,9 +502,8 @@ def elected_in_isr_order(patch: Patch) -> None:
         first = next((b for b in facts.isr if b in facts.live), None)
         return choice if choice is None or choice.unclean or first is None else choice._replace(leader=first)
 
-    first_of_the_isr.__name__ = "elect_offline"
     for module in (partitions, topics, reassignment):
-        patch.setattr(module, "elect_offline", first_of_the_isr)
+        patch.setattr(module, "elect_offline", replace(elect, elect=first_of_the_isr))
 
 
 def preferred_without_being_in_sync(patch: Patch) -> None:
@@ -508,7 +515,7 @@ def preferred_without_being_in_sync(patch: Patch) -> None:
         isr_ = facts.isr if first in facts.isr else (*facts.isr, first)
         return Choice(first, isr_, recipients=facts.replicas) if first in facts.live else None
 
-    patch.setattr(elections, "elect_preferred", elect_preferred)
+    patch.setattr(elections, "elect_preferred", replace(elections.elect_preferred, elect=elect_preferred))
 
 
 def the_leaving_not_told(patch: Patch) -> None:

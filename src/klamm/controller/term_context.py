@@ -79,6 +79,13 @@ class TermContext:
             self.journal.leader_decision(self.cause, "isr-removal", p, p.leadership, state, why)
             self.context.put_leadership(p, state)
 
+    def apply_isr_changes(self, written: Mapping[Partition, LeaderAndIsr]) -> None:
+        """What leaders proposed; who asked gets it with the answer, all brokers with the metadata."""
+        self._journal_states("states", written)
+        for p, state in written.items():
+            self.journal.leader_decision(self.cause, "alter-partition", p, p.leadership, state)
+            self.context.put_leadership(p, state)
+
     def apply_epochs(self, written: Mapping[Partition, LeaderAndIsr]) -> None:
         """Leader epochs that a reassignment raised; who is told differs by its phase."""
         self._journal_states("states", written)

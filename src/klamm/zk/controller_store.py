@@ -37,6 +37,8 @@ class StatesRead(Generic[P]):
     found: dict[P, LeaderAndIsr] = field(default_factory=dict)
     unreadable: dict[P, str] = field(default_factory=dict)
     """No state znode, a malformed one, or an error of ZooKeeper, in words."""
+    missing: set[P] = field(default_factory=set)
+    """Those of the unreadable that have no state znode."""
     not_shown: set[P] = field(default_factory=set)
     """Those of the unreadable that ZooKeeper refused to show: later it may."""
 
@@ -71,10 +73,9 @@ class ControllerStore(Store):
             results = await self.client.get_many([znodes.state_path(p) for p in chunk], watch=watch)
             for partition, result in zip(chunk, results, strict=True):
                 if result.code is not ZkCode.OK or result.stat is None:
-                    missing = result.code is ZkCode.NO_NODE
-                    read.unreadable[partition] = "no state znode" if missing else f"ZooKeeper: {result.code.name}"
-                    if not missing:
-                        read.not_shown.add(partition)
+                    is_missing = result.code is ZkCode.NO_NODE
+                    read.unreadable[partition] = "no state znode" if is_missing else f"ZooKeeper: {result.code.name}"
+                    (read.missing if is_missing else read.not_shown).add(partition)
                     continue
                 try:
                     read.found[partition] = znodes.decode_state(partition, result.data, result.stat.version)

@@ -1,8 +1,8 @@
 """What a broker may still hold of topics deleted while it was gone, or moved away from it, and what of that may go.
 
-Each such replica is written down (see `zk/pending_deletions.py`) before its topic's znodes go. StopReplica names topics, not
-ids, so where the name lives again on that broker it is asked first: LeaderAndIsr carries the id of the new topic, and
-a broker that holds a log of another id refuses it with INCONSISTENT_TOPIC_ID. Only then the log may go.
+Each such replica is written down (see `zk/pending_deletions.py`) before its topic's znodes go. StopReplica names
+topics, not ids, so where the name lives again on that broker it is asked first: LeaderAndIsr carries the id of the new
+topic, and a broker that holds a log of another id refuses it with INCONSISTENT_TOPIC_ID. Only then the log may go.
 """
 
 import uuid

@@ -98,7 +98,7 @@ async def _read_states(term: TermContext, partitions: list[Partition]) -> None:
     await term.slices.take_for(len(partitions))
     for p, state in read.found.items():
         term.context.put_leadership(p, state)
-    term.refuse("state", {p: why for p, why in read.unreadable.items() if why != "no state znode"})
+    term.refuse("state", {p: why for p, why in read.unreadable.items() if p not in read.missing})
     if len(partitions) == LOAD_CHUNK:  # a small cluster is not worth it: what is garbage by now would stay, too
         memory.settle()
 

@@ -11,17 +11,17 @@ from klamm.controller.decisions.alter_partition import (
     Verdict,
     check_sender,
     judge,
+    plan_isr_changes,
 )
+from klamm.controller.decisions.state_plan import StatePlan
 from klamm.controller.events import AlterPartitionReceived, IsrChangeNotification
 from klamm.controller.handlers.notifications import notifications
-from klamm.controller.handlers.partitions import already_written
 from klamm.controller.handlers.reassignment import complete_if_in_sync
+from klamm.controller.handlers.state_changes import States, StatesChanged, change_states
 from klamm.controller.term_context import TermContext
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
-from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.model.topic_ids import ZERO_ID
-from klamm.telemetry.journal import by_topic
 from klamm.wire.messages import (
     AlterPartitionRequestPartitionData,
     AlterPartitionRequestTopicData,
@@ -30,7 +30,7 @@ from klamm.wire.messages import (
     AlterPartitionResponseTopicData,
 )
 from klamm.zk.admin_znodes import decode_isr_change
-from klamm.zk.controller_store import StatesWritten
+from klamm.zk.controller_store import StatesRead
 from klamm.zk.znodes import ISR_CHANGES, MalformedZnode
 
 FIRST_VERSION_WITH_BROKER_EPOCHS = 3
@@ -54,35 +54,31 @@ async def on_alter_partition(term: TermContext, event: AlterPartitionReceived) -
         event.refuse(sender)
         return
     asked = [_judge(term, event, topic, p) for topic in request.topics for p in topic.partitions]
-    writes = {a.partition: a.verdict.write for a in asked if a.partition is not None and a.verdict.write is not None}
-    outcome = await _write(term, writes)
-    if outcome.written:
-        term.journal.write(term.cause, "states", by_topic(outcome.written))
-    for p, state in outcome.written.items():
-        term.journal.leader_decision(term.cause, "alter-partition", p, p.leadership, state)
-        term.context.put_leadership(p, state)
-    term.refuse("alter-partition", outcome.failed)
-    term.conflicted("states", outcome.conflicted)
+    changed = await _write(term, asked)
     term.refuse("alter-partition", _refused(asked))
     term.batch.add_metadata(term.context.registered, (a.partition for a in asked if a.partition is not None))
     await term.send_requests()
-    event.answer(_response(asked, outcome.written, set(outcome.conflicted), event.version))
-    accepted = {a.partition: None for a in asked if a.partition in outcome.written or a.verdict.current is not None}
+    event.answer(_response(asked, changed, event.version))
+    accepted = {a.partition: None for a in asked if a.partition in changed.reached or a.verdict.current is not None}
     await complete_if_in_sync(term, [p for p in accepted if p is not None])
 
 
-async def _write(term: TermContext, writes: dict[Partition, LeaderAndIsr]) -> StatesWritten[Partition]:
-    """A write that ZooKeeper took although its answer was lost, and whose repetition it refused, counts as written.
+async def _write(term: TermContext, asked: list[_Asked]) -> StatesChanged:
+    """What lost a race is refused, not decided again: the leader proposes anew.
 
-    Told that it failed, the leader would wait for a LeaderAndIsr that nobody sends, its ISR pending for ever.
+    A write that ZooKeeper took although its answer was lost counts as written. Told that it failed, the leader would
+    wait for a LeaderAndIsr that nobody sends, its ISR pending for ever.
     """
-    outcome = await term.store.write_states(writes)
-    if outcome.conflicted:
-        read = await term.store.read_states(outcome.conflicted)
-        taken = already_written({p: writes[p] for p in outcome.conflicted}, read.found)
-        outcome.written.update(taken)
-        outcome.conflicted = [p for p in outcome.conflicted if p not in taken]
-    return outcome
+    wanted = {a.partition: a.verdict.write for a in asked if a.partition is not None and a.verdict.write is not None}
+    known = StatesRead({p: p.leadership for p in wanted if p.leadership is not None})
+
+    async def plan(stored: States) -> StatePlan:
+        return plan_isr_changes(stored, wanted)
+
+    def apply(_: StatePlan, written: States) -> None:
+        term.apply_isr_changes(written)
+
+    return await change_states(term, "alter-partition", known, plan, apply)
 
 
 def _judge(
@@ -128,27 +124,23 @@ def _refused(asked: list[_Asked]) -> dict[Partition, str]:
     }
 
 
-def _response(
-    asked: list[_Asked], written: dict[Partition, LeaderAndIsr], conflicted: set[Partition], version: int
-) -> AlterPartitionResponse:
+def _response(asked: list[_Asked], changed: StatesChanged, version: int) -> AlterPartitionResponse:
     topics: dict[tuple[str, uuid.UUID], AlterPartitionResponseTopicData] = {}
     for a in asked:
         key = (a.topic.topic_name, ZERO_ID) if version < FIRST_VERSION_WITH_TOPIC_IDS else ("", a.topic.topic_id)
         topic = topics.setdefault(key, AlterPartitionResponseTopicData(key[0], key[1], []))
-        topic.partitions.append(_partition_response(a, written, conflicted))
+        topic.partitions.append(_partition_response(a, changed))
     return AlterPartitionResponse(topics=list(topics.values()))
 
 
-def _partition_response(
-    asked: _Asked, written: dict[Partition, LeaderAndIsr], conflicted: set[Partition]
-) -> AlterPartitionResponsePartitionData:
+def _partition_response(asked: _Asked, changed: StatesChanged) -> AlterPartitionResponsePartitionData:
     partition, verdict = asked.partition, asked.verdict
     state = verdict.current
     error = verdict.error
     if partition is not None and verdict.write is not None:
-        state = written.get(partition)
+        state = changed.reached.get(partition)
         if state is None:
-            error = ErrorCode.INVALID_UPDATE_VERSION if partition in conflicted else ErrorCode.UNKNOWN_SERVER_ERROR
+            error = ErrorCode.UNKNOWN_SERVER_ERROR if partition in changed.failed else ErrorCode.INVALID_UPDATE_VERSION
     if state is None:
         return AlterPartitionResponsePartitionData(partition_index=asked.number, error_code=error)
     return AlterPartitionResponsePartitionData(

@@ -19,6 +19,7 @@ from klamm.controller.decisions.elections import (
     plan_elections,
     without_live_isr,
 )
+from klamm.controller.handlers.state_changes import States, change_known_states
 from klamm.controller.states import PartitionState
 from klamm.controller.term_context import TermContext
 from klamm.model.ids import BrokerId
@@ -75,49 +76,28 @@ async def bring_online(
 async def _elect(
     term: TermContext, partitions: list[Partition], elect: Strategy, staying: Staying = MappingProxyType({})
 ) -> int:
-    """Decide, write, apply; read and decide again for those whose znode moved under us, or that memory refuses."""
-    strategy = elect.__name__.removeprefix("elect_").removeprefix("for_").replace("_", " ")
-    elected = 0
-    plan = ElectionPlan()
-    read, from_memory = await term.known_states(partitions)
-    while True:
-        await term.slices.take_for(len(read.found))
-        taken = already_written(plan.writes, read.found)
-        term.apply_elections(strategy, plan, taken)
-        unclean, refused = await _unclean_topics(term, read.found, elect)
-        no_config = {p: refused[p.topic] for p in read.found if p.topic in refused}
-        stored = {p: s for p, s in read.found.items() if p not in taken and p not in no_config}
-        plan = plan_elections(term.context, stored, elect, unclean, term.settings.writes_recovery_state, staying)
-        outcome = await term.store.write_states(plan.writes)
-        await term.slices.take_for(len(outcome.written))
-        term.apply_elections(strategy, plan, outcome.written)
-        doubtful, refused_now = (list(plan.refused), {}) if from_memory else ([], plan.refused)
-        why_not = {p: plan.decided[p].rejected for p in refused_now if p in plan.decided}
-        term.refuse("election", read.unreadable | no_config | refused_now | outcome.failed, why_not)
-        term.conflicted("states", outcome.conflicted)
-        elected += len(taken) + len(outcome.written)
-        again = outcome.conflicted + doubtful
-        if not again:
-            return elected
-        read, from_memory = await term.store.read_states(again), False
+    """How many were elected."""
 
+    async def plan(stored: States) -> ElectionPlan:
+        unclean, unreadable = await _unclean_topics(term, stored, elect)
+        undecidable = {p: unreadable[p.topic] for p in stored if p.topic in unreadable}
+        decidable = {p: s for p, s in stored.items() if p not in undecidable}
+        tracks_recovery = term.settings.writes_recovery_state
+        decided = plan_elections(term.context, decidable, elect, unclean, tracks_recovery, staying)
+        decided.undecidable = undecidable
+        return decided
 
-def already_written(
-    attempted: Mapping[Partition, LeaderAndIsr], stored: Mapping[Partition, LeaderAndIsr]
-) -> dict[Partition, LeaderAndIsr]:
-    """Writes of ours that ZooKeeper took although the answer was lost, and the repetition refused."""
-    return {
-        p: stored[p]
-        for p, wanted in attempted.items()
-        if p in stored and stored[p] == wanted.at_partition_epoch(wanted.partition_epoch + 1)
-    }
+    def apply(decided: ElectionPlan, written: States) -> None:
+        term.apply_elections(elect.name, decided, written)
+
+    return len((await change_known_states(term, "election", partitions, plan, apply)).reached)
 
 
 async def _unclean_topics(
     term: TermContext, stored: Mapping[Partition, LeaderAndIsr], elect: Strategy
 ) -> tuple[frozenset[str], dict[str, str]]:
     """Topics that allow a leader from outside the ISR, asked only where it could matter; and those we cannot ask."""
-    if elect is not elect_offline:
+    if not elect.may_be_unclean:
         return frozenset(), {}
     topics = sorted({p.topic for p in without_live_isr(term.context, stored)})
     if not topics:

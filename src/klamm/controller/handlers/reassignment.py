@@ -13,11 +13,13 @@ from klamm.controller.concurrency import gather_limited
 from klamm.controller.context import Partition
 from klamm.controller.decisions.elections import elect_for_override, elect_for_reassignment, elect_offline
 from klamm.controller.decisions.reassignment import awaited, is_in_sync, plan_epochs, unneeded
+from klamm.controller.decisions.state_plan import StatePlan
 from klamm.controller.events import ZkPartitionReassignment
-from klamm.controller.handlers.partitions import ELECTION_CHUNK, already_written, bring_online
+from klamm.controller.handlers.partitions import ELECTION_CHUNK, bring_online
 from klamm.controller.handlers.pending_deletions import schedule_deletion_of_moved
 from klamm.controller.handlers.reassignment_znode import remove_finished_entries
 from klamm.controller.handlers.replicas import leave_isrs, replicas_gone, replicas_new, replicas_online
+from klamm.controller.handlers.state_changes import States, change_states
 from klamm.controller.handlers.topic_deletion import resume_deletions
 from klamm.controller.states import PartitionState, ReplicaState
 from klamm.controller.term_context import TermContext
@@ -25,6 +27,7 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.zk.controller_store import StatesRead
 from klamm.zk.fenced import chunks
 
 Assignments = Mapping[Partition, ReplicaAssignment]
@@ -231,21 +234,13 @@ async def _raise_epochs(term: TermContext, stored: Mapping[Partition, LeaderAndI
 
 
 async def _raise(term: TermContext, stored: dict[Partition, LeaderAndIsr]) -> list[Partition]:
-    """Decide, write, apply; read again where the znode moved under us."""
-    raised: list[Partition] = []
-    while stored:
-        plan = plan_epochs(stored, term.context.epoch)
-        outcome = await term.store.write_states(plan.writes)
-        term.apply_epochs(outcome.written)
-        term.refuse("leader epoch", plan.refused | outcome.failed)
-        term.conflicted("states", outcome.conflicted)
-        raised += outcome.written
-        found = (await term.store.read_states(outcome.conflicted)).found if outcome.conflicted else {}
-        taken = already_written({p: plan.writes[p] for p in found}, found)
-        term.apply_epochs(taken)
-        raised += taken
-        stored = {p: s for p, s in found.items() if p not in taken}
-    return raised
+    async def plan(states: States) -> StatePlan:
+        return plan_epochs(states, term.context.epoch)
+
+    def apply(_: StatePlan, written: States) -> None:
+        term.apply_epochs(written)
+
+    return list((await change_states(term, "leader epoch", StatesRead(stored), plan, apply)).reached)
 
 
 # ---- phase B: the target is in sync

@@ -9,8 +9,9 @@ from typing import Final, TypeAlias
 
 from klamm.controller.concurrency import gather_limited
 from klamm.controller.context import Partition
-from klamm.controller.decisions.isr_removal import RemovalPlan, plan_isr_removal
-from klamm.controller.handlers.partitions import already_written
+from klamm.controller.decisions.isr_removal import plan_isr_removal
+from klamm.controller.decisions.state_plan import StatePlan
+from klamm.controller.handlers.state_changes import States, change_known_states
 from klamm.controller.states import ReplicaState
 from klamm.controller.term_context import TermContext
 from klamm.model.ids import BrokerId
@@ -121,31 +122,15 @@ async def _take_offline(term: TermContext, broker: BrokerId, partitions: list[Pa
 
 
 async def _remove_from_isrs(term: TermContext, broker: BrokerId, partitions: list[Partition]) -> list[Partition]:
-    """Those whose znode now says so, written or not; decide, write, apply, again where it moved under us."""
-    settled: list[Partition] = []
-    plan = RemovalPlan()
-    read, _ = await term.known_states(partitions)
-    while True:
-        await term.slices.take_for(len(read.found))
-        taken = already_written(plan.writes, read.found)
-        term.apply_removals(broker, taken)
-        stored = {p: s for p, s in read.found.items() if p not in taken}
-        plan = plan_isr_removal(broker, stored, term.context.epoch)
-        outcome = await term.store.write_states(plan.writes)
-        await term.slices.take_for(len(outcome.written))
-        term.apply_removals(broker, outcome.written)
-        _refresh(term, plan.unchanged)
-        term.refuse("ISR removal", read.unreadable | plan.refused | outcome.failed)
-        term.conflicted("states", outcome.conflicted)
-        settled += (*taken, *plan.unchanged, *outcome.written)
-        if not outcome.conflicted:
-            return settled
-        read = await term.store.read_states(outcome.conflicted)
+    """Those whose znode has the broker in its ISR no more, written or not."""
 
+    async def plan(stored: States) -> StatePlan:
+        return plan_isr_removal(broker, stored, term.context.epoch)
 
-def _refresh(term: TermContext, unchanged: Mapping[Partition, LeaderAndIsr]) -> None:
-    for p, state in unchanged.items():
-        term.context.put_leadership(p, state)
+    def apply(_: StatePlan, written: States) -> None:
+        term.apply_removals(broker, written)
+
+    return list((await change_known_states(term, "ISR removal", partitions, plan, apply)).reached)
 
 
 def _move(term: TermContext, broker: BrokerId, partitions: list[Partition], target: ReplicaState) -> list[Partition]:
