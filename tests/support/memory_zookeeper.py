@@ -87,13 +87,19 @@ class MemoryEnsemble:
 
 
 class MemoryZooKeeper:
-    """One session; the methods of `klamm.zk.client.ZooKeeper` that stores use."""
+    """One session; a `ZooKeeperClient`."""
 
     def __init__(self, ensemble: MemoryEnsemble, session_id: int) -> None:
         self.ensemble = ensemble
         self.session_id = session_id
         self.is_alive = True
         self.on_watch: Callable[[WatchEvent], None] = lambda _: None
+        self.session_timeout_ms = 18_000
+        self.server = "in memory"
+
+    @property
+    def seen_zxid(self) -> int:
+        return self.ensemble.zxid
 
     @property
     def data_watches(self) -> frozenset[str]:
