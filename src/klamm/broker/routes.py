@@ -31,6 +31,7 @@ from klamm.broker.handlers.reassignments import (
     LIST_PARTITION_REASSIGNMENTS,
     Reassignments,
 )
+from klamm.broker.handlers.transactions import DESCRIBE_PRODUCERS, WRITE_TXN_MARKERS, Transactions
 from klamm.broker.handlers.update_features import UPDATE_FEATURES, UpdateFeatures
 from klamm.broker.logger_admin import LoggerAdmin
 from klamm.broker.metadata_cache import MetadataCache
@@ -81,6 +82,7 @@ def routes(
     async def read_topic_config(topic: str) -> dict[str, str]:
         return await sessions.store.read_config("topics", topic)
 
+    transactions = Transactions(replicas, world.clock, config.request_timeout_ms)
     found = [
         Route(PRODUCE, Produce(cache, replicas).handle, is_hot=True),
         Route(FETCH, fetch.handle, is_hot=True),
@@ -96,6 +98,8 @@ def routes(
         ),
         Route(CREATE_PARTITIONS, CreatePartitions(cache, growth, controller).handle),
         Route(INIT_PRODUCER_ID, InitProducerId(producer_ids).handle),
+        Route(WRITE_TXN_MARKERS, transactions.write_markers),
+        Route(DESCRIBE_PRODUCERS, transactions.describe_producers),
         Route(OFFSET_FOR_LEADER_EPOCH, LeaderEpochs(replicas).handle),
         Route(ELECT_LEADERS, ElectLeaders(cache, controller).handle),
         Route(ALTER_PARTITION_REASSIGNMENTS, reassignments.alter),

@@ -66,7 +66,6 @@ def _checked(buffer: Buffer, rules: AppendRules, origin: Origin) -> CheckedBatch
         _check_header(header, rules, origin)
         if not crc_is_valid(buffer, header):
             raise AppendRefused(ErrorCode.CORRUPT_MESSAGE, f"CRC does not match that of the {header.size} bytes")
-        _ = header.codec
     except CorruptRecords as error:
         raise AppendRefused(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
     try:
@@ -100,7 +99,7 @@ def _only_batch(buffer: Buffer) -> BatchHeader:
         raise AppendRefused(ErrorCode.INVALID_RECORD, f"batch has magic {header.magic}; {MAGIC} is accepted")
     if header.size > len(buffer):
         raise AppendRefused(
-            ErrorCode.CORRUPT_MESSAGE, f"batch of {header.size} bytes is cut off after {len(buffer)} bytes"
+            ErrorCode.INVALID_RECORD, f"batch of {header.size} bytes is cut off after {len(buffer)} bytes"
         )
     if header.size < len(buffer) and next(batches(buffer, header.size), None) is not None:
         raise AppendRefused(ErrorCode.INVALID_RECORD, "more than one record batch for one partition")

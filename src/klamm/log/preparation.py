@@ -72,14 +72,13 @@ def _prepared(preparation: Preparation) -> bytes:
     except (BadCompression, MalformedRecord) as error:
         raise AppendRefused(ErrorCode.INVALID_RECORD, f"batch of {header.size} bytes: {error}") from error
     target = header.codec if rules.codec is None else rules.codec
-    is_plain = header.codec is target is Codec.NONE  # only then may offsets within a batch have any order
     payload: Buffer = content
-    if not (seen.is_sequential or is_plain):
-        payload = _collected(
-            fold(target, renumbered(_unfolded(header, content), header.record_count), rules.level), rules
-        )
-    elif target is not header.codec:
-        payload = _collected(fold(target, _unfolded(header, content), rules.level), rules)
+    if target is not header.codec:
+        pieces = _unfolded(header, content)
+        records = pieces if seen.is_sequential else renumbered(pieces, header.record_count)
+        payload = _collected(fold(target, records, rules.level), rules)
+    elif not seen.is_sequential and target is not Codec.NONE:
+        raise AppendRefused(ErrorCode.INVALID_RECORD, "the offsets within a compressed batch are not 0, 1, 2 and so on")
     max_timestamp = header.max_timestamp if rules.log_append_time else seen.max_timestamp
     if payload is content and max_timestamp == header.max_timestamp:
         return batch

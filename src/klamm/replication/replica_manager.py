@@ -8,7 +8,7 @@ import structlog
 
 from klamm.log.epochs import EpochEnd
 from klamm.log.errors import StorageFailed
-from klamm.log.producers import Origin
+from klamm.log.producers import Origin, Producer
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.replication.alter_partition import AlterPartitionManager, SendAlterPartition
@@ -209,6 +209,10 @@ class ReplicaManager:
             return ErrorCode.NONE, self._hosting.find(topic_partition).end_of_epoch(leader_epoch, current_leader_epoch)
         except PartitionRefused as refusal:
             return refusal.code, EpochEnd(-1, -1)
+
+    def producers_of(self, topic_partition: TopicPartition) -> list[Producer]:
+        """What the leader's log knows of those that write to the partition. Raises PartitionRefused."""
+        return list(self._hosting.find(topic_partition).leader_log.producers.by_id.values())
 
     # ---- facts
 

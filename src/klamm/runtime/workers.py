@@ -25,7 +25,7 @@ T = TypeVar("T")
 MAX_PROCESSES: Final = 2
 MAX_WORKER_BYTES: Final = 1024 * 1024 * 1024
 _END_TIMEOUT_S: Final = 5
-_NICENESS: Final = 5  # the event loops come first
+_NICENESS: Final = 10  # the event loops come first
 _LENGTH: Final = struct.Struct(">Q")
 _START: Final = "import sys; sys.path[:] = sys.argv[1:]; from klamm.runtime.workers import serve; serve()"
 

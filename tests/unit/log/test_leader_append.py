@@ -9,9 +9,11 @@ from klamm.log.errors import AppendRefused
 from klamm.log.log import Log
 from klamm.log.producers import Origin
 from klamm.model.errors import ErrorCode
+from klamm.wire.compression import compress
 from klamm.wire.records import Codec, NewRecord, TimestampType, batches, build_batch, crc_is_valid, header_at, records
 from klamm.wire.records.batch import sealed_batch
 from klamm.wire.records.build import EndMarker, build_end_marker
+from klamm.wire.records.record import append_record
 
 TWO = [NewRecord(b"a", b"k", NOW_MS), NewRecord(b"b", b"k", NOW_MS)]
 
@@ -37,7 +39,7 @@ def with_count(batch: bytes, count: int) -> bytes:
 REFUSED: dict[str, tuple[bytes, ErrorCode]] = {
     "nothing": (b"", ErrorCode.INVALID_RECORD),
     "wrong CRC": (hurt(70), ErrorCode.CORRUPT_MESSAGE),
-    "cut off": (build_batch(TWO)[:-1], ErrorCode.CORRUPT_MESSAGE),
+    "cut off": (build_batch(TWO)[:-1], ErrorCode.INVALID_RECORD),
     "length too small": (hurt(11)[:8] + b"\0\0\0\1" + hurt(11)[12:], ErrorCode.CORRUPT_MESSAGE),
     "offset not 0": (build_batch(TWO, base_offset=5), ErrorCode.INVALID_RECORD),
     "two batches": (build_batch(TWO) * 2, ErrorCode.INVALID_RECORD),
@@ -63,7 +65,7 @@ REFUSED: dict[str, tuple[bytes, ErrorCode]] = {
         sealed_batch(header_at(build_batch(TWO)), b"rubbish, no records"),
         ErrorCode.INVALID_RECORD,
     ),
-    "unknown codec": (changed(attributes=6), ErrorCode.CORRUPT_MESSAGE),
+    "unknown codec": (changed(attributes=6), ErrorCode.INVALID_RECORD),
     "old magic": (build_batch(TWO)[:16] + b"\1" + build_batch(TWO)[17:], ErrorCode.INVALID_RECORD),
 }
 
@@ -103,6 +105,20 @@ def test_compressed_batch_that_announces_another_number_of_records_is_refused(
 
     with pytest.raises(AppendRefused) as caught:
         log.append_as_leader(with_count(build_batch(TWO, codec), count), 0)
+
+    assert (caught.value.code, log.end_offset) == (ErrorCode.INVALID_RECORD, 0)
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_compressed_records_that_do_not_begin_at_offset_0_are_refused(orders: Partition, codec: Codec) -> None:
+    """Apache Kafka 3.9.1 answers UNKNOWN_SERVER_ERROR to them; a consumer would see offsets beyond the batch's end."""
+    payload = bytearray()
+    append_record(payload, TWO[0], 7, NOW_MS)
+    header = header_at(build_batch(TWO[:1], codec))
+    log = orders.open()
+
+    with pytest.raises(AppendRefused) as caught:
+        log.append_as_leader(sealed_batch(header, compress(codec, bytes(payload))), 0)
 
     assert (caught.value.code, log.end_offset) == (ErrorCode.INVALID_RECORD, 0)
 

@@ -69,7 +69,9 @@ def _check_head(head: Buffer, max_bytes: int, header: BatchHeader) -> None:
             if length < MIN_RECORD_BYTES - 1 or behind > max_bytes:
                 raise IndexError(f"record length {length}")
             if seen == 0 and length <= _MAX_PARSED_BYTES and behind <= len(head):
-                record_at(bytes(head[:behind]), 0, header, None)
+                first, _ = record_at(bytes(head[:behind]), 0, header, None)
+                if first.offset != header.base_offset and header.codec is not Codec.NONE:
+                    raise IndexError(f"it has offset {first.offset}")
             position = behind
             seen += 1
     except (IndexError, UnicodeDecodeError) as error:

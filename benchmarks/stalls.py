@@ -1,0 +1,157 @@
+"""How long single steps hold the event loop of a broker while a client sends what costs most.
+
+    python -m benchmarks.stalls [--json FILE]
+
+Each case runs against a replica manager with real logs, on a real loop. `held` is the longest callback, in processor
+time of the loop's thread: what others on the machine do is not in it. `late` is the longest that a timer of 1 ms was
+late, by the clock: whatever held the loop is in it, threads that held the interpreter too, and a busy machine as well.
+Goal: 10 ms, at worst 50 ms, whatever clients send.
+"""
+
+import argparse
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+from tests.support.replica_cluster import P0, RealLogs, ReplicaCluster
+
+from klamm.runtime.world import real_world
+from klamm.wire.compression import Codec, compress
+from klamm.wire.records import NewRecord, build_batch, header_at
+from klamm.wire.records.batch import sealed_batch
+from klamm.wire.records.record import append_record
+
+BOMB_BYTES: Final = 20_000_000
+GOAL_MS: Final = 10
+WORST_MS: Final = 50
+TIMER_S: Final = 0.001
+
+
+class Stalls(NamedTuple):
+    """In milliseconds, but for `seconds`: how long the case took."""
+
+    held: float
+    late: float
+    seconds: float
+    outcome: str
+
+
+class Case(NamedTuple):
+    name: str
+    run: Callable[[ReplicaCluster], Coroutine[None, None, str]]
+
+
+def bomb() -> bytes:
+    """Millions of equal small records: under a kilobyte of zstd."""
+    record = bytearray()
+    append_record(record, NewRecord(b"", b"", 0), 0, 0)
+    count = BOMB_BYTES // len(record)
+    header = header_at(build_batch([NewRecord(b"", b"", 0)]))
+    announced = header._replace(attributes=Codec.ZSTD, record_count=count, last_offset_delta=count - 1)
+    return sealed_batch(announced, compress(Codec.ZSTD, bytes(record) * count))
+
+
+def produce(batch: bytes, **configs: str) -> Callable[[ReplicaCluster], Coroutine[None, None, str]]:
+    """A client that sends one batch to a topic with these configs, underscores for dots."""
+
+    async def run(cluster: ReplicaCluster) -> str:
+        log = cluster.partition(1).hosted_log
+        log.update_config(log.config.parse({name.replace("_", "."): value for name, value in configs.items()}))
+        result = (await cluster.brokers[1].append(1, 60_000, {P0: batch}))[P0]
+        return f"{len(batch):,} bytes, {header_at(batch).record_count:,} records: {result.error.name}"
+
+    return run
+
+
+async def idle(_cluster: ReplicaCluster) -> str:
+    await asyncio.sleep(5)
+    return "-"
+
+
+def cases() -> Iterator[Case]:
+    small = build_batch([NewRecord(b"%d" % (n % 7), b"k", 0) for n in range(1_000_000)], Codec.ZSTD)
+    large = build_batch([NewRecord(bytes(100_000_000), b"k", 0)], Codec.ZSTD)
+    plain = build_batch([NewRecord(b"%d" % n * 20, b"k", 0) for n in range(9_000)])
+    yield Case("nothing, for 5 s: what the machine does", idle)
+    yield Case("plain batch, nothing to walk", produce(plain))
+    yield Case("zstd bomb, plain topic", produce(bomb()))
+    yield Case("zstd bomb, compacted topic", produce(bomb(), cleanup_policy="compact"))
+    yield Case("one record of 100 MB in zstd, compacted", produce(large, cleanup_policy="compact"))
+    yield Case("1,000,000 small records, compacted", produce(small, cleanup_policy="compact"))
+    yield Case("1,000,000 small records, plain topic", produce(small))
+    yield Case("9,000 records, timestamps bounded", produce(plain, message_timestamp_after_max_ms="1000"))
+    yield Case("recompression to gzip", produce(plain, compression_type="gzip"))
+    yield Case("recompression to zstd level 19", produce(plain, compression_type="zstd", compression_zstd_level="19"))
+
+
+@contextmanager
+def longest_callback() -> Iterator[list[float]]:
+    """The longest callback of the loop meanwhile, in processor seconds of its thread."""
+    longest = [0.0]
+    run_callback = asyncio.Handle._run  # type: ignore[attr-defined]
+
+    def timed(handle: asyncio.Handle) -> None:
+        began = time.thread_time()
+        run_callback(handle)
+        longest[0] = max(longest[0], time.thread_time() - began)
+
+    asyncio.Handle._run = timed  # type: ignore[attr-defined]
+    try:
+        yield longest
+    finally:
+        asyncio.Handle._run = run_callback  # type: ignore[attr-defined]
+
+
+async def latest_timer(latest: list[float]) -> None:
+    while True:
+        due = time.perf_counter() + TIMER_S
+        await asyncio.sleep(TIMER_S)
+        latest[0] = max(latest[0], time.perf_counter() - due)
+
+
+async def measure(case: Case, directory: str) -> Stalls:
+    cluster = ReplicaCluster(())
+    cluster.world = real_world()
+    cluster.logs[1] = RealLogs(cluster.world, directory, 1, 1)
+    await cluster.start(1)
+    await cluster.elect(1, (1,), (1,))
+    latest = [0.0]
+    timer = asyncio.ensure_future(latest_timer(latest))
+    await asyncio.sleep(0.05)
+    latest[0] = 0.0
+    began = time.perf_counter()
+    with longest_callback() as longest:
+        outcome = await asyncio.ensure_future(case.run(cluster))  # a task: a callback of its own
+        seconds = time.perf_counter() - began
+        await asyncio.sleep(0.01)
+    timer.cancel()
+    await cluster.close()
+    return Stalls(longest[0] * 1000, latest[0] * 1000, seconds, outcome)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--json", type=Path)
+    path: Path | None = options.parse_args().json
+    table = Table("case", "held, ms", "late, ms", "took, s", "outcome", title=f"goal {GOAL_MS} ms, worst {WORST_MS} ms")
+    results: dict[str, Stalls] = {}
+    for case in cases():
+        with tempfile.TemporaryDirectory(prefix="klamm-stalls-") as directory:
+            stalls = results[case.name] = asyncio.run(measure(case, directory))
+        colour = "red" if stalls.held > WORST_MS else "yellow" if stalls.held > GOAL_MS else "green"
+        held = f"[{colour}]{stalls.held:.1f}[/]"
+        table.add_row(case.name, held, f"{stalls.late:.1f}", f"{stalls.seconds:.2f}", stalls.outcome)
+    Console().print(table)
+    if path is not None:
+        path.write_text(json.dumps({name: stalls._asdict() for name, stalls in results.items()}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Transactions as the leaders of partitions see them: who has one open, and the markers that end it.
+
+Markers come from a transaction coordinator on another broker, or from an operator (kafka-transactions.sh abort).
+Source: KafkaApis.handleWriteTxnMarkersRequest, handleDescribeProducersRequest (3.9).
+"""
+
+import asyncio
+from typing import Final
+
+from klamm.broker.dispatch import Offered, Request
+from klamm.log.producers import Origin, Producer
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.replication.ports import PartitionRefused
+from klamm.replication.replica_manager import ReplicaManager
+from klamm.runtime.clock import Clock
+from klamm.runtime.disk import Buffer
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    PartitionResponse,
+    ProducerState,
+    TopicResponse,
+    WritableTxnMarker,
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
+)
+from klamm.wire.records import ControlType, EndMarker, build_end_marker
+
+WRITE_TXN_MARKERS: Final = Offered(ApiKey.WRITE_TXN_MARKERS, 0, 1)
+DESCRIBE_PRODUCERS: Final = Offered(ApiKey.DESCRIBE_PRODUCERS, 0, 0)
+_ALL_REPLICAS: Final = -1
+
+Errors = dict[TopicPartition, ErrorCode]
+
+
+class Transactions:
+    """`timeout_ms`: how long the in-sync replicas may take to have a marker."""
+
+    def __init__(self, replicas: ReplicaManager, clock: Clock, timeout_ms: int) -> None:
+        self._replicas = replicas
+        self._clock = clock
+        self._timeout_ms = timeout_ms
+
+    async def write_markers(self, request: Request, message: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+        """One append per marker, in order; each is answered once its replicas have it."""
+        results = await asyncio.gather(*(self._write(marker) for marker in message.markers))
+        by_producer: dict[int, Errors] = {}
+        for marker, errors in zip(message.markers, results, strict=True):
+            by_producer.setdefault(marker.producer_id, {}).update(errors)
+        return WriteTxnMarkersResponse(
+            [WritableTxnMarkerResult(producer_id, _by_topic(errors)) for producer_id, errors in by_producer.items()]
+        )
+
+    async def _write(self, marker: WritableTxnMarker) -> Errors:
+        kind = ControlType.COMMIT if marker.transaction_result else ControlType.ABORT
+        end = EndMarker(kind, marker.coordinator_epoch)
+        batch = build_end_marker(end, marker.producer_id, marker.producer_epoch, self._clock.now_ms())
+        partitions = [TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
+        errors: Errors = {}
+        for topic_partition in partitions:
+            # a coordinator asks another broker then, as it does where the replica is not here at all
+            hosted = self._replicas.partition(topic_partition)
+            errors[topic_partition] = ErrorCode.NONE if hosted else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        hosted_here: dict[TopicPartition, Buffer] = {tp: batch for tp, error in errors.items() if not error}
+        results = await self._replicas.append(_ALL_REPLICAS, self._timeout_ms, hosted_here, Origin.COORDINATOR)
+        return errors | {topic_partition: result.error for topic_partition, result in results.items()}
+
+    def describe_producers(self, request: Request, message: DescribeProducersRequest) -> DescribeProducersResponse:
+        return DescribeProducersResponse(
+            topics=[
+                TopicResponse(
+                    topic.name, [self._described(TopicPartition(topic.name, i)) for i in topic.partition_indexes]
+                )
+                for topic in message.topics
+            ]
+        )
+
+    def _described(self, topic_partition: TopicPartition) -> PartitionResponse:
+        try:
+            producers = self._replicas.producers_of(topic_partition)
+        except PartitionRefused as refusal:
+            return PartitionResponse(topic_partition.partition, refusal.code, str(refusal))
+        return PartitionResponse(
+            topic_partition.partition, ErrorCode.NONE, active_producers=[_state(producer) for producer in producers]
+        )
+
+
+def _state(producer: Producer) -> ProducerState:
+    start = producer.transaction_start
+    return ProducerState(
+        producer.producer_id,
+        producer.epoch,
+        producer.last_sequence,
+        producer.last_timestamp,
+        producer.coordinator_epoch,
+        -1 if start is None else start,
+    )
+
+
+def _by_topic(errors: Errors) -> list[WritableTxnMarkerTopicResult]:
+    topics: dict[str, list[WritableTxnMarkerPartitionResult]] = {}
+    for topic_partition, error in errors.items():
+        result = WritableTxnMarkerPartitionResult(topic_partition.partition, error)
+        topics.setdefault(topic_partition.topic, []).append(result)
+    return [WritableTxnMarkerTopicResult(name, results) for name, results in topics.items()]

@@ -1,0 +1,130 @@
+"""A transaction that is open in a log: described by its leader, ended by markers."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from tests.support.replica_cluster import P0, ReplicaCluster
+from tests.unit.broker.cluster_state import request
+
+from klamm.broker.handlers.transactions import DESCRIBE_PRODUCERS, WRITE_TXN_MARKERS, Transactions
+from klamm.model.errors import ErrorCode
+from klamm.sim.loop import SimulatedLoop
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    DescribeProducersRequest,
+    PartitionResponse,
+    TopicRequest,
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
+from klamm.wire.records import NewRecord, build_batch
+
+PRODUCER = 7
+EPOCH = 2
+
+Body = Callable[[ReplicaCluster, Transactions], Awaitable[None]]
+Run = Callable[[Body], None]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Three brokers; broker 1 leads and has a transaction open that begins at offset 1."""
+
+    def play(body: Body) -> None:
+        async def main() -> None:
+            cluster = await ReplicaCluster.on_disk(str(tmp_path))
+            try:
+                await cluster.elect(1)
+                await cluster.produce(1, b"before")
+                cluster.partition(1).append_as_leader(
+                    build_batch(
+                        [NewRecord(b"undecided")],
+                        producer_id=PRODUCER,
+                        producer_epoch=EPOCH,
+                        base_sequence=0,
+                        transactional=True,
+                    ),
+                    1,
+                )
+                await body(cluster, Transactions(cluster.brokers[1], cluster.world.clock, 5_000))
+            finally:
+                await cluster.close()
+
+        SimulatedLoop().run(main())
+
+    return play
+
+
+def marker(*partitions: int, epoch: int = EPOCH, commit: bool = False, producer: int = PRODUCER) -> WritableTxnMarker:
+    return WritableTxnMarker(producer, epoch, commit, [WritableTxnMarkerTopic(P0.topic, partitions)], 3)
+
+
+async def write(transactions: Transactions, *markers: WritableTxnMarker, version: int = 1) -> dict[int, dict[int, int]]:
+    """Producer -> partition -> error."""
+    message = WriteTxnMarkersRequest(list(markers))
+    response = await transactions.write_markers(request(ApiKey.WRITE_TXN_MARKERS, version), message)
+    response.encode(version)
+    return {
+        result.producer_id: {p.partition_index: p.error_code for t in result.topics for p in t.partitions}
+        for result in response.markers
+    }
+
+
+def describe(transactions: Transactions, partition: int = 0) -> PartitionResponse:
+    message = DescribeProducersRequest([TopicRequest(P0.topic, (partition,))])
+    response = transactions.describe_producers(request(ApiKey.DESCRIBE_PRODUCERS, 0), message)
+    response.encode(DESCRIBE_PRODUCERS.max_version)
+    return response.topics[0].partitions[0]
+
+
+@pytest.mark.parametrize("commit", [False, True])
+@pytest.mark.parametrize("version", range(WRITE_TXN_MARKERS.min_version, WRITE_TXN_MARKERS.max_version + 1))
+def test_marker_ends_the_transaction_once_replicas_have_it(run: Run, commit: bool, version: int) -> None:
+    async def body(cluster: ReplicaCluster, transactions: Transactions) -> None:
+        assert cluster.partition(1).hosted_log.last_stable_offset == 1
+
+        errors = await write(transactions, marker(0, commit=commit), version=version)
+
+        log = cluster.partition(1).hosted_log
+        assert errors == {PRODUCER: {0: ErrorCode.NONE}}
+        assert (log.high_watermark, log.last_stable_offset) == (3, 3)
+        assert [a.first_offset for a in log.aborted_transactions(0, 3)] == ([] if commit else [1])
+
+    run(body)
+
+
+def test_fenced_marker_and_unknown_partition_are_answered_with_their_errors(run: Run) -> None:
+    async def body(cluster: ReplicaCluster, transactions: Transactions) -> None:
+        errors = await write(transactions, marker(0, 9, epoch=EPOCH - 1), marker(9, producer=8))
+
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert errors == {PRODUCER: {0: ErrorCode.INVALID_PRODUCER_EPOCH, 9: unknown}, 8: {9: unknown}}
+        assert cluster.partition(1).hosted_log.end_offset == 2
+
+    run(body)
+
+
+def test_follower_writes_no_markers(run: Run) -> None:
+    async def body(cluster: ReplicaCluster, _: Transactions) -> None:
+        on_follower = Transactions(cluster.brokers[2], cluster.world.clock, 5_000)
+
+        assert await write(on_follower, marker(0)) == {PRODUCER: {0: ErrorCode.NOT_LEADER_OR_FOLLOWER}}
+        assert describe(on_follower).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    run(body)
+
+
+def test_open_transaction_is_described(run: Run) -> None:
+    async def body(cluster: ReplicaCluster, transactions: Transactions) -> None:
+        (producer,) = describe(transactions).active_producers
+        assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (PRODUCER, EPOCH, 0)
+        assert (producer.current_txn_start_offset, producer.coordinator_epoch) == (1, -1)
+
+        await write(transactions, marker(0))
+
+        (producer,) = describe(transactions).active_producers
+        assert (producer.current_txn_start_offset, producer.coordinator_epoch) == (-1, 3)
+
+    run(body)
