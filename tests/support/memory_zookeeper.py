@@ -96,10 +96,11 @@ class MemoryZooKeeper:
         self.on_watch: Callable[[WatchEvent], None] = lambda _: None
         self.session_timeout_ms = 18_000
         self.server = "in memory"
+        self.last_seen_zxid: int | None = None  # None: this client has seen every write
 
     @property
     def seen_zxid(self) -> int:
-        return self.ensemble.zxid
+        return self.ensemble.zxid if self.last_seen_zxid is None else self.last_seen_zxid
 
     @property
     def data_watches(self) -> frozenset[str]:

@@ -44,7 +44,7 @@ async def begun(is_allowed: bool) -> tuple[Room, Term, History]:
     """A controller is amid an event."""
     settings = ControllerSettings(ONE, unclean_leader_election=is_allowed)
     room = await Room.open([1, 2], {"a": [(1, 2)]}, settings)
-    room.client.seen_zxid = 0  # type: ignore[attr-defined]
+    room.client.last_seen_zxid = 0
     term = Term(ONE, 1, room.term)
     epoch = room.term.context.epoch
     history = History(epoch=epoch, terms={epoch: term})
