@@ -3,6 +3,7 @@
 Source: UnifiedLog.scala.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, Self
@@ -63,6 +64,7 @@ class Log:
         "_config",
         "_durability",
         "_failed",
+        "_flushing",
         "_high_watermark",
         "_local",
         "_log_start",
@@ -106,6 +108,7 @@ class Log:
         self._high_watermark = loaded.log_start
         self._topic_id = topic_id
         self._failed = False
+        self._flushing: asyncio.Future[None] | None = None
         self._durability = Durability(loaded.recovery_point, world.clock.now_ms())
         self._small_files = PartitionFiles(directory)
         self.partition = partition
@@ -260,7 +263,6 @@ class Log:
             written = header._replace(base_offset=first_offset, max_timestamp=max_timestamp)
             self._note_producer(written, batch.buffer)
         self.producers.end_offset = last_offset + 1
-        self._flush_if_due()
         return AppendInfo(first_offset, last_offset, append_time, self._log_start, max_timestamp, size)
 
     def append_as_follower(self, records: Buffer) -> AppendInfo | None:
@@ -279,7 +281,6 @@ class Log:
             size += sum(header.size for header in run)
         if first_offset is None:
             return None
-        self._flush_if_due()
         newest = self._local.segments.active.largest.timestamp
         return AppendInfo(first_offset, self.end_offset - 1, NO_TIMESTAMP, self._log_start, newest, size)
 
@@ -524,10 +525,21 @@ class Log:
         """By `flush.ms`."""
         return self._durability.is_due(self.end_offset, self._config.flush_ms, now_ms)
 
-    def _flush_if_due(self) -> None:
-        # whoever sets flush.messages wants no acknowledgement before the device has it
-        if self.end_offset - self._durability.recovery_point >= self._config.flush_messages:
-            self.flush_now()
+    @property
+    def owes_flush(self) -> bool:
+        """By `flush.messages`: whether the last append must be on the device before it is acknowledged."""
+        return self.end_offset - self._durability.recovery_point >= self._config.flush_messages
+
+    async def flush_owed(self) -> None:
+        """Wait until what is in the log now is on the device, where `flush.messages` asks for it.
+
+        What is appended meanwhile shares the next flush. Raises StorageFailed.
+        """
+        end = self.end_offset
+        while self.owes_flush and self._durability.recovery_point < end:
+            if self._flushing is None or self._flushing.done():
+                self._flushing = asyncio.ensure_future(self.flush())
+            await asyncio.shield(self._flushing)
 
     def changed_small_files(self) -> list[Replacement]:
         """The small files whose content the device does not have yet, to be written by `replace_files`."""
