@@ -14,7 +14,7 @@ from typing import Final
 import structlog
 
 from klamm.log.epochs import EpochEnd
-from klamm.log.errors import StorageFailed
+from klamm.log.errors import ProducersRestoring, StorageFailed
 from klamm.log.log import Log
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
@@ -327,6 +327,9 @@ class Fetcher:
             elif own_log.start_offset == start:
                 return
             self._session.want(topic_partition, followed.wanted())
+        except ProducersRestoring:
+            followed.resume(partition.hosted_log.end_offset)
+            self._rest(topic_partition)
         except CorruptRecords as error:
             log.error("corrupt records from the leader", partition=str(topic_partition), why=str(error))
             followed.resume(partition.hosted_log.end_offset)  # what lay before them was written
