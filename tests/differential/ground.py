@@ -7,8 +7,9 @@ from pathlib import Path
 
 from tests.differential.lives import BROKERS, Call
 from tests.differential.nodes import StartNode
-from tests.differential.plays import Difference, differences
+from tests.differential.plays import differences
 from tests.differential.stage import Stage
+from tests.differential.transcript import Difference
 from tests.differential.wanted import unwanted
 
 from klamm.cli.zookeeper import ZooKeeperServer

@@ -3,11 +3,12 @@
 - nothing: ours against what Apache Kafka was recorded to do; `NAME...`: these scripts only;
 - `--record [NAME...]`: play before Apache Kafka first, and record it anew;
 - `--new`: with it, only what was never recorded;
+- `--show NAME...`: print what Apache Kafka was recorded to do, and the calls where it was generated; plays nothing;
 - `--accept NAME...`: what differs now is on purpose; `wanted.py` has the reason;
 - `--lives COUNT [--seed FIRST] [--steps STEPS]`: so many generated scripts before both; the first difference is made
   as short as can be and printed as a script;
 - `--keep COUNT [--seed FIRST] [--steps STEPS]`: so many generated scripts before both; where they do the same, it is
-  kept in `lives/`, and where they differ, told.
+  kept in `recorded/generated.xz`, and where they differ, told.
 """
 
 import argparse
@@ -20,25 +21,26 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
+from tests.differential import recordings
 from tests.differential.generator import live, shorten
 from tests.differential.ground import Ground, kind_of
 from tests.differential.kafka_host import kafka_host
 from tests.differential.life import Life
-from tests.differential.lives import as_text, keep
+from tests.differential.lives import as_text, keep, read_calls
 from tests.differential.nodes import StartNode, apache_starter, start_klamm
 from tests.differential.plays import (
-    RECORDED,
-    Difference,
-    Steps,
     all_names,
     differences,
     play,
     record,
     recorded,
     script_of,
+    subject_of,
 )
+from tests.differential.recordings import GENERATED
 from tests.differential.script import Script
 from tests.differential.scripts import SCRIPTS
+from tests.differential.transcript import Difference, Steps, steps_to_lines
 from tests.differential.wanted import accept, unwanted
 from tests.support import apache_kafka, zookeeper
 
@@ -68,6 +70,7 @@ class Court:
 async def _judge(name: str, options: argparse.Namespace, court: Court) -> bool:
     if options.record:
         record(name, await court.play(script_of(name), "apache"))
+        recordings.save(subject_of(name))
     found = list(differences(recorded(name), await court.play(script_of(name), "klamm")))
     if options.accept:
         accept(name, found)
@@ -127,6 +130,7 @@ def _live(options: argparse.Namespace, server: ZooKeeperServer, directory: Path,
                     return 1
                 if options.keep and not life.found:
                     keep(f"life_{seed}", life.calls, life.steps)
+                    recordings.save(GENERATED)
                 differing += bool(life.found)
         finally:
             runner.run(host.__aexit__(None, None, None))
@@ -139,10 +143,16 @@ def _tell_shortest(ground: Ground, life: Life) -> None:
     print(as_text("a_difference", shorten(life.calls, partial(ground.differs, kinds=kinds))))
 
 
+def _recorded_text(name: str) -> str:
+    calls = "" if name in SCRIPTS else as_text(name, read_calls(name))
+    return "\n".join([f"## {name}\n{calls}", *steps_to_lines(recorded(name)), ""])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--new", action="store_true")
+    parser.add_argument("--show", action="store_true")
     parser.add_argument("--accept", action="store_true")
     parser.add_argument("--lives", type=int, metavar="COUNT")
     parser.add_argument("--keep", type=int, metavar="COUNT")
@@ -151,7 +161,10 @@ def main() -> int:
     parser.add_argument("names", nargs="*", default=all_names())
     options = parser.parse_args()
     if options.new:
-        options.names = [name for name in options.names if name in SCRIPTS and not (RECORDED / f"{name}.json").exists()]
+        options.names = [name for name in options.names if not recordings.is_recorded(subject_of(name), name)]
+    if options.show:
+        print(*map(_recorded_text, options.names), sep="\n")
+        return 0
     if (options.record or options.lives or options.keep) and (why := apache_kafka.why_missing()):
         print(why, file=sys.stderr)
         return 1

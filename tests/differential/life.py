@@ -6,7 +6,7 @@ from typing import Any
 from tests.differential.chance import one_of, several, some_of
 from tests.differential.ground import Ground, newest_differences
 from tests.differential.lives import BROKERS, Call
-from tests.differential.plays import Difference, Steps
+from tests.differential.transcript import Difference, Steps
 
 from klamm.model.assignment import ReplicaAssignment
 from klamm.zk.znodes import decode_topic

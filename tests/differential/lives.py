@@ -1,19 +1,16 @@
-"""Lives: scripts that a generator made, kept as the verbs they call, with what Apache Kafka did.
+"""Scripts that a generator made, kept as the verbs they call, with what Apache Kafka did.
 
-`lives/NAME.json.gz` has the calls and the steps; `zcat` shows them. A life is a script like any other; only nobody
-wrote it.
+Such a script is like any other; only nobody wrote it.
 """
 
-import gzip
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.differential import recordings
+from tests.differential.recordings import GENERATED, Recording
 from tests.differential.script import Script
 from tests.differential.stage import Stage
 
-LIVES = Path(__file__).parent / "lives"
 BROKERS = (1, 2, 3, 4)
 
 
@@ -47,19 +44,16 @@ def as_text(name: str, calls: Sequence[Call]) -> str:
 
 
 def kept_lives() -> list[str]:
-    return sorted(path.name.removesuffix(".json.gz") for path in LIVES.glob("*.json.gz"))
+    return recordings.names(GENERATED)
 
 
 def keep(name: str, calls: Sequence[Call], steps: list[dict[str, Any]]) -> None:
-    content = {"calls": [_plain(call) for call in calls], "steps": steps}
-    LIVES.mkdir(exist_ok=True)
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":")) + "\n"
-    (LIVES / f"{name}.json.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+    """In memory: `recordings.save` writes it."""
+    recordings.keep(GENERATED, name, Recording(steps, [_plain(call) for call in calls]))
 
 
-def read_life(name: str) -> tuple[list[Call], list[dict[str, Any]]]:
-    content = json.loads(gzip.decompress((LIVES / f"{name}.json.gz").read_bytes()))
-    return [_call(*each) for each in content["calls"]], content["steps"]
+def read_calls(name: str) -> list[Call]:
+    return [_call(*each) for each in recordings.read(GENERATED, name).calls]
 
 
 def _plain(call: Call) -> list[Any]:

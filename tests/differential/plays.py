@@ -1,22 +1,21 @@
 """One script played before one controller, and where two plays are not the same."""
 
-import json
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from tests.differential.lives import as_script, keep, kept_lives, read_life
+from tests.differential import recordings
+from tests.differential.lives import as_script, keep, kept_lives, read_calls
 from tests.differential.nodes import StartNode
+from tests.differential.recordings import GENERATED, Recording
 from tests.differential.script import Script
 from tests.differential.scripts import SCRIPTS
 from tests.differential.shortcuts import without_shortcuts
 from tests.differential.stage import Stage
+from tests.differential.transcript import Difference, Steps
 
 from klamm.cli.zookeeper import ZooKeeperServer
-
-RECORDED = Path(__file__).parent / "recorded"
-Steps = list[dict[str, Any]]
 
 
 async def play(script: Script, start_node: StartNode, server: ZooKeeperServer, chroot: str, directory: Path) -> Steps:
@@ -31,7 +30,7 @@ async def play(script: Script, start_node: StartNode, server: ZooKeeperServer, c
 
 def script_of(name: str) -> Script:
     """Written by hand, or a life that was kept."""
-    return SCRIPTS[name] if name in SCRIPTS else as_script(name, read_life(name)[0])
+    return SCRIPTS[name] if name in SCRIPTS else as_script(name, read_calls(name))
 
 
 def all_names() -> list[str]:
@@ -39,29 +38,19 @@ def all_names() -> list[str]:
 
 
 def recorded(name: str) -> Steps:
-    if name not in SCRIPTS:
-        return read_life(name)[1]
-    steps: Steps = json.loads((RECORDED / f"{name}.json").read_text())
-    return steps
+    return recordings.read(subject_of(name), name).steps
+
+
+def subject_of(name: str) -> str:
+    return SCRIPTS[name].subject if name in SCRIPTS else GENERATED
 
 
 def record(name: str, steps: Steps) -> None:
+    """In memory: `recordings.save` writes it."""
     if name not in SCRIPTS:
-        keep(name, read_life(name)[0], steps)
-        return
-    (RECORDED / f"{name}.json").write_text(json.dumps(steps, indent=1, ensure_ascii=False) + "\n")
-
-
-class Difference(NamedTuple):
-    step: int
-    did: str
-    place: str
-    """Where in the step, as `requests 2 a-0` or `answer a-0`."""
-    kafka: Any
-    klamm: Any
-
-    def __str__(self) -> str:
-        return f"step {self.step}, {self.did}: {self.place}\n    Kafka: {self.kafka}\n    klamm: {self.klamm}"
+        keep(name, read_calls(name), steps)
+    else:
+        recordings.keep(subject_of(name), name, Recording(steps))
 
 
 def differences(kafka: Steps, klamm: Steps) -> Iterator[Difference]:

@@ -19,6 +19,8 @@ class Script:
     """The controller's inter.broker.protocol.version."""
     given: Mapping[str, str]
     """Other properties of the node under test."""
+    subject: str = "generated"
+    """The module of `scripts/` it stands in, and the file of its recording."""
 
     async def play(self, stage: Stage) -> None:
         await stage.open(self.brokers)
@@ -37,7 +39,9 @@ def script(
 
     def keep(run: Callable[[Stage], Awaitable[None]]) -> Script:
         assert run.__name__ not in SCRIPTS, f"two scripts are called {run.__name__}"
-        made = SCRIPTS[run.__name__] = Script(run.__name__, run, brokers or (1, 2, 3), cold, protocol, given or {})
+        subject = run.__module__.rpartition(".")[2]
+        made = Script(run.__name__, run, brokers or (1, 2, 3), cold, protocol, given or {}, subject)
+        SCRIPTS[run.__name__] = made
         return made
 
     return keep

@@ -11,10 +11,9 @@ import re
 from typing import Any
 
 from tests.differential.said import VERSIONS
+from tests.differential.transcript import Steps
 
 from klamm.zk.znodes import REASSIGN_PARTITIONS
-
-Steps = list[dict[str, Any]]
 
 _REQUEST = re.compile(r"/admin/delete_topics/([^/]+)$")
 _RETURN = re.compile(r"(?:start|bounce) (\d+)")

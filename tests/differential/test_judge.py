@@ -6,12 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.differential import recordings
 from tests.differential.lives import kept_lives
 from tests.differential.nodes import KlammNode, start_klamm
-from tests.differential.plays import RECORDED, Difference, differences, play, recorded, script_of
+from tests.differential.plays import differences, play, recorded, script_of
+from tests.differential.recordings import GENERATED, RECORDED
 from tests.differential.said import BROKERS, VERSIONS
 from tests.differential.scripts import SCRIPTS
-from tests.differential.wanted import REASONS, WANTED, is_always_wanted, unwanted, wanted
+from tests.differential.transcript import Difference
+from tests.differential.wanted import REASONS, WANTED, is_always_wanted, listed_in, unwanted, wanted
 
 from klamm.cli.zookeeper import ZooKeeperServer
 from klamm.controller.controller import Controller
@@ -105,8 +108,13 @@ async def test_a_wrong_answer_is_found(
 
 
 def test_every_wanted_difference_has_its_reason() -> None:
-    assert {path.stem for path in WANTED.glob("*.json")} == set(REASONS)
+    files = [path.stem for path in WANTED.glob("*.txt")]
+
+    assert {name for file in files for name in listed_in(file)} == set(REASONS)
 
 
 def test_every_recorded_script_is_still_played() -> None:
-    assert {path.stem for path in RECORDED.glob("*.json")} == set(SCRIPTS)
+    recorded_in = {name: file.stem for file in RECORDED.glob("*.txt") for name in recordings.names(file.stem)}
+
+    written = {name: script.subject for name, script in SCRIPTS.items()}
+    assert recorded_in == written | dict.fromkeys(kept_lives(), GENERATED)

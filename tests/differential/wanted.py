@@ -1,14 +1,21 @@
-"""Differences that are on purpose: each with its reason, and in `wanted/` exactly what they are.
+"""Differences that are on purpose: each with its reason, and in `wanted/SUBJECT.txt` exactly what they are.
 
 The reasons stand in `docs/differences.md` at more length.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tests.differential.plays import Difference
+from tests.differential.plays import subject_of
 from tests.differential.said import BROKERS
+from tests.differential.transcript import (
+    Difference,
+    Sections,
+    differences_to_lines,
+    lines_to_differences,
+    sections_to_text,
+    text_to_sections,
+)
 
 MEMORY_WAS_OLD = "BAD_VERSION of a later one"
 WANTED = Path(__file__).parent / "wanted"
@@ -88,18 +95,32 @@ def unwanted(script: str, found: Iterable[Difference]) -> list[Difference]:
 def wanted(script: str) -> list[Difference]:
     if script not in REASONS:
         return []
-    return [Difference(*entry.values()) for entry in json.loads(_file(script).read_text())]
+    return lines_to_differences(_sections(subject_of(script)).get(script, ()))
+
+
+def listed_in(subject: str) -> list[str]:
+    """The scripts that have differences there."""
+    return sorted(_sections(subject))
 
 
 def accept(script: str, found: Iterable[Difference]) -> None:
     """From now on these are on purpose. Raises KeyError where nobody gave a reason."""
     assert REASONS[script]
-    entries = [d._asdict() for d in found if not is_always_wanted(d)]
-    _file(script).write_text(json.dumps(entries, indent=1, ensure_ascii=False) + "\n")
+    listed = [d for d in found if not is_always_wanted(d)]
+    lines = list(differences_to_lines(listed))
+    assert lines_to_differences(lines) == listed, script
+    subject = subject_of(script)
+    sections = dict(sorted({**_sections(subject), script: lines}.items()))
+    _file(subject).write_text(sections_to_text(sections))
 
 
-def _file(script: str) -> Path:
-    return WANTED / f"{script}.json"
+def _sections(subject: str) -> Sections:
+    file = _file(subject)
+    return text_to_sections(file.read_text()) if file.exists() else {}
+
+
+def _file(subject: str) -> Path:
+    return WANTED / f"{subject}.txt"
 
 
 def is_always_wanted(difference: Difference) -> bool:

@@ -5,7 +5,7 @@ from tests.differential.stage import Stage
 
 
 @script()
-async def the_office_is_taken_again(s: Stage) -> None:
+async def the_controller_is_elected_again(s: Stage) -> None:
     await s.create_topic("a", [[1, 2, 3], [2, 3]])
     await s.delete_controller()
     await s.delete_controller()

@@ -178,7 +178,7 @@ async def another_node_takes_over(s: Stage) -> None:
 
 
 @script()
-async def the_office_goes_to_and_fro(s: Stage) -> None:
+async def controllership_goes_to_and_fro(s: Stage) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.start_candidate(101)
     await s.controlled_shutdown(3)
