@@ -7,7 +7,7 @@ DEMO_READY := $(VENV)/demo-ready
 BENCHES := $(filter-out __init__ load side_by_side controller,$(basename $(notdir $(wildcard benchmarks/*.py))))
 ROUNDS ?= 30
 RECORDS ?= 100000
-LIVES ?= 10
+GENERATED ?= 10
 SECONDS ?= 60
 VIOLATIONS ?= 1
 FIRST ?= 1
@@ -62,9 +62,9 @@ clients: $(READY)  ## every client with every codec, RECORDS=100000 each, compar
 clients-of-kafka: $(READY)  ## the same tests against Apache Kafka's own brokers: is the harness right?
 	$(PY) -m pytest tests/clients/test_codecs.py --brokers apache
 
-judge: $(READY)  ## every script, then LIVES=10 generated ones, before Apache Kafka's controller and ours
+judge: $(READY)  ## every script, then GENERATED=10 generated ones, before Apache Kafka's controller and ours
 	$(PY) -m tests.differential.judge --record
-	$(PY) -m tests.differential.judge --lives $(LIVES) --seed $(FIRST)
+	$(PY) -m tests.differential.judge --generate $(GENERATED) --seed $(FIRST)
 
 sim: $(READY)  ## simulated clusters under faults on all cores for SECONDS=60, from seed FIRST=1, until VIOLATIONS=1 broke
 	@$(PY) -m klamm.sim --seconds $(SECONDS) --first $(FIRST) --violations $(VIOLATIONS)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from tests.differential import recordings
+from tests.differential.arena import kind_of
+from tests.differential.calls import Call, as_text, keep, read_calls
 from tests.differential.generator import shorten
-from tests.differential.ground import kind_of
-from tests.differential.lives import Call, as_text, keep, read_calls
 from tests.differential.recordings import GENERATED
 from tests.differential.transcript import Difference
 
@@ -30,7 +30,7 @@ def test_a_script_is_printed_ready_to_paste() -> None:
 
     assert as_text("two_steps", calls) == (
         "@script(1, 2, 3, 4)\n"
-        "async def two_steps(s: Stage) -> None:\n"
+        "async def two_steps(s: ScriptContext) -> None:\n"
         "    await s.create_topic('a', [[1, 2]])\n"
         "    await s.leader_asks('a', [1], 0, version=2)"
     )

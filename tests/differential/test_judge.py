@@ -7,22 +7,30 @@ from pathlib import Path
 
 import pytest
 from tests.differential import recordings
-from tests.differential.lives import kept_lives
+from tests.differential.calls import generated_names
+from tests.differential.comparison import differences, play, recorded, script_of
+from tests.differential.expected_differences import (
+    EXPECTED,
+    REASONS,
+    expected,
+    is_always_expected,
+    listed_in,
+    unexpected,
+)
 from tests.differential.nodes import KlammNode, start_klamm
-from tests.differential.plays import differences, play, recorded, script_of
+from tests.differential.normalize import BROKERS, VERSIONS
 from tests.differential.recordings import GENERATED, RECORDED
-from tests.differential.said import BROKERS, VERSIONS
 from tests.differential.scripts import SCRIPTS
 from tests.differential.transcript import Difference
-from tests.differential.wanted import REASONS, WANTED, is_always_wanted, listed_in, unwanted, wanted
 
 from klamm.cli.zookeeper import ZooKeeperServer
 from klamm.controller.controller import Controller
 from klamm.controller.handlers import partitions
 from klamm.wire.messages import AlterPartitionResponse
 
-AT_ONCE = 8
-"""Lives are played side by side, in chroots of their own: each mostly waits."""
+PARALLEL_SCRIPTS = 8
+"""Generated scripts are played side by side, in chroots of their own: each mostly waits."""
+GROUPS = [generated_names()[i : i + PARALLEL_SCRIPTS] for i in range(0, len(generated_names()), PARALLEL_SCRIPTS)]
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -33,7 +41,7 @@ async def test_we_do_as_kafka_did(name: str, shared_zookeeper: ZooKeeperServer, 
     assert not no_longer, "no longer different"
 
 
-@pytest.mark.parametrize("names", [kept_lives()[i : i + AT_ONCE] for i in range(0, len(kept_lives()), AT_ONCE)])
+@pytest.mark.parametrize("names", GROUPS)
 async def test_we_do_as_kafka_did_in_generated_scripts(
     names: list[str], shared_zookeeper: ZooKeeperServer, tmp_path: Path
 ) -> None:
@@ -44,12 +52,12 @@ async def test_we_do_as_kafka_did_in_generated_scripts(
 
 
 async def judged(name: str, server: ZooKeeperServer, directory: Path) -> tuple[list[Difference], list[Difference]]:
-    """Differences that nobody wants, and those wanted that are none any more."""
-    room = directory / name
-    room.mkdir()
-    steps = await play(script_of(name), start_klamm, server, f"/judged-{name}", room)
-    found = [d for d in differences(recorded(name), steps) if not is_always_wanted(d)]
-    return [d for d in found if d not in wanted(name)], [d for d in wanted(name) if d not in found]
+    """Unexpected differences, and expected ones that are gone."""
+    own_directory = directory / name
+    own_directory.mkdir()
+    steps = await play(script_of(name), start_klamm, server, f"/judged-{name}", own_directory)
+    found = [d for d in differences(recorded(name), steps) if not is_always_expected(d)]
+    return [d for d in found if d not in expected(name)], [d for d in expected(name) if d not in found]
 
 
 async def _start_joining(
@@ -67,13 +75,13 @@ async def test_joined_requests_end_in_the_same_states(
     for kafka, klamm in zip(recorded(name), steps, strict=True):
         assert klamm.get("tree") == kafka.get("tree")
         assert klamm.get("writes") == kafka.get("writes")
-    last = {broker: newest(told) for broker, told in steps[-1]["requests"].items()}
-    assert last == {broker: newest(told) for broker, told in recorded(name)[-1]["requests"].items()}
+    last = {broker: newest(received) for broker, received in steps[-1]["requests"].items()}
+    assert last == {broker: newest(received) for broker, received in recorded(name)[-1]["requests"].items()}
 
 
-def newest(told: dict[str, list[str]]) -> dict[tuple[str, str], str]:
+def newest(received: dict[str, list[str]]) -> dict[tuple[str, str], str]:
     """By partition and API: the last word."""
-    about = {subject: texts for subject, texts in told.items() if subject not in (BROKERS, VERSIONS)}
+    about = {subject: texts for subject, texts in received.items() if subject not in (BROKERS, VERSIONS)}
     return {(subject, text.partition(" ")[0]): text for subject, texts in about.items() for text in texts}
 
 
@@ -88,7 +96,7 @@ async def test_a_wrong_election_is_found(
     steps = await play(SCRIPTS[name], start_klamm, shared_zookeeper, "/planted-election", tmp_path)
 
     state = "/brokers/topics/a/partitions/0/state"
-    places = {d.place for d in unwanted(name, differences(recorded(name), steps)) if d.did == "kill 1"}
+    places = {d.place for d in unexpected(name, differences(recorded(name), steps)) if d.did == "kill 1"}
     assert places >= {f"tree {state}", f"writes {state}", "requests 2 a-0", "requests 3 a-0"}
 
 
@@ -103,12 +111,12 @@ async def test_a_wrong_answer_is_found(
 
     steps = await play(SCRIPTS[name], start_klamm, shared_zookeeper, "/planted-answer", tmp_path)
 
-    [answer] = [d for d in unwanted(name, differences(recorded(name), steps)) if d.place.startswith("answer")][:1]
+    [answer] = [d for d in unexpected(name, differences(recorded(name), steps)) if d.place.startswith("answer")][:1]
     assert (answer.step, answer.kafka, answer.klamm) == (4, None, "error 41")
 
 
-def test_every_wanted_difference_has_its_reason() -> None:
-    files = [path.stem for path in WANTED.glob("*.txt")]
+def test_every_expected_difference_has_its_reason() -> None:
+    files = [path.stem for path in EXPECTED.glob("*.txt")]
 
     assert {name for file in files for name in listed_in(file)} == set(REASONS)
 
@@ -117,4 +125,4 @@ def test_every_recorded_script_is_still_played() -> None:
     recorded_in = {name: file.stem for file in RECORDED.glob("*.txt") for name in recordings.names(file.stem)}
 
     written = {name: script.subject for name, script in SCRIPTS.items()}
-    assert recorded_in == written | dict.fromkeys(kept_lives(), GENERATED)
+    assert recorded_in == written | dict.fromkeys(generated_names(), GENERATED)

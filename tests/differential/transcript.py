@@ -85,9 +85,9 @@ def _step_lines(step: Mapping[str, Any]) -> Iterator[str]:
     for topic, kinds in step.get("order", {}).items():
         yield f"  order {_quoted(topic)}: {_THEN.join(kinds)}"
     yield from (f"  refused: {_quoted(text)}" for text in step.get("refused", ()))
-    for brokers, story in _by_story(step.get("requests", {})).items():
+    for brokers, received in _by_received(step.get("requests", {})).items():
         yield f"  to {brokers}"
-        yield from (f"    {subject}: {_quoted(text)}" for subject, texts in story.items() for text in texts)
+        yield from (f"    {subject}: {_quoted(text)}" for subject, texts in received.items() for text in texts)
 
 
 def _answer_lines(answer: Any) -> Iterator[str]:
@@ -101,32 +101,32 @@ def _answer_lines(answer: Any) -> Iterator[str]:
         yield from (f"  answer - {_quoted(text)}" for text in answer)
 
 
-def _by_story(requests: Mapping[str, Any]) -> dict[str, Any]:
+def _by_received(requests: Mapping[str, Any]) -> dict[str, Any]:
     """Brokers that received the same are named together."""
     groups: list[tuple[list[str], Any]] = []
-    for broker, story in requests.items():
+    for broker, received in requests.items():
         for brokers, known in groups:
-            if known == story:
+            if known == received:
                 brokers.append(broker)
                 break
         else:
-            groups.append(([broker], story))
-    return {" ".join(brokers): story for brokers, story in groups}
+            groups.append(([broker], received))
+    return {" ".join(brokers): received for brokers, received in groups}
 
 
 def lines_to_steps(lines: Iterable[str]) -> Steps:
     steps: Steps = []
-    story: dict[str, list[str]] = {}
+    received: dict[str, list[str]] = {}
     for line in lines:
         if line.startswith(_STEP):
             steps.append({"did": _plain(line.removeprefix(_STEP))})
         elif line.startswith("    "):
             subject, text = line.strip().split(": ", 1)
-            story.setdefault(subject, []).append(_plain(text))
+            received.setdefault(subject, []).append(_plain(text))
         elif line.startswith("  to "):
-            story = {}
+            received = {}
             requests = steps[-1].setdefault("requests", {})
-            requests |= dict.fromkeys(line.removeprefix("  to ").split(), story)
+            requests |= dict.fromkeys(line.removeprefix("  to ").split(), received)
         else:
             _read_fact(steps[-1], line.removeprefix("  "))
     return steps

@@ -1,13 +1,12 @@
 """What may happen in a generated script.
 
-What the controllers do differently on purpose, or by chance, is not asked for; each such condition says why.
+What the controllers do differently on purpose, or at random, is never done; each such condition says why.
 """
 
-from collections.abc import Callable
 from typing import Any
 
-from tests.differential.chance import between, flag, one_of, several, some_of
-from tests.differential.life import BROKERS, TOPICS, Life, assignments, brokers, replicas
+from tests.differential.draws import between, flag, one_of, several, some_of
+from tests.differential.scenario import BROKERS, TOPICS, Scenario, assignments, brokers, replicas
 from tests.differential.script import STORAGE_ERROR
 from tests.differential.verbs.admin import PREFERRED, UNCLEAN
 
@@ -18,10 +17,10 @@ NONSENSE = ("no json", '{"version":1}', "")
 off_by_one = between(-1, 1)
 
 
-class BusyLife(Life):
-    def live_on(self, draw: Any) -> None:
-        """One deed, some more often than others."""
-        draw(one_of(WEIGHTED))(self, draw)
+class GeneratedScenario(Scenario):
+    def do_next(self, draw: Any) -> None:
+        """One action, some more often than others."""
+        getattr(self, draw(one_of(WEIGHTED)))(draw)
 
     # ---- brokers
 
@@ -172,22 +171,22 @@ class BusyLife(Life):
 
     def alter_isr(self, draw: Any) -> None:
         """One replica more or less."""
-        if (found := self._partition(draw)) is not None:
-            topic, number, now, isr = found
+        if (partition := self._partition(draw)) is not None:
+            topic, number, now, isr = partition
             other = draw(one_of(now.replicas))
             changed = [b for b in isr if b != other] if other in isr else [*isr, other]
             if changed:
                 self.do("leader_asks", topic, changed, number)
 
     def join_all(self, draw: Any) -> None:
-        if (found := self._partition(draw)) is not None:
-            topic, number, now, isr = found
+        if (partition := self._partition(draw)) is not None:
+            topic, number, now, isr = partition
             joined = [*isr, *(b for b in now.replicas if b in self.live and b not in isr)]
             self.do("leader_asks", topic, joined, number)
 
     def alter_wrongly(self, draw: Any) -> None:
-        if (found := self._partition(draw)) is not None:
-            topic, number, _, isr = found
+        if (partition := self._partition(draw)) is not None:
+            topic, number, _, isr = partition
             version = draw(between(0, 3))
             self.do(
                 "leader_asks", topic, list(isr[:1]), number,
@@ -197,8 +196,8 @@ class BusyLife(Life):
 
     def write_isr(self, draw: Any) -> None:
         """As leaders of old protocol levels do, with a notification."""
-        if (found := self._partition(draw)) is not None:
-            topic, number, now, isr = found
+        if (partition := self._partition(draw)) is not None:
+            topic, number, now, isr = partition
             other = draw(one_of(now.replicas))
             changed = [b for b in isr if b != other] if other in isr else [*isr, other]
             if changed and self._isr_leader(topic, number) in changed:
@@ -212,44 +211,49 @@ class BusyLife(Life):
 
         By the znode only to brokers that live, and nothing that is under way already: ours leaves that alone.
         """
-        wanted, by_api = draw(replicas), draw(flag)
-        found = self._partition(draw)
-        if found is None or set(found[2].adding) & set(found[3]):
+        target, by_api = draw(replicas), draw(flag)
+        partition = self._partition(draw)
+        if partition is None or set(partition[2].adding) & set(partition[3]):
             return
-        if self._may_lead.isdisjoint(found[3]) or self._may_lead.isdisjoint(wanted):
+        if self._may_lead.isdisjoint(partition[3]) or self._may_lead.isdisjoint(target):
             return
-        targets = {found[:2]: wanted}
+        targets = {partition[:2]: target}
         if not by_api:
-            is_new = not found[2].is_being_reassigned or list(found[2].target) != wanted
-            if is_new and set(wanted) <= self.live and "/admin/reassign_partitions" not in self.stages[0]._tree:
+            is_new = not partition[2].is_being_reassigned or list(partition[2].target) != target
+            if is_new and set(target) <= self.live and "/admin/reassign_partitions" not in self.contexts[0]._tree:
                 self.do("request_reassignment", targets)
             return
         other = self._partition(draw)
-        if other is not None and other[0] != found[0] and not other[2].is_being_reassigned and set(wanted) <= self.live:
-            targets[other[:2]] = wanted  # of another topic: of one topic ours writes both at once
+        if (
+            other is not None
+            and other[0] != partition[0]
+            and not other[2].is_being_reassigned
+            and set(target) <= self.live
+        ):
+            targets[other[:2]] = target  # of another topic: of one topic ours writes both at once
         self.do("reassign", targets)
 
     def cancel(self, draw: Any) -> None:
-        found = self._partition(draw)
-        if found is not None and not set(found[2].adding) & set(found[3]):
-            self.do("reassign", {found[:2]: None})
+        partition = self._partition(draw)
+        if partition is not None and not set(partition[2].adding) & set(partition[3]):
+            self.do("reassign", {partition[:2]: None})
 
     def list_moves(self, draw: Any) -> None:
         self.do("list_reassignments", None)
 
     def elect(self, draw: Any) -> None:
-        if (found := self._partition(draw)) is not None:
-            self.do("elect", draw(one_of([PREFERRED, UNCLEAN])), [found[:2]], timeout_ms=1000)
+        if (partition := self._partition(draw)) is not None:
+            self.do("elect", draw(one_of([PREFERRED, UNCLEAN])), [partition[:2]], timeout_ms=1000)
 
     def elect_all(self, draw: Any) -> None:
         self.do("elect", draw(one_of([PREFERRED, UNCLEAN])), None, timeout_ms=1000)
 
     def prefer(self, draw: Any) -> None:
-        found = self._partition(draw)
-        if found is not None and "/admin/preferred_replica_election" not in self.stages[0]._tree:
-            self.do("request_preferred", found[:2])
+        partition = self._partition(draw)
+        if partition is not None and "/admin/preferred_replica_election" not in self.contexts[0]._tree:
+            self.do("request_preferred", partition[:2])
 
-    # ---- the controller
+    # ---- who is controller
 
     def fail_over(self, draw: Any) -> None:
         if not self._something_is_queued():
@@ -260,8 +264,8 @@ class BusyLife(Life):
         if self._something_is_queued():
             return
         self.do("usurp", 9)
-        for what in draw(several(one_of(UNSEEN), 3)):
-            what(self, draw)
+        for action in draw(several(one_of(WITHOUT_CONTROLLER), 3)):
+            getattr(self, action)(draw)
         self.do("delete_controller")
 
     def lose_the_session(self, draw: Any) -> None:
@@ -275,20 +279,45 @@ class BusyLife(Life):
         self.live.add(broker)
 
 
-UNSEEN: list[Callable[[BusyLife, Any], None]] = [
-    BusyLife._come_and_go, BusyLife._come_and_go, BusyLife.configure, BusyLife.prefer, BusyLife.kill,
-]  # fmt: skip
-"""What may be done without a controller."""
+WITHOUT_CONTROLLER: list[str] = ["_come_and_go", "_come_and_go", "configure", "prefer", "kill"]
+"""What may be done while no controller is active."""
 
-WEIGHTED: list[Callable[[BusyLife, Any], None]] = [
-    *[BusyLife.kill] * 5, BusyLife.kill_two, *[BusyLife.start] * 7, *[BusyLife.bounce] * 2,
-    *[BusyLife.shut_down] * 2, BusyLife.shut_down_oddly, BusyLife.move_to_another_rack,
-    BusyLife.break_a_disk, BusyLife.mend_a_disk,
-    BusyLife.lose_an_answer, BusyLife.allocate_ids, BusyLife.set_a_feature,
-    *[BusyLife.create] * 3, *[BusyLife.grow] * 2, BusyLife.grow_by_api, *[BusyLife.delete] * 3,
-    BusyLife.delete_nothing, BusyLife.disturb_a_deletion, *[BusyLife.configure] * 2, BusyLife.configure_all,
-    BusyLife.tell_nonsense, *[BusyLife.alter_isr] * 4, *[BusyLife.join_all] * 6, *[BusyLife.alter_wrongly] * 2,
-    *[BusyLife.write_isr] * 2, *[BusyLife.reassign] * 5, BusyLife.cancel, BusyLife.list_moves,
-    *[BusyLife.elect] * 2, BusyLife.elect_all, BusyLife.prefer, BusyLife.fail_over, BusyLife.fail_over_blindly,
-    BusyLife.lose_the_session,
-]  # fmt: skip
+WEIGHTS: dict[str, int] = {
+    "kill": 5,
+    "kill_two": 1,
+    "start": 7,
+    "bounce": 2,
+    "shut_down": 2,
+    "shut_down_oddly": 1,
+    "move_to_another_rack": 1,
+    "break_a_disk": 1,
+    "mend_a_disk": 1,
+    "lose_an_answer": 1,
+    "allocate_ids": 1,
+    "set_a_feature": 1,
+    "create": 3,
+    "grow": 2,
+    "grow_by_api": 1,
+    "delete": 3,
+    "delete_nothing": 1,
+    "disturb_a_deletion": 1,
+    "configure": 2,
+    "configure_all": 1,
+    "tell_nonsense": 1,
+    "alter_isr": 4,
+    "join_all": 6,
+    "alter_wrongly": 2,
+    "write_isr": 2,
+    "reassign": 5,
+    "cancel": 1,
+    "list_moves": 1,
+    "elect": 2,
+    "elect_all": 1,
+    "prefer": 1,
+    "fail_over": 1,
+    "fail_over_blindly": 1,
+    "lose_the_session": 1,
+}
+"""By action: how often it is drawn, compared with the others."""
+
+WEIGHTED: list[str] = [name for name, weight in WEIGHTS.items() for _ in range(weight)]

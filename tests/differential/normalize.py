@@ -1,8 +1,8 @@
 """Requests, answers and znodes as short texts that two controllers can be compared by.
 
-What differs between any two runs is left out: time, ports, transaction and session ids, ids made at random. Epochs of
-the receiving broker are told as stale or not at all. Each partition has a story of its own, since the partitions of one
-request may come in any order; of lists of living brokers only changes are told, since requests may be joined.
+What differs between any two runs is left out: time, ports, transaction and session ids, ids made at random. The epoch
+of the receiving broker is named only where it is stale. Each partition has a list of its own, since the partitions of
+one request may come in any order. A list of live brokers is named only where it changes, since requests may be merged.
 """
 
 import json
@@ -28,31 +28,33 @@ from klamm.wire.messages import (
 )
 from klamm.zk.znodes import REASSIGN_PARTITIONS
 
-Story = dict[str, list[str]]
-"""By partition, what one broker was told, in order; besides the lists of living brokers, and request versions."""
+ReceivedRequests = dict[str, list[str]]
+"""By partition, what one broker received, in order; besides the lists of live brokers, and request versions."""
 
 BROKERS = "brokers"
 VERSIONS = "versions"
 NO_ID = uuid.UUID(int=0)
 NO_EPOCH = -1
-_BY_CHANCE = ("timestamp", "port", "endpoints", "topic_id", "id")
+_RANDOM = ("timestamp", "port", "endpoints", "topic_id", "id")
 
 
-def story(heard: Iterable[tuple[int, Any]], broker_epoch: int, topic_ids: dict[str, uuid.UUID]) -> Story:
+def received_requests(
+    heard: Iterable[tuple[int, Any]], broker_epoch: int, topic_ids: dict[str, uuid.UUID]
+) -> ReceivedRequests:
     """What one broker heard in one step, from requests and their versions."""
-    told: Story = {}
+    received: ReceivedRequests = {}
     for version, request in heard:
-        for subject, text in _sentences(request, broker_epoch, topic_ids):
-            words = told.setdefault(subject, [])
+        for subject, text in _facts(request, broker_epoch, topic_ids):
+            words = received.setdefault(subject, [])
             if subject != BROKERS or words[-1:] != [text]:
                 words.append(text)
-        versions = {*told.get(VERSIONS, ()), f"{type(request).__name__} {version}"}
-        told[VERSIONS] = sorted(versions)
-    return dict(sorted(told.items()))
+        versions = {*received.get(VERSIONS, ()), f"{type(request).__name__} {version}"}
+        received[VERSIONS] = sorted(versions)
+    return dict(sorted(received.items()))
 
 
-def _sentences(request: Any, broker_epoch: int, topic_ids: dict[str, uuid.UUID]) -> list[tuple[str, str]]:
-    """Subject, and what is said about it."""
+def _facts(request: Any, broker_epoch: int, topic_ids: dict[str, uuid.UUID]) -> list[tuple[str, str]]:
+    """Subjects, and one fact about each."""
     stale = "" if request.broker_epoch in (broker_epoch, NO_EPOCH) else " to a stale broker epoch"
     sender = f"by {request.controller_id} epoch {request.controller_epoch}{stale}"
     if isinstance(request, LeaderAndIsrRequest):
@@ -133,7 +135,7 @@ def _id(topic: str, topic_id: uuid.UUID, topic_ids: dict[str, uuid.UUID]) -> str
 # ---- answers
 
 
-def alter_partition_said(answer: AlterPartitionResponse, topic_ids: dict[str, uuid.UUID]) -> Any:
+def alter_partition_answer(answer: AlterPartitionResponse, topic_ids: dict[str, uuid.UUID]) -> Any:
     if answer.error_code:
         return f"error {answer.error_code}"
     names = {topic_id: name for name, topic_id in topic_ids.items()}
@@ -147,20 +149,20 @@ def alter_partition_said(answer: AlterPartitionResponse, topic_ids: dict[str, uu
     return said
 
 
-def shutdown_said(answer: ControlledShutdownResponse) -> Any:
+def shutdown_answer(answer: ControlledShutdownResponse) -> Any:
     if answer.error_code:
         return f"error {answer.error_code}"
     return sorted(f"{p.topic_name}-{p.partition_index}" for p in answer.remaining_partitions)
 
 
-Tell = Callable[[Any], Any]
+Normalizer = Callable[[Any], Any]
 
 
 def _error(code: int) -> str:
     return f"error {code}" if code else "ok"
 
 
-def topics_said(answer: CreateTopicsResponse) -> Any:
+def create_topics_answer(answer: CreateTopicsResponse) -> Any:
     return {
         t.name: f"ok, {t.num_partitions} partitions of {t.replication_factor}{'' if t.topic_id != NO_ID else ', no id'}"
         if not t.error_code
@@ -169,22 +171,22 @@ def topics_said(answer: CreateTopicsResponse) -> Any:
     }
 
 
-def partitions_said(answer: CreatePartitionsResponse) -> Any:
+def create_partitions_answer(answer: CreatePartitionsResponse) -> Any:
     return {t.name: _error(t.error_code) for t in answer.results}
 
 
-def deletions_said(answer: DeleteTopicsResponse, topic_ids: dict[str, uuid.UUID]) -> Any:
+def delete_topics_answer(answer: DeleteTopicsResponse, topic_ids: dict[str, uuid.UUID]) -> Any:
     names = {topic_id: name for name, topic_id in topic_ids.items()}
     return {t.name or f"id of {names.get(t.topic_id, 'nothing')}": _error(t.error_code) for t in answer.responses}
 
 
-def reassignment_said(answer: AlterPartitionReassignmentsResponse) -> Any:
+def reassignment_answer(answer: AlterPartitionReassignmentsResponse) -> Any:
     if answer.error_code:
         return f"error {answer.error_code}"
     return {f"{t.name}-{p.partition_index}": _error(p.error_code) for t in answer.responses for p in t.partitions}
 
 
-def reassignments_said(answer: ListPartitionReassignmentsResponse) -> Any:
+def reassignment_list_answer(answer: ListPartitionReassignmentsResponse) -> Any:
     if answer.error_code:
         return f"error {answer.error_code}"
     return {
@@ -195,21 +197,21 @@ def reassignments_said(answer: ListPartitionReassignmentsResponse) -> Any:
     }
 
 
-def elections_said(answer: ElectLeadersResponse) -> Any:
-    told = {
+def elections_answer(answer: ElectLeadersResponse) -> Any:
+    results = {
         f"{t.topic}-{p.partition_id}": _error(p.error_code)
         for t in answer.replica_election_results
         for p in t.partition_result
     }
-    return {"whole": f"error {answer.error_code}", **told} if answer.error_code else told
+    return {"whole": f"error {answer.error_code}", **results} if answer.error_code else results
 
 
-def features_said(answer: UpdateFeaturesResponse) -> Any:
-    told = {result.feature: _error(result.error_code) for result in answer.results}
-    return {"whole": f"error {answer.error_code}", **told} if answer.error_code else told
+def features_answer(answer: UpdateFeaturesResponse) -> Any:
+    results = {result.feature: _error(result.error_code) for result in answer.results}
+    return {"whole": f"error {answer.error_code}", **results} if answer.error_code else results
 
 
-def producer_ids_said(answer: AllocateProducerIdsResponse) -> Any:
+def producer_ids_answer(answer: AllocateProducerIdsResponse) -> Any:
     if answer.error_code:
         return f"error {answer.error_code}"
     return f"{answer.producer_id_len} from {answer.producer_id_start} on"
@@ -218,7 +220,7 @@ def producer_ids_said(answer: AllocateProducerIdsResponse) -> Any:
 # ---- znodes
 
 
-def content_said(path: str, data: bytes | None) -> str:
+def znode_content(path: str, data: bytes | None) -> str:
     """JSON in order of its keys, without what differs by chance."""
     if data is None:
         return "null"
@@ -229,7 +231,7 @@ def content_said(path: str, data: bytes | None) -> str:
     if isinstance(content, dict):
         if path == REASSIGN_PARTITIONS and isinstance(content.get("partitions"), list):
             content["partitions"].sort(key=repr)  # a map, in whatever order
-        content = {key: "(by chance)" if key in _BY_CHANCE else value for key, value in content.items()}
+        content = {key: "(by chance)" if key in _RANDOM else value for key, value in content.items()}
     return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
 
@@ -238,12 +240,12 @@ _OF_A_TOPIC = re.compile(r"(/admin/delete_topics|/config/topics)/([^/]+)$")
 _NUMBER = re.compile(r"\d{10}$")
 
 
-def order_said(writes: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+def write_order(writes: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     """By topic: which kinds of places were written to, in which order, from paths and kinds of writes.
 
-    Partitions of a topic may come in any order, and so may topics; what belongs to no topic is told with each of them.
+    Partitions of a topic may come in any order, and so may topics; what belongs to none is listed with each of them.
     """
-    told: dict[str, list[str]] = {}
+    results: dict[str, list[str]] = {}
     kinds = [(*_place(path), kind) for path, kind in writes]
     topics = sorted({topic for topic, _, _ in kinds if topic})
     for topic in topics:
@@ -252,8 +254,8 @@ def order_said(writes: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
             if owner in (topic, "") and words[-1:] != [f"{kind} {place}"]:
                 words.append(f"{kind} {place}")
         if len(words) > 1:
-            told[topic] = words
-    return told
+            results[topic] = words
+    return results
 
 
 def _place(path: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Differences that are on purpose: each with its reason, and in `wanted/SUBJECT.txt` exactly what they are.
+"""Differences that are on purpose: each with its reason, and in `expected/SUBJECT.txt` exactly what they are.
 
 The reasons stand in `docs/differences.md` at more length.
 """
@@ -6,8 +6,8 @@ The reasons stand in `docs/differences.md` at more length.
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tests.differential.plays import subject_of
-from tests.differential.said import BROKERS
+from tests.differential.comparison import subject_of
+from tests.differential.normalize import BROKERS
 from tests.differential.transcript import (
     Difference,
     Sections,
@@ -18,7 +18,7 @@ from tests.differential.transcript import (
 )
 
 MEMORY_WAS_OLD = "BAD_VERSION of a later one"
-WANTED = Path(__file__).parent / "wanted"
+EXPECTED = Path(__file__).parent / "expected"
 
 _OLDER = "the node around our controller speaks 3.9 in these plays, only the controller speaks the older protocol"
 _ONE_STOP = "a replica is deleted by one StopReplica, and is not taken out of its ISR first"
@@ -75,24 +75,24 @@ REASONS = {
     "a_reassignment_in_2_6": _OLDER,
     "features_before_they_were_invented": _OLDER,
     "topics_get_no_ids_in_2_7": _OLDER,
-    "a_small_life_in_2_8": _OLDER,
-    "a_small_life_in_2_4": _OLDER,
-    "a_small_life_in_2_2": _OLDER,
-    "a_small_life_in_1_0": _OLDER,
-    "a_small_life_in_0_10_2": _OLDER,
-    "life_30049": _NEVER_LED,
-    "life_32041": _NEVER_LED,
+    "a_small_scenario_in_2_8": _OLDER,
+    "a_small_scenario_in_2_4": _OLDER,
+    "a_small_scenario_in_2_2": _OLDER,
+    "a_small_scenario_in_1_0": _OLDER,
+    "a_small_scenario_in_0_10_2": _OLDER,
+    "generated_30049": _NEVER_LED,
+    "generated_32041": _NEVER_LED,
 }
 """By script. Its differences are in the file of that name."""
 
 
-def unwanted(script: str, found: Iterable[Difference]) -> list[Difference]:
-    """Those that nobody asked for."""
-    listed = wanted(script)
-    return [d for d in found if not is_always_wanted(d) and d not in listed]
+def unexpected(script: str, differences: Iterable[Difference]) -> list[Difference]:
+    """Those that are not on purpose."""
+    listed = expected(script)
+    return [d for d in differences if not is_always_expected(d) and d not in listed]
 
 
-def wanted(script: str) -> list[Difference]:
+def expected(script: str) -> list[Difference]:
     if script not in REASONS:
         return []
     return lines_to_differences(_sections(subject_of(script)).get(script, ()))
@@ -103,10 +103,10 @@ def listed_in(subject: str) -> list[str]:
     return sorted(_sections(subject))
 
 
-def accept(script: str, found: Iterable[Difference]) -> None:
+def accept(script: str, differences: Iterable[Difference]) -> None:
     """From now on these are on purpose. Raises KeyError where nobody gave a reason."""
     assert REASONS[script]
-    listed = [d for d in found if not is_always_wanted(d)]
+    listed = [d for d in differences if not is_always_expected(d)]
     lines = list(differences_to_lines(listed))
     assert lines_to_differences(lines) == listed, script
     subject = subject_of(script)
@@ -120,10 +120,10 @@ def _sections(subject: str) -> Sections:
 
 
 def _file(subject: str) -> Path:
-    return WANTED / f"{subject}.txt"
+    return EXPECTED / f"{subject}.txt"
 
 
-def is_always_wanted(difference: Difference) -> bool:
+def is_always_expected(difference: Difference) -> bool:
     """In whatever script."""
     return is_newer_broker_list(difference) or is_tried_from_memory(difference)
 
@@ -139,7 +139,7 @@ def is_tried_from_memory(difference: Difference) -> bool:
 
 
 def is_newer_broker_list(difference: Difference) -> bool:
-    """Ours is taken when a request leaves, not when it is queued: a list that is old by then is never told."""
+    """Ours is taken when a request leaves, not when it is queued: a list that is old by then is never sent."""
     if not difference.place.endswith(f" {BROKERS}") or not difference.klamm or not difference.kafka:
         return False
     return difference.klamm[-1] == difference.kafka[-1] and _is_within(difference.klamm, difference.kafka)

@@ -3,74 +3,74 @@
 import asyncio
 from typing import Any
 
-from tests.differential.chance import one_of, several, some_of
-from tests.differential.ground import Ground, newest_differences
-from tests.differential.lives import BROKERS, Call
+from tests.differential.arena import Arena, newest_differences
+from tests.differential.calls import BROKERS, Call
+from tests.differential.draws import one_of, several, some_of
 from tests.differential.transcript import Difference, Steps
 
 from klamm.model.assignment import ReplicaAssignment
 from klamm.zk.znodes import decode_topic
 
 TOPICS = "abcd"
-MOST_STEPS = 80
+MAX_STEPS = 80
 brokers = one_of(BROKERS)
 replicas = some_of(BROKERS, 3)
 assignments = several(replicas, 3)
 
 
-class Life:
-    """Without deeds: they are in `deeds`."""
+class Scenario:
+    """Without its actions, which are in `actions`."""
 
-    def __init__(self, ground: Ground) -> None:
-        self.ground = ground
+    def __init__(self, arena: Arena) -> None:
+        self.arena = arena
         self.calls: list[Call] = []
-        self.found: list[Difference] = []
+        self.differences: list[Difference] = []
         self.live = set(BROKERS)
         self.broken: int | None = None
         """Its disks fail."""
         self.leaving: set[int] = set()
         """They may have asked to shut down."""
         self.has_racks = False
-        self.stages = ground.runner.run(ground.open())
+        self.contexts = arena.runner.run(arena.open())
 
     @property
     def steps(self) -> Steps:
-        return [step.as_data() for step in self.stages[0].steps]
+        return [step.as_data() for step in self.contexts[0].steps]
 
     def do(self, verb: str, *args: Any, **options: Any) -> None:
         """All carry it out; after a difference nothing more is done, and not more than a script is to have."""
-        if self.found or len(self.steps) >= MOST_STEPS:
+        if self.differences or len(self.steps) >= MAX_STEPS:
             return
         call = Call(verb, args, options)
         self.calls.append(call)
 
         async def each() -> None:
-            await asyncio.gather(*(call.on(stage) for stage in self.stages))
+            await asyncio.gather(*(call.on(context) for context in self.contexts))
 
-        self.ground.runner.run(each())
-        self.found = newest_differences(self.stages)
+        self.arena.runner.run(each())
+        self.differences = newest_differences(self.contexts)
 
     def end(self) -> None:
         async def close() -> None:
-            await asyncio.gather(*(stage.close() for stage in self.stages))
+            await asyncio.gather(*(context.close() for context in self.contexts))
 
-        self.ground.runner.run(close())
+        self.arena.runner.run(close())
 
     # ---- what there is, as the first one's ZooKeeper has it
 
     def _assignment(self, topic: str) -> dict[int, ReplicaAssignment]:
         async def read() -> dict[int, ReplicaAssignment]:
-            [node] = await self.stages[0].client.get_many([f"/brokers/topics/{topic}"])
+            [node] = await self.contexts[0].client.get_many([f"/brokers/topics/{topic}"])
             return dict(decode_topic(topic, node.data).partitions) if node.stat is not None else {}
 
-        return self.ground.runner.run(read())
+        return self.arena.runner.run(read())
 
     def _isr(self, topic: str, number: int) -> tuple[int, ...] | None:
-        state = self.ground.runner.run(self.stages[0].state(topic, number))
+        state = self.arena.runner.run(self.contexts[0].state(topic, number))
         return None if state is None else state.isr
 
     def _isr_leader(self, topic: str, number: int) -> int | None:
-        state = self.ground.runner.run(self.stages[0].state(topic, number))
+        state = self.arena.runner.run(self.contexts[0].state(topic, number))
         return None if state is None else state.leader
 
     def _partition(self, draw: Any) -> tuple[str, int, ReplicaAssignment, tuple[int, ...]] | None:
@@ -92,7 +92,7 @@ class Life:
         return self.live - self.leaving - {self.broken}
 
     def _is_queued(self, topic: str) -> bool:
-        return f"/admin/delete_topics/{topic}" in self.stages[0]._tree
+        return f"/admin/delete_topics/{topic}" in self.contexts[0]._tree
 
     def _something_is_queued(self) -> bool:
         """Ours goes on at a failover with a deletion that has dead replicas, Kafka waits for them."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from tests.differential import recordings
 from tests.differential.recordings import GENERATED, Recording
 from tests.differential.script import Script
-from tests.differential.stage import Stage
+from tests.differential.script_context import ScriptContext
 
 BROKERS = (1, 2, 3, 4)
 
@@ -19,8 +19,8 @@ class Call(NamedTuple):
     args: Sequence[Any]
     options: Mapping[str, Any] = {}
 
-    async def on(self, stage: Stage) -> None:
-        await getattr(stage, self.verb)(*self.args, **self.options)
+    async def on(self, context: ScriptContext) -> None:
+        await getattr(context, self.verb)(*self.args, **self.options)
 
     def __str__(self) -> str:
         """As a line of a script."""
@@ -29,9 +29,9 @@ class Call(NamedTuple):
 
 
 def as_script(name: str, calls: Sequence[Call]) -> Script:
-    async def run(stage: Stage) -> None:
+    async def run(context: ScriptContext) -> None:
         for call in calls:
-            await call.on(stage)
+            await call.on(context)
 
     return Script(name, run, BROKERS, False, "3.9", {})
 
@@ -39,11 +39,11 @@ def as_script(name: str, calls: Sequence[Call]) -> Script:
 def as_text(name: str, calls: Sequence[Call]) -> str:
     """Ready to be pasted into a module of `scripts`."""
     return "\n".join(
-        [f"@script({', '.join(map(str, BROKERS))})", f"async def {name}(s: Stage) -> None:", *map(str, calls)]
+        [f"@script({', '.join(map(str, BROKERS))})", f"async def {name}(s: ScriptContext) -> None:", *map(str, calls)]
     )
 
 
-def kept_lives() -> list[str]:
+def generated_names() -> list[str]:
     return recordings.names(GENERATED)
 
 

@@ -6,35 +6,35 @@ from pathlib import Path
 from typing import Any
 
 from tests.differential import recordings
-from tests.differential.lives import as_script, keep, kept_lives, read_calls
+from tests.differential.calls import as_script, generated_names, keep, read_calls
 from tests.differential.nodes import StartNode
 from tests.differential.recordings import GENERATED, Recording
 from tests.differential.script import Script
+from tests.differential.script_context import ScriptContext
 from tests.differential.scripts import SCRIPTS
 from tests.differential.shortcuts import without_shortcuts
-from tests.differential.stage import Stage
 from tests.differential.transcript import Difference, Steps
 
 from klamm.cli.zookeeper import ZooKeeperServer
 
 
 async def play(script: Script, start_node: StartNode, server: ZooKeeperServer, chroot: str, directory: Path) -> Steps:
-    stage = Stage(server, chroot, directory, start_node, script.protocol, script.given)
+    context = ScriptContext(server, chroot, directory, start_node, script.protocol, script.given)
     try:
-        await script.play(stage)
-        await stage.check_tree()
+        await script.play(context)
+        await context.check_tree()
     finally:
-        await stage.close()
-    return [step.as_data() for step in stage.steps]
+        await context.close()
+    return [step.as_data() for step in context.steps]
 
 
 def script_of(name: str) -> Script:
-    """Written by hand, or a life that was kept."""
+    """Written by hand, or generated and kept."""
     return SCRIPTS[name] if name in SCRIPTS else as_script(name, read_calls(name))
 
 
 def all_names() -> list[str]:
-    return [*SCRIPTS, *kept_lives()]
+    return [*SCRIPTS, *generated_names()]
 
 
 def recorded(name: str) -> Steps:

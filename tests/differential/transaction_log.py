@@ -29,7 +29,7 @@ class Write(NamedTuple):
     kind: str
     """create, set, delete or refused."""
     path: str
-    """Empty where refused: the log does not tell."""
+    """Empty where refused: the log does not have it."""
     data: bytes | None
     """Where refused, what for."""
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from tests.differential.written import TransactionLog, Write
+from tests.differential.transaction_log import TransactionLog, Write
 
 from klamm.cli.zookeeper import ZooKeeperServer
 from klamm.runtime.world import real_world
@@ -24,7 +24,7 @@ async def _client(server: ZooKeeperServer) -> AsyncIterator[ZooKeeper]:
     await client.close()
 
 
-async def test_every_write_is_told_in_order_with_its_session(shared_zookeeper: ZooKeeperServer) -> None:
+async def test_every_write_is_read_in_order_with_its_session(shared_zookeeper: ZooKeeperServer) -> None:
     log = TransactionLog(shared_zookeeper.directory)
     async with _client(shared_zookeeper) as client:
         _, made = await client.create("/written", b"one")
@@ -32,17 +32,17 @@ async def test_every_write_is_told_in_order_with_its_session(shared_zookeeper: Z
         await client.multi([Check("/written", 1), Create("/written/a", None, ephemeral=True), Set("/written", b"")])
         await client.delete("/written/a")
 
-        told = [w for w in log.read() if w.path.startswith("/written")]
+        writes = [w for w in log.read() if w.path.startswith("/written")]
 
-        assert [w[2:] for w in told] == [
+        assert [w[2:] for w in writes] == [
             ("create", "/written", b"one"),
             ("set", "/written", b"two"),
             ("create", "/written/a", None),
             ("set", "/written", b""),
             ("delete", "/written/a", None),
         ]
-        assert {w.session for w in told} == {client.session_id}
-        assert [w.zxid - made.czxid for w in told] == [0, 1, 2, 2, 3]
+        assert {w.session for w in writes} == {client.session_id}
+        assert [w.zxid - made.czxid for w in writes] == [0, 1, 2, 2, 3]
         assert list(log.read()) == []
 
 
@@ -69,7 +69,7 @@ async def test_a_session_takes_its_ephemeral_znodes_along(shared_zookeeper: ZooK
     assert [w[2:] for w in log.read()] == [("delete", "/fleeting", None)]
 
 
-async def test_what_was_refused_is_told_without_its_path(shared_zookeeper: ZooKeeperServer) -> None:
+async def test_a_refused_write_is_read_without_its_path(shared_zookeeper: ZooKeeperServer) -> None:
     async with _client(shared_zookeeper) as client:
         await client.create("/refused", b"one")
         log = TransactionLog(shared_zookeeper.directory)

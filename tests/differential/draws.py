@@ -10,22 +10,22 @@ Draw = Callable[[Callable[[Random], Any]], Any]
 
 
 def one_of(things: Sequence[T]) -> Callable[[Random], T]:
-    return lambda dice: dice.choice(things)
+    return lambda rng: rng.choice(things)
 
 
 def between(least: int, most: int) -> Callable[[Random], int]:
-    return lambda dice: dice.randint(least, most)
+    return lambda rng: rng.randint(least, most)
 
 
 def some_of(things: Sequence[T], most: int) -> Callable[[Random], list[T]]:
     """From one on, each once, in any order."""
-    return lambda dice: dice.sample(things, dice.randint(1, min(most, len(things))))
+    return lambda rng: rng.sample(things, rng.randint(1, min(most, len(things))))
 
 
 def several(thing: Callable[[Random], T], most: int) -> Callable[[Random], list[T]]:
     """From one on."""
-    return lambda dice: [thing(dice) for _ in range(dice.randint(1, most))]
+    return lambda rng: [thing(rng) for _ in range(rng.randint(1, most))]
 
 
-def flag(dice: Random) -> bool:
-    return dice.random() < 0.5
+def flag(rng: Random) -> bool:
+    return rng.random() < 0.5

@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.differential import said
+from tests.differential import normalize
 from tests.differential.nodes import NodeUnderTest, StartNode
 from tests.differential.recorder import SHORT_SESSION_MS, Recorder
 from tests.differential.session_end import end_session
-from tests.differential.written import TransactionLog, Write
+from tests.differential.transaction_log import TransactionLog, Write
 
 from klamm.cli.cluster import HOST
 from klamm.cli.zookeeper import ZooKeeperServer
@@ -28,8 +28,8 @@ from klamm.zk.errors import NoNode
 from klamm.zk.store import Store
 
 NODE_ID = 100
-PATIENCE_S = 30.0
-LOOK_S = 0.005
+REST_TIMEOUT_S = 30.0
+POLL_S = 0.005
 HARMLESS = ("NODE_EXISTS", "NO_NODE")
 """To create what is there, to delete what is gone: whether somebody looks before is a matter of taste."""
 
@@ -48,7 +48,7 @@ class Step:
     """By topic: in which order the node wrote to different places."""
     refused: list[str] = field(default_factory=list)
     """What the node tried to write in vain: why, in alphabetical order."""
-    requests: dict[str, said.Story] = field(default_factory=dict)
+    requests: dict[str, normalize.ReceivedRequests] = field(default_factory=dict)
     """By broker and partition."""
 
     def as_data(self) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class Step:
         return {name: v for name, v in asdict(self).items() if v or (name == "answer" and v is not None)}
 
 
-class Scene:
+class Testbed:
     """A chroot of its own on a real ZooKeeper, recorder brokers, and one node whose controller they hear."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Scene:
         self._chroot = chroot
         self._hosts = server.connect_string + chroot
         self._start_node = partial(start_node, self._hosts, directory, protocol, given)
-        self._heard: dict[Recorder, int] = {}
+        self._recorders: dict[Recorder, int] = {}
         self._roles: dict[int, str] = {}
         """By session; one that is not known is the node's."""
         self._node_sessions: set[int] = set()
@@ -93,26 +93,26 @@ class Scene:
         self._roles[self.client.session_id] = "script"
         await Store(self.client).create_top_level_paths()
         for number in brokers:
-            await self.birth(number)
+            await self.start_broker(number)
 
     async def close(self) -> None:
         for node in self.nodes.values():
             await node.stop()
-        for recorder in self._heard:
+        for recorder in self._recorders:
             if recorder.zookeeper is not None:
                 await recorder.die()
         await self.client.close()
 
     # ---- what verbs are made of
 
-    async def birth(self, number: int, short_session: bool = False) -> None:
+    async def start_broker(self, number: int, short_session: bool = False) -> None:
         recorder = Recorder(number, self._hosts, *((SHORT_SESSION_MS,) if short_session else ()))
         await recorder.start()
         self.brokers[number] = recorder
-        self._heard[recorder] = 0
-        self.learn_session(recorder)
+        self._recorders[recorder] = 0
+        self.remember_session(recorder)
 
-    def learn_session(self, recorder: Recorder) -> None:
+    def remember_session(self, recorder: Recorder) -> None:
         self._roles[recorder.session] = f"broker {recorder.number}"
 
     async def start_node(self, number: int = NODE_ID) -> None:
@@ -123,9 +123,9 @@ class Scene:
             except KlammError:  # once in some hundred plays, somebody else has just taken its port
                 if not tries_left:
                     raise
-        await self._learn_node(number)
+        await self._remember_node_session(number)
 
-    async def _learn_node(self, number: int) -> None:
+    async def _remember_node_session(self, number: int) -> None:
         session_id, _ = await self.nodes[number].session()
         self._node_sessions.add(session_id)
         if number != NODE_ID:
@@ -139,15 +139,15 @@ class Scene:
             await end_session(self._server.port, session_id, password)
         await self.nodes[node].session_ended(session_id)
         await self.wait_until(lambda stat: stat is not None and stat.ephemeral_owner != session_id, path)
-        await self._learn_node(node)
+        await self._remember_node_session(node)
 
     async def wait_until(self, is_so: Callable[[Any], bool], path: str) -> None:
         """`is_so` is asked about the znode's stat, None where there is no znode."""
-        for _ in range(round(PATIENCE_S / LOOK_S)):
+        for _ in range(round(REST_TIMEOUT_S / POLL_S)):
             if is_so(await self.client.exists(path)):
                 return
-            await asyncio.sleep(LOOK_S)
-        raise KlammError(f"{path} is not as it should be after {PATIENCE_S:g} s")
+            await asyncio.sleep(POLL_S)
+        raise KlammError(f"{path} is not as it should be after {REST_TIMEOUT_S:g} s")
 
     def broker_epoch(self, broker: int, is_stale: bool) -> int:
         recorder = self.brokers.get(broker)
@@ -167,17 +167,17 @@ class Scene:
         return znodes.decode_state(named, data, stat.version)
 
     async def ask(self, api_key: ApiKey, version: int, message: Any, node: int = NODE_ID) -> Any:
-        connection = await Connection.open(real_world(), HOST, self.nodes[node].port, "script", PATIENCE_S)
+        connection = await Connection.open(real_world(), HOST, self.nodes[node].port, "script", REST_TIMEOUT_S)
         try:
-            return await connection.request(api_key, version, message, PATIENCE_S)
+            return await connection.request(api_key, version, message, REST_TIMEOUT_S)
         finally:
             connection.close()
 
     # ---- the end of a step
 
-    async def settle(self, did: str, answer: Any = None) -> None:
+    async def end_step(self, did: str, answer: Any = None) -> None:
         """Until the node has seen and done all, and nothing happened between two looks; then write the step down."""
-        deadline = asyncio.get_running_loop().time() + PATIENCE_S
+        deadline = asyncio.get_running_loop().time() + REST_TIMEOUT_S
         before = None
         while (now := await self._activity(did, deadline)) != before:
             before = now
@@ -185,16 +185,16 @@ class Scene:
         self.steps.append(step)
         await self._see_tree(step)
         self._see_writes(step)
-        self.listen()
+        self.collect_requests()
 
     async def _activity(self, did: str, deadline: float) -> tuple[int, int]:
         """Once every node is at rest: the number of transactions and requests so far."""
         for node in self.nodes.values():
-            while goes_on := await node.goes_on([n for n, recorder in self.brokers.items() if recorder.is_holding]):
+            while why_busy := await node.why_busy([n for n, recorder in self.brokers.items() if recorder.is_holding]):
                 if asyncio.get_running_loop().time() > deadline:
-                    raise KlammError(f"{did}: not at rest after {PATIENCE_S:g} s: {goes_on}")
+                    raise KlammError(f"{did}: not at rest after {REST_TIMEOUT_S:g} s: {why_busy}")
         self._written += [w for w in self._log.read() if self._is_ours(w)]
-        return len(self._written), sum(len(r.received) for r in self._heard)
+        return len(self._written), sum(len(r.received) for r in self._recorders)
 
     def _is_ours(self, write: Write) -> bool:
         """Of a refused write only the session is known."""
@@ -207,18 +207,18 @@ class Scene:
         for path, node in zip(changed, await self.client.get_many(changed), strict=True):
             if node.stat is not None:
                 self._learn_topic_id(path, node.data)
-            seen = self._znode_said(path, node)
+            seen = self._znode_text(path, node)
             if seen != self._tree.get(path):
                 step.tree[path] = seen
             self._tree.pop(path, None)
             if seen is not None:
                 self._tree[path] = seen
 
-    def _znode_said(self, path: str, node: Any) -> str | None:
+    def _znode_text(self, path: str, node: Any) -> str | None:
         if node.stat is None:
             return None
         owner = self._roles.get(node.stat.ephemeral_owner, "the node") if node.stat.ephemeral_owner else ""
-        return f"{said.content_said(path, node.data)} v{node.stat.version}{owner and f' of {owner}'}"
+        return f"{normalize.znode_content(path, node.data)} v{node.stat.version}{owner and f' of {owner}'}"
 
     async def check_tree(self) -> None:
         """That no change of the tree was overlooked: it is read as a whole. Raises AssertionError."""
@@ -227,7 +227,7 @@ class Scene:
         while paths:
             found = await self.client.get_many(paths)
             listed = await self.client.children_many(paths)
-            tree |= {path: self._znode_said(path, node) for path, node in zip(paths, found, strict=True)}
+            tree |= {path: self._znode_text(path, node) for path, node in zip(paths, found, strict=True)}
             paths = [
                 f"{path.rstrip('/')}/{child}"
                 for path, children in zip(paths, listed, strict=True)
@@ -258,17 +258,17 @@ class Scene:
                     step.refused.append(why)
                 continue
             path = write.path.removeprefix(self._chroot) or "/"
-            text = write.kind if write.kind == "delete" else f"{write.kind} {said.content_said(path, write.data)}"
+            text = write.kind if write.kind == "delete" else f"{write.kind} {normalize.znode_content(path, write.data)}"
             step.writes.setdefault(path, []).append(text)
             places.append((path, write.kind))
         step.writes = dict(sorted(step.writes.items()))
         step.refused.sort()
-        step.order = said.order_said(places)
+        step.order = normalize.write_order(places)
 
-    def listen(self) -> None:
+    def collect_requests(self) -> None:
         """Add to the newest step what the brokers heard since."""
-        for recorder, heard in self._heard.items():
-            story = said.story(recorder.received[heard:], recorder.epoch, self.topic_ids)
-            self._heard[recorder] = len(recorder.received)
-            if story and self.steps:
-                self.steps[-1].requests[str(recorder.number)] = story
+        for recorder, heard in self._recorders.items():
+            received = normalize.received_requests(recorder.received[heard:], recorder.epoch, self.topic_ids)
+            self._recorders[recorder] = len(recorder.received)
+            if received and self.steps:
+                self.steps[-1].requests[str(recorder.number)] = received

@@ -7,5 +7,5 @@ from tests.differential.verbs.requests import RequestVerbs
 from tests.differential.verbs.znodes import ZnodeVerbs
 
 
-class Stage(ControllerVerbs, BrokerVerbs, ZnodeVerbs, RequestVerbs, AdminVerbs):
+class ScriptContext(ControllerVerbs, BrokerVerbs, ZnodeVerbs, RequestVerbs, AdminVerbs):
     """What a script is given. See the modules in `verbs` for what it can do."""
