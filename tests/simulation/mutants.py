@@ -35,7 +35,7 @@ from klamm.controller.term_context import TermContext
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import NO_BROKER
 from klamm.model.leader_and_isr import NO_EPOCH
-from klamm.sim.replicas import Replicas
+from klamm.sim.nodes.replicas import Replicas
 from klamm.zk import fenced, registrar, topic_assignments
 from klamm.zk.operations import Check, Delete
 from klamm.zk.session import Session

@@ -21,11 +21,11 @@ from tests.simulation.mutants import HIDING, MUTANTS, Mutant
 from klamm.runtime.clock import RealClock
 from klamm.runtime.cores import core_count, over_cores
 from klamm.runtime.signals import stopped_by_signals
-from klamm.sim import shrink
 from klamm.sim.campaign import be_quiet
 from klamm.sim.cluster import Outcome, run_schedule, run_script
 from klamm.sim.invariants.table import ALWAYS, AT_REST
-from klamm.sim.shrink import Shrinker, broken_rule
+from klamm.sim.scripts import shrink
+from klamm.sim.scripts.shrink import Shrinker, broken_rule
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ class Found(NamedTuple):
     schedules: int | None
     """How many it took; None where no rule spoke that is there for the guard."""
     violation: str
-    happenings: int
+    actions: int
     """In the reproducer."""
     others: dict[str, int]
     """Rules that spoke before those did, and how often."""
@@ -99,12 +99,12 @@ def hunt(job: Job) -> Found:
             discounted += 1
         elif (by := catcher(outcome.violation)) not in set(map(str, mutant.expected)):
             others[by] += 1
-        elif (happenings := reproduced(mutant, outcome)) is None:
+        elif (actions := reproduced(mutant, outcome)) is None:
             discounted += 1
         else:
             schedules = seed - job.first + 1
             return Found(
-                mutant.number, job.first, job.most, schedules, outcome.violation, happenings, dict(others), discounted
+                mutant.number, job.first, job.most, schedules, outcome.violation, actions, dict(others), discounted
             )
     return Found(mutant.number, job.first, job.most, None, "", 0, dict(others), discounted)
 
@@ -116,12 +116,12 @@ def is_clean(seed: int) -> bool:
 
 
 def reproduced(mutant: Mutant, caught: Outcome) -> int | None:
-    """Happenings of the reproducer; None where it breaks something without the mutant, too."""
+    """Actions of the reproducer; None where it breaks something without the mutant, too."""
     shrinker = Shrinker(caught, lambda: shrinker.runs < SHRINKING_RUNS)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shrink, "run_script", lambda script: mutated(mutant, lambda: run_script(script)))
         smallest = shrinker.shrink()
-    return len(smallest.script.happenings) if run_script(smallest.script).violation is None else None
+    return len(smallest.script.actions) if run_script(smallest.script).violation is None else None
 
 
 def catcher(violation: str) -> str:
@@ -240,7 +240,7 @@ def told(found: Found) -> str:
     mutant = next(m for m in MUTANTS if m.number == found.number)
     beside = f", {found.discounted} did not count" if found.discounted else ""
     beside += f", others spoke: {found.others}" if found.others else ""
-    caught = f"{found.schedules} schedules, {found.happenings} happenings, {found.violation[:150]}"
+    caught = f"{found.schedules} schedules, {found.actions} actions, {found.violation[:150]}"
     return f"{mutant.number} {mutant.what}: {caught if found.schedules else f'{found.most} schedules, unseen'}{beside}"
 
 

@@ -1,7 +1,7 @@
 """`python -m tests.simulation.plants`: mistakes planted in fresh clones, which `make sim` has to find and make small.
 
 Each is a change of one line of production code. Found means: within the time `make sim` breaks off at a seed, names the
-invariant, and prints a test of at most `MOST_HAPPENINGS` happenings.
+invariant, and prints a test of at most `MAX_ACTIONS` actions.
 """
 
 import argparse
@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 60
-MOST_HAPPENINGS = 20
-_SHRUNK = re.compile(r"# (\d+) happenings shrunk to (\d+) in (\d+) runs")
+MAX_ACTIONS = 20
+_SHRUNK = re.compile(r"# (\d+) actions shrunk to (\d+) in (\d+) runs")
 _BROKEN = re.compile(r"^seed (\d+): (.*)$", re.MULTILINE)
 
 
@@ -50,7 +50,7 @@ PLANTS = {
 class Found(NamedTuple):
     seed: int
     violation: str
-    happenings: int
+    actions: int
     """In the test that was printed."""
     output: str
 
@@ -92,8 +92,8 @@ def main() -> int:
             began = time.monotonic()
             found = search(tree, chosen.seconds)
         took_s = time.monotonic() - began
-        missed += found is None or found.happenings > MOST_HAPPENINGS
-        told = f"seed {found.seed}, {found.happenings} happenings: {found.violation}" if found else "NOT FOUND"
+        missed += found is None or found.actions > MAX_ACTIONS
+        told = f"seed {found.seed}, {found.actions} actions: {found.violation}" if found else "NOT FOUND"
         print(f"{name}, {took_s:.0f} s: {told}", flush=True)
         if chosen.plant and found:
             print(found.output)

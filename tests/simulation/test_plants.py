@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.simulation.plants import MOST_HAPPENINGS, PLANTS, ROOT, plant, search
+from tests.simulation.plants import MAX_ACTIONS, PLANTS, ROOT, plant, search
 
 
 @pytest.mark.parametrize("name", PLANTS)
@@ -27,7 +27,7 @@ def test_a_planted_mistake_is_found_and_printed_as_a_test(tmp_path: Path) -> Non
 
     assert found is not None
     assert found.violation.startswith("leader_epoch_is_monotone")
-    assert found.happenings <= MOST_HAPPENINGS
+    assert found.actions <= MAX_ACTIONS
     source = found.output[found.output.index("from klamm") : found.output.index("[[regression]]")]
     reproducer = tmp_path / "test_reproducer.py"
     reproducer.write_text(source)

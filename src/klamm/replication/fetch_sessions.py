@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.replication.watch import FetchData, FetchPartition, FetchWatch, WatchedPartition
-from klamm.runtime.randomness import Dice
+from klamm.runtime.randomness import Rng
 
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
@@ -213,7 +213,7 @@ def must_tell(watched: WatchedPartition, data: FetchData) -> bool:
 class FetchSessions:
     """The sessions of one broker, at most `slots`; times are the event loop's, in milliseconds."""
 
-    def __init__(self, dice: Dice, now_ms: Callable[[], float], slots: int = DEFAULT_SLOTS) -> None:
+    def __init__(self, dice: Rng, now_ms: Callable[[], float], slots: int = DEFAULT_SLOTS) -> None:
         self._dice = dice
         self._now_ms = now_ms
         self._slots = slots

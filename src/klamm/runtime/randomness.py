@@ -1,9 +1,9 @@
-"""Dice, as named streams: each consumer rolls its own, so that one more roll here moves nothing there."""
+"""Rng, as named streams: each consumer rolls its own, so that one more roll here moves nothing there."""
 
 import random
 from typing import Protocol
 
-Dice = random.Random
+Rng = random.Random
 """A named stream's generator, for annotations above this floor."""
 
 

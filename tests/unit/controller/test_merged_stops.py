@@ -29,7 +29,7 @@ from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import EPOCH_DURING_DELETE, LeaderAndIsr
 from klamm.replication.orders import orders_of, stop_orders_of
 from klamm.runtime.time_slices import TimeSlices
-from klamm.sim.replicas import Replicas
+from klamm.sim.nodes.replicas import Replicas
 from klamm.wire.messages import LeaderAndIsrRequest, StopReplicaPartitionState, StopReplicaRequest
 
 HUNG = BrokerId(2)

@@ -28,7 +28,7 @@ from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
 from klamm.runtime.time_slices import TimeSlices
-from klamm.sim.messages_told import states_told
+from klamm.sim.nodes.control_messages import states_told
 from klamm.wire.api import ApiKey, api
 from klamm.wire.messages import StopReplicaPartitionState
 

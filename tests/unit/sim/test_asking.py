@@ -7,7 +7,7 @@ from tests.support.controller_room import Room
 
 from klamm.controller.settings import ControllerSettings, parse_ibp
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.sim.asking import _odd_request
+from klamm.sim.workload.controller_requests import _odd_request
 
 
 @pytest.mark.parametrize(("brokers", "asker"), [([1], None), ([1, 2], 2)], ids=["no other broker", "another"])

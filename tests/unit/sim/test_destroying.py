@@ -8,9 +8,9 @@ from tests.unit.sim.assignments import write_assignments
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
-from klamm.sim.history import History, Queued, queue_of
+from klamm.sim.history.history import History, Queued, queue_of
+from klamm.sim.history.trace import RequestSent, StateWritten
 from klamm.sim.invariants.topics import only_replicas_pending_deletion_are_deleted
-from klamm.sim.trace import OrderSent, StateWritten
 from klamm.wire.messages import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
 
 P = TopicPartition("a", 0)
@@ -36,7 +36,7 @@ def test_a_replica_that_came_back_may_be_told_late_that_it_went(
     history.told_of.add((P, BrokerId(2), 9))
     stop = StopReplicaPartitionState(0, 4, delete_partition=True)
     message = StopReplicaRequest(controller_epoch=1, broker_epoch=9, topic_states=[StopReplicaTopicState("a", [stop])])
-    event = OrderSent(BrokerId(1), 1, BrokerId(2), message, False, 0)
+    event = RequestSent(BrokerId(1), 1, BrokerId(2), message, False, 0)
     history.waiting[queue_of(event, P)] = deque(waiting)
 
     wrong = only_replicas_pending_deletion_are_deleted(history, event)

@@ -6,9 +6,9 @@ from tests.support.controller_room import Room
 from klamm.controller.events import TopicDeletion
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.sim.history import History
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import EventBegan, StateWritten, Term, TopicWritten, TopicZnode, TransactionCommitted
 from klamm.sim.invariants.topics import requests_go_after_topics, the_dying_do_not_grow
-from klamm.sim.trace import EventBegan, Mutation, StateWritten, Term, TopicSeen, TopicWritten
 from klamm.sim.zookeeper.tree import CreateChange, DeleteChange
 from klamm.zk.znodes import delete_topic_path
 
@@ -22,12 +22,12 @@ async def test_a_topic_that_never_came_up_is_taken_up_as_it_is_found(had_come_up
     state = room.partition("a-0").leadership
     assert state is not None
     alone = ReplicaAssignment((BrokerId(1),))
-    before, grown = TopicSeen(None, {0: alone}, 1), TopicSeen(None, {0: alone, 1: alone}, 1)
+    before, grown = TopicZnode(None, {0: alone}, 1), TopicZnode(None, {0: alone, 1: alone}, 1)
 
     history.absorb(TopicWritten("a", None, before, 0))
     if had_come_up:
         history.absorb(StateWritten(TopicPartition("a", 0), None, state, (BrokerId(1),), 0))
-    history.absorb(Mutation(5, 0, None, [CreateChange(delete_topic_path("a"), None, (), 0)]))
+    history.absorb(TransactionCommitted(5, 0, None, [CreateChange(delete_topic_path("a"), None, (), 0)]))
     history.absorb(TopicWritten("a", before, grown, 0))
     history.zxid = 6
     history.absorb(EventBegan(BrokerId(1), 1, term, TopicDeletion(), ()))
@@ -40,11 +40,11 @@ async def test_a_topic_that_never_came_up_is_taken_up_as_it_is_found(had_come_up
 def test_a_request_goes_before_its_topic_only_where_another_one_has_its_name(is_new: bool) -> None:
     """A controller took the topic away, and needed a second more for the request; meanwhile somebody made it anew."""
     history = History(elected_sessions={7})
-    history.absorb(TopicWritten("a", None, TopicSeen(None, {}, 1), 0))
-    history.absorb(Mutation(5, 0, None, [CreateChange(delete_topic_path("a"), None, (), 0)]))
+    history.absorb(TopicWritten("a", None, TopicZnode(None, {}, 1), 0))
+    history.absorb(TransactionCommitted(5, 0, None, [CreateChange(delete_topic_path("a"), None, (), 0)]))
     if is_new:
-        history.absorb(TopicWritten("a", None, TopicSeen(None, {}, 8), 0))
+        history.absorb(TopicWritten("a", None, TopicZnode(None, {}, 8), 0))
 
-    wrong = requests_go_after_topics(history, Mutation(9, 7, 0, [DeleteChange(delete_topic_path("a"))]))
+    wrong = requests_go_after_topics(history, TransactionCommitted(9, 7, 0, [DeleteChange(delete_topic_path("a"))]))
 
     assert (wrong is None) is is_new

@@ -6,9 +6,9 @@ from tests.unit.sim.assignments import write_assignments
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.sim.history import History
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import RequestReceived
 from klamm.sim.invariants.orders import first_contact_is_whole
-from klamm.sim.trace import OrderReceived
 from klamm.wire.messages import LeaderAndIsrRequest, UpdateMetadataRequest
 
 P = TopicPartition("a", 0)
@@ -33,6 +33,6 @@ def test_the_first_order_names_what_a_broker_held_when_it_came(
     history.contacts[BrokerId(2), broker_epoch, 1] = {UpdateMetadataRequest.__name__}
     order = LeaderAndIsrRequest(controller_epoch=1, broker_epoch=broker_epoch)
 
-    wrong = first_contact_is_whole(history, OrderReceived(BrokerId(2), 1, broker_epoch, order, ErrorCode.NONE))
+    wrong = first_contact_is_whole(history, RequestReceived(BrokerId(2), 1, broker_epoch, order, ErrorCode.NONE))
 
     assert (wrong is not None) is is_wrong

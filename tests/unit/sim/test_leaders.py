@@ -8,9 +8,9 @@ from tests.support.controller_room import Room
 from klamm.controller.events import UncleanLeaderElectionEnable
 from klamm.controller.settings import ControllerSettings
 from klamm.model.ids import BrokerId
-from klamm.sim.history import History
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import EventBegan, EventEnded, StateWritten, Term
 from klamm.sim.invariants.leaders import elections_are_clean
-from klamm.sim.trace import EventBegan, EventEnded, StateWritten, Term
 
 ONE, TWO = BrokerId(1), BrokerId(2)
 EVENT = UncleanLeaderElectionEnable()

@@ -7,13 +7,13 @@ import pytest
 
 from klamm.sim import cluster
 from klamm.sim.cluster import run_script
-from klamm.sim.history import History
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import ControllerElected, StateWritten
 from klamm.sim.invariants.table import at_rest
-from klamm.sim.options import Options
-from klamm.sim.script import Happening, Script
-from klamm.sim.trace import Elected, StateWritten
+from klamm.sim.scripts.options import Options
+from klamm.sim.scripts.script import ScheduledAction, Script
 
-QUIET = Script(Options.plain(1), [Happening(5.0, "create topic")], 10.0)
+QUIET = Script(Options.plain(1), [ScheduledAction(5.0, "create topic")], 10.0)
 
 
 def errs(*_: Any) -> str | None:
@@ -22,7 +22,11 @@ def errs(*_: Any) -> str | None:
 
 BROKEN: Mapping[str, tuple[str, object, str]] = {
     "after an event of a controller": ("_ASKED", {StateWritten: [("leader_is_in_sync", errs)]}, "leader_is_in_sync: "),
-    "after a transaction": ("_ASKED", {Elected: [("epoch_counts_elections", errs)]}, "epoch_counts_elections: "),
+    "after a transaction": (
+        "_ASKED",
+        {ControllerElected: [("epoch_counts_elections", errs)]},
+        "epoch_counts_elections: ",
+    ),
     "at rest": ("at_rest", lambda: (*at_rest(), ("everybody_knows", errs)), "everybody_knows: "),
 }
 

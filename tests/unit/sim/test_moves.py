@@ -9,9 +9,9 @@ from klamm.controller.settings import ControllerSettings, parse_ibp
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
-from klamm.sim.history import History
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import Term, TopicWritten, TopicZnode
 from klamm.sim.invariants.reassignment import reassignment_keeps_the_data
-from klamm.sim.trace import Term, TopicSeen, TopicWritten
 
 ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
 STATES = [
@@ -39,5 +39,5 @@ async def test_a_replica_leaves_for_a_target_in_sync(protocol: str, states: list
     assert (reassignment_keeps_the_data(history, written) is not None) is is_found
 
 
-def seen(assignment: ReplicaAssignment) -> TopicSeen:
-    return TopicSeen(uuid.UUID(int=1), {0: assignment}, czxid=1)
+def seen(assignment: ReplicaAssignment) -> TopicZnode:
+    return TopicZnode(uuid.UUID(int=1), {0: assignment}, czxid=1)

@@ -6,9 +6,9 @@ import pytest
 
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import EPOCH_DURING_DELETE
-from klamm.sim.history import History, Queued
+from klamm.sim.history.history import History, Queued
+from klamm.sim.history.trace import RequestSent
 from klamm.sim.invariants.orders import orders_keep_their_turn
-from klamm.sim.trace import OrderSent
 from klamm.wire.messages import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,
@@ -25,7 +25,7 @@ def queued(text: str) -> Queued:
     return Queued(False, epoch, epoch) if text[0] == "L" else Queued(True, epoch, int(text[0] == "D"))
 
 
-def sent(order: Queued) -> OrderSent:
+def sent(order: Queued) -> RequestSent:
     message: LeaderAndIsrRequest | StopReplicaRequest
     if order.is_stop:
         stop = StopReplicaPartitionState(0, order.leader_epoch, bool(order.partition_epoch))
@@ -37,7 +37,7 @@ def sent(order: Queued) -> OrderSent:
         )
         message = LeaderAndIsrRequest(controller_epoch=7, broker_epoch=102)
         message.topic_states = [LeaderAndIsrTopicState("a", partition_states=[state])]
-    return OrderSent(BrokerId(1), 1, BrokerId(2), message, False, 0)
+    return RequestSent(BrokerId(1), 1, BrokerId(2), message, False, 0)
 
 
 def wrong(waiting: str, orders: str) -> str | None:

@@ -2,7 +2,7 @@
 
 from klamm.controller.states import ControllerState
 from klamm.sim.campaign import Report, Tally
-from klamm.sim.sometimes import FAILOVER_STEPS, GOALS, left_out
+from klamm.sim.coverage_goals import FAILOVER_STEPS, GOALS, left_out
 
 
 def test_names_are_told_apart() -> None:

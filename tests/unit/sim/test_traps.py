@@ -1,6 +1,6 @@
 """Which steps faults wait for."""
 
-from klamm.sim.traps import Step, StepKind
+from klamm.sim.faults.injection_points import Step, StepKind
 
 
 def test_an_election_is_won_with_the_epoch_and_a_fence_is_no_election() -> None:

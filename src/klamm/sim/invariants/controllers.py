@@ -6,17 +6,17 @@ from typing import Final
 from klamm.controller import events
 from klamm.controller.states import ControllerState
 from klamm.model.errors import ErrorCode
-from klamm.sim.brokers import StubBroker
-from klamm.sim.history import History
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import EventEnded, RequestSent, RequestUnanswered, TermBegan, TermEnded, UnexpectedError
 from klamm.sim.invariants.epochs import leaders_write_isrs
-from klamm.sim.invariants.seen import Cluster
-from klamm.sim.trace import EventEnded, Forgotten, Mistaken, OrderSent, TermBegan, TermEnded
+from klamm.sim.invariants.views import Cluster
+from klamm.sim.nodes.broker import StubBroker
 from klamm.zk import znodes
 
 _CHANNEL_TASK: Final = "controller-to-broker"
 
 
-def no_mistakes_are_made(history: History, event: Mistaken) -> str | None:
+def no_mistakes_are_made(history: History, event: UnexpectedError) -> str | None:
     """No controller runs into an error that nobody foresaw, though it would recover by resigning.
 
     That a machine has no memory is no mistake of the code.
@@ -26,7 +26,7 @@ def no_mistakes_are_made(history: History, event: Mistaken) -> str | None:
     return f"broker {event.broker}: {event.error!r} at {event.where}"
 
 
-def the_resigned_send_nothing(history: History, event: OrderSent) -> str | None:
+def the_resigned_send_nothing(history: History, event: RequestSent) -> str | None:
     """No order leaves after the resignation."""
     epoch = event.message.controller_epoch
     if (event.sender, event.incarnation, epoch) in history.ended:
@@ -50,7 +50,7 @@ def terms_begin_with_nothing(history: History, event: TermBegan) -> str | None:
     return None
 
 
-def nobody_is_forgotten(history: History, event: Forgotten) -> str | None:
+def nobody_is_forgotten(history: History, event: RequestUnanswered) -> str | None:
     """Whoever waits for a controller whose session expires is answered."""
     return f"broker {event.broker} was asked for {event.what} before its session expired, and has not answered"
 

@@ -2,13 +2,13 @@
 
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
-from klamm.sim.history import History
-from klamm.sim.trace import Elected, Mutation, OrderReceived, OrderSent
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import ControllerElected, RequestReceived, RequestSent, TransactionCommitted
 from klamm.sim.zookeeper.tree import Change, CreateChange, DeleteChange, SetChange
 from klamm.zk import znodes
 
 
-def one_actor_per_epoch(history: History, event: OrderSent) -> str | None:
+def one_actor_per_epoch(history: History, event: RequestSent) -> str | None:
     """Orders carry an epoch that this very run of this very broker won."""
     epoch = event.message.controller_epoch
     term = history.terms.get(epoch)
@@ -19,7 +19,7 @@ def one_actor_per_epoch(history: History, event: OrderSent) -> str | None:
     return None
 
 
-def orders_come_from_who_was_elected(history: History, event: OrderReceived) -> str | None:
+def orders_come_from_who_was_elected(history: History, event: RequestReceived) -> str | None:
     """What reaches a broker names a sender that won the epoch it names."""
     sender, epoch = event.message.controller_id, event.message.controller_epoch
     winner = history.winners.get(epoch, (None, 0))[0]
@@ -28,14 +28,14 @@ def orders_come_from_who_was_elected(history: History, event: OrderReceived) -> 
     return None
 
 
-def epoch_counts_elections(history: History, event: Elected) -> str | None:
+def epoch_counts_elections(history: History, event: ControllerElected) -> str | None:
     """The controller epoch rises by one with each election, and by nothing else."""
     if event.epoch != event.before + 1 or event.broker is None:
         return f"controller epoch {event.before} became {event.epoch}, elected was {event.broker}"
     return None
 
 
-def elections_raise_the_epoch(history: History, event: Mutation) -> str | None:
+def elections_raise_the_epoch(history: History, event: TransactionCommitted) -> str | None:
     """`/controller` is created only together with a rise of the epoch, which begins with 0 and is never deleted."""
     paths = {type(c): c for c in event.changes if c.path == znodes.CONTROLLER_EPOCH}
     begun = paths.get(CreateChange)
@@ -49,7 +49,7 @@ def elections_raise_the_epoch(history: History, event: Mutation) -> str | None:
     return None
 
 
-def fenced_writes(history: History, event: Mutation) -> str | None:
+def fenced_writes(history: History, event: TransactionCommitted) -> str | None:
     """What belongs to the controller is written by the session that won the newest epoch, each time bound to it."""
     if event.session not in history.elected_sessions:
         return None  # an operator may write what he likes
@@ -104,7 +104,7 @@ def _only_grows(history: History, topic: str, data: bytes | None) -> bool:
     return after.topic_id == known.id and all(after.partitions.get(n) == a for n, a in known.partitions.items())
 
 
-def brokers_refuse_old_controllers(history: History, event: OrderReceived) -> str | None:
+def brokers_refuse_old_controllers(history: History, event: RequestReceived) -> str | None:
     """An order of a controller older than one followed before is refused as such."""
     highest = history.applied.get((event.broker, event.incarnation), 0)
     refusals = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
@@ -113,7 +113,7 @@ def brokers_refuse_old_controllers(history: History, event: OrderReceived) -> st
     return None
 
 
-def followed_epochs_are_monotone(history: History, event: OrderReceived) -> str | None:
+def followed_epochs_are_monotone(history: History, event: RequestReceived) -> str | None:
     """A broker follows no controller older than one it followed before."""
     highest = history.applied.get((event.broker, event.incarnation), 0)
     if not event.refusal and event.message.controller_epoch < highest:
@@ -121,7 +121,7 @@ def followed_epochs_are_monotone(history: History, event: OrderReceived) -> str 
     return None
 
 
-def brokers_refuse_orders_for_earlier_runs(history: History, event: OrderReceived) -> str | None:
+def brokers_refuse_orders_for_earlier_runs(history: History, event: RequestReceived) -> str | None:
     """An order meant for an earlier registration of the broker is refused."""
     meant_for = event.message.broker_epoch
     if not event.refusal and 0 <= meant_for < event.broker_epoch:

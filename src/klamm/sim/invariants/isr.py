@@ -7,10 +7,10 @@ from klamm.controller.events import AlterPartitionReceived, BrokerChange, Resume
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
-from klamm.sim.controller_observer import BrokersBefore, KnownBefore
-from klamm.sim.history import History
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import EventEnded, LeaderAndIsrApplied, ReplicaRole, ReplicaRolesChanged, StateWritten
 from klamm.sim.invariants.epochs import leaders_write_isrs
-from klamm.sim.trace import EventEnded, OrdersTaken, Stance, StancesTaken, StateWritten
+from klamm.sim.nodes.controller_observer import BrokersBefore, KnownBefore
 
 _WITH_TOPIC_IDS: Final = 2
 _WITH_BROKER_EPOCHS: Final = 3
@@ -30,44 +30,46 @@ def isr_is_within_replicas(history: History, event: StateWritten) -> str | None:
     return None
 
 
-def leaders_count_all_members(history: History, event: StateWritten | OrdersTaken | StancesTaken) -> str | None:
+def leaders_count_all_members(
+    history: History, event: StateWritten | LeaderAndIsrApplied | ReplicaRolesChanged
+) -> str | None:
     """A leader counts everyone as in sync whom the state znode names within its leader epoch, also while it asks."""
-    for p, broker, stance in _stances(history, event):
-        state = event.after if isinstance(event, StateWritten) else _state_of(history, p, stance)
-        if state is None or stance.leader != broker:
+    for p, broker, role in _roles(history, event):
+        state = event.after if isinstance(event, StateWritten) else _state_of(history, p, role)
+        if state is None or role.leader != broker:
             continue
-        if (state.leader, state.leader_epoch) != (broker, stance.leader_epoch):
+        if (state.leader, state.leader_epoch) != (broker, role.leader_epoch):
             continue
-        if uncounted := set(state.isr) - stance.members:
-            return f"{p}: leader {broker} counts {sorted(stance.members)} as in sync, and not {uncounted} of {state}"
+        if uncounted := set(state.isr) - role.members:
+            return f"{p}: leader {broker} counts {sorted(role.members)} as in sync, and not {uncounted} of {state}"
     return None
 
 
-def _stances(
-    history: History, event: StateWritten | OrdersTaken | StancesTaken
-) -> Iterator[tuple[TopicPartition, BrokerId, Stance]]:
+def _roles(
+    history: History, event: StateWritten | LeaderAndIsrApplied | ReplicaRolesChanged
+) -> Iterator[tuple[TopicPartition, BrokerId, ReplicaRole]]:
     """Those of the newest run of the leader, and those taken just now."""
     if isinstance(event, StateWritten):
         key = event.partition, event.after.leader
-        _, stance = history.stances.get(key, (0, None))
+        _, role = history.roles.get(key, (0, None))
         topic = history.topics.get(event.partition.topic)
-        if stance is not None and topic is not None and stance.topic_id == topic.id:
-            yield *key, stance
+        if role is not None and topic is not None and role.topic_id == topic.id:
+            yield *key, role
     else:
-        yield from ((p, event.broker, stance) for p, stance in event.stances.items())
+        yield from ((p, event.broker, role) for p, role in event.roles.items())
 
 
-def _state_of(history: History, p: TopicPartition, stance: Stance) -> LeaderAndIsr | None:
+def _state_of(history: History, p: TopicPartition, role: ReplicaRole) -> LeaderAndIsr | None:
     """The newest state of the very topic that the replica is of; None where none is known."""
     topic, versions = history.topics.get(p.topic), history.states.get(p)
-    return versions[-1] if versions and topic is not None and topic.id == stance.topic_id else None
+    return versions[-1] if versions and topic is not None and topic.id == role.topic_id else None
 
 
-def refusals_end_with_orders(history: History, event: OrdersTaken) -> str | None:
+def refusals_end_with_orders(history: History, event: LeaderAndIsrApplied) -> str | None:
     """A leader whose ISR change was refused may ask again as soon as there is a newer order."""
-    for p, stance in event.stances.items():
+    for p, role in event.roles.items():
         before, after = event.epochs[p]
-        if stance.is_refused and before < after:
+        if role.is_refused and before < after:
             return f"{p}: leader {event.broker} was refused in leader epoch {before}, and asks for nothing in {after}"
     return None
 
@@ -229,7 +231,7 @@ def alter_partition_tells_the_truth(history: History, event: EventEnded) -> str 
         told = got.leader_id, got.leader_epoch, tuple(got.isr), got.partition_epoch
         if not any(
             told == (v.leader, v.leader_epoch, v.isr, v.partition_epoch)
-            for versions in history.lives_of(p)
+            for versions in history.incarnations_of(p)
             for v in versions[got.partition_epoch : got.partition_epoch + 1]
         ):
             return f"{p}: the leader is told {told}, which was never written"

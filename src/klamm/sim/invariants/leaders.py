@@ -9,9 +9,9 @@ from klamm.controller import events
 from klamm.controller.context import ControllerContext
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderRecoveryState
-from klamm.sim.history import History
-from klamm.sim.messages_told import states_told
-from klamm.sim.trace import EventBegan, OrderSent, OrdersTaken, StateWritten
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import EventBegan, LeaderAndIsrApplied, RequestSent, StateWritten
+from klamm.sim.nodes.control_messages import partition_states
 from klamm.wire.messages import UpdateMetadataRequest
 from klamm.zk.admin_znodes import decode_reassignment
 from klamm.zk.znodes import MalformedZnode
@@ -34,7 +34,7 @@ def leader_epoch_rises_by_one(history: History, event: StateWritten) -> str | No
     return None
 
 
-def one_leader_per_epoch(history: History, event: StateWritten | OrderSent) -> str | None:
+def one_leader_per_epoch(history: History, event: StateWritten | RequestSent) -> str | None:
     """Nobody ever hears of two leaders of one leader epoch."""
     for p, topic_id, leader, epoch in _leaders_named(history, event):
         known = history.leaders.get((p, topic_id, epoch), leader)
@@ -44,28 +44,28 @@ def one_leader_per_epoch(history: History, event: StateWritten | OrderSent) -> s
 
 
 def _is_old_metadata(
-    history: History, event: StateWritten | OrderSent, p: TopicPartition, leader: int, epoch: int
+    history: History, event: StateWritten | RequestSent, p: TopicPartition, leader: int, epoch: int
 ) -> bool:
     """Metadata without ids may be late, and of an earlier topic of that name; its end is told next."""
     if isinstance(event, StateWritten) or not isinstance(event.message, UpdateMetadataRequest):
         return False
-    has_ids = any(topic_id for _, topic_id, _ in states_told(event.message))
+    has_ids = any(topic_id for _, topic_id, _ in partition_states(event.message))
     return not has_ids and any((of, at, led) == (p, epoch, leader) for (of, _, at), led in history.leaders.items())
 
 
 def _leaders_named(
-    history: History, event: StateWritten | OrderSent
+    history: History, event: StateWritten | RequestSent
 ) -> Iterable[tuple[TopicPartition, UUID | None, int, int]]:
     if isinstance(event, StateWritten):
         topic = history.topics.get(event.partition.topic)
         yield event.partition, topic.id if topic else None, event.after.leader, event.after.leader_epoch
     elif not event.again:
-        for p, topic_id, state in states_told(event.message):
+        for p, topic_id, state in partition_states(event.message):
             topic = history.topics.get(p.topic)
             yield p, topic_id or (topic.id if topic else None), state.leader, state.leader_epoch
 
 
-def replicas_follow_no_older_leader(history: History, event: OrdersTaken) -> str | None:
+def replicas_follow_no_older_leader(history: History, event: LeaderAndIsrApplied) -> str | None:
     """No order takes a replica back to an earlier leader epoch."""
     for p, (before, after) in event.epochs.items():
         if after < before:

@@ -1,7 +1,7 @@
 """What comes about once faults are over and there was time. All of it is about the nodes of which that is expected."""
 
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.sim.invariants.seen import Cluster, newest
+from klamm.sim.invariants.views import Cluster, newest
 from klamm.zk import znodes
 
 

@@ -3,21 +3,21 @@
 from klamm.controller.events import ApiPartitionReassignment, ZkPartitionReassignment
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.sim.history import History
-from klamm.sim.invariants.seen import Cluster
-from klamm.sim.messages_told import states_told
-from klamm.sim.trace import Mutation, OrderSent, StateWritten, TopicWritten
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import RequestSent, StateWritten, TopicWritten, TransactionCommitted
+from klamm.sim.invariants.views import Cluster
+from klamm.sim.nodes.control_messages import partition_states
 from klamm.sim.zookeeper.tree import DeleteChange
 from klamm.wire.messages import LeaderAndIsrRequest
 from klamm.zk import znodes
 from klamm.zk.admin_znodes import decode_reassignment
 
 
-def assignments_are_written_first(history: History, event: OrderSent) -> str | None:
+def assignments_are_written_first(history: History, event: RequestSent) -> str | None:
     """Replicas in an order are those of the topic's znode, of now or before, or the target it leads to."""
     if event.again or not isinstance(event.message, LeaderAndIsrRequest):
         return None
-    for p, _, s in states_told(event.message):
+    for p, _, s in partition_states(event.message):
         told = ReplicaAssignment(tuple(s.replicas), tuple(s.adding_replicas), tuple(s.removing_replicas))
         if told not in history.assigned.get(p, ()):
             return f"{p}: broker {event.target} is told of replicas {told}, which nobody wrote"
@@ -60,7 +60,7 @@ def reassignment_keeps_the_data(history: History, event: TopicWritten) -> str | 
     return None
 
 
-def requests_stay_until_done(history: History, event: Mutation) -> str | None:
+def requests_stay_until_done(history: History, event: TransactionCommitted) -> str | None:
     """`/admin/reassign_partitions` is removed when none of its partitions is on the way there any more."""
     if event.session not in history.elected_sessions:
         return None

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from klamm.controller.decisions.features import supports
 from klamm.controller.events import BrokerChange
 from klamm.model.ids import BrokerId
-from klamm.sim.history import History
-from klamm.sim.invariants.seen import Cluster
-from klamm.sim.trace import EventEnded, OrderReceived, SessionFound
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import EventEnded, RequestReceived, SessionReestablished
+from klamm.sim.invariants.views import Cluster
 from klamm.zk import znodes
 from klamm.zk.registrations import decode_registration
 from klamm.zk.znodes import MalformedZnode
@@ -28,14 +28,14 @@ def registrations_are_true(cluster: Cluster) -> str | None:
     return None
 
 
-def who_left_stays_away(history: History, event: SessionFound) -> str | None:
+def who_left_stays_away(history: History, event: SessionReestablished) -> str | None:
     """A node that has left in order opens no further ZooKeeper session, whatever became of its last one."""
     if (event.broker, event.incarnation) in history.left:
         return f"broker {event.broker}.{event.incarnation} has left, and has a new session"
     return None
 
 
-def one_process_per_id(history: History, event: OrderReceived) -> str | None:
+def one_process_per_id(history: History, event: RequestReceived) -> str | None:
     """Once a later run of a broker took an order, no earlier run takes one."""
     newest = history.newest_run.get(event.broker, 0)
     if not event.refusal and event.incarnation < newest:

@@ -2,9 +2,9 @@
 
 from klamm.controller.events import ControlledShutdown
 from klamm.model.errors import ErrorCode
-from klamm.sim.history import History
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import EventEnded, StateWritten
 from klamm.sim.invariants.epochs import leaders_write_isrs
-from klamm.sim.trace import EventEnded, StateWritten
 
 
 def shutdown_waits_for_leaders(history: History, event: EventEnded) -> str | None:

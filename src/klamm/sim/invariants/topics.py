@@ -2,25 +2,25 @@
 
 from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import ZERO_ID
-from klamm.sim.history import History, queue_of
-from klamm.sim.invariants.seen import Cluster
-from klamm.sim.messages_told import states_told, stops_told
-from klamm.sim.trace import Mutation, OrderSent, StateWritten, TopicWritten
+from klamm.sim.history.history import History, queue_of
+from klamm.sim.history.trace import RequestSent, StateWritten, TopicWritten, TransactionCommitted
+from klamm.sim.invariants.views import Cluster
+from klamm.sim.nodes.control_messages import partition_states, stop_states
 from klamm.sim.zookeeper.tree import DeleteChange
 from klamm.zk import znodes
 
 
-def only_replicas_pending_deletion_are_deleted(history: History, event: OrderSent) -> str | None:
+def only_replicas_pending_deletion_are_deleted(history: History, event: RequestSent) -> str | None:
     """A replica is deleted only where its topic is going or gone, or where it belongs to its partition no more."""
     if event.again or event.message.controller_epoch != history.epoch:
         return None  # brokers refuse an older controller, which cannot know better
-    for stop in stops_told(event.message):
+    for stop in stop_states(event.message):
         if stop.delete and (why := _must_stay(history, stop.partition, event)):
             return f"{stop.partition}: broker {event.target} is told to delete it, although {why}"
     return None
 
 
-def _must_stay(history: History, p: TopicPartition, event: OrderSent) -> str | None:
+def _must_stay(history: History, p: TopicPartition, event: RequestSent) -> str | None:
     broker, broker_epoch = event.target, event.message.broker_epoch
     topic = history.topics.get(p.topic)
     found = topic.partitions.get(p.partition) if topic else None
@@ -46,7 +46,7 @@ def _must_stay(history: History, p: TopicPartition, event: OrderSent) -> str | N
     return f"it is one of {found}, and nobody asked for the topic's deletion"
 
 
-def _begins_anew(history: History, p: TopicPartition, event: OrderSent) -> bool:
+def _begins_anew(history: History, p: TopicPartition, event: RequestSent) -> bool:
     """Whether LeaderAndIsr waits behind this order; it is in the ISR already by an unclean election only."""
     return any(not order.is_stop for order in history.waiting.get(queue_of(event, p), ()))
 
@@ -69,7 +69,7 @@ def topics_go_after_their_replicas(history: History, event: TopicWritten) -> str
     return None
 
 
-def requests_go_after_topics(history: History, event: Mutation) -> str | None:
+def requests_go_after_topics(history: History, event: TransactionCommitted) -> str | None:
     """The request to delete a topic is taken away when the topic is gone; one made anew since is not what was meant."""
     if event.session not in history.elected_sessions:
         return None
@@ -91,7 +91,7 @@ def topic_ids_are_never_reused(history: History, event: TopicWritten) -> str | N
     return None
 
 
-def topic_ids_are_immutable(history: History, event: TopicWritten | OrderSent) -> str | None:
+def topic_ids_are_immutable(history: History, event: TopicWritten | RequestSent) -> str | None:
     """A topic keeps its id for life, in its znode and in every order."""
     if isinstance(event, TopicWritten):
         if event.session not in history.elected_sessions:
@@ -101,7 +101,7 @@ def topic_ids_are_immutable(history: History, event: TopicWritten | OrderSent) -
         return None
     if event.again:
         return None
-    for p, topic_id, _ in states_told(event.message):
+    for p, topic_id, _ in partition_states(event.message):
         if topic_id is not None and history.topic_ids.get(topic_id) != p.topic:
             return f"{p}: broker {event.target} is told of id {topic_id}, which it never had"
     return None

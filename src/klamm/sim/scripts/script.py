@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from klamm.runtime.randomness import Dice
-from klamm.sim.options import Options
+from klamm.runtime.randomness import Rng
+from klamm.sim.scripts.options import Options
 
 FIRST_TOPICS_S: Final = 5.0
 WARM_UP_S: Final = 20.0
@@ -12,7 +12,7 @@ CHAOS_S: Final = 75.0
 _FIRST_TOPICS: Final = 3
 
 
-class Happening(NamedTuple):
+class ScheduledAction(NamedTuple):
     """A fault or a verb. Decisions that are not in `facts` it takes by dice."""
 
     at_s: float
@@ -23,16 +23,16 @@ class Happening(NamedTuple):
 
 class Script(NamedTuple):
     options: Options
-    happenings: Sequence[Happening]
+    actions: Sequence[ScheduledAction]
     heal_at_s: float
     """Nothing happens any more from then on, and everything is mended."""
 
 
 def write_script(options: Options) -> Script:
     """What a seed lets happen: a few topics, then faults and work in between."""
-    happenings = [Happening(FIRST_TOPICS_S + n / 10, "create topic") for n in range(_FIRST_TOPICS)]
-    dice, at_s, end_s = Dice(f"{options.seed}/happenings"), WARM_UP_S, WARM_UP_S + CHAOS_S
-    while (at_s := round(at_s + dice.expovariate(1 / options.pause_s), 3)) < end_s:
-        kinds = options.verbs if dice.random() < options.work else options.faults
-        happenings.append(Happening(at_s, dice.choice(kinds)))
-    return Script(options, happenings, end_s)
+    actions = [ScheduledAction(FIRST_TOPICS_S + n / 10, "create topic") for n in range(_FIRST_TOPICS)]
+    rng, at_s, end_s = Rng(f"{options.seed}/happenings"), WARM_UP_S, WARM_UP_S + CHAOS_S
+    while (at_s := round(at_s + rng.expovariate(1 / options.pause_s), 3)) < end_s:
+        kinds = options.verbs if rng.random() < options.work else options.faults
+        actions.append(ScheduledAction(at_s, rng.choice(kinds)))
+    return Script(options, actions, end_s)

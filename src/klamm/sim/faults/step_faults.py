@@ -3,99 +3,99 @@
 from collections.abc import Callable
 from typing import Final
 
-from klamm.sim.stage import Stage, later, restart
-from klamm.sim.traps import Step, StepKind
+from klamm.sim.actions import ClusterUnderTest, later, restart
+from klamm.sim.faults.injection_points import Step, StepKind
 from klamm.sim.zookeeper.ensemble import Loss
 from klamm.zk.operations import Delete
 from klamm.zk.znodes import CONTROLLER
 
-StepFault = Callable[[Stage, Step], Loss | None]
+StepFault = Callable[[ClusterUnderTest, Step], Loss | None]
 
 _BOUNCE_S: Final = 0.05
 
 
-def crash_before(stage: Stage, step: Step) -> Loss | None:
-    stage.loop.kill(stage.nodes[step.actor].host)
+def crash_before(cluster: ClusterUnderTest, step: Step) -> Loss | None:
+    cluster.loop.kill(cluster.nodes[step.actor].host)
     return Loss.BEFORE
 
 
-def crash_after(stage: Stage, step: Step) -> Loss | None:
-    stage.loop.kill(stage.nodes[step.actor].host)
+def crash_after(cluster: ClusterUnderTest, step: Step) -> Loss | None:
+    cluster.loop.kill(cluster.nodes[step.actor].host)
     return Loss.AFTER
 
 
-def bounce_after(stage: Stage, step: Step) -> Loss | None:
+def bounce_after(cluster: ClusterUnderTest, step: Step) -> Loss | None:
     """It is back before its session is over."""
-    stage.loop.kill(stage.nodes[step.actor].host)
-    later(stage, _BOUNCE_S, restart, stage, step.actor)
+    cluster.loop.kill(cluster.nodes[step.actor].host)
+    later(cluster, _BOUNCE_S, restart, cluster, step.actor)
     return Loss.AFTER
 
 
-def answer_lost_applied(stage: Stage, step: Step) -> Loss | None:
+def answer_lost_applied(cluster: ClusterUnderTest, step: Step) -> Loss | None:
     return Loss.AFTER
 
 
-def answer_lost_not_applied(stage: Stage, step: Step) -> Loss | None:
+def answer_lost_not_applied(cluster: ClusterUnderTest, step: Step) -> Loss | None:
     return Loss.BEFORE
 
 
-def expiry_before(stage: Stage, step: Step) -> Loss | None:
+def expiry_before(cluster: ClusterUnderTest, step: Step) -> Loss | None:
     """The session of whoever takes the step ends; what it writes comes too late, what it orders is on the way."""
-    stage.ensemble.end_session(stage.nodes[step.actor].session)
+    cluster.ensemble.end_session(cluster.nodes[step.actor].session)
     return None if step.target else Loss.BEFORE
 
 
-def expiry_after(stage: Stage, step: Step) -> Loss | None:
+def expiry_after(cluster: ClusterUnderTest, step: Step) -> Loss | None:
     """It ends as soon as the step is taken, before the answer is read."""
-    later(stage, 0.0, stage.ensemble.end_session, stage.nodes[step.actor].session)
+    later(cluster, 0.0, cluster.ensemble.end_session, cluster.nodes[step.actor].session)
     return None
 
 
-def long_pause(stage: Stage, step: Step) -> Loss | None:
+def long_pause(cluster: ClusterUnderTest, step: Step) -> Loss | None:
     """Frozen for twice its session's time; it does not know, and goes on where it was."""
-    node = stage.nodes[step.actor]
-    stage.loop.pause(node.host)
-    later(stage, 2 * node.broker.config.zookeeper_session_timeout_ms / 1000, stage.loop.resume, node.host)
+    node = cluster.nodes[step.actor]
+    cluster.loop.pause(node.host)
+    later(cluster, 2 * node.broker.config.zookeeper_session_timeout_ms / 1000, cluster.loop.resume, node.host)
     return None
 
 
-def move(stage: Stage, step: Step) -> Loss | None:
+def move(cluster: ClusterUnderTest, step: Step) -> Loss | None:
     """An operator deletes `/controller`."""
-    stage.ensemble.write(0, [Delete(CONTROLLER)], ())
+    cluster.ensemble.write(0, [Delete(CONTROLLER)], ())
     return None
 
 
-def deposed(stage: Stage, step: Step) -> Loss | None:
+def deposed(cluster: ClusterUnderTest, step: Step) -> Loss | None:
     """Frozen for half its session time while an operator deletes `/controller`: the session lives, the term is over."""
-    node = stage.nodes[step.actor]
-    stage.loop.pause(node.host)
-    later(stage, node.broker.config.zookeeper_session_timeout_ms / 2000, stage.loop.resume, node.host)
-    return move(stage, step)
+    node = cluster.nodes[step.actor]
+    cluster.loop.pause(node.host)
+    later(cluster, node.broker.config.zookeeper_session_timeout_ms / 2000, cluster.loop.resume, node.host)
+    return move(cluster, step)
 
 
-def receiver_crash(stage: Stage, step: Step) -> Loss | None:
+def receiver_crash(cluster: ClusterUnderTest, step: Step) -> Loss | None:
     """Whoever gets the request carries it out and dies; for a write, nothing."""
     if not step.target:
         return None
-    stage.loop.kill(stage.nodes[step.target].host)
+    cluster.loop.kill(cluster.nodes[step.target].host)
     return Loss.AFTER
 
 
-def receiver_bounce(stage: Stage, step: Step) -> Loss | None:
+def receiver_bounce(cluster: ClusterUnderTest, step: Step) -> Loss | None:
     """Whoever gets the request dies of it, and is back before its session is over; for a write, nothing."""
     if not step.target:
         return None
-    stage.loop.kill(stage.nodes[step.target].host)
-    later(stage, _BOUNCE_S, restart, stage, step.target)
+    cluster.loop.kill(cluster.nodes[step.target].host)
+    later(cluster, _BOUNCE_S, restart, cluster, step.target)
     return Loss.BEFORE
 
 
-def refused(stage: Stage, step: Step) -> Loss | None:
+def refused(cluster: ClusterUnderTest, step: Step) -> Loss | None:
     """ZooKeeper refuses the last operation of the write, once, as if an ACL forbade it; for a request, nothing."""
     return None if step.target else Loss.REFUSED
 
 
-def wholly_refused(stage: Stage, step: Step) -> Loss | None:
+def wholly_refused(cluster: ClusterUnderTest, step: Step) -> Loss | None:
     """The same for its first, which checks the controller's epoch where there is one: the whole event fails."""
     return None if step.target else Loss.FAILED
 

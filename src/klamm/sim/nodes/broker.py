@@ -38,20 +38,20 @@ from klamm.net.client import Connection
 from klamm.net.server import CloseConnection, Server
 from klamm.replication.orders import Order, answer_orders, orders_of, stop_orders_of
 from klamm.runtime.world import World
-from klamm.sim.controller_observer import ControllerObserver, Tell
-from klamm.sim.hosts import Host
-from klamm.sim.replicas import Logs, Replica, Replicas
-from klamm.sim.trace import (
+from klamm.sim.faults.injection_points import Injection, Step, StepKind
+from klamm.sim.history.trace import (
     Event,
     EventBegan,
-    Forgotten,
-    Left,
-    OrderReceived,
-    OrdersTaken,
-    SessionFound,
-    StancesTaken,
+    LeaderAndIsrApplied,
+    NodeStopped,
+    ReplicaRolesChanged,
+    RequestReceived,
+    RequestUnanswered,
+    SessionReestablished,
 )
-from klamm.sim.traps import Step, StepKind, Trap
+from klamm.sim.hosts import Host
+from klamm.sim.nodes.controller_observer import ControllerObserver, OnEvent
+from klamm.sim.nodes.replicas import Logs, Replica, Replicas
 from klamm.sim.zookeeper.ensemble import Loss
 from klamm.telemetry.journal import Journal, Sink
 from klamm.wire.api import ApiKey
@@ -87,7 +87,7 @@ FEATURES: Final = {FEATURE: FeatureRange(2, 4)}
 """What nodes support, where they support anything: no release so far does."""
 
 
-class Tuning(NamedTuple):
+class NodeSettings(NamedTuple):
     """Settings that a seed may choose: legal ones all, some of them unlucky."""
 
     zookeeper: str
@@ -105,30 +105,33 @@ class Tuning(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _config(number: int, tuning: Tuning) -> NodeConfig:
+def _config(number: int, node_settings: NodeSettings) -> NodeConfig:
     text = (
-        f"broker.id={number}\nzookeeper.connect={tuning.zookeeper}\nlisteners=PLAINTEXT://:{PORT}\n"
-        f"zookeeper.session.timeout.ms={tuning.session_timeout_ms}\nlog.dirs=/data\n"
-        f"zookeeper.max.in.flight.requests={tuning.in_flight}\nrequest.timeout.ms={tuning.request_timeout_ms}\n"
-        f"leader.imbalance.check.interval.seconds={tuning.imbalance_check_s}\n"
-        f"auto.leader.rebalance.enable={str(tuning.rebalances).lower()}\n"
-        f"delete.topic.enable={str(tuning.deletes_topics).lower()}\n"
+        f"broker.id={number}\nzookeeper.connect={node_settings.zookeeper}\nlisteners=PLAINTEXT://:{PORT}\n"
+        f"zookeeper.session.timeout.ms={node_settings.session_timeout_ms}\nlog.dirs=/data\n"
+        f"zookeeper.max.in.flight.requests={node_settings.in_flight}\nrequest.timeout.ms={node_settings.request_timeout_ms}\n"
+        f"leader.imbalance.check.interval.seconds={node_settings.imbalance_check_s}\n"
+        f"auto.leader.rebalance.enable={str(node_settings.rebalances).lower()}\n"
+        f"delete.topic.enable={str(node_settings.deletes_topics).lower()}\n"
         "klamm.delete.topic.dead.broker.wait.ms=3000\n"
     )
-    if tuning.token_check_s:
-        text += f"delegation.token.secret.key=k\ndelegation.token.expiry.check.interval.ms={tuning.token_check_s}000\n"
+    if node_settings.token_check_s:
+        interval_ms = node_settings.token_check_s * 1000
+        text += f"delegation.token.secret.key=k\ndelegation.token.expiry.check.interval.ms={interval_ms}\n"
     return parse_node_config(text.encode(), f"broker {number}")
 
 
-def _controller_settings(config: NodeConfig, number: BrokerId, tuning: Tuning) -> ControllerSettings:
+def _controller_settings(config: NodeConfig, number: BrokerId, node_settings: NodeSettings) -> ControllerSettings:
     """Nodes refuse older protocols in their configuration; controllers know them."""
     settings = controller_settings(config, number)
-    features = FEATURES if tuning.supports_features else NO_FEATURES
-    pause_ms = tuning.resend_pause_ms
-    return replace(settings, ibp=parse_ibp(tuning.protocol), resend_pause_ms=pause_ms, supported_features=features)
+    features = FEATURES if node_settings.supports_features else NO_FEATURES
+    pause_ms = node_settings.resend_pause_ms
+    return replace(
+        settings, ibp=parse_ibp(node_settings.protocol), resend_pause_ms=pause_ms, supported_features=features
+    )
 
 
-class Proposal(NamedTuple):
+class PendingIsr(NamedTuple):
     """An ISR that a leader wants, as it was when it was first asked for."""
 
     topic_id: UUID
@@ -137,7 +140,7 @@ class Proposal(NamedTuple):
     isr: tuple[BrokerId, ...]
 
 
-class Received(NamedTuple):
+class ReceivedRequest(NamedTuple):
     """An order that reached a broker."""
 
     request: Request
@@ -152,16 +155,16 @@ class Backlog:
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class Surroundings(NamedTuple):
+class NodeContext(NamedTuple):
     """What a stub knows of the world beyond its process."""
 
-    tell: Tell
+    on_event: OnEvent
     """Hears of every order it gets, before it is answered, and of all that its controller does."""
     fetches: Callable[[BrokerId, TopicPartition, int], bool]
     """Whether a broker fetches a partition from this one, its leader, in that leader epoch."""
     logs: Logs
     """What lies on its machine."""
-    step: Trap
+    step: Injection
     """Asked before each order."""
     journal: Sink | None = None
     """Where its controller's journal goes; None: nobody reads it."""
@@ -170,24 +173,26 @@ class Surroundings(NamedTuple):
 class StubBroker:
     """`await run()` on a host of its own."""
 
-    def __init__(self, world: World, number: int, incarnation: int, tuning: Tuning, surroundings: Surroundings) -> None:
+    def __init__(
+        self, world: World, number: int, incarnation: int, node_settings: NodeSettings, node_context: NodeContext
+    ) -> None:
         self.number = BrokerId(number)
         self.incarnation = incarnation
         self._world = world
-        self._tell = surroundings.tell
-        self._fetches = surroundings.fetches
-        self._step = surroundings.step
-        self.config = _config(number, tuning)
+        self._on_event = node_context.on_event
+        self._fetches = node_context.fetches
+        self._step = node_context.step
+        self.config = _config(number, node_settings)
         self.sessions = ZooKeeperSessions(world, self.config, self._expired, self._renewed)
         self.cache = MetadataCache(self.config.inter_broker_listener)
         self._forgotten = ForgottenTopics(self.cache, lambda: self.sessions.store)
         self.cache.on_update = self._forgotten.metadata_updated
-        self.replicas = Replicas(self.number, surroundings.logs)
+        self.replicas = Replicas(self.number, node_context.logs)
         self.lagging: dict[BrokerId, None] = {}
         """Followers that fall behind, as far as this leader sees."""
-        self.received: deque[Received] = deque(maxlen=_RECEIVED)
+        self.received: deque[ReceivedRequest] = deque(maxlen=_RECEIVED)
         """The last orders that reached it, or an earlier run of its process."""
-        self.order_takes_s = 0.0
+        self.request_delay_s = 0.0
         """How long it takes for each order."""
         self._backlogs: dict[int, Backlog] = {}
         """What it has not come to yet, by controller epoch."""
@@ -204,7 +209,7 @@ class StubBroker:
         self._broker = Broker(self.number, (Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, host, PORT),))
         self._channel = ControllerChannel(world, self.cache, self.number, _ANSWER_S, _ANSWER_S)
         self._server = Server(world.network, server_limits(self.config))
-        settings = _controller_settings(self.config, self.number, tuning)
+        settings = _controller_settings(self.config, self.number, node_settings)
         self._registrar = BrokerRegistrar(self._broker, features=settings.supported_features)
         self._alter_version = _ALTER_PARTITION_VERSION if settings.uses_topic_ids else _ALTER_PARTITION_BY_NAME
         writes_isrs = not settings.controller_owns_partition_state
@@ -218,7 +223,7 @@ class StubBroker:
             world,
             settings,
             self._connect,
-            Journal(surroundings.journal, number, world.clock),
+            Journal(node_context.journal, number, world.clock),
             self._register,
             self._observer,
         )
@@ -244,7 +249,7 @@ class StubBroker:
         self.is_ready = True
         loop = asyncio.get_running_loop()
         while True:
-            loop.call_later(_ISR_CHECK_S, self._look_after_isrs)
+            loop.call_later(_ISR_CHECK_S, self._check_isrs)
             await self._has_proposals.wait()
             self._has_proposals.clear()
             await self._propose(self._proposed)
@@ -260,7 +265,7 @@ class StubBroker:
         await self.controller.session_expired()
 
     def _renewed(self, store: Store) -> None:
-        self._tell(SessionFound(self.number, self.incarnation))
+        self._on_event(SessionReestablished(self.number, self.incarnation))
         store.client.on_watch = self.controller.on_watch
         self.controller.session_established(store)
 
@@ -282,7 +287,7 @@ class StubBroker:
         await self.controller.stop()
         self.on_closing()
         await self.sessions.close()
-        self._tell(Left(self.number, self.incarnation))
+        self._on_event(NodeStopped(self.number, self.incarnation))
         return moved
 
     def fail_log_dir(self, partitions: Iterable[TopicPartition]) -> None:
@@ -304,7 +309,7 @@ class StubBroker:
             Route(for_controller.CONTROLLED_SHUTDOWN, self._asked(asked.controlled_shutdown)),
         ]
 
-    def take_again(self, order: Received) -> None:
+    def replay(self, order: ReceivedRequest) -> None:
         """An order that came before comes once more, as over another connection; nobody waits for the answer."""
         if not self.is_ready:
             return  # who is not registered yet does not serve
@@ -319,7 +324,7 @@ class StubBroker:
             case ApiKey.STOP_REPLICA:
                 self._stop_replica(request, message)
 
-    def _has_guards(self, order: Received) -> bool:
+    def _has_guards(self, order: ReceivedRequest) -> bool:
         """Whether epochs tell a late order from a newer one of the same controller; Kafka's protocol leaves holes.
 
         Nothing does for metadata, for a replica that is not there any more, for one that goes with its topic, and for
@@ -344,13 +349,13 @@ class StubBroker:
         """The connection may break before an order is carried out, or before it is answered."""
 
         def handle(request: Request, message: Any) -> Any:
-            self.received.append(Received(request, message))
-            is_late = self.order_takes_s or message.controller_epoch in self._backlogs
+            self.received.append(ReceivedRequest(request, message))
+            is_late = self.request_delay_s or message.controller_epoch in self._backlogs
             return handle_late(request, message) if is_late else handle_now(request, message)
 
         async def handle_late(request: Request, message: Any) -> Any:
             async with self._turn(message.controller_epoch):
-                await asyncio.sleep(self.order_takes_s)
+                await asyncio.sleep(self.request_delay_s)
                 return handle_now(request, message)
 
         def handle_now(request: Request, message: Any) -> Any:
@@ -398,7 +403,7 @@ class StubBroker:
     def _refusal(self, message: Any) -> ErrorCode:
         """What stands against an order as a whole."""
         code = self.replicas.refuse(message.broker_epoch, self.broker_epoch, message.controller_epoch)
-        self._tell(OrderReceived(self.number, self.incarnation, self.broker_epoch, message, code))
+        self._on_event(RequestReceived(self.number, self.incarnation, self.broker_epoch, message, code))
         return code
 
     def _leader_and_isr(self, request: Request, message: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
@@ -411,9 +416,9 @@ class StubBroker:
             before = {o.topic_partition: self.replicas.leader_epoch(o.topic_partition) for o in orders}
             errors = self.replicas.take_orders(orders, asyncio.get_running_loop().time())
             epochs = {p: (epoch, self.replicas.leader_epoch(p)) for p, epoch in before.items()}
-            stances = self.replicas.stances(before)
+            roles = self.replicas.roles(before)
             accepted = [p for p, error in errors.items() if not error]
-            self._tell(OrdersTaken(self.number, self.incarnation, epochs, stances, accepted))
+            self._on_event(LeaderAndIsrApplied(self.number, self.incarnation, epochs, roles, accepted))
         return answer_orders(orders, errors, request.version, refusal)
 
     def _update_metadata(self, request: Request, message: UpdateMetadataRequest) -> UpdateMetadataResponse:
@@ -432,27 +437,27 @@ class StubBroker:
 
     def _hear(self, event: Event) -> None:
         """Of its own controller: all that was asked is answered when it begins to take in that its session expired."""
-        self._tell(event)
+        self._on_event(event)
         if isinstance(event, EventBegan) and isinstance(event.event, Expire) and self._asking:
-            asyncio.get_running_loop().call_later(_ANSWERED_S, self._look_for_forgotten, dict(self._asking))
+            asyncio.get_running_loop().call_later(_ANSWERED_S, self._report_unanswered, dict(self._asking))
 
-    def _look_for_forgotten(self, asked: Mapping[int, str]) -> None:
+    def _report_unanswered(self, asked: Mapping[int, str]) -> None:
         for number, what in asked.items():
             if number in self._asking:
-                self._tell(Forgotten(self.number, what))
+                self._on_event(RequestUnanswered(self.number, what))
 
     # ---- as leader
 
-    def _look_after_isrs(self) -> None:
+    def _check_isrs(self) -> None:
         """Each second, until an ISR is to change. A timer and no task: most often there is nothing to do."""
         loop = asyncio.get_running_loop()
         if self.replicas.hosted and not self._is_leaving:
             self._proposed = dict(self.replicas.propose(loop.time(), self._fetches, self.cache.is_alive, self.lagging))
             if self._proposed:
-                self._tell_stances(self._proposed)
+                self._report_roles(self._proposed)
                 self._has_proposals.set()
                 return
-        loop.call_later(_ISR_CHECK_S, self._look_after_isrs)
+        loop.call_later(_ISR_CHECK_S, self._check_isrs)
 
     async def _propose(self, proposed: Mapping[TopicPartition, Replica]) -> None:
         """All in one request; the same again until it is answered: only so does a lost answer do no harm.
@@ -460,7 +465,7 @@ class StubBroker:
         Topic ids and epochs are those of now: a topic of that name that is made meanwhile is another one.
         """
         asked = {
-            p: Proposal(self.replicas.logs.get(p, ZERO_ID), r.leader_epoch, r.partition_epoch, r.proposal)
+            p: PendingIsr(self.replicas.logs.get(p, ZERO_ID), r.leader_epoch, r.partition_epoch, r.proposal)
             for p, r in proposed.items()
             if r.proposal is not None  # a newer order took it back before its turn came
         }
@@ -482,12 +487,12 @@ class StubBroker:
                 p = TopicPartition(topic.topic_name or names.get(topic.topic_id, ""), answered.partition_index)
                 if p in proposed:
                     self.replicas.answered(p, proposed[p], answered)
-        self._tell_stances(proposed)
+        self._report_roles(proposed)
 
-    def _tell_stances(self, partitions: Iterable[TopicPartition]) -> None:
-        self._tell(StancesTaken(self.number, self.incarnation, self.replicas.stances(partitions)))
+    def _report_roles(self, partitions: Iterable[TopicPartition]) -> None:
+        self._on_event(ReplicaRolesChanged(self.number, self.incarnation, self.replicas.roles(partitions)))
 
-    def _alter_partition(self, asked: Mapping[TopicPartition, Proposal], version: int) -> AlterPartitionRequest:
+    def _alter_partition(self, asked: Mapping[TopicPartition, PendingIsr], version: int) -> AlterPartitionRequest:
         topics: dict[tuple[str, UUID], AlterPartitionRequestTopicData] = {}
         for p, proposal in asked.items():
             data = AlterPartitionRequestPartitionData(

@@ -10,9 +10,9 @@ from klamm.controller.decisions.features import FeatureUpdate, UpgradeType
 from klamm.controller.request_batch import Outbox, RequestBatch
 from klamm.controller.states import ControllerState
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.sim.brokers import FEATURE, Node, StubBroker
-from klamm.sim.moving import acting_controller, ask_on_its_host
-from klamm.sim.stage import Draw, Stage
+from klamm.sim.actions import ClusterUnderTest, Draw
+from klamm.sim.nodes.broker import FEATURE, Node, StubBroker
+from klamm.sim.workload.reassignments import acting_controller, ask_on_its_host
 from klamm.wire.messages import (
     AlterPartitionRequest,
     AlterPartitionRequestPartitionData,
@@ -46,63 +46,63 @@ _AT_ONCE_S: Final = 0.001
 _NO_MEMORY_S: Final = 2.0
 
 
-async def ask_around(stage: Stage, draw: Draw) -> None:
+async def ask_around(cluster: ClusterUnderTest, draw: Draw) -> None:
     """Somebody lists what moves, a broker wants producer ids, and an operator tries out a feature: in one go."""
-    node = acting_controller(stage)
-    number = draw("node", lambda dice: node.broker.number if node else None)
-    level = draw("level", lambda dice: dice.randint(0, 2))
+    node = acting_controller(cluster)
+    number = draw("node", lambda rng: node.broker.number if node else None)
+    level = draw("level", lambda rng: rng.randint(0, 2))
     if node is None or number is None:
         return
-    stage.tell(f"node {number} is asked for moves, producer ids, and feature {FEATURE} {level}")
+    cluster.log(f"node {number} is asked for moves, producer ids, and feature {FEATURE} {level}")
     update = [FeatureUpdate(FEATURE, level)]
     controller, broker = node.broker.controller, node.broker
-    known = [p for p, states in stage.history.states.items() if states]
+    known = [p for p, states in cluster.history.states.items() if states]
     await asyncio.gather(
-        ask_on_its_host(stage, node, controller.list_reassignments(None)),
-        ask_on_its_host(stage, node, controller.list_reassignments([*known, TopicPartition("nope", 0)])),
-        ask_on_its_host(stage, node, controller.allocate_producer_ids(broker.number, broker.broker_epoch)),
-        ask_on_its_host(stage, node, controller.allocate_producer_ids(broker.number, broker.broker_epoch - 1)),
-        ask_on_its_host(stage, node, controller.allocate_producer_ids(BrokerId(_NOBODY), 0)),
-        ask_on_its_host(stage, node, controller.controlled_shutdown(BrokerId(_NOBODY), 0)),
-        ask_on_its_host(stage, node, controller.controlled_shutdown(broker.number, broker.broker_epoch - 1)),
-        ask_on_its_host(stage, node, controller.update_features(update, 1.0, validate_only=False)),
-        ask_on_its_host(stage, node, _look_around(stage, node)),
+        ask_on_its_host(cluster, node, controller.list_reassignments(None)),
+        ask_on_its_host(cluster, node, controller.list_reassignments([*known, TopicPartition("nope", 0)])),
+        ask_on_its_host(cluster, node, controller.allocate_producer_ids(broker.number, broker.broker_epoch)),
+        ask_on_its_host(cluster, node, controller.allocate_producer_ids(broker.number, broker.broker_epoch - 1)),
+        ask_on_its_host(cluster, node, controller.allocate_producer_ids(BrokerId(_NOBODY), 0)),
+        ask_on_its_host(cluster, node, controller.controlled_shutdown(BrokerId(_NOBODY), 0)),
+        ask_on_its_host(cluster, node, controller.controlled_shutdown(broker.number, broker.broker_epoch - 1)),
+        ask_on_its_host(cluster, node, controller.update_features(update, 1.0, validate_only=False)),
+        ask_on_its_host(cluster, node, _look_around(cluster, node)),
     )
 
 
-async def _look_around(stage: Stage, node: Node) -> None:
+async def _look_around(cluster: ClusterUnderTest, node: Node) -> None:
     """What monitoring reads, and what a node's other handlers ask its controller."""
     controller = node.broker.controller
     readings = sum(1 for _ in controller.readings(await controller.count_deletion()))
-    topics = stage.history.topics.items()
-    dying = [name for name, _ in topics if controller.is_queued_for_deletion(name)]
+    topics = cluster.history.topics.items()
+    deleting = [name for name, _ in topics if controller.is_queued_for_deletion(name)]
     named = sum(controller.topic_name(t.id) is not None for _, t in topics if t.id is not None)
-    stage.tell(f"node {node.broker.number} tells {readings} metrics, {named} topics by id, to be deleted {dying}")
+    cluster.log(f"node {node.broker.number} tells {readings} metrics, {named} topics by id, to be deleted {deleting}")
 
 
-async def update_feature(stage: Stage, draw: Draw) -> None:
+async def update_feature(cluster: ClusterUnderTest, draw: Draw) -> None:
     """An operator finalizes a feature, raises or lowers its level, or deletes it; some of what is asked is nonsense."""
-    level = draw("level", lambda dice: dice.randint(0, 5))
-    how = draw("how", lambda dice: dice.choice((UpgradeType.UPGRADE, UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE)))
-    if (node := acting_controller(stage)) is None:
+    level = draw("level", lambda rng: rng.randint(0, 5))
+    how = draw("how", lambda rng: rng.choice((UpgradeType.UPGRADE, UpgradeType.UPGRADE, UpgradeType.SAFE_DOWNGRADE)))
+    if (node := acting_controller(cluster)) is None:
         return
     asked = node.broker.controller.update_features([FeatureUpdate(FEATURE, level, how)], 1.0, validate_only=False)
-    answer = await ask_on_its_host(stage, node, asked)
-    stage.tell(f"node {node.broker.number} is asked for {FEATURE} {level}, {UpgradeType(how).name}: {answer}")
+    answer = await ask_on_its_host(cluster, node, asked)
+    cluster.log(f"node {node.broker.number} is asked for {FEATURE} {level}, {UpgradeType(how).name}: {answer}")
 
 
-async def hand_over(stage: Stage, draw: Draw) -> None:
+async def hand_over(cluster: ClusterUnderTest, draw: Draw) -> None:
     """`klamm controller reelect --broker N`: a node becomes controller, if the term it was requested in is not over."""
-    number = draw("node", lambda dice: dice.choice(list(stage.nodes)))
-    after_s = draw("after_s", lambda dice: dice.choice((0.0, 0.0, 0.2)))
-    epoch = stage.history.epoch
+    number = draw("node", lambda rng: rng.choice(list(cluster.nodes)))
+    after_s = draw("after_s", lambda rng: rng.choice((0.0, 0.0, 0.2)))
+    epoch = cluster.history.epoch
     await asyncio.sleep(after_s)
-    node = stage.nodes[number]
+    node = cluster.nodes[number]
     if not node.host.is_alive or not node.broker.is_ready:
         return
-    stage.tell(f"node {number} is to take the office from whoever has it in epoch {epoch}")
-    taken = await ask_on_its_host(stage, node, node.broker.controller.become_controller(epoch))
-    stage.tell(f"node {number} {'is' if taken else 'is not'} controller now")
+    cluster.log(f"node {number} is to take the office from whoever has it in epoch {epoch}")
+    taken = await ask_on_its_host(cluster, node, node.broker.controller.become_controller(epoch))
+    cluster.log(f"node {number} {'is' if taken else 'is not'} controller now")
 
 
 class _NoMemory(NamedTuple):
@@ -116,19 +116,19 @@ class _NoMemory(NamedTuple):
         raise MemoryError(f"no memory for what broker {broker} is to get")
 
 
-async def run_out_of_memory(stage: Stage, draw: Draw) -> None:
+async def run_out_of_memory(cluster: ClusterUnderTest, draw: Draw) -> None:
     """A controller finds no memory for an order, in the midst of its work, or while it becomes active."""
-    new = draw("new", lambda dice: dice.random() < 0.5)
-    if (node := acting_controller(stage)) is None:
+    new = draw("new", lambda rng: rng.random() < 0.5)
+    if (node := acting_controller(cluster)) is None:
         return
     term = node.broker.controller.term
     if new:
-        await stage.store.client.delete(znodes.CONTROLLER)
-        while (node := acting_controller(stage)) is None or node.broker.controller.term is term:  # noqa: ASYNC110  # looks on from outside
+        await cluster.store.client.delete(znodes.CONTROLLER)
+        while (node := acting_controller(cluster)) is None or node.broker.controller.term is term:  # noqa: ASYNC110  # looks on from outside
             await asyncio.sleep(_AT_ONCE_S)
         term = node.broker.controller.term
     assert term is not None, "who acts has a term"
-    stage.tell(f"node {node.broker.number} has no memory for what it sends next")
+    cluster.log(f"node {node.broker.number} has no memory for what it sends next")
     before = term.batch.outbox
     term.batch.outbox = _NoMemory(term.batch, before)
     try:
@@ -137,24 +137,24 @@ async def run_out_of_memory(stage: Stage, draw: Draw) -> None:
         term.batch.outbox = before
 
 
-async def allow_unclean_by_default(stage: Stage, draw: Draw) -> None:
+async def allow_unclean_by_default(cluster: ClusterUnderTest, draw: Draw) -> None:
     """The brokers' default for unclean elections changes at run time, on every node."""
-    allowed = draw("allowed", lambda dice: dice.random() < 0.5)
-    stage.tell(f"unclean.leader.election.enable={str(allowed).lower()} by default")
+    allowed = draw("allowed", lambda rng: rng.random() < 0.5)
+    cluster.log(f"unclean.leader.election.enable={str(allowed).lower()} by default")
     if not allowed:
-        stage.history.default_forbids_unclean()
-    for node in stage.nodes.values():
+        cluster.history.default_forbids_unclean()
+    for node in cluster.nodes.values():
         if node.host.is_alive:
             change = node.broker.controller.allow_unclean_election
-            stage.loop.call_on(node.host, stage.loop.time(), change, allowed)
+            cluster.loop.call_on(node.host, cluster.loop.time(), change, allowed)
 
 
-async def ask_oddly(stage: Stage, draw: Draw) -> None:
+async def ask_oddly(cluster: ClusterUnderTest, draw: Draw) -> None:
     """An ISR change that no leader by the book asks for: with a stranger, or of an epoch that is still to come."""
-    oddity = draw("oddity", lambda dice: dice.choice(_ODDITIES))
-    led = sorted(f"{p.topic}-{p.partition}" for p, states in stage.history.states.items() if states[-1].has_leader)
-    chosen = draw("partition", lambda dice: dice.choice(led) if led else "")
-    node = acting_controller(stage)
+    oddity = draw("oddity", lambda rng: rng.choice(_ODDITIES))
+    led = sorted(f"{p.topic}-{p.partition}" for p, states in cluster.history.states.items() if states[-1].has_leader)
+    chosen = draw("partition", lambda rng: rng.choice(led) if led else "")
+    node = acting_controller(cluster)
     if not chosen or node is None:
         return
     topic, _, number = chosen.rpartition("-")
@@ -166,11 +166,11 @@ async def ask_oddly(stage: Stage, draw: Draw) -> None:
             await asyncio.sleep(_LOOK_AGAIN_S)
         request = _odd_request(broker, TopicPartition(topic, int(number)), oddity)
         if request is not None:
-            stage.tell(f"node {broker.number} is asked for {chosen} with {oddity}")
+            cluster.log(f"node {broker.number} is asked for {chosen} with {oddity}")
             answer = await broker.controller.alter_partition(request, _WITH_BROKER_EPOCHS)
-            stage.tell(f"the answer to what is odd: {answer}")
+            cluster.log(f"the answer to what is odd: {answer}")
 
-    await ask_on_its_host(stage, node, ask())
+    await ask_on_its_host(cluster, node, ask())
 
 
 def _odd_request(broker: StubBroker, p: TopicPartition, oddity: str) -> AlterPartitionRequest | None:

@@ -39,15 +39,15 @@ class Step(NamedTuple):
         return self.kind is StepKind.WRITE and self.actor > 0 and self.what.split()[-1].startswith(BROKER_IDS)
 
 
-Trap = Callable[[Step], Loss | None]
+Injection = Callable[[Step], Loss | None]
 """Lets the step pass (None), or breaks the connection before or after it is taken."""
 
 
-class Traps:
+class InjectionPoints:
     """Those that are set, in order; the first that answers decides."""
 
     def __init__(self) -> None:
-        self._set: list[Trap] = []
+        self._set: list[Injection] = []
         self.watch: Callable[[Step], None] = lambda step: None
         """Told of each step of a node, from the moment that a trap is set."""
 
@@ -55,11 +55,11 @@ class Traps:
     def are_set(self) -> bool:
         return bool(self._set)
 
-    def set(self, trap: Trap) -> None:
-        self._set.append(trap)
+    def set(self, injection: Injection) -> None:
+        self._set.append(injection)
 
-    def remove(self, trap: Trap) -> None:
-        self._set.remove(trap)
+    def remove(self, injection: Injection) -> None:
+        self._set.remove(injection)
 
     def clear(self) -> None:
         self._set.clear()
@@ -67,7 +67,7 @@ class Traps:
     def step(self, step: Step) -> Loss | None:
         if self._set and step.actor:
             self.watch(step)
-        for trap in list(self._set):
-            if (loss := trap(step)) is not None:
+        for injection in list(self._set):
+            if (loss := injection(step)) is not None:
                 return loss
         return None

@@ -22,7 +22,7 @@ from klamm.sim.zookeeper.tree import Change
 # ---- ZooKeeper
 
 
-class Mutation(NamedTuple):
+class TransactionCommitted(NamedTuple):
     """A transaction that changed something; told before what it means in particular."""
 
     zxid: int
@@ -32,7 +32,7 @@ class Mutation(NamedTuple):
     changes: Sequence[Change]
 
 
-class Elected(NamedTuple):
+class ControllerElected(NamedTuple):
     """A write of `/controller_epoch` after its creation."""
 
     epoch: int
@@ -51,7 +51,7 @@ class StateWritten(NamedTuple):
     session: int
 
 
-class TopicSeen(NamedTuple):
+class TopicZnode(NamedTuple):
     """A topic's znode, and the transaction that created it."""
 
     id: UUID | None
@@ -63,12 +63,12 @@ class TopicWritten(NamedTuple):
     """A topic's znode: `before` is None where it was created, `after` where it was deleted."""
 
     topic: str
-    before: TopicSeen | None
-    after: TopicSeen | None
+    before: TopicZnode | None
+    after: TopicZnode | None
     session: int
 
 
-class Registered(NamedTuple):
+class RegistrationChanged(NamedTuple):
     """A broker's registration came, or (with epoch -1) went."""
 
     broker: BrokerId
@@ -76,7 +76,7 @@ class Registered(NamedTuple):
     session: int
 
 
-class Described(NamedTuple):
+class RegistrationWritten(NamedTuple):
     """What a broker's registration says now."""
 
     broker: BrokerId
@@ -132,7 +132,7 @@ class EventEnded(NamedTuple):
     """The node stops, and waited for it no longer: it was not done, and the next controller does what it left."""
 
 
-class Mistaken(NamedTuple):
+class UnexpectedError(NamedTuple):
     """A controller ran into an error that nobody foresaw, and resigned."""
 
     broker: BrokerId
@@ -141,7 +141,7 @@ class Mistaken(NamedTuple):
     """The innermost lines."""
 
 
-class Forgotten(NamedTuple):
+class RequestUnanswered(NamedTuple):
     """Somebody asked a controller before its session expired, and has no answer although that is over."""
 
     broker: BrokerId
@@ -164,7 +164,7 @@ class ReplicaMoved(NamedTuple):
     after: ReplicaState
 
 
-class OrderQueued(NamedTuple):
+class RequestQueued(NamedTuple):
     """A control request was handed to the channel of a broker."""
 
     term: Term
@@ -172,7 +172,7 @@ class OrderQueued(NamedTuple):
     item: ControlItem
 
 
-class OrderSent(NamedTuple):
+class RequestSent(NamedTuple):
     """A control request goes out; `again` where it is a repetition of the last one."""
 
     sender: BrokerId
@@ -184,7 +184,7 @@ class OrderSent(NamedTuple):
     """Requests to this broker that have no answer yet, on connections that are open."""
 
 
-class OrderAnswered(NamedTuple):
+class RequestAnswered(NamedTuple):
     sender: BrokerId
     target: BrokerId
     message: Any
@@ -194,7 +194,7 @@ class OrderAnswered(NamedTuple):
 # ---- at brokers
 
 
-class OrderReceived(NamedTuple):
+class RequestReceived(NamedTuple):
     """LeaderAndIsr, UpdateMetadata or StopReplica reached a broker, which refused it or not."""
 
     broker: BrokerId
@@ -204,7 +204,7 @@ class OrderReceived(NamedTuple):
     refusal: ErrorCode
 
 
-class Stance(NamedTuple):
+class ReplicaRole(NamedTuple):
     """What a replica takes itself for."""
 
     topic_id: UUID
@@ -217,34 +217,34 @@ class Stance(NamedTuple):
     """The controller knows better: it asks for nothing more."""
 
 
-class OrdersTaken(NamedTuple):
+class LeaderAndIsrApplied(NamedTuple):
     """A LeaderAndIsr was carried out: each partition's leader epoch on this broker before it, and after it."""
 
     broker: BrokerId
     incarnation: int
     epochs: dict[TopicPartition, tuple[int, int]]
-    stances: Mapping[TopicPartition, Stance]
+    roles: Mapping[TopicPartition, ReplicaRole]
     """What it makes of them."""
     accepted: Sequence[TopicPartition]
     """Those of which it says that all is well."""
 
 
-class StancesTaken(NamedTuple):
+class ReplicaRolesChanged(NamedTuple):
     """A leader asks for other ISRs, or got an answer."""
 
     broker: BrokerId
     incarnation: int
-    stances: Mapping[TopicPartition, Stance]
+    roles: Mapping[TopicPartition, ReplicaRole]
 
 
-class SessionFound(NamedTuple):
+class SessionReestablished(NamedTuple):
     """A node has a ZooKeeper session again, after an earlier one expired."""
 
     broker: BrokerId
     incarnation: int
 
 
-class Left(NamedTuple):
+class NodeStopped(NamedTuple):
     """A node that leaves in order has closed its last ZooKeeper session; its process may go on for a while."""
 
     broker: BrokerId
@@ -252,26 +252,26 @@ class Left(NamedTuple):
 
 
 Event: TypeAlias = (
-    Mutation
-    | Elected
+    TransactionCommitted
+    | ControllerElected
     | StateWritten
     | TopicWritten
-    | Registered
-    | Described
+    | RegistrationChanged
+    | RegistrationWritten
     | TermBegan
     | TermEnded
     | EventBegan
     | EventEnded
-    | Mistaken
-    | Forgotten
+    | UnexpectedError
+    | RequestUnanswered
     | PartitionMoved
     | ReplicaMoved
-    | OrderQueued
-    | OrderSent
-    | OrderAnswered
-    | OrderReceived
-    | OrdersTaken
-    | StancesTaken
-    | SessionFound
-    | Left
+    | RequestQueued
+    | RequestSent
+    | RequestAnswered
+    | RequestReceived
+    | LeaderAndIsrApplied
+    | ReplicaRolesChanged
+    | SessionReestablished
+    | NodeStopped
 )

@@ -1,6 +1,6 @@
 """From a run that breaks an invariant to a short one that breaks the same: what is left is what matters.
 
-Happenings are dropped by delta debugging, then the cluster is made smaller and its order plain, then times and amounts
+Actions are dropped by delta debugging, then the cluster is made smaller and its order plain, then times and amounts
 go towards zero; again from the start while anything helped. Source: Zeller and Hildebrandt, TSE 2002 (ddmin).
 """
 
@@ -9,10 +9,10 @@ from dataclasses import fields, replace
 from typing import Any, Final
 
 from klamm.sim.cluster import Outcome, run_script
-from klamm.sim.options import Options
 from klamm.sim.schedules import Policy
-from klamm.sim.script import FIRST_TOPICS_S, Script
-from klamm.sim.script_text import encode_script, options_beyond_plain
+from klamm.sim.scripts.options import Options
+from klamm.sim.scripts.script import FIRST_TOPICS_S, Script
+from klamm.sim.scripts.text import encode_script, options_beyond_plain
 
 _DRAWING: Final = {name: getattr(Options.plain(), name) for name in ("pause_s", "work")}
 _GAP_S: Final = 0.5
@@ -39,7 +39,7 @@ class Shrinker:
         self._take_first(_plainer)
         size = None
         while size != (size := _size(self.best.script)) and self._may_go_on():
-            self._drop_happenings()
+            self._drop_actions()
             for make in (_smaller_options, _earlier, _smaller_facts):
                 self._take_each(make)
         return self.best
@@ -55,15 +55,15 @@ class Shrinker:
         self.best = outcome  # with the script as it was carried out: what came after the violation is gone
         return True
 
-    def _drop_happenings(self) -> None:
+    def _drop_actions(self) -> None:
         parts = 2
-        while (happenings := list(self.best.script.happenings)) and self._may_go_on():
-            length = max(1, len(happenings) // parts)
-            for start in reversed(range(0, len(happenings), length)):
-                rest = happenings[:start] + happenings[start + length :]
-                if self._breaks(self.best.script._replace(happenings=rest)):
-                    happenings = list(self.best.script.happenings)
-            if length == 1 and len(happenings) == len(self.best.script.happenings):
+        while (actions := list(self.best.script.actions)) and self._may_go_on():
+            length = max(1, len(actions) // parts)
+            for start in reversed(range(0, len(actions), length)):
+                rest = actions[:start] + actions[start + length :]
+                if self._breaks(self.best.script._replace(actions=rest)):
+                    actions = list(self.best.script.actions)
+            if length == 1 and len(actions) == len(self.best.script.actions):
                 return
             parts *= 2
 
@@ -85,7 +85,7 @@ class Shrinker:
 
 
 def _size(script: Script) -> tuple[object, ...]:
-    return len(script.happenings), repr(script)
+    return len(script.actions), repr(script)
 
 
 # ---- what may be smaller
@@ -114,29 +114,29 @@ def _smaller_options(script: Script) -> Iterator[Script]:
 
 
 def _earlier(script: Script) -> Iterator[Script]:
-    """Each happening right after the one before, and with it all that follow; healing soon after the last."""
-    happenings = script.happenings
-    last_s = happenings[-1].at_s if happenings else FIRST_TOPICS_S
+    """Each action right after the one before, and with it all that follow; healing soon after the last."""
+    actions = script.actions
+    last_s = actions[-1].at_s if actions else FIRST_TOPICS_S
     for heal_at_s in (last_s + _GAP_S, last_s + _CALM_S):
         if heal_at_s < script.heal_at_s:
             yield script._replace(heal_at_s=round(heal_at_s, 3))
     before_s = FIRST_TOPICS_S
-    for index, happening in enumerate(happenings):
-        for gap_s in (0.0, _GAP_S, (happening.at_s - before_s) / 2):
-            by_s = happening.at_s - before_s - gap_s
+    for index, action in enumerate(actions):
+        for gap_s in (0.0, _GAP_S, (action.at_s - before_s) / 2):
+            by_s = action.at_s - before_s - gap_s
             if by_s > 0.1:
-                moved = [h._replace(at_s=round(h.at_s - by_s, 3)) for h in happenings[index:]]
+                moved = [h._replace(at_s=round(h.at_s - by_s, 3)) for h in actions[index:]]
                 heal_at_s = round(script.heal_at_s - by_s, 3)
-                yield script._replace(happenings=[*happenings[:index], *moved], heal_at_s=heal_at_s)
-        before_s = happening.at_s
+                yield script._replace(actions=[*actions[:index], *moved], heal_at_s=heal_at_s)
+        before_s = action.at_s
 
 
 def _smaller_facts(script: Script) -> Iterator[Script]:
-    for index, happening in enumerate(script.happenings):
-        for name, value in happening.facts.items():
+    for index, action in enumerate(script.actions):
+        for name, value in action.facts.items():
             for smaller in _smaller(value):
-                changed = happening._replace(facts={**happening.facts, name: smaller})
-                yield script._replace(happenings=[*script.happenings[:index], changed, *script.happenings[index + 1 :]])
+                changed = action._replace(facts={**action.facts, name: smaller})
+                yield script._replace(actions=[*script.actions[:index], changed, *script.actions[index + 1 :]])
 
 
 def _smaller(value: Any) -> Iterator[Any]:
@@ -163,22 +163,22 @@ def as_test(found: Outcome, seed: int) -> str:
     script, rule = found.script, broken_rule(found.violation).lower()
     name = "".join(c if c.isalnum() else "_" for c in rule).strip("_")
     options = _options(script.options)
-    happenings = [
-        f"        Happening({h.at_s}, {_quoted(h.what)}, {_quoted(dict(h.facts))})," for h in script.happenings
+    actions = [
+        f"        ScheduledAction({h.at_s}, {_quoted(h.what)}, {_quoted(dict(h.facts))})," for h in script.actions
     ]
     lines = [
         *(["from dataclasses import replace", ""] if "replace(" in options else []),
         "from klamm.sim.cluster import run_script",
-        "from klamm.sim.options import Options",
+        "from klamm.sim.scripts.options import Options",
         *(["from klamm.sim.schedules import Policy"] if "Policy." in options else []),
-        f"from klamm.sim.script import {'Happening, ' if happenings else ''}Script",
+        f"from klamm.sim.scripts.script import {'ScheduledAction, ' if actions else ''}Script",
         "",
         "",
         f"def test_{name}_of_seed_{seed}() -> None:",
         f"    # {found.violation}",
-        *(["    happenings = [", *happenings, "    ]"] if happenings else ["    happenings = []"]),
+        *(["    actions = [", *actions, "    ]"] if actions else ["    actions = []"]),
         "",
-        f"    outcome = run_script(Script({options}, happenings, heal_at_s={script.heal_at_s}))",
+        f"    outcome = run_script(Script({options}, actions, heal_at_s={script.heal_at_s}))",
         "",
         "    assert outcome.violation is None",
     ]

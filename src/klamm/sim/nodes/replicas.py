@@ -13,7 +13,7 @@ from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.model.leader_and_isr import EPOCH_DURING_DELETE, NO_EPOCH
 from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.orders import Errors, Order, StopOrder
-from klamm.sim.trace import Stance
+from klamm.sim.history.trace import ReplicaRole
 from klamm.wire.messages import AlterPartitionResponsePartitionData
 
 LAG_S: Final = 10.0
@@ -143,15 +143,15 @@ class Replicas:
 
     # ---- as follower, as leader
 
-    def stances(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Stance]:
+    def roles(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ReplicaRole]:
         """What it takes itself for in each of them; those that it does not host are left out."""
         return {p: self._stance(p, self.hosted[p]) for p in partitions if p in self.hosted}
 
-    def _stance(self, p: TopicPartition, replica: Replica) -> Stance:
+    def _stance(self, p: TopicPartition, replica: Replica) -> ReplicaRole:
         """A leader counts whom it asks for as soon as it asks: so long may the controller have written it already."""
         members = frozenset((*replica.isr, *(replica.proposal or ())))
         topic_id = self.logs.get(p, ZERO_ID)
-        return Stance(topic_id, replica.leader, replica.leader_epoch, members, replica.is_refused)
+        return ReplicaRole(topic_id, replica.leader, replica.leader_epoch, members, replica.is_refused)
 
     def fetches(self, p: TopicPartition, leader: BrokerId, leader_epoch: int) -> bool:
         replica = self.hosted.get(p)

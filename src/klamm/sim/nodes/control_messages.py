@@ -17,11 +17,11 @@ class Stop(NamedTuple):
     delete: bool
 
 
-Told = tuple[TopicPartition, UUID | None, Any]
+StateInMessage = tuple[TopicPartition, UUID | None, Any]
 """A partition, its topic's id or None, its state."""
 
 
-def states_told(message: Any) -> Sequence[Told]:
+def partition_states(message: Any) -> Sequence[StateInMessage]:
     """Of a LeaderAndIsr or UpdateMetadata; nothing of other requests."""
     global _newest
     if type(message) is not LeaderAndIsrRequest and type(message) is not UpdateMetadataRequest:
@@ -31,11 +31,11 @@ def states_told(message: Any) -> Sequence[Told]:
     return _newest[1]
 
 
-_newest: tuple[Any, Sequence[Told]] = (None, ())
+_newest: tuple[Any, Sequence[StateInMessage]] = (None, ())
 """Many ask about one message, one after the other."""
 
 
-def _states(message: LeaderAndIsrRequest | UpdateMetadataRequest) -> Iterator[Told]:
+def _states(message: LeaderAndIsrRequest | UpdateMetadataRequest) -> Iterator[StateInMessage]:
     for topic in message.topic_states:
         topic_id = None if topic.topic_id == ZERO_ID else topic.topic_id
         for state in topic.partition_states:
@@ -44,7 +44,7 @@ def _states(message: LeaderAndIsrRequest | UpdateMetadataRequest) -> Iterator[To
         yield TopicPartition(state.topic_name, state.partition_index), None, state
 
 
-def stops_told(message: Any) -> Iterator[Stop]:
+def stop_states(message: Any) -> Iterator[Stop]:
     if not isinstance(message, StopReplicaRequest):
         return
     for state in message.topic_states:

@@ -5,8 +5,8 @@ from typing import Any, Protocol, TypeAlias
 
 from klamm.model.ids import TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
-from klamm.sim.brokers import StubBroker
-from klamm.sim.history import History
+from klamm.sim.history.history import History
+from klamm.sim.nodes.broker import StubBroker
 from klamm.sim.zookeeper.tree import Tree
 
 Always: TypeAlias = Callable[[History, Any], str | None]

@@ -16,24 +16,24 @@ from klamm.controller.states import PartitionState, ReplicaState
 from klamm.controller.term_context import TermContext
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
-from klamm.sim.trace import (
+from klamm.sim.history.trace import (
     Event,
     EventBegan,
     EventEnded,
-    Mistaken,
-    OrderAnswered,
-    OrderQueued,
-    OrderSent,
     PartitionMoved,
     ReplicaMoved,
+    RequestAnswered,
+    RequestQueued,
+    RequestSent,
     Term,
     TermBegan,
     TermEnded,
+    UnexpectedError,
 )
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import LeaderAndIsrRequest
 
-Tell = Callable[[Event], None]
+OnEvent = Callable[[Event], None]
 
 _HOST_PREFIX: Final = "node-"
 _LINES_TOLD: Final = 3
@@ -71,10 +71,10 @@ class BrokersBefore(NamedTuple):
 class ControllerObserver(Observer):
     """One for each run of a node's process."""
 
-    def __init__(self, broker: BrokerId, incarnation: int, tell: Tell) -> None:
+    def __init__(self, broker: BrokerId, incarnation: int, on_event: OnEvent) -> None:
         self._broker = broker
         self._incarnation = incarnation
-        self._tell = tell
+        self._on_event = on_event
         self._term: Term | None = None
         self._began_in: Term | None = None
         self._known: KnownBefore | BrokersBefore | None = None
@@ -86,39 +86,39 @@ class ControllerObserver(Observer):
     def term_begins(self, term: TermContext) -> None:
         self._term = Term(self._broker, self._incarnation, term)
         term.context.moves = self
-        term.batch.outbox = _Outbox(self._term, term.channels, self._tell)
-        self._tell(TermBegan(self._term))
+        term.batch.outbox = _Outbox(self._term, term.channels, self._on_event)
+        self._on_event(TermBegan(self._term))
 
     def term_ends(self, term: TermContext) -> None:
         ended, self._term = self._term, None
         if ended is not None:
-            self._tell(TermEnded(ended))
+            self._on_event(TermEnded(ended))
 
     def event_begins(self, event: events.Event, waiting: Iterable[events.Event]) -> None:
         self._known = _known(self._term.internals, event) if self._term is not None else None
         self._began_in = self._term
         queued = tuple(type(e) for e in waiting)
-        self._tell(EventBegan(self._broker, self._incarnation, self._term, event, queued))
+        self._on_event(EventBegan(self._broker, self._incarnation, self._term, event, queued))
 
     def event_ends(self, event: events.Event) -> None:
         is_cut_short = isinstance(sys.exception(), asyncio.CancelledError)
-        self._tell(EventEnded(self._broker, self._incarnation, self._began_in, event, self._known, is_cut_short))
+        self._on_event(EventEnded(self._broker, self._incarnation, self._began_in, event, self._known, is_cut_short))
         self._known = None
 
     def mistake(self, error: Exception) -> None:
         lines = traceback.extract_tb(error.__traceback__)[-_LINES_TOLD:]
         where = ", ".join(f"{line.filename.rpartition('/')[2]}:{line.lineno} {line.name}" for line in lines)
-        self._tell(Mistaken(self._broker, error, where))
+        self._on_event(UnexpectedError(self._broker, error, where))
 
     # ---- controller.context.Moves
 
     def partition_moves(self, partition: Partition, before: PartitionState, after: PartitionState) -> None:
         if self._term is not None:
-            self._tell(PartitionMoved(self._term, partition, before, after))
+            self._on_event(PartitionMoved(self._term, partition, before, after))
 
     def replica_moves(self, broker: BrokerId, partition: Partition, before: ReplicaState, after: ReplicaState) -> None:
         if self._term is not None:
-            self._tell(ReplicaMoved(self._term, broker, partition, before, after))
+            self._on_event(ReplicaMoved(self._term, broker, partition, before, after))
 
     # ---- connections
 
@@ -132,10 +132,10 @@ class ControllerObserver(Observer):
         count = self._in_flight.get(target, 0)
         self._in_flight[target] = count + 1
         content = _content(message, version)
-        self._tell(OrderSent(self._broker, self._incarnation, target, content, again, count))
+        self._on_event(RequestSent(self._broker, self._incarnation, target, content, again, count))
 
     def answered(self, target: BrokerId, message: Any, response: Any) -> None:
-        self._tell(OrderAnswered(self._broker, target, message, response))
+        self._on_event(RequestAnswered(self._broker, target, message, response))
 
     def settled(self, target: BrokerId) -> None:
         self._in_flight[target] -= 1
@@ -178,13 +178,13 @@ def _content(message: Any, version: int) -> Any:
 class _Outbox:
     """Passes on what an event wants to send, and tells of it."""
 
-    def __init__(self, term: Term, channels: Channels, tell: Tell) -> None:
+    def __init__(self, term: Term, channels: Channels, on_event: OnEvent) -> None:
         self._term = term
         self._channels = channels
-        self._tell = tell
+        self._on_event = on_event
 
     def send(self, broker: BrokerId, item: ControlItem) -> None:
-        self._tell(OrderQueued(self._term, broker, item))
+        self._on_event(RequestQueued(self._term, broker, item))
         self._channels.send(broker, item)
 
 

@@ -16,9 +16,9 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.model.leader_and_isr import NO_EPOCH, LeaderAndIsr
-from klamm.sim import trace
-from klamm.sim.messages_told import states_told, stops_told
-from klamm.sim.trace import Event, Term, TopicSeen
+from klamm.sim.history import trace
+from klamm.sim.history.trace import Event, Term, TopicZnode
+from klamm.sim.nodes.control_messages import partition_states, stop_states
 from klamm.sim.zookeeper.tree import Change, CreateChange, DeleteChange, SetChange, Transaction
 from klamm.wire.messages import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
 from klamm.zk import znodes
@@ -64,7 +64,7 @@ class History:
     ended: set[tuple[BrokerId, int, int]] = field(default_factory=set)
     """(broker, incarnation, epoch) of terms that were given up."""
     zxid: int = 0
-    topics: dict[str, TopicSeen] = field(default_factory=dict)
+    topics: dict[str, TopicZnode] = field(default_factory=dict)
     topic_ids: dict[UUID, str] = field(default_factory=dict)
     """Every id there ever was."""
     marked: dict[str, int] = field(default_factory=dict)
@@ -138,7 +138,7 @@ class History:
     untold: dict[BrokerId, dict[TopicPartition, int]] = field(default_factory=dict)
     """Broker -> partitions that it leads, or leads no more, by decisions of the acting controller that it was not yet
     told of, with the leader epoch. A broker that is stopped there need not know."""
-    stances: dict[tuple[TopicPartition, BrokerId], tuple[int, trace.Stance]] = field(default_factory=dict)
+    roles: dict[tuple[TopicPartition, BrokerId], tuple[int, trace.ReplicaRole]] = field(default_factory=dict)
     """(partition, broker) -> (incarnation, what its replica takes itself for), of topics that are there."""
     followed: set[tuple[TopicPartition, BrokerId, BrokerId, int]] = field(default_factory=set)
     """(partition, broker, leader, leader epoch): whom replicas have followed when, of topics that are there."""
@@ -150,23 +150,23 @@ class History:
 
     def __post_init__(self) -> None:
         self._absorb = {
-            trace.Mutation: self._mutated,
-            trace.Elected: self._elected,
+            trace.TransactionCommitted: self._transaction_committed,
+            trace.ControllerElected: self._controller_elected,
             trace.StateWritten: self._state_written,
             trace.TopicWritten: self._topic_written,
-            trace.Registered: self._registered,
-            trace.Described: self._described,
+            trace.RegistrationChanged: self._registration_changed,
+            trace.RegistrationWritten: self._registration_written,
             trace.TermBegan: self._term_began,
             trace.TermEnded: self._term_ended,
             trace.EventBegan: self._event_began,
             trace.EventEnded: self._event_ended,
-            trace.OrderQueued: self._order_queued,
-            trace.OrderSent: self._order_sent,
-            trace.OrderAnswered: self._order_answered,
-            trace.OrderReceived: self._order_received,
-            trace.OrdersTaken: self._stances_taken,
-            trace.StancesTaken: self._stances_taken,
-            trace.Left: self._left,
+            trace.RequestQueued: self._request_queued,
+            trace.RequestSent: self._request_sent,
+            trace.RequestAnswered: self._request_answered,
+            trace.RequestReceived: self._request_received,
+            trace.LeaderAndIsrApplied: self._roles_changed,
+            trace.ReplicaRolesChanged: self._roles_changed,
+            trace.NodeStopped: self._left,
         }
 
     # ---- questions
@@ -185,7 +185,7 @@ class History:
     def ended_term(self, term: Term) -> bool:
         return (term.broker, term.incarnation, term.epoch) in self.ended
 
-    def lives_of(self, p: TopicPartition) -> Iterator[Versions]:
+    def incarnations_of(self, p: TopicPartition) -> Iterator[Versions]:
         """All versions of its state, for each topic of that name; the newest first."""
         if (versions := self.states.get(p)) is not None:
             yield versions
@@ -196,7 +196,7 @@ class History:
     def events_of(self, transaction: Transaction, ops: Sequence[Op]) -> Iterator[Event]:
         """What a transaction means; take each event in with `absorb` before asking for the next."""
         fence = next((o.version for o in ops if isinstance(o, Check) and o.path == znodes.CONTROLLER_EPOCH), None)
-        yield trace.Mutation(transaction.zxid, transaction.session, fence, transaction.changes)
+        yield trace.TransactionCommitted(transaction.zxid, transaction.session, fence, transaction.changes)
         for change in transaction.changes:
             path = change.path
             if path == znodes.CONTROLLER_EPOCH and isinstance(change, SetChange):
@@ -213,7 +213,7 @@ class History:
         created = (c for c in transaction.changes if isinstance(c, CreateChange) and c.path == znodes.CONTROLLER)
         won = next((znodes.decode_controller(c.data) for c in created), None)
         epoch = znodes.decode_controller_epoch(change.data)
-        return trace.Elected(epoch, self.epoch, won.broker if won else None, transaction.session)
+        return trace.ControllerElected(epoch, self.epoch, won.broker if won else None, transaction.session)
 
     def _topic_event(self, parts: list[str], change: Change, transaction: Transaction) -> Iterator[Event]:
         name = parts[0]
@@ -225,7 +225,7 @@ class History:
                 except MalformedZnode:
                     return  # somebody's nonsense: what the topic was is known no better than before
                 czxid = before.czxid if before else transaction.zxid
-                after = TopicSeen(znode.topic_id, dict(znode.partitions), czxid)
+                after = TopicZnode(znode.topic_id, dict(znode.partitions), czxid)
             yield trace.TopicWritten(name, before, after, transaction.session)
         elif len(parts) == 4 and parts[3] == "state":
             p = TopicPartition(name, int(parts[2]))
@@ -245,7 +245,7 @@ class History:
         if take_in is not None:
             take_in(event)
 
-    def _mutated(self, event: trace.Mutation) -> None:
+    def _transaction_committed(self, event: trace.TransactionCommitted) -> None:
         self.zxid = event.zxid
         for change in event.changes:
             path = change.path
@@ -293,7 +293,7 @@ class History:
             if event.term is None or event.term.internals.settings.unclean_leader_election:
                 self.may_be_unclean.add(run)
 
-    def _elected(self, event: trace.Elected) -> None:
+    def _controller_elected(self, event: trace.ControllerElected) -> None:
         self.epoch = event.epoch
         self.winners[event.epoch] = event.broker, event.session
         self.elected_sessions.add(event.session)
@@ -329,7 +329,7 @@ class History:
             self.buried_replicas |= {TopicPartition(event.topic, n): a.replicas for n, a in before.items()}
             self.told_of = {told for told in self.told_of if told[0].topic != event.topic}
             self.followed = {seen for seen in self.followed if seen[0].topic != event.topic}
-            self.stances = {key: stance for key, stance in self.stances.items() if key[0].topic != event.topic}
+            self.roles = {key: role for key, role in self.roles.items() if key[0].topic != event.topic}
         for number in {**before, **after}:
             p, was, now = TopicPartition(event.topic, number), before.get(number), after.get(number)
             if now is not None and now != was:
@@ -343,14 +343,14 @@ class History:
                     self.dropped.pop((p, broker), None)
                     self.added[p, broker] = self.zxid
 
-    def _registered(self, event: trace.Registered) -> None:
+    def _registration_changed(self, event: trace.RegistrationChanged) -> None:
         self.registrations[event.broker].append((self.zxid, event.epoch))
         if event.epoch < 0:
             self.registered.pop(event.broker, None)
         else:
             self.registered[event.broker] = event.epoch, event.session
 
-    def _described(self, event: trace.Described) -> None:
+    def _registration_written(self, event: trace.RegistrationWritten) -> None:
         self.descriptions[event.broker][self.zxid] = event.data
 
     def _term_began(self, event: trace.TermBegan) -> None:
@@ -378,7 +378,7 @@ class History:
             if registered is not None and asked.reply.result().error is ErrorCode.NONE:
                 self.leaving[asked.broker] = registered, event.term.epoch
 
-    def _order_queued(self, event: trace.OrderQueued) -> None:
+    def _request_queued(self, event: trace.RequestQueued) -> None:
         item, context = event.item, event.term.internals.context
         to = context.epoch, event.target, context.registered[event.target].epoch
         untold = self.untold.get(event.target, {})
@@ -396,15 +396,15 @@ class History:
                 self.waiting.setdefault((*to, p.topic, p.partition), deque()).append(queued)
                 untold.pop(p.key, None)
 
-    def _order_sent(self, event: trace.OrderSent) -> None:
+    def _request_sent(self, event: trace.RequestSent) -> None:
         """What was queued before is sent or outdated."""
         if event.again:
             return
         message = event.message
         if isinstance(message, LeaderAndIsrRequest):
-            self.told_of |= {(p, event.target, message.broker_epoch) for p, _, _ in states_told(message)}
+            self.told_of |= {(p, event.target, message.broker_epoch) for p, _, _ in partition_states(message)}
         if isinstance(message, UpdateMetadataRequest):
-            for p, topic_id, state in states_told(message):
+            for p, topic_id, state in partition_states(message):
                 self.metadata_told[message.controller_epoch, event.target, p, topic_id] = state.zk_version
             return
         for p, sent in queued_of(message):
@@ -414,7 +414,7 @@ class History:
                 waiting.popleft()
             self.sent_last[queue_of(event, p)] = sent
 
-    def _order_answered(self, event: trace.OrderAnswered) -> None:
+    def _request_answered(self, event: trace.RequestAnswered) -> None:
         if isinstance(event.message, LeaderAndIsrRequest):
             for topic in event.response.topics:
                 name = self.topic_ids.get(topic.topic_id)
@@ -425,12 +425,12 @@ class History:
         if not isinstance(event.message, StopReplicaRequest) or event.response.error_code:
             return
         failed = {(e.topic_name, e.partition_index) for e in event.response.partition_errors if e.error_code}
-        for stop in stops_told(event.message):
+        for stop in stop_states(event.message):
             if stop.delete and stop.partition not in failed:
                 self.deleted.add((stop.partition, event.target))
                 self.other_ids.discard((stop.partition, event.target, event.message.broker_epoch))
 
-    def _order_received(self, event: trace.OrderReceived) -> None:
+    def _request_received(self, event: trace.RequestReceived) -> None:
         if event.refusal:
             return
         message = event.message
@@ -441,25 +441,25 @@ class History:
 
     # ---- what brokers make of it
 
-    def _stances_taken(self, event: trace.OrdersTaken | trace.StancesTaken) -> None:
-        for p, stance in event.stances.items():
-            self.stances[p, event.broker] = event.incarnation, stance
-            if stance.leader not in (event.broker, NO_BROKER):
-                self.followed.add((p, event.broker, stance.leader, stance.leader_epoch))
+    def _roles_changed(self, event: trace.LeaderAndIsrApplied | trace.ReplicaRolesChanged) -> None:
+        for p, role in event.roles.items():
+            self.roles[p, event.broker] = event.incarnation, role
+            if role.leader not in (event.broker, NO_BROKER):
+                self.followed.add((p, event.broker, role.leader, role.leader_epoch))
 
-    def _left(self, event: trace.Left) -> None:
+    def _left(self, event: trace.NodeStopped) -> None:
         self.left.add((event.broker, event.incarnation))
 
 
 def _registration_events(broker: BrokerId, change: Change, transaction: Transaction) -> Iterator[Event]:
     if not isinstance(change, SetChange):
         epoch = transaction.zxid if isinstance(change, CreateChange) else -1
-        yield trace.Registered(broker, epoch, transaction.session)
+        yield trace.RegistrationChanged(broker, epoch, transaction.session)
     if isinstance(change, CreateChange | SetChange):
-        yield trace.Described(broker, change.data)
+        yield trace.RegistrationWritten(broker, change.data)
 
 
-def queue_of(event: trace.OrderSent, p: TopicPartition) -> tuple[int, BrokerId, int, str, int]:
+def queue_of(event: trace.RequestSent, p: TopicPartition) -> tuple[int, BrokerId, int, str, int]:
     """(controller epoch, broker, broker epoch, topic, partition): each run of a broker has a queue of its own."""
     return event.message.controller_epoch, event.target, event.message.broker_epoch, p.topic, p.partition
 
@@ -485,7 +485,7 @@ def place_of(waiting: Iterable[Queued], sent: Queued) -> int | None:
 def queued_of(message: Any) -> Iterator[tuple[TopicPartition, Queued]]:
     """What must have been queued for each partition of a LeaderAndIsr or StopReplica; nothing of other orders."""
     if isinstance(message, LeaderAndIsrRequest):
-        for p, _, state in states_told(message):
+        for p, _, state in partition_states(message):
             yield p, Queued(False, state.leader_epoch, state.partition_epoch)
-    for stop in stops_told(message):
+    for stop in stop_states(message):
         yield stop.partition, Queued(True, stop.leader_epoch, int(stop.delete))

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Final
 
-from klamm.runtime.randomness import Dice
+from klamm.runtime.randomness import Rng
 from klamm.sim.faults.table import FAULTS
 from klamm.sim.schedules import Policy
-from klamm.sim.workload import VERBS
+from klamm.sim.workload.verbs import VERBS
 
 _NINE_OF_TEN: Final = 0.9
 
@@ -40,7 +40,7 @@ class Options:
     supports_features: bool
     """Nodes support a feature, which operators may finalize."""
     pause_s: float
-    """Mean time between two happenings."""
+    """Mean time between two actions."""
     work: float
     """Which part of them is work; the rest are faults."""
     heals_core: bool
@@ -50,31 +50,31 @@ class Options:
 
     @classmethod
     def of(cls, seed: int) -> "Options":
-        dice = Dice(f"{seed}/options")
-        faults = tuple(name for name in FAULTS if dice.random() < 0.5)
-        settings = Dice(f"{seed}/settings")
+        rng = Rng(f"{seed}/options")
+        faults = tuple(name for name in FAULTS if rng.random() < 0.5)
+        settings = Rng(f"{seed}/settings")
         return cls(
             seed,
-            policy=dice.choice((Policy.FIFO, Policy.HOSTS, Policy.HOSTS, Policy.PRIORITIES)),
-            nodes=dice.choice((1, 2, 3, 3, 3, 3, 4, 5, 6, 7)),
-            servers=dice.choice((1, 1, 1, 2, 3, 3, 5)),
-            session_timeout_ms=dice.choice((1_500, 3_000, 3_000, 6_000, 9_000)),
-            protocol=dice.choice(("3.9-IV0", "3.9-IV0", "3.9-IV0", "3.3-IV0", "3.0-IV1", "2.8-IV1", "2.6-IV0")),
-            partitions=dice.choice((1, 4, 4, 8)),
-            replication=dice.choice((1, 3, 3, 3, 5)),
-            in_flight=dice.choice((1, 2, 10, 256, 256)),
-            request_timeout_ms=dice.choice((30_000, 40_000)),
-            resend_pause_ms=dice.choice((20, 100, 100)),
-            imbalance_check_s=dice.choice((2, 10, 10, 60)),
+            policy=rng.choice((Policy.FIFO, Policy.HOSTS, Policy.HOSTS, Policy.PRIORITIES)),
+            nodes=rng.choice((1, 2, 3, 3, 3, 3, 4, 5, 6, 7)),
+            servers=rng.choice((1, 1, 1, 2, 3, 3, 5)),
+            session_timeout_ms=rng.choice((1_500, 3_000, 3_000, 6_000, 9_000)),
+            protocol=rng.choice(("3.9-IV0", "3.9-IV0", "3.9-IV0", "3.3-IV0", "3.0-IV1", "2.8-IV1", "2.6-IV0")),
+            partitions=rng.choice((1, 4, 4, 8)),
+            replication=rng.choice((1, 3, 3, 3, 5)),
+            in_flight=rng.choice((1, 2, 10, 256, 256)),
+            request_timeout_ms=rng.choice((30_000, 40_000)),
+            resend_pause_ms=rng.choice((20, 100, 100)),
+            imbalance_check_s=rng.choice((2, 10, 10, 60)),
             token_check_s=settings.choice((0, 0, 2, 10)),
             rebalances=settings.random() < _NINE_OF_TEN,
             deletes_topics=settings.random() < _NINE_OF_TEN,
             supports_features=settings.random() < 0.5,
-            pause_s=dice.choice((0.5, 1.0, 1.0, 3.0, 3.0, 8.0)),
-            work=dice.choice((0.3, 0.3, 0.6)),
-            heals_core=dice.random() < 0.5,
+            pause_s=rng.choice((0.5, 1.0, 1.0, 3.0, 3.0, 8.0)),
+            work=rng.choice((0.3, 0.3, 0.6)),
+            heals_core=rng.random() < 0.5,
             faults=faults or ("kill",),
-            verbs=tuple(name for name in VERBS if name == "create topic" or dice.random() < 0.5),
+            verbs=tuple(name for name in VERBS if name == "create topic" or rng.random() < 0.5),
         )
 
     @classmethod

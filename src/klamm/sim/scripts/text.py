@@ -1,12 +1,12 @@
-"""A script as text, one happening on each line: what `tests/simulation/regressions.toml` keeps of a run."""
+"""A script as text, one action on each line: what `tests/simulation/regressions.toml` keeps of a run."""
 
 import json
 from dataclasses import fields, replace
 from typing import Any
 
-from klamm.sim.options import Options
 from klamm.sim.schedules import Policy
-from klamm.sim.script import Happening, Script
+from klamm.sim.scripts.options import Options
+from klamm.sim.scripts.script import ScheduledAction, Script
 
 
 def options_beyond_plain(options: Options) -> dict[str, Any]:
@@ -19,16 +19,16 @@ def options_beyond_plain(options: Options) -> dict[str, Any]:
 def encode_script(script: Script) -> str:
     """JSON; the seed is left out."""
     about = {"nodes": script.options.nodes, **options_beyond_plain(script.options), "heal_at_s": script.heal_at_s}
-    lines = [json.dumps(about), *(json.dumps([h.at_s, h.what, dict(h.facts)]) for h in script.happenings)]
+    lines = [json.dumps(about), *(json.dumps([h.at_s, h.what, dict(h.facts)]) for h in script.actions)]
     return "\n".join(lines)
 
 
 def decode_script(text: str, seed: int) -> Script:
     """What `encode_script` made of it."""
-    about, *happenings = (json.loads(line) for line in text.strip().splitlines())
+    about, *actions = (json.loads(line) for line in text.strip().splitlines())
     heal_at_s, nodes = about.pop("heal_at_s"), about.pop("nodes")
     if "policy" in about:
         about["policy"] = Policy(about["policy"])
     given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in about.items()}
     options = replace(Options.plain(seed, nodes), **given)
-    return Script(options, [Happening(at_s, what, facts) for at_s, what, facts in happenings], heal_at_s)
+    return Script(options, [ScheduledAction(at_s, what, facts) for at_s, what, facts in actions], heal_at_s)

@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol, TypeVar
 
-from klamm.runtime.randomness import Dice
+from klamm.runtime.randomness import Rng
 from klamm.runtime.world import World
-from klamm.sim.brokers import Node
-from klamm.sim.history import History
+from klamm.sim.faults.injection_points import InjectionPoints
+from klamm.sim.history.history import History
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.network import SimulatedNetwork
-from klamm.sim.traps import Traps
+from klamm.sim.nodes.broker import Node
 from klamm.sim.world import SimulatedClock
 from klamm.sim.zookeeper.ensemble import Ensemble
 from klamm.sim.zookeeper.server import Server
@@ -21,17 +21,17 @@ T = TypeVar("T")
 
 
 class Draw:
-    """What one happening decides by dice, each decision under a name.
+    """What one action decides at random, each decision under a name.
 
     A decision that is given is taken as it is: so a run that was recorded happens again, and can be edited.
     Decisions are plain values (numbers, texts, lists of them), so that they can be printed as a test.
     """
 
-    def __init__(self, dice: Dice, given: Mapping[str, Any]) -> None:
-        self._dice = dice
+    def __init__(self, rng: Rng, given: Mapping[str, Any]) -> None:
+        self._dice = rng
         self.facts: dict[str, Any] = dict(given)
 
-    def __call__(self, name: str, decide: Callable[[Dice], T]) -> T:
+    def __call__(self, name: str, decide: Callable[[Rng], T]) -> T:
         if name not in self.facts:
             drawn = decide(self._dice)
             self.facts[name] = round(drawn, 4) if isinstance(drawn, float) else drawn
@@ -39,7 +39,7 @@ class Draw:
         return found
 
 
-class Stage(Protocol):
+class ClusterUnderTest(Protocol):
     """What faults and verbs see of a cluster, and do to it."""
 
     loop: SimulatedLoop
@@ -48,7 +48,7 @@ class Stage(Protocol):
     servers: list[Server]
     nodes: dict[int, Node]
     history: History
-    traps: Traps
+    injection_points: InjectionPoints
     is_healed: bool
     """Nothing bad is to begin any more."""
 
@@ -85,15 +85,15 @@ class Stage(Protocol):
     def work(self, doing: Coroutine[Any, Any, None], what: str) -> None:
         """Something that goes on for a while, on the operator's machine."""
 
-    def tell(self, what: str) -> None: ...
+    def log(self, what: str) -> None: ...
 
 
-def restart(stage: Stage, number: int) -> None:
+def restart(cluster: ClusterUnderTest, number: int) -> None:
     """Start a node's process, unless it runs."""
-    if not stage.nodes[number].host.is_alive:
-        stage.start(number)
+    if not cluster.nodes[number].host.is_alive:
+        cluster.start(number)
 
 
-def later(stage: Stage, after_s: float, call: Callable[..., object], *args: object) -> None:
+def later(cluster: ClusterUnderTest, after_s: float, call: Callable[..., object], *args: object) -> None:
     """Something that ends by itself: it is done from outside, whatever becomes of the hosts."""
-    stage.loop.call_on(stage.loop.main_host, stage.loop.time() + after_s, call, *args)
+    cluster.loop.call_on(cluster.loop.main_host, cluster.loop.time() + after_s, call, *args)

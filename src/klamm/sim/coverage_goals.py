@@ -1,6 +1,6 @@
 """Rare states that a run of schedules must reach at least once; else it proves less than it seems to.
 
-To add one: name it in a table below, and count it in `Sometimes` where it can be seen.
+To add one: name it in a table below, and count it in `CoverageGoals` where it can be seen.
 """
 
 import ast
@@ -14,13 +14,13 @@ from klamm.controller.handlers.failover import on_controller_failover
 from klamm.controller.states import ControllerState, ReplicaState
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.sim import trace
-from klamm.sim.brokers import Node
 from klamm.sim.faults.table import ROWS
-from klamm.sim.history import History
+from klamm.sim.history import trace
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import Event
 from klamm.sim.hosts import Host
-from klamm.sim.trace import Event
-from klamm.sim.workload import VERBS
+from klamm.sim.nodes.broker import Node
+from klamm.sim.workload.verbs import VERBS
 from klamm.sim.zookeeper.tree import DeleteChange
 from klamm.zk.znodes import CONTROLLER
 
@@ -89,18 +89,18 @@ class Cluster(Protocol):
     nodes: dict[int, Node]
 
 
-class Sometimes:
+class CoverageGoals:
     """Counts what one schedule reached."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.reached: Counter[str] = Counter()
         self._cluster = cluster
-        self._registered: dict[int, dict[BrokerId, int]] = {}
+        self._registration_changed: dict[int, dict[BrokerId, int]] = {}
         self._deleting: set[tuple[int, BrokerId, TopicPartition]] = set()
         self._sees: Mapping[type[Any], Any] = {
             trace.EventBegan: self._event_began,
             trace.EventEnded: self._event_ended,
-            trace.Mutation: self._mutated,
+            trace.TransactionCommitted: self._transaction_committed,
             trace.StateWritten: self._state_written,
             trace.TopicWritten: self._topic_written,
             trace.ReplicaMoved: self._replica_moved,
@@ -114,12 +114,12 @@ class Sometimes:
     def worked(self, verb: str) -> None:
         self.reached[f"work: {verb}"] += 1
 
-    def told(self, faults: Iterable[str], story: Iterable[tuple[float, object]]) -> None:
+    def count_faults(self, faults: Iterable[str], story: Iterable[tuple[float, object]]) -> None:
         """Which faults took effect, as the story tells."""
         text = "\n".join(what for _, what in story if isinstance(what, str))
-        happened = set(faults)
+        performed = set(faults)
         for row in ROWS:
-            if row.name in happened and row.sign in text:
+            if row.name in performed and row.sign in text:
                 self.reached[f"fault: {row.name}"] += 1
 
     # ---- controllers
@@ -131,11 +131,11 @@ class Sometimes:
             self.reached[f"{event.event.state.name} while others wait"] += 1
         if isinstance(event.event, events.BrokerChange):
             registered = event.term.internals.context.registered
-            self._registered[event.term.epoch] = {b: broker.epoch for b, broker in registered.items()}
+            self._registration_changed[event.term.epoch] = {b: broker.epoch for b, broker in registered.items()}
 
     def _event_ended(self, event: trace.EventEnded) -> None:
         if event.term is not None and isinstance(event.event, events.BrokerChange):
-            before = self._registered.pop(event.term.epoch, {})
+            before = self._registration_changed.pop(event.term.epoch, {})
             after = event.term.internals.context.registered
             if any(b in before and before[b] < broker.epoch for b, broker in after.items()):
                 self.reached["a broker is seen as bounced"] += 1
@@ -154,7 +154,7 @@ class Sometimes:
                 if not got.error_code and got.partition_epoch <= epochs.get(got.partition_index, -1):
                     self.reached["an ISR change that was made already"] += 1
 
-    def _mutated(self, event: trace.Mutation) -> None:
+    def _transaction_committed(self, event: trace.TransactionCommitted) -> None:
         if any(isinstance(c, DeleteChange) and c.path == CONTROLLER for c in event.changes):
             term = self._cluster.history.actor
             if term is not None and (step := _failover_step(term, self._cluster.nodes[term.broker].host)) is not None:
