@@ -301,7 +301,7 @@ class SimulatedCluster:
         writer = next((n for n, node in self.nodes.items() if node.host.is_alive and node.session == session), 0)
         loss = self.injection_points.step(Step(StepKind.WRITE, writer, 0, " ".join(op.path for op in ops)))
         if loss in REFUSALS:
-            self.history.refused.add(BrokerId(writer))
+            self.history.controllers.refused.add(BrokerId(writer))
         return loss
 
     def _observe(self, event: Event) -> None:
@@ -406,7 +406,7 @@ def run_script(script: Script, with_story: bool = False, watch: Callable[[Step],
         loop.digest,
         loop.steps,
         cluster.checks,
-        history.epoch,
+        history.controllers.epoch,
         cluster.effects,
         loop.now,
         dict(cluster.coverage.reached),

@@ -156,7 +156,7 @@ class CoverageGoals:
 
     def _transaction_committed(self, event: trace.TransactionCommitted) -> None:
         if any(isinstance(c, DeleteChange) and c.path == CONTROLLER for c in event.changes):
-            term = self._cluster.history.actor
+            term = self._cluster.history.controllers.active
             if term is not None and (step := _failover_step(term, self._cluster.nodes[term.broker].host)) is not None:
                 self.reached[f"failover is interrupted in {step}"] += 1
 

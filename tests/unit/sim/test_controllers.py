@@ -83,9 +83,9 @@ async def test_a_state_of_which_nobody_told_the_controller(protocol: str, is_dyi
     remembered = partition.leadership
     assert remembered is not None
     history = History(terms={1: Term(BrokerId(1), 1, room.term)})
-    history.topics["a"] = TopicZnode(context.topics["a"].id, {0: partition.assignment}, 0)
-    history.states[partition.key] = [remembered, remembered._replace(partition_epoch=1)]
-    history.registered[BrokerId(1)] = (context.registered[BrokerId(1)].epoch, 0)
+    history.topics.znodes["a"] = TopicZnode(context.topics["a"].id, {0: partition.assignment}, 0)
+    history.states.versions[partition.key] = [remembered, remembered._replace(partition_epoch=1)]
+    history.registrations.current[BrokerId(1)] = (context.registered[BrokerId(1)].epoch, 0)
     node = SimpleNamespace(number=BrokerId(1), controller=SimpleNamespace(term=room.term))
     if is_dying:
         context.queue_deletion(["a"])

@@ -8,7 +8,8 @@ from tests.unit.sim.assignments import write_assignments
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
-from klamm.sim.history.history import History, Queued, queue_of
+from klamm.sim.history.history import History
+from klamm.sim.history.requests import Queued, queue_of
 from klamm.sim.history.trace import RequestSent, StateWritten
 from klamm.sim.invariants.topics import only_replicas_pending_deletion_are_deleted
 from klamm.wire.messages import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
@@ -33,11 +34,11 @@ def test_a_replica_that_came_back_may_be_told_late_that_it_went(
     write_assignments(history, P, written)
     state = LeaderAndIsr(BrokerId(2), 5, (BrokerId(2),), 1, 0)
     history.absorb(StateWritten(P, None, state, (BrokerId(2),), 0))
-    history.told_of.add((P, BrokerId(2), 9))
+    history.requests.announced.add((P, BrokerId(2), 9))
     stop = StopReplicaPartitionState(0, 4, delete_partition=True)
     message = StopReplicaRequest(controller_epoch=1, broker_epoch=9, topic_states=[StopReplicaTopicState("a", [stop])])
     event = RequestSent(BrokerId(1), 1, BrokerId(2), message, False, 0)
-    history.waiting[queue_of(event, P)] = deque(waiting)
+    history.requests.waiting[queue_of(event, P)] = deque(waiting)
 
     wrong = only_replicas_pending_deletion_are_deleted(history, event)
 

@@ -29,7 +29,7 @@ async def test_a_topic_that_never_came_up_is_taken_up_as_it_is_found(had_come_up
         history.absorb(StateWritten(TopicPartition("a", 0), None, state, (BrokerId(1),), 0))
     history.absorb(TransactionCommitted(5, 0, None, [CreateChange(delete_topic_path("a"), None, (), 0)]))
     history.absorb(TopicWritten("a", before, grown, 0))
-    history.zxid = 6
+    history.at.zxid = 6
     history.absorb(EventBegan(BrokerId(1), 1, term, TopicDeletion(), ()))
     wrong = the_dying_do_not_grow(history, StateWritten(TopicPartition("a", 1), None, state, (BrokerId(1),), 0))
 

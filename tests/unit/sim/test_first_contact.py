@@ -28,9 +28,9 @@ def test_the_first_order_names_what_a_broker_held_when_it_came(
     """An order of a reassignment waits behind the first one, which comes seconds later to a slow broker."""
     broker_epoch = 10
     history = History(elected_at={1: 9})
-    history.state_zxids[P] = 3
+    history.states.created_at[P] = 3
     write_assignments(history, P, written)
-    history.contacts[BrokerId(2), broker_epoch, 1] = {UpdateMetadataRequest.__name__}
+    history.requests.accepted[BrokerId(2), broker_epoch, 1] = {UpdateMetadataRequest.__name__}
     order = LeaderAndIsrRequest(controller_epoch=1, broker_epoch=broker_epoch)
 
     wrong = first_contact_is_whole(history, RequestReceived(BrokerId(2), 1, broker_epoch, order, ErrorCode.NONE))

@@ -59,6 +59,6 @@ def is_left_behind(room: Room, term: Term, entered: int, ended: EventEnded) -> b
         BEGAN: EventBegan(BrokerId(1), 1, ended.term, ended.event, ()),
     }
     for zxid in sorted(performed):
-        history.zxid = zxid
+        history.at.zxid = zxid
         history.absorb(performed[zxid])
     return the_dead_have_left(history, ended) is not None

@@ -22,7 +22,7 @@ async def test_what_was_decided_while_it_was_allowed_may_come_after_it_is_not(
 ) -> None:
     room, term, history = await begun(was_allowed)
 
-    history.default_forbids_unclean()
+    history.controllers.forbid_unclean_by_default()
     forbid(room)
 
     assert is_unclean(room, history) is is_found
@@ -32,9 +32,9 @@ async def test_what_was_decided_while_it_was_allowed_may_come_after_it_is_not(
 
 async def test_a_topic_that_says_no_itself_goes_by_that() -> None:
     room, _, history = await begun(True)
-    history.unclean_topics["a"] = False
+    history.topics.unclean["a"] = False
 
-    history.default_forbids_unclean()
+    history.controllers.forbid_unclean_by_default()
     forbid(room)
 
     assert is_unclean(room, history)

@@ -6,7 +6,8 @@ import pytest
 
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import EPOCH_DURING_DELETE
-from klamm.sim.history.history import History, Queued
+from klamm.sim.history.history import History
+from klamm.sim.history.requests import Queued
 from klamm.sim.history.trace import RequestSent
 from klamm.sim.invariants.orders import orders_keep_their_turn
 from klamm.wire.messages import (
@@ -43,7 +44,7 @@ def sent(order: Queued) -> RequestSent:
 def wrong(waiting: str, orders: str) -> str | None:
     """The first thing wrong when of what waits these leave."""
     history = History()
-    history.waiting[7, BrokerId(2), 102, "a", 0] = deque(map(queued, waiting.split()))
+    history.requests.waiting[7, BrokerId(2), 102, "a", 0] = deque(map(queued, waiting.split()))
     for order in orders.split():
         event = sent(queued(order))
         if (found := orders_keep_their_turn(history, event)) is not None:

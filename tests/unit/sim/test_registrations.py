@@ -29,7 +29,7 @@ def test_what_a_registration_said_since_decides(
 ) -> None:
     history = History()
     for zxid, data in told:
-        history.zxid = zxid
+        history.at.zxid = zxid
         history.absorb(RegistrationWritten(BROKER.id, data))
 
     assert is_unusable_since(history, BROKER.id, 2, finalized) is unusable

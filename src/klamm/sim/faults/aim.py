@@ -19,12 +19,12 @@ def controllers(cluster: ClusterUnderTest) -> Iterable[int]:
 
 def last_in_sync(cluster: ClusterUnderTest) -> Iterable[int]:
     """Without them a partition has nobody left."""
-    return (v[-1].isr[0] for v in cluster.history.states.values() if len(v[-1].isr) == 1)
+    return (v[-1].isr[0] for v in cluster.history.states.versions.values() if len(v[-1].isr) == 1)
 
 
 def leaders(cluster: ClusterUnderTest) -> Iterable[int]:
     """Brokers that lead something; where all is balanced, as the preferred ones."""
-    return (v[-1].leader for v in cluster.history.states.values() if v[-1].has_leader)
+    return (v[-1].leader for v in cluster.history.states.versions.values() if v[-1].has_leader)
 
 
 def askers(cluster: ClusterUnderTest) -> Iterable[int]:

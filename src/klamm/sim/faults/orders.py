@@ -122,7 +122,7 @@ def overtake_asker(cluster: ClusterUnderTest, draw: Draw) -> None:
     def injection(step: Step) -> Loss | None:
         if step.what != ApiKey.ALTER_PARTITION.name or not cluster.ensemble.has_quorum:
             return None
-        led = [v[-1].isr for v in cluster.history.states.values() if v[-1].leader == step.actor]
+        led = [v[-1].isr for v in cluster.history.states.versions.values() if v[-1].leader == step.actor]
         others = sorted({b for isr in led for b in isr} - {step.actor, step.target})
         session = next((cluster.nodes[b].session for b in others if b in cluster.nodes and cluster.nodes[b].session), 0)
         if not session:

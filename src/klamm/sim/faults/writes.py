@@ -85,7 +85,7 @@ def _creates_states(cluster: ClusterUnderTest, step: Step) -> bool:
 def _changes_isrs(cluster: ClusterUnderTest, step: Step) -> bool:
     """It is written by a controller that is busy with an AlterPartition."""
     broker = cluster.nodes[step.actor].broker
-    doing = cluster.history.doing.get((broker.number, broker.incarnation))
+    doing = cluster.history.controllers.handling.get((broker.number, broker.incarnation))
     return doing is not None and isinstance(doing.event, AlterPartitionReceived) and "/state" in step.what
 
 

@@ -11,6 +11,7 @@ from uuid import UUID
 from klamm.controller import events
 from klamm.controller.context import Partition
 from klamm.controller.control_requests import ControlItem
+from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState, ReplicaState
 from klamm.controller.term_context import TermContext
 from klamm.model.assignment import ReplicaAssignment
@@ -96,6 +97,11 @@ class Term(NamedTuple):
     @property
     def epoch(self) -> int:
         return self.internals.context.epoch
+
+    @property
+    def settings(self) -> ControllerSettings:
+        """What the node was configured with, in the version that holds now."""
+        return self.internals.settings
 
     def __repr__(self) -> str:
         return f"term {self.epoch} of broker {self.broker}.{self.incarnation}"

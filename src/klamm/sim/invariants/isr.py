@@ -51,8 +51,8 @@ def _roles(
     """Those of the newest run of the leader, and those taken just now."""
     if isinstance(event, StateWritten):
         key = event.partition, event.after.leader
-        _, role = history.roles.get(key, (0, None))
-        topic = history.topics.get(event.partition.topic)
+        _, role = history.replicas.roles.get(key, (0, None))
+        topic = history.topics.znodes.get(event.partition.topic)
         if role is not None and topic is not None and role.topic_id == topic.id:
             yield *key, role
     else:
@@ -61,7 +61,7 @@ def _roles(
 
 def _state_of(history: History, p: TopicPartition, role: ReplicaRole) -> LeaderAndIsr | None:
     """The newest state of the very topic that the replica is of; None where none is known."""
-    topic, versions = history.topics.get(p.topic), history.states.get(p)
+    topic, versions = history.topics.znodes.get(p.topic), history.states.versions.get(p)
     return versions[-1] if versions and topic is not None and topic.id == role.topic_id else None
 
 
@@ -80,7 +80,7 @@ def newcomers_have_followed(history: History, event: StateWritten) -> str | None
     if before is None or before.leader_epoch != after.leader_epoch:
         return None
     for broker in set(after.isr) - set(before.isr):
-        if (event.partition, broker, after.leader, after.leader_epoch) not in history.followed:
+        if (event.partition, broker, after.leader, after.leader_epoch) not in history.replicas.followed:
             return f"{event.partition}: {broker} enters ISR {after.isr} without having followed {after.leader} in it"
     return None
 
@@ -91,13 +91,13 @@ def the_dead_have_left(history: History, event: EventEnded) -> str | None:
     Where ZooKeeper refused a write in that, once it was tried again.
     """
     looked = event.term is None or isinstance(event.event, BrokerChange | ResumeAfterFailure)
-    if event.is_cut_short or event.broker in history.refused or not looked:
+    if event.is_cut_short or event.broker in history.controllers.refused or not looked:
         return None
-    term = history.actor  # where there was none when the event began, it has brought it about
+    term = history.controllers.active  # where there was none when the event began, it has brought it about
     if term is None or (term.broker, term.incarnation) != (event.broker, event.incarnation):
         return None
     context = term.internals.context
-    if history.ended_term(term) or not term.internals.store.client.is_alive or context.brokers_in_transition:
+    if history.controllers.has_ended(term) or not term.internals.store.client.is_alive or context.brokers_in_transition:
         return None
     for p in context.partitions():
         state = p.leadership
@@ -118,7 +118,10 @@ def _was_to_leave(history: History, event: EventEnded, p: TopicPartition, dead: 
     if not leaders_write_isrs(history):
         return True
     was_known = not isinstance(event.known, BrokersBefore) or dead in event.known.registered
-    return was_known and history.entered[p, dead] <= history.begun_at[event.broker, event.incarnation]
+    return (
+        was_known
+        and history.states.isr_entries[p, dead] <= history.controllers.began_at[event.broker, event.incarnation]
+    )
 
 
 # ---- AlterPartition
@@ -212,7 +215,7 @@ def refused_isr_changes_were_overtaken(history: History, event: EventEnded) -> s
             continue
         if _expected(event.known, topic, asked.request.broker_id, data, asked.version) is not None:
             continue
-        versions = history.states.get(TopicPartition(topic, data.partition_index), [])
+        versions = history.states.versions.get(TopicPartition(topic, data.partition_index), [])
         newest = versions[-1] if versions else None
         if newest and (newest.partition_epoch, newest.isr) == (data.partition_epoch + 1, _new_isr(data, asked.version)):
             return f"{topic}-{data.partition_index}: {data} is refused, although it was written as {newest}"
@@ -231,7 +234,7 @@ def alter_partition_tells_the_truth(history: History, event: EventEnded) -> str 
         told = got.leader_id, got.leader_epoch, tuple(got.isr), got.partition_epoch
         if not any(
             told == (v.leader, v.leader_epoch, v.isr, v.partition_epoch)
-            for versions in history.incarnations_of(p)
+            for versions in history.states.incarnations_of(p)
             for v in versions[got.partition_epoch : got.partition_epoch + 1]
         ):
             return f"{p}: the leader is told {told}, which was never written"

@@ -6,7 +6,8 @@ from klamm.controller.control_requests import StopReplicaItem
 from klamm.controller.events import ControlledShutdown
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.sim.history.history import History, place_of, queue_of, queued_of
+from klamm.sim.history.history import History
+from klamm.sim.history.requests import place_of, queue_of, queued_of
 from klamm.sim.history.trace import (
     EventEnded,
     LeaderAndIsrApplied,
@@ -31,7 +32,7 @@ def orders_tell_what_was_written(history: History, event: RequestSent) -> str | 
             continue
         version = s.zk_version if isinstance(event.message, UpdateMetadataRequest) else s.partition_epoch
         told = s.leader, s.leader_epoch, tuple(s.isr)
-        lives = [v[version] for v in history.incarnations_of(p) if version < len(v)]
+        lives = [v[version] for v in history.states.incarnations_of(p) if version < len(v)]
         if lives and not any(told == (was.leader, was.leader_epoch, was.isr) for was in lives):
             return f"{p}: broker {event.target} is told {s}, version {version} was {lives[0]}"
     return None
@@ -45,7 +46,7 @@ def orders_follow_writes(history: History, event: RequestSent) -> str | None:
         if s.leader == _LEADERS_GONE:
             continue
         version = s.zk_version if isinstance(event.message, UpdateMetadataRequest) else s.partition_epoch
-        if not any(version < len(versions) for versions in history.incarnations_of(p)):
+        if not any(version < len(versions) for versions in history.states.incarnations_of(p)):
             return f"{p}: broker {event.target} is told of version {version}, which does not exist"
     return None
 
@@ -64,11 +65,11 @@ def orders_keep_their_turn(history: History, event: RequestSent) -> str | None:
         return None
     for p, sent in queued_of(event.message):
         queue = queue_of(event, p)
-        waiting = history.waiting.get(queue, ())
+        waiting = history.requests.waiting.get(queue, ())
         place = place_of(waiting, sent)
         if place is None:
             return f"{p}: {sent} goes to broker {event.target}; what waits is {list(waiting)}"
-        last = history.sent_last.get(queue, sent)
+        last = history.requests.last_sent.get(queue, sent)
         for queued in islice(waiting, place):
             if queued.is_stop and not (sent.covers(queued) or last.covers(queued)):
                 return f"{p}: {sent} goes to broker {event.target} before {queued}"
@@ -80,7 +81,7 @@ def metadata_does_not_go_back(history: History, event: RequestSent) -> str | Non
     if event.again or not isinstance(event.message, UpdateMetadataRequest):
         return None
     for p, topic_id, s in partition_states(event.message):
-        told = history.metadata_told.get((event.message.controller_epoch, event.target, p, topic_id), -1)
+        told = history.requests.announced_versions.get((event.message.controller_epoch, event.target, p, topic_id), -1)
         if s.leader != _LEADERS_GONE and s.zk_version < told:
             return f"{p}: broker {event.target} is told of version {s.zk_version} after {told}"
     return None
@@ -92,7 +93,7 @@ def only_older_stops_are_fenced(history: History, event: RequestAnswered) -> str
         return None
     codes = {(e.topic_name, e.partition_index): e.error_code for e in event.response.partition_errors}
     for stop in stop_states(event.message):
-        _, role = history.roles.get((stop.partition, event.target), (0, None))
+        _, role = history.replicas.roles.get((stop.partition, event.target), (0, None))
         if codes.get((stop.partition.topic, stop.partition.partition)) != ErrorCode.FENCED_LEADER_EPOCH or role is None:
             continue
         if 0 <= role.leader_epoch <= stop.leader_epoch:
@@ -112,17 +113,17 @@ def first_contact_is_whole(history: History, event: RequestReceived) -> str | No
     if event.refusal or not isinstance(event.message, LeaderAndIsrRequest):
         return None
     contact = event.broker, event.message.broker_epoch, event.message.controller_epoch
-    before = history.contacts.get(contact, ())
+    before = history.requests.accepted.get(contact, ())
     if LeaderAndIsrRequest.__name__ in before:
         return None
     if UpdateMetadataRequest.__name__ not in before:
         return f"broker {event.broker} hears of leaders before it hears of brokers, in epoch {contact[2]}"
-    since = max(event.message.broker_epoch, history.elected_at.get(event.message.controller_epoch, 0))
+    since = max(event.message.broker_epoch, history.controllers.elected_at.get(event.message.controller_epoch, 0))
     told = {p for p, _, _ in partition_states(event.message)}
-    for p, created in history.state_zxids.items():
+    for p, created in history.states.created_at.items():
         if (
             created < since
-            and event.broker in history.replicas(p)
+            and event.broker in history.topics.replicas(p)
             and p not in told
             and not _may_be_left_out(history, p, event.broker, since)
         ):
@@ -136,38 +137,38 @@ def leaders_are_told(history: History, event: EventEnded) -> str | None:
     One that leaves is told where its own departure moved the leader; of other elections it hears no more, as in Kafka.
     """
     term = event.term
-    if term is None or history.epoch != term.epoch or history.ended_term(term):
+    if term is None or history.controllers.epoch != term.epoch or history.controllers.has_ended(term):
         return None
     if event.is_cut_short or not term.internals.store.client.is_alive:
         return None  # its session ended in the middle, or the node stopped: the next controller tells
     context = term.internals.context
-    for broker, partitions in history.untold.items():
+    for broker, partitions in history.requests.unannounced.items():
         leaves_now = isinstance(event.event, ControlledShutdown) and event.event.broker == broker
         if broker not in context.registered or (broker in context.shutting_down and not leaves_now):
             continue
         for p, leader_epoch in partitions.items():
             known = context.partition(*p)
             remembers = known is not None and known.leadership is not None and known.leader_epoch >= leader_epoch
-            if remembers and p.topic not in history.marked:
+            if remembers and p.topic not in history.topics.deletion_requests:
                 return f"{p}: broker {broker} is not told of leader epoch {leader_epoch}, decided in {term}"
     return None
 
 
 def stops_carry_epochs(history: History, event: RequestQueued) -> str | None:
     """A stop carries the leader epoch that the replica may hold; none only where the partition never had one."""
-    if not isinstance(event.item, StopReplicaItem) or event.term.epoch != history.epoch:
+    if not isinstance(event.item, StopReplicaItem) or event.term.epoch != history.controllers.epoch:
         return None
     for p, stop in event.item.stops.items():
         known = event.term.internals.context.partition(*p.key)
-        if known is p and p.key in history.states and stop.leader_epoch == -1 and p.leadership is not None:
+        if known is p and p.key in history.states.versions and stop.leader_epoch == -1 and p.leadership is not None:
             return f"{p}: broker {event.target} is to stop it, whatever its leader epoch"
     return None
 
 
 def _may_be_left_out(history: History, p: TopicPartition, broker: BrokerId, since: int) -> bool:
     """Its topic is to be deleted, or it is on its way there, or came `since` this zxid: what it is told follows."""
-    topic = history.topics.get(p.topic)
+    topic = history.topics.znodes.get(p.topic)
     found = topic.partitions.get(p.partition) if topic else None
-    if p.topic in history.marked or found is None or broker in found.adding:
+    if p.topic in history.topics.deletion_requests or found is None or broker in found.adding:
         return True
-    return history.added.get((p, broker), 0) > since
+    return history.assignments.added_at.get((p, broker), 0) > since

@@ -35,5 +35,5 @@ AtRest: TypeAlias = Callable[[Cluster], str | None]
 
 def newest(cluster: Cluster, p: TopicPartition) -> LeaderAndIsr | None:
     """The partition's state as ZooKeeper has it."""
-    versions = cluster.history.states.get(p)
+    versions = cluster.history.states.versions.get(p)
     return versions[-1] if versions else None

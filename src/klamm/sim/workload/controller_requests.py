@@ -56,7 +56,7 @@ async def ask_around(cluster: ClusterUnderTest, draw: Draw) -> None:
     cluster.log(f"node {number} is asked for moves, producer ids, and feature {FEATURE} {level}")
     update = [FeatureUpdate(FEATURE, level)]
     controller, broker = node.broker.controller, node.broker
-    known = [p for p, states in cluster.history.states.items() if states]
+    known = [p for p, states in cluster.history.states.versions.items() if states]
     await asyncio.gather(
         ask_on_its_host(cluster, node, controller.list_reassignments(None)),
         ask_on_its_host(cluster, node, controller.list_reassignments([*known, TopicPartition("nope", 0)])),
@@ -74,7 +74,7 @@ async def _look_around(cluster: ClusterUnderTest, node: Node) -> None:
     """What monitoring reads, and what a node's other handlers ask its controller."""
     controller = node.broker.controller
     readings = sum(1 for _ in controller.readings(await controller.count_deletion()))
-    topics = cluster.history.topics.items()
+    topics = cluster.history.topics.znodes.items()
     deleting = [name for name, _ in topics if controller.is_queued_for_deletion(name)]
     named = sum(controller.topic_name(t.id) is not None for _, t in topics if t.id is not None)
     cluster.log(f"node {node.broker.number} tells {readings} metrics, {named} topics by id, to be deleted {deleting}")
@@ -95,7 +95,7 @@ async def hand_over(cluster: ClusterUnderTest, draw: Draw) -> None:
     """`klamm controller reelect --broker N`: a node becomes controller, if the term it was requested in is not over."""
     number = draw("node", lambda rng: rng.choice(list(cluster.nodes)))
     after_s = draw("after_s", lambda rng: rng.choice((0.0, 0.0, 0.2)))
-    epoch = cluster.history.epoch
+    epoch = cluster.history.controllers.epoch
     await asyncio.sleep(after_s)
     node = cluster.nodes[number]
     if not node.host.is_alive or not node.broker.is_ready:
@@ -142,7 +142,7 @@ async def allow_unclean_by_default(cluster: ClusterUnderTest, draw: Draw) -> Non
     allowed = draw("allowed", lambda rng: rng.random() < 0.5)
     cluster.log(f"unclean.leader.election.enable={str(allowed).lower()} by default")
     if not allowed:
-        cluster.history.default_forbids_unclean()
+        cluster.history.controllers.forbid_unclean_by_default()
     for node in cluster.nodes.values():
         if node.host.is_alive:
             change = node.broker.controller.allow_unclean_election
@@ -152,7 +152,9 @@ async def allow_unclean_by_default(cluster: ClusterUnderTest, draw: Draw) -> Non
 async def ask_oddly(cluster: ClusterUnderTest, draw: Draw) -> None:
     """An ISR change that no leader by the book asks for: with a stranger, or of an epoch that is still to come."""
     oddity = draw("oddity", lambda rng: rng.choice(_ODDITIES))
-    led = sorted(f"{p.topic}-{p.partition}" for p, states in cluster.history.states.items() if states[-1].has_leader)
+    led = sorted(
+        f"{p.topic}-{p.partition}" for p, states in cluster.history.states.versions.items() if states[-1].has_leader
+    )
     chosen = draw("partition", lambda rng: rng.choice(led) if led else "")
     node = acting_controller(cluster)
     if not chosen or node is None:

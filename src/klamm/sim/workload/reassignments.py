@@ -48,7 +48,7 @@ async def reassign_by_znode(cluster: ClusterUnderTest, draw: Draw) -> None:
 async def drop_leader(cluster: ClusterUnderTest, draw: Draw) -> None:
     """A move drags on, an adding replica leads meanwhile, and the move is overridden, or cancelled, without it."""
     name = draw("partition", lambda rng: rng.choice(_partitions(cluster) or [""]))
-    away = [n for n in cluster.nodes if name and n not in cluster.history.replicas(_key(name))]
+    away = [n for n in cluster.nodes if name and n not in cluster.history.topics.replicas(_key(name))]
     if len(away) < _TO_ANOTHER:
         return
     leader, slow = draw("others", lambda rng: rng.sample(away, _TO_ANOTHER))
@@ -61,7 +61,7 @@ async def drop_leader(cluster: ClusterUnderTest, draw: Draw) -> None:
     try:
         await _move(cluster, name, [leader, slow])
         for _ in range(_LOOKS):
-            state = cluster.history.states.get(_key(name), [None])[-1]
+            state = cluster.history.states.versions.get(_key(name), [None])[-1]
             if state is None or state.leader == leader:
                 break
             if leader in state.isr and (acting := acting_controller(cluster)) is not None:

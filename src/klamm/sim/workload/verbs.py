@@ -115,9 +115,11 @@ def _end(cluster: ClusterUnderTest, number: int, node: Node, back_s: float) -> N
 
 def _verdict(cluster: ClusterUnderTest, number: int) -> str:
     """What an operator is told before it stops, as `klamm node stop` has it from ZooKeeper."""
-    states = ((p, versions[-1]) for p, versions in cluster.history.states.items())
-    facts = [PartitionFacts(p, now.leader, tuple(cluster.history.replicas(p)), now.isr, _MIN_ISR) for p, now in states]
-    found = judge_stop(BrokerId(number), frozenset(cluster.history.registered), facts)
+    states = ((p, versions[-1]) for p, versions in cluster.history.states.versions.items())
+    facts = [
+        PartitionFacts(p, now.leader, tuple(cluster.history.topics.replicas(p)), now.isr, _MIN_ISR) for p, now in states
+    ]
+    found = judge_stop(BrokerId(number), frozenset(cluster.history.registrations.current), facts)
     at_risk = {str(p): why for p, why in (found.leaderless | found.below_min_isr).items()}
     return f"{len(found.moves)} leaders are to move, {'nothing is' if found.is_safe else at_risk} at risk"
 
