@@ -85,11 +85,11 @@ seed: $(READY)  ## replay seed N=... of the simulation, with its story
 shrink: $(READY)  ## make seed N=..., which breaks an invariant, as small as possible; prints a test
 	@$(PY) -m klamm.sim --shrink $(N) --seconds $(SECONDS)
 
-plants: $(READY)  ## plant mistakes in fresh clones: make sim has to find each in a minute and print a small test
-	@$(PY) -m tests.simulation.plants --seconds $(SECONDS)
+plants: $(READY)  ## inject bugs into fresh clones: make sim has to find each in a minute and print a small test
+	@$(PY) -m tests.simulation.injected_bugs.clones --seconds $(SECONDS)
 
 mutants: $(READY)  ## guards taken out one by one (or ONLY="13 28"), MOST=300 schedules each from three first seeds: is each seen? draws docs/mutants.md; goes on where it was broken off
-	@$(PY) -m tests.simulation.mutation --most $(MOST) --record $(if $(ONLY),--only $(ONLY))
+	@$(PY) -m tests.simulation.injected_bugs.hunt --most $(MOST) --record $(if $(ONLY),--only $(ONLY))
 
 pages: $(READY)  ## draw docs/invariants.md from its table
 	@$(PY) -m klamm.sim.invariants.page > docs/invariants.md

@@ -22,8 +22,9 @@ from klamm.sim.history.history import History
 from klamm.sim.history.trace import Event, StateWritten
 from klamm.sim.invariants.table import at_rest, by_event
 from klamm.sim.loop import SimulatedLoop
-from klamm.sim.nodes.broker import Node, NodeContext, NodeSettings, StubBroker
+from klamm.sim.nodes.broker import Node, NodeContext, StubBroker
 from klamm.sim.nodes.replicas import Logs
+from klamm.sim.nodes.settings import NodeSettings
 from klamm.sim.scripts.options import Options
 from klamm.sim.scripts.script import WARM_UP_S, ScheduledAction, Script, write_script
 from klamm.sim.story import lines

@@ -13,8 +13,9 @@ from klamm.model.topic_ids import ZERO_ID
 from klamm.net.server import Peer
 from klamm.sim.history.trace import Event, EventBegan, RequestUnanswered
 from klamm.sim.loop import SimulatedLoop
-from klamm.sim.nodes.broker import NodeContext, NodeSettings, ReceivedRequest, StubBroker
+from klamm.sim.nodes.broker import NodeContext, ReceivedRequest, StubBroker
 from klamm.sim.nodes.replicas import Replica
+from klamm.sim.nodes.settings import NodeSettings
 from klamm.sim.world import Universe
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (

@@ -8,7 +8,7 @@ from typing import Final
 from klamm.runtime.randomness import Rng
 from klamm.sim.actions import ClusterUnderTest, Draw
 from klamm.sim.faults.aim import victim
-from klamm.sim.nodes.broker import PORT
+from klamm.sim.nodes.settings import PORT
 
 _SILENCE_S: Final = 5.0
 _UPDATE_METADATA_V8: Final = struct.pack(">hhih", 6, 8, 7, -1)

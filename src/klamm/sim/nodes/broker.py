@@ -9,8 +9,8 @@ import itertools
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -23,13 +23,11 @@ from klamm.broker.handlers import control, for_controller
 from klamm.broker.handlers.api_versions import API_VERSIONS, ApiVersions
 from klamm.broker.isr_znodes import IsrZnodes
 from klamm.broker.metadata_cache import MetadataCache
-from klamm.broker.settings import controller_settings, server_limits
+from klamm.broker.settings import server_limits
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
-from klamm.config.node_config import NodeConfig, parse_node_config
 from klamm.controller.channels import BrokerConnection
 from klamm.controller.controller import Controller
 from klamm.controller.events import Expire
-from klamm.controller.settings import ControllerSettings, parse_ibp
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
@@ -52,6 +50,7 @@ from klamm.sim.history.trace import (
 from klamm.sim.hosts import Host
 from klamm.sim.nodes.controller_observer import ControllerObserver, OnEvent
 from klamm.sim.nodes.replicas import Logs, Replica, Replicas
+from klamm.sim.nodes.settings import PORT, NodeSettings, controller_settings_of, node_config
 from klamm.sim.zookeeper.ensemble import Loss
 from klamm.telemetry.journal import Journal, Sink
 from klamm.wire.api import ApiKey
@@ -70,10 +69,8 @@ from klamm.wire.messages import (
 )
 from klamm.zk.errors import SessionExpired
 from klamm.zk.registrar import BrokerRegistrar
-from klamm.zk.registrations import NO_FEATURES, FeatureRange
 from klamm.zk.store import Store
 
-PORT: Final = 9092
 _ISR_CHECK_S: Final = 1.0
 _START_AGAIN_S: Final = 0.5
 _RECEIVED: Final = 8
@@ -82,53 +79,6 @@ _ANSWERED_S: Final = 1.0
 """Long enough for a term's end, and for those who asked while it came, on a host that takes milliseconds for a step."""
 _ALTER_PARTITION_VERSION: Final = 3
 _ALTER_PARTITION_BY_NAME: Final = 1
-FEATURE: Final = "group.version"
-FEATURES: Final = {FEATURE: FeatureRange(2, 4)}
-"""What nodes support, where they support anything: no release so far does."""
-
-
-class NodeSettings(NamedTuple):
-    """Settings that a seed may choose: legal ones all, some of them unlucky."""
-
-    zookeeper: str
-    session_timeout_ms: int
-    protocol: str
-    in_flight: int
-    request_timeout_ms: int
-    resend_pause_ms: int
-    imbalance_check_s: int
-    token_check_s: int
-    """0: tokens are not enabled."""
-    rebalances: bool
-    deletes_topics: bool
-    supports_features: bool
-
-
-@lru_cache(maxsize=256)
-def _config(number: int, node_settings: NodeSettings) -> NodeConfig:
-    text = (
-        f"broker.id={number}\nzookeeper.connect={node_settings.zookeeper}\nlisteners=PLAINTEXT://:{PORT}\n"
-        f"zookeeper.session.timeout.ms={node_settings.session_timeout_ms}\nlog.dirs=/data\n"
-        f"zookeeper.max.in.flight.requests={node_settings.in_flight}\nrequest.timeout.ms={node_settings.request_timeout_ms}\n"
-        f"leader.imbalance.check.interval.seconds={node_settings.imbalance_check_s}\n"
-        f"auto.leader.rebalance.enable={str(node_settings.rebalances).lower()}\n"
-        f"delete.topic.enable={str(node_settings.deletes_topics).lower()}\n"
-        "klamm.delete.topic.dead.broker.wait.ms=3000\n"
-    )
-    if node_settings.token_check_s:
-        interval_ms = node_settings.token_check_s * 1000
-        text += f"delegation.token.secret.key=k\ndelegation.token.expiry.check.interval.ms={interval_ms}\n"
-    return parse_node_config(text.encode(), f"broker {number}")
-
-
-def _controller_settings(config: NodeConfig, number: BrokerId, node_settings: NodeSettings) -> ControllerSettings:
-    """Nodes refuse older protocols in their configuration; controllers know them."""
-    settings = controller_settings(config, number)
-    features = FEATURES if node_settings.supports_features else NO_FEATURES
-    pause_ms = node_settings.resend_pause_ms
-    return replace(
-        settings, ibp=parse_ibp(node_settings.protocol), resend_pause_ms=pause_ms, supported_features=features
-    )
 
 
 class PendingIsr(NamedTuple):
@@ -182,7 +132,7 @@ class StubBroker:
         self._on_event = node_context.on_event
         self._fetches = node_context.fetches
         self._step = node_context.step
-        self.config = _config(number, node_settings)
+        self.config = node_config(number, node_settings)
         self.sessions = ZooKeeperSessions(world, self.config, self._expired, self._renewed)
         self.cache = MetadataCache(self.config.inter_broker_listener)
         self._forgotten = ForgottenTopics(self.cache, lambda: self.sessions.store)
@@ -209,7 +159,7 @@ class StubBroker:
         self._broker = Broker(self.number, (Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, host, PORT),))
         self._channel = ControllerChannel(world, self.cache, self.number, _ANSWER_S, _ANSWER_S)
         self._server = Server(world.network, server_limits(self.config))
-        settings = _controller_settings(self.config, self.number, node_settings)
+        settings = controller_settings_of(self.config, self.number, node_settings)
         self._registrar = BrokerRegistrar(self._broker, features=settings.supported_features)
         self._alter_version = _ALTER_PARTITION_VERSION if settings.uses_topic_ids else _ALTER_PARTITION_BY_NAME
         writes_isrs = not settings.controller_owns_partition_state

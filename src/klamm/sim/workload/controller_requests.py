@@ -11,7 +11,8 @@ from klamm.controller.request_batch import Outbox, RequestBatch
 from klamm.controller.states import ControllerState
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.sim.actions import ClusterUnderTest, Draw
-from klamm.sim.nodes.broker import FEATURE, Node, StubBroker
+from klamm.sim.nodes.broker import Node, StubBroker
+from klamm.sim.nodes.settings import FEATURE
 from klamm.sim.workload.reassignments import acting_controller, ask_on_its_host
 from klamm.wire.messages import (
     AlterPartitionRequest,

@@ -8,7 +8,7 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.sim.actions import ClusterUnderTest, Draw, later, restart
-from klamm.sim.nodes.broker import FEATURE
+from klamm.sim.nodes.settings import FEATURE
 from klamm.sim.workload.reassignments import acting_controller, ask_on_its_host
 from klamm.zk import znodes
 from klamm.zk.acl import OPEN_ACL, Acl, Permission

@@ -1,4 +1,4 @@
-"""`python -m tests.simulation.mutation`: how many schedules it takes to see each guard missing, and which rule sees it.
+"""How many schedules it takes to see each guard missing, and which rule sees it; a command of its own.
 
 Each mutant runs from three first seeds, over all cores, until one of the rules speaks that are there for its guard. A
 catch counts if the seed is clean without the mutant, and so is the reproducer that is made of it: else the mutant only
@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 import pytest
-from tests.simulation.mutants import HIDING, MUTANTS, Mutant
+from tests.simulation.injected_bugs.mutant import Mutant
+from tests.simulation.injected_bugs.table import HIDING, MUTANTS
 
 from klamm.runtime.clock import RealClock
 from klamm.runtime.cores import core_count, over_cores
@@ -29,7 +30,7 @@ from klamm.sim.scripts.shrink import Shrinker, broken_rule
 
 T = TypeVar("T")
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[3]
 PAGE: Final = ROOT / "docs" / "mutants.md"
 KEPT: Final = ROOT / ".mutants.jsonl"
 FIRST_SEEDS: Final = (10_000, 20_000, 30_000)
@@ -41,15 +42,26 @@ _BARS: Final = 8
 """In a row."""
 _HEADING: Final = """# Mutants
 
-Guards of the controller that the simulation must see missing: each is taken out (`tests/simulation/mutants.py`), and
-schedules run until a rule speaks that is there for it. Numbers and tickets are those of bugs that Apache Kafka had;
-letters are ours; a `+` takes out two that stand in for each other. Rules are [invariants](invariants.md), by number. A
-catch counts only if the same seed is clean without the mutant, and so is the reproducer that is made of it. No figure
-of schedules without a violation says anything of a rule whose mutant survives.
+Guards that the simulation must see missing: each is taken out (`tests/simulation/injected_bugs/`), and schedules run
+until an invariant breaks that is there for it. Numbers and tickets are those of bugs that Apache Kafka had; letters are
+klamm's own; a `+` takes out two that stand in for each other. Rules are [invariants](invariants.md), by number. A catch
+counts only if the same seed is clean without the mutant, and so is the reproducer that is made of it. Schedules without
+a violation prove nothing about a rule whose mutant survives.
 
-Drawn by `make mutants`, from three first seeds; "others" are rules that spoke earlier, and how often.
+Drawn by `make mutants`. A row has the schedules needed from each first seed that it was run from: one or three;
+"others" are rules that broke earlier, and how often.
 
-| # | ticket | guard taken out | its rules | spoke | schedules needed | others |
+## Guards of production: controller, ZooKeeper client, registration
+
+"""
+_STUB_HEADING: Final = """
+## Guards of the simulated broker
+
+These are taken out of `sim/nodes/replicas.py`, which stands in for the broker. That they are caught shows that an
+invariant sees the bug. It does not show that the broker of production has the guard: its own unit tests do.
+
+"""
+_COLUMNS: Final = """| # | ticket | guard taken out | its rules | spoke | schedules needed | others |
 |---|---|---|---|---|---|---|
 """
 
@@ -135,7 +147,7 @@ def catcher(violation: str) -> str:
 
 def digest_of_sources() -> str:
     digest = hashlib.sha256()
-    for path in sorted([*(ROOT / "src" / "klamm").rglob("*.py"), *Path(__file__).parent.glob("muta*.py")]):
+    for path in sorted([*(ROOT / "src" / "klamm").rglob("*.py"), *Path(__file__).parent.glob("*.py")]):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -175,7 +187,9 @@ def page(rows: dict[str, str]) -> str:
     survivors = [m.number for m in known if SURVIVES in rows[m.number]]
     why = [f"- {n}: {_why(n)}." for n in survivors]
     told = "\n## Survivors, and what they hide behind\n\n" + "\n".join(why) + "\n" if why else ""
-    return _HEADING + "\n".join(rows[m.number] for m in known) + "\n" + told
+    product = "".join(rows[m.number] + "\n" for m in known if not m.is_of_the_stub)
+    stub = "".join(rows[m.number] + "\n" for m in known if m.is_of_the_stub)
+    return _HEADING + _COLUMNS + product + (_STUB_HEADING + _COLUMNS + stub if stub else "") + told
 
 
 def _why(survivor: str) -> str:
@@ -245,7 +259,7 @@ def told(found: Found) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="tests.simulation.mutation", description="Is each guard missed?")
+    parser = argparse.ArgumentParser(prog="tests.simulation.injected_bugs.hunt", description="Is each guard missed?")
     parser.add_argument(
         "--only", nargs="*", default=(), metavar="N", help="numbers of mutants; all where none is given"
     )

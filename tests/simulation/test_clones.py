@@ -1,4 +1,4 @@
-"""A mistake planted in production code is found by `make sim`, made small and printed as a test that runs."""
+"""A bug injected into production code is found by `make sim`, made small and printed as a test that runs."""
 
 import os
 import shutil
@@ -7,21 +7,21 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.simulation.plants import MAX_ACTIONS, PLANTS, ROOT, plant, search
+from tests.simulation.injected_bugs.clones import INJECTED_BUGS, MAX_ACTIONS, ROOT, inject, search
 
 
-@pytest.mark.parametrize("name", PLANTS)
-def test_each_plant_still_fits(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", INJECTED_BUGS)
+def test_each_injected_bug_still_fits(name: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
 
-    plant(tmp_path, PLANTS[name])
+    inject(tmp_path, INJECTED_BUGS[name])
 
-    assert PLANTS[name].wrong in (tmp_path / PLANTS[name].file).read_text()
+    assert INJECTED_BUGS[name].wrong in (tmp_path / INJECTED_BUGS[name].file).read_text()
 
 
-def test_a_planted_mistake_is_found_and_printed_as_a_test(tmp_path: Path) -> None:
+def test_an_injected_bug_is_found_and_printed_as_a_test(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    plant(tmp_path, PLANTS["leader epochs stay as they are"])
+    inject(tmp_path, INJECTED_BUGS["leader epochs stay as they are"])
 
     found = search(tmp_path, 60, cores=1)
 
