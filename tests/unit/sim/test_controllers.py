@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from tests.support.controller_room import Room
+from tests.unit.sim.histories import history_of
 
 from klamm.controller.events import BrokerChange
 from klamm.controller.settings import ControllerSettings, parse_ibp
@@ -35,7 +36,7 @@ async def test_a_controller_that_stops_before_it_knows_of_its_write_has_not_left
     """It was taken for one that had looked, and left them there."""
     room = await Room.open((1, 2), topics={"a": [(1, 2)]})
     room.term.context.remove_brokers([BrokerId(2)])
-    history = History(epoch=1, terms={1: Term(BrokerId(1), 1, room.term)})
+    history = history_of(controllers={"epoch": 1, "terms": {1: Term(BrokerId(1), 1, room.term)}})
     found: list[str | None] = []
 
     def hear(event: Event) -> None:
@@ -82,7 +83,7 @@ async def test_a_state_of_which_nobody_told_the_controller(protocol: str, is_dyi
     context, partition = room.term.context, room.partition("a-0")
     remembered = partition.leadership
     assert remembered is not None
-    history = History(terms={1: Term(BrokerId(1), 1, room.term)})
+    history = history_of(controllers={"terms": {1: Term(BrokerId(1), 1, room.term)}})
     history.topics.znodes["a"] = TopicZnode(context.topics["a"].id, {0: partition.assignment}, 0)
     history.states.versions[partition.key] = [remembered, remembered._replace(partition_epoch=1)]
     history.registrations.current[BrokerId(1)] = (context.registered[BrokerId(1)].epoch, 0)

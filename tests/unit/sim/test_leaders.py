@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from tests.support.controller_room import Room
+from tests.unit.sim.histories import history_of
 
 from klamm.controller.events import UncleanLeaderElectionEnable
 from klamm.controller.settings import ControllerSettings
@@ -47,7 +48,7 @@ async def begun(is_allowed: bool) -> tuple[Room, Term, History]:
     room.client.last_seen_zxid = 0
     term = Term(ONE, 1, room.term)
     epoch = room.term.context.epoch
-    history = History(epoch=epoch, terms={epoch: term})
+    history = history_of(controllers={"epoch": epoch, "terms": {epoch: term}})
     history.absorb(EventBegan(ONE, 1, term, EVENT, ()))
     return room, term, history
 

@@ -11,7 +11,7 @@ from klamm.sim.workload.controller_requests import _odd_request
 
 
 @pytest.mark.parametrize(("brokers", "asker"), [([1], None), ([1, 2], 2)], ids=["no other broker", "another"])
-async def test_nobody_asks_as_another_leader_where_there_is_no_other_broker(
+async def test_an_alter_partition_from_another_leader_needs_another_broker(
     brokers: list[int], asker: int | None
 ) -> None:
     """The leader's own request was carried out, and it knew nothing of it."""

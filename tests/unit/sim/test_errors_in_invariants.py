@@ -32,7 +32,9 @@ BROKEN: Mapping[str, tuple[str, object, str]] = {
 
 
 @pytest.mark.parametrize(("where", "what", "name"), BROKEN.values(), ids=BROKEN)
-def test_it_is_named_with_the_line(monkeypatch: pytest.MonkeyPatch, where: str, what: object, name: str) -> None:
+def test_an_error_in_an_invariant_is_reported_with_its_line(
+    monkeypatch: pytest.MonkeyPatch, where: str, what: object, name: str
+) -> None:
     monkeypatch.setattr(cluster, where, what)
 
     violation = run_script(QUIET).violation
@@ -41,7 +43,7 @@ def test_it_is_named_with_the_line(monkeypatch: pytest.MonkeyPatch, where: str, 
     assert violation.startswith(f"{name}cannot tell, it raised KeyError('a-0') in test_looking.py:")
 
 
-def test_so_is_what_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_the_history_is_reported_with_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(History, "absorb", errs)
 
     violation = run_script(QUIET).violation

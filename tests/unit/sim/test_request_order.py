@@ -76,14 +76,14 @@ FORBIDDEN = {
 
 
 @pytest.mark.parametrize(("waiting", "orders"), ALLOWED.values(), ids=ALLOWED)
-def test_orders_that_become_fewer_keep_their_turn(waiting: str, orders: str) -> None:
+def test_merged_requests_keep_their_order(waiting: str, orders: str) -> None:
     assert wrong(waiting, orders) is None
 
 
 @pytest.mark.parametrize(("waiting", "orders"), FORBIDDEN.values(), ids=FORBIDDEN)
-def test_an_order_that_leaves_out_of_its_turn_is_found(waiting: str, orders: str) -> None:
+def test_a_request_sent_out_of_order_is_a_violation(waiting: str, orders: str) -> None:
     assert wrong(waiting, orders) is not None
 
 
-def test_an_end_in_whatever_epoch_is_the_one_of_a_topic_that_goes() -> None:
+def test_a_stop_without_epoch_is_the_one_of_a_deleted_topic() -> None:
     assert queued(f"D{EPOCH_DURING_DELETE}") == Queued(True, EPOCH_DURING_DELETE, 1)

@@ -4,11 +4,11 @@ from collections import deque
 
 import pytest
 from tests.unit.sim.assignments import write_assignments
+from tests.unit.sim.histories import history_of
 
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
-from klamm.sim.history.history import History
 from klamm.sim.history.requests import Queued, queue_of
 from klamm.sim.history.trace import RequestSent, StateWritten
 from klamm.sim.invariants.topics import only_replicas_pending_deletion_are_deleted
@@ -26,11 +26,11 @@ WRITTEN = {
 
 
 @pytest.mark.parametrize(("written", "waiting", "is_wrong"), WRITTEN.values(), ids=WRITTEN)
-def test_a_replica_that_came_back_may_be_told_late_that_it_went(
+def test_a_late_stop_replica_may_reach_a_replica_that_came_back(
     written: list[tuple[int, ReplicaAssignment]], waiting: list[Queued], is_wrong: bool
 ) -> None:
     """A slow broker; before it heard of anything it was elected uncleanly, and the move that brought it back ended."""
-    history = History(epoch=1, elected_at={1: 10})
+    history = history_of(controllers={"epoch": 1, "elected_at": {1: 10}})
     write_assignments(history, P, written)
     state = LeaderAndIsr(BrokerId(2), 5, (BrokerId(2),), 1, 0)
     history.absorb(StateWritten(P, None, state, (BrokerId(2),), 0))

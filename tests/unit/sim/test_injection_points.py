@@ -3,7 +3,7 @@
 from klamm.sim.faults.injection_points import Step, StepKind
 
 
-def test_an_election_is_won_with_the_epoch_and_a_fence_is_no_election() -> None:
+def test_an_election_writes_the_epoch_and_a_fenced_write_is_no_election() -> None:
     def write(what: str, actor: int = 1) -> Step:
         return Step(StepKind.WRITE, actor, 0, what)
 

@@ -2,11 +2,11 @@
 
 import pytest
 from tests.unit.sim.assignments import write_assignments
+from tests.unit.sim.histories import history_of
 
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.sim.history.history import History
 from klamm.sim.history.trace import RequestReceived
 from klamm.sim.invariants.orders import first_contact_is_whole
 from klamm.wire.messages import LeaderAndIsrRequest, UpdateMetadataRequest
@@ -22,12 +22,12 @@ REPLICAS = {
 
 
 @pytest.mark.parametrize(("written", "is_wrong"), REPLICAS.values(), ids=REPLICAS)
-def test_the_first_order_names_what_a_broker_held_when_it_came(
+def test_the_first_leader_and_isr_names_all_replicas_of_a_new_broker(
     written: list[tuple[int, ReplicaAssignment]], is_wrong: bool
 ) -> None:
     """An order of a reassignment waits behind the first one, which comes seconds later to a slow broker."""
     broker_epoch = 10
-    history = History(elected_at={1: 9})
+    history = history_of(controllers={"elected_at": {1: 9}})
     history.states.created_at[P] = 3
     write_assignments(history, P, written)
     history.requests.accepted[BrokerId(2), broker_epoch, 1] = {UpdateMetadataRequest.__name__}
