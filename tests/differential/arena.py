@@ -62,7 +62,7 @@ class Arena:
 
 def newest_differences(contexts: Sequence[ScriptContext]) -> list[Difference]:
     first, *others = ([step.as_data() for step in context.steps] for context in contexts)
-    return [d for steps in others for d in unexpected("generated", differences(first, steps))]
+    return [d for steps in others for d in unexpected("generated", differences(first, steps, merged=True))]
 
 
 def kind_of(difference: Difference) -> str:

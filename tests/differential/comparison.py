@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tests.differential import recordings
 from tests.differential.calls import as_script, generated_names, keep, read_calls
 from tests.differential.nodes import StartNode
+from tests.differential.normalize import BROKERS, VERSIONS
 from tests.differential.recordings import GENERATED, Recording
 from tests.differential.script import Script
 from tests.differential.script_context import ScriptContext
@@ -53,15 +54,51 @@ def record(name: str, steps: Steps) -> None:
         recordings.keep(subject_of(name), name, Recording(steps))
 
 
-def differences(kafka: Steps, klamm: Steps) -> Iterator[Difference]:
-    """Every place where the two plays are not the same."""
+_NEW: Final = " new"
+
+
+def merges_requests(name: str) -> bool:
+    """Whether our controller merges queued requests in this script, as in production.
+
+    It does in generated ones. Scripts that somebody wrote are about single steps, too: there each request is sent. Nor
+    may it merge where a broker holds answers back: what joins a waiting request is then sent in another step.
+    """
+    return name not in SCRIPTS and all(call.verb != "hold" for call in read_calls(name))
+
+
+def differences(kafka: Steps, klamm: Steps, *, merged: bool = False) -> Iterator[Difference]:
+    """Every place where the two plays are not the same; of merged requests the last ones of each step count."""
     pairs = zip_longest(*without_shortcuts(kafka, klamm), fillvalue={})
     for number, (theirs, ours) in enumerate(pairs):
+        if merged:
+            theirs, ours = last_requests_only(theirs), last_requests_only(ours)
         expected, found = _flat(theirs), _flat(ours)
         for place in sorted(expected.keys() | found.keys()):
             if expected.get(place) != found.get(place):
                 did = theirs.get("did", ours.get("did"))
                 yield Difference(number, did, place, expected.get(place), found.get(place))
+
+
+def last_requests_only(step: dict[str, Any]) -> dict[str, Any]:
+    """The step with the last request of each kind for each partition on each broker, and the last list of brokers.
+
+    Kafka sends every state in between; ours sends those that a broker was not too slow for.
+    """
+    if "requests" not in step:
+        return step
+    received = {broker: {s: _last(s, texts) for s, texts in each.items()} for broker, each in step["requests"].items()}
+    return {**step, "requests": received}
+
+
+def _last(subject: str, texts: list[str]) -> list[str]:
+    if subject == VERSIONS:
+        return texts
+    if subject == BROKERS:
+        return texts[-1:]
+    last = {text.partition(" ")[0]: text.replace(_NEW, "", 1) for text in texts}
+    if any(_NEW in text for text in texts):
+        last["LeaderAndIsr"] += _NEW  # of merged requests it is true where it was of any
+    return sorted(last.values())
 
 
 def _flat(value: Any, place: str = "") -> Mapping[str, Any]:

@@ -27,6 +27,7 @@ from tests.differential.calls import as_text, keep, read_calls
 from tests.differential.comparison import (
     all_names,
     differences,
+    merges_requests,
     play,
     record,
     recorded,
@@ -36,7 +37,7 @@ from tests.differential.comparison import (
 from tests.differential.expected_differences import accept, unexpected
 from tests.differential.generator import generate, shorten
 from tests.differential.kafka_host import kafka_host
-from tests.differential.nodes import StartNode, apache_starter, start_klamm
+from tests.differential.nodes import StartNode, apache_starter, start_klamm, start_klamm_unmerged
 from tests.differential.recordings import GENERATED
 from tests.differential.scenario import Scenario
 from tests.differential.script import Script
@@ -57,7 +58,7 @@ class ScriptRunner:
     def __init__(self, server: ZooKeeperServer, directory: Path, start_apache: StartNode | None) -> None:
         self._server = server
         self._directory = directory
-        self._starts = {"apache": start_apache, "klamm": start_klamm}
+        self._starts = {"apache": start_apache, "klamm": start_klamm, "klamm-unmerged": start_klamm_unmerged}
 
     async def play(self, script: Script, who: str) -> Steps:
         start = self._starts[who]
@@ -71,7 +72,9 @@ async def _judge(name: str, options: argparse.Namespace, runner: ScriptRunner) -
     if options.record:
         record(name, await runner.play(script_of(name), "apache"))
         recordings.save(subject_of(name))
-    differing_places = list(differences(recorded(name), await runner.play(script_of(name), "klamm")))
+    merged = merges_requests(name)
+    steps = await runner.play(script_of(name), "klamm" if merged else "klamm-unmerged")
+    differing_places = list(differences(recorded(name), steps, merged=merged))
     if options.accept:
         accept(name, differing_places)
     return _print_verdict(name, differing_places)
@@ -106,7 +109,9 @@ async def _run(options: argparse.Namespace, server: ZooKeeperServer, directory: 
         start_apache = None
         if options.record:
             start_apache = apache_starter(await stack.enter_async_context(kafka_host(kafka_log)))
-        return await _each(_judge, options.names, options, ScriptRunner(server, directory, start_apache))
+        runner = ScriptRunner(server, directory, start_apache)
+        groups = [[name for name in options.names if merges_requests(name) is merged] for merged in (False, True)]
+        return sum([await _each(_judge, names, options, runner) for names in groups if names])
 
 
 def _generate(options: argparse.Namespace, server: ZooKeeperServer, directory: Path, kafka_log: IO[bytes]) -> int:

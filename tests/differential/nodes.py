@@ -108,18 +108,21 @@ class UnmergedRequests(PendingRequests):
 
 
 class ControllerOverrides:
-    """While one of our nodes plays, its controller sends each request alone and speaks the given protocol version.
+    """While one of our nodes plays, its controller speaks the given protocol version, and merges requests or does not.
 
-    Several may play at once, and end in any order.
+    Several may play at once, and end in any order; all of them merge, or none does.
     """
 
     def __init__(self) -> None:
         self._protocols: dict[int, str] = {}
         self._patches = ExitStack()
+        self._merges_requests = True
 
-    def apply_to(self, config: NodeConfig, protocol: str, joins_requests: bool) -> None:
+    def apply_to(self, config: NodeConfig, protocol: str, merges_requests: bool) -> None:
+        assert not self._protocols or merges_requests is self._merges_requests
         if not self._protocols:
-            if not joins_requests:
+            self._merges_requests = merges_requests
+            if not merges_requests:
                 self._patches.enter_context(patch.object(channels, "PendingRequests", UnmergedRequests))
                 self._patches.enter_context(patch.object(RequestBatch, "coalesces_requests", False))
             self._patches.enter_context(patch.object(node_module, "controller_settings", self._settings))
@@ -187,7 +190,7 @@ class KlammNode:
 
 
 async def start_klamm(
-    connect: str, directory: Path, protocol: str, given: Mapping[str, str], number: int, joins_requests: bool = False
+    connect: str, directory: Path, protocol: str, given: Mapping[str, str], number: int, merges_requests: bool = True
 ) -> KlammNode:
     port = free_port()
     (directory / f"klamm-{number}").mkdir(exist_ok=True)
@@ -195,13 +198,20 @@ async def start_klamm(
     text = "".join(f"{key}={value}\n" for key, value in properties.items())
     config = parse_node_config(text.encode(), "server.properties")
     started = KlammNode(Node(real_world(), config, LogLevels()), port)
-    OVERRIDES.apply_to(config, protocol, joins_requests)
+    OVERRIDES.apply_to(config, protocol, merges_requests)
     try:
         await started._node.start()
     except BaseException:
         await started.stop()
         raise
     return started
+
+
+async def start_klamm_unmerged(
+    connect: str, directory: Path, protocol: str, given: Mapping[str, str], number: int
+) -> KlammNode:
+    """Its controller sends every request on its own, as Kafka does."""
+    return await start_klamm(connect, directory, protocol, given, number, merges_requests=False)
 
 
 def _properties(connect: str, log_directory: Path, number: int, port: int) -> dict[str, str]:

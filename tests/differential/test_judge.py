@@ -1,14 +1,13 @@
 """Our controller plays every script, and does what Apache Kafka 3.9.1's was recorded to do."""
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.differential import recordings
 from tests.differential.calls import generated_names
-from tests.differential.comparison import differences, play, recorded, script_of
+from tests.differential.comparison import differences, merges_requests, play, recorded, script_of
 from tests.differential.expected_differences import (
     EXPECTED,
     REASONS,
@@ -17,8 +16,7 @@ from tests.differential.expected_differences import (
     listed_in,
     unexpected,
 )
-from tests.differential.nodes import KlammNode, start_klamm
-from tests.differential.normalize import BROKERS, VERSIONS
+from tests.differential.nodes import start_klamm, start_klamm_unmerged
 from tests.differential.recordings import GENERATED, RECORDED
 from tests.differential.scripts import SCRIPTS
 from tests.differential.transcript import Difference
@@ -30,7 +28,13 @@ from klamm.wire.messages import AlterPartitionResponse
 
 PARALLEL_SCRIPTS = 8
 """Generated scripts are played side by side, in chroots of their own: each mostly waits."""
-GROUPS = [generated_names()[i : i + PARALLEL_SCRIPTS] for i in range(0, len(generated_names()), PARALLEL_SCRIPTS)]
+GROUPS = [
+    names[i : i + PARALLEL_SCRIPTS]
+    for merged in (False, True)
+    for names in [[name for name in generated_names() if merges_requests(name) is merged]]
+    for i in range(0, len(names), PARALLEL_SCRIPTS)
+]
+"""All scripts of a group merge requests, or none does."""
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -55,34 +59,22 @@ async def judged(name: str, server: ZooKeeperServer, directory: Path) -> tuple[l
     """Unexpected differences, and expected ones that are gone."""
     own_directory = directory / name
     own_directory.mkdir()
-    steps = await play(script_of(name), start_klamm, server, f"/judged-{name}", own_directory)
-    found = [d for d in differences(recorded(name), steps) if not is_always_expected(d)]
+    merged = merges_requests(name)
+    start = start_klamm if merged else start_klamm_unmerged
+    steps = await play(script_of(name), start, server, f"/judged-{name}", own_directory)
+    found = [d for d in differences(recorded(name), steps, merged=merged) if not is_always_expected(d)]
     return [d for d in found if d not in expected(name)], [d for d in expected(name) if d not in found]
 
 
-async def _start_joining(
-    hosts: str, directory: Path, protocol: str, given: Mapping[str, str], number: int
-) -> KlammNode:
-    return await start_klamm(hosts, directory, protocol, given, number, joins_requests=True)
-
-
 @pytest.mark.parametrize("name", ["a_broker_answers_late", "unclean_leader_that_dies_before_it_recovered"])
-async def test_joined_requests_end_in_the_same_states(
+async def test_merged_requests_end_in_the_same_states(
     name: str, shared_zookeeper: ZooKeeperServer, tmp_path: Path
 ) -> None:
-    steps = await play(SCRIPTS[name], _start_joining, shared_zookeeper, f"/joining-{name}", tmp_path)
+    steps = await play(SCRIPTS[name], start_klamm, shared_zookeeper, f"/merged-{name}", tmp_path)
 
-    for kafka, klamm in zip(recorded(name), steps, strict=True):
-        assert klamm.get("tree") == kafka.get("tree")
-        assert klamm.get("writes") == kafka.get("writes")
-    last = {broker: newest(received) for broker, received in steps[-1]["requests"].items()}
-    assert last == {broker: newest(received) for broker, received in recorded(name)[-1]["requests"].items()}
-
-
-def newest(received: dict[str, list[str]]) -> dict[tuple[str, str], str]:
-    """By partition and API: the last word."""
-    about = {subject: texts for subject, texts in received.items() if subject not in (BROKERS, VERSIONS)}
-    return {(subject, text.partition(" ")[0]): text for subject, texts in about.items() for text in texts}
+    found = [d for d in differences(recorded(name), steps, merged=True) if not is_always_expected(d)]
+    assert found == []
+    assert steps != recorded(name), "nothing was merged"
 
 
 async def test_a_wrong_election_is_found(
@@ -93,7 +85,7 @@ async def test_a_wrong_election_is_found(
     monkeypatch.setattr(partitions, "elect_offline", wrong)
     name = "leader_dies_returns_and_rejoins"
 
-    steps = await play(SCRIPTS[name], start_klamm, shared_zookeeper, "/planted-election", tmp_path)
+    steps = await play(SCRIPTS[name], start_klamm_unmerged, shared_zookeeper, "/planted-election", tmp_path)
 
     state = "/brokers/topics/a/partitions/0/state"
     places = {d.place for d in unexpected(name, differences(recorded(name), steps)) if d.did == "kill 1"}
@@ -109,7 +101,7 @@ async def test_a_wrong_answer_is_found(
     monkeypatch.setattr(Controller, "alter_partition", refuse)
     name = "leader_dies_returns_and_rejoins"
 
-    steps = await play(SCRIPTS[name], start_klamm, shared_zookeeper, "/planted-answer", tmp_path)
+    steps = await play(SCRIPTS[name], start_klamm_unmerged, shared_zookeeper, "/planted-answer", tmp_path)
 
     [answer] = [d for d in unexpected(name, differences(recorded(name), steps)) if d.place.startswith("answer")][:1]
     assert (answer.step, answer.kafka, answer.klamm) == (4, None, "error 41")
