@@ -40,7 +40,7 @@ def test_an_error_in_an_invariant_is_reported_with_its_line(
     violation = run_script(QUIET).violation
 
     assert violation is not None
-    assert violation.startswith(f"{name}cannot tell, it raised KeyError('a-0') in test_looking.py:")
+    assert violation.startswith(f"{name}cannot tell, it raised KeyError('a-0') in test_errors_in_invariants.py:")
 
 
 def test_an_error_in_the_history_is_reported_with_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
