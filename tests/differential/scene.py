@@ -16,10 +16,10 @@ from tests.differential.written import TransactionLog, Write
 
 from klamm.cli.cluster import HOST
 from klamm.cli.zookeeper import ZooKeeperServer
+from klamm.client.connection import Connection
 from klamm.model.errors import KlammError
 from klamm.model.ids import TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
-from klamm.net.client import Connection
 from klamm.runtime.world import real_world
 from klamm.wire.api import ApiKey
 from klamm.zk import znodes

@@ -9,10 +9,10 @@ from tests.support.controller_room import ListSink
 from tests.support.recorder_broker import RecorderBroker
 
 from klamm.cli.zookeeper import ZooKeeperServer
+from klamm.client.connection import Connection
 from klamm.controller.controller import Controller
 from klamm.controller.settings import ControllerSettings
 from klamm.model.ids import BrokerId
-from klamm.net.client import Connection
 from klamm.runtime.world import real_world
 from klamm.telemetry.journal import Journal
 from klamm.zk.client import ZooKeeper

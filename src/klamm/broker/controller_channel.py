@@ -13,9 +13,10 @@ import structlog
 
 from klamm import __version__
 from klamm.broker.metadata_cache import MetadataCache
+from klamm.client.connection import Connection
+from klamm.client.errors import ConnectionLost
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
-from klamm.net.client import Connection, ConnectionLost
 from klamm.runtime.world import World
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import AlterPartitionResponse, ApiVersionsRequest, ApiVersionsResponse

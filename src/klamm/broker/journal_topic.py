@@ -13,9 +13,9 @@ from typing import Any, Final, Protocol
 import msgspec
 import structlog
 
+from klamm.client.connection import Connection
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.net.client import Connection
 from klamm.runtime.world import World
 from klamm.telemetry.journal_tail import Position, Tailed, read_on
 from klamm.wire.api import ApiKey

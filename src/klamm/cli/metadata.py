@@ -2,8 +2,8 @@
 
 from typing import Final, NamedTuple
 
+from klamm.client.connection import Connection
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.net.client import Connection
 from klamm.runtime.world import World
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import MetadataRequest

@@ -9,12 +9,12 @@ import msgspec
 from klamm.broker.pid_file import read_pid
 from klamm.cli.metadata import ClusterFacts, read_metadata
 from klamm.cli.speech import complain, say, show
+from klamm.client.connection import Connection
 from klamm.config.node_config import NodeConfig, WrongConfig, parse_node_config
 from klamm.controller.decisions.shutdown_verdict import PartitionFacts, Verdict, judge_stop
 from klamm.log.meta_properties import read_meta
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.net.client import Connection
 from klamm.runtime.disk import Disk
 from klamm.runtime.main_loop import run_loop
 from klamm.runtime.processes import ask_to_stop, is_alive, ticks

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Final
 
+from klamm.client.connection import Connection
+from klamm.client.errors import ConnectionLost
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
-from klamm.net.client import Connection, ConnectionLost
 from klamm.runtime.world import World
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (

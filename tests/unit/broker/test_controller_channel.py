@@ -9,9 +9,9 @@ from tests.unit.net.transports import RecordingTransport, connect, feed
 
 from klamm.broker.controller_channel import ControllerChannel, says_not_controller_anywhere
 from klamm.broker.metadata_cache import MetadataCache
+from klamm.client.connection import Connection
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
-from klamm.net.client import Connection
 from klamm.runtime.clock import RealClock
 from klamm.runtime.disk import RealDisk
 from klamm.runtime.randomness import RealRandomness

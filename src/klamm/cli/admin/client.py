@@ -12,9 +12,10 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from klamm import __version__
 from klamm.cli.speech import WrongUse
+from klamm.client.connection import Connection
+from klamm.client.errors import AnswerTimedOut, ConnectionLost, ConnectionRefused
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import NO_BROKER, BrokerId
-from klamm.net.client import AnswerTimedOut, Connection, ConnectionLost, ConnectionRefused
 from klamm.runtime.main_loop import run_loop
 from klamm.runtime.world import World, real_world
 from klamm.wire.api import ApiKey, api

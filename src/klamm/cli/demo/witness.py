@@ -8,9 +8,9 @@ from typing import Final
 from klamm.cli.cluster import HOST
 from klamm.cli.metadata import ClusterFacts, read_metadata
 from klamm.cli.up import LocalCluster
+from klamm.client.errors import ConnectionLost
 from klamm.model.errors import KlammError
 from klamm.model.ids import NO_BROKER, BrokerId
-from klamm.net.client import ConnectionLost
 from klamm.runtime.world import World
 
 LOOK_S: Final = 0.1

@@ -6,7 +6,7 @@ from typing import Any, TypeVar, cast
 from tests.unit.net.transports import RecordingTransport, connect, feed
 
 from klamm.cli.admin.client import Address, Admin
-from klamm.net.client import Connection
+from klamm.client.connection import Connection
 from klamm.runtime.world import World
 from klamm.sim.loop import SimulatedLoop
 from klamm.wire.api import APIS, ApiKey, api

@@ -8,7 +8,8 @@ from typing import Any, cast
 import pytest
 from tests.unit.net.transports import RecordingTransport, connect, feed
 
-from klamm.net.client import AnswerTimedOut, Connection, ConnectionLost, ConnectionRefused
+from klamm.client.connection import Connection
+from klamm.client.errors import AnswerTimedOut, ConnectionLost, ConnectionRefused
 from klamm.runtime.world import World
 from klamm.wire.api import ApiKey
 from klamm.wire.frames import decode_request_header, encode_response
