@@ -26,11 +26,11 @@ from klamm.model.ids import TopicPartition
 from klamm.runtime.blocking import RealBlockingWorld
 from klamm.spark import session
 from klamm.spark.batches import read_run
-from klamm.spark.cluster import ClusterView
 from klamm.spark.decoder import Wanted, decode
 from klamm.spark.fetch import RangeReader
 from klamm.spark.options import read_options
 from klamm.spark.plan import plan_ranges
+from klamm.spark.read_client import read_client
 from klamm.spark.source import FIELDS
 from klamm.spark.starts import Finder, find_bodies, find_in_a_loop, find_in_lockstep
 from klamm.wire.records import NewRecord, build_batch
@@ -129,7 +129,7 @@ def fetch_and_decode(bootstrap: str, topic: str) -> int:
     """In this process, without Spark: the client's own speed, on one core beside the node."""
     options = read_options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
     rows = 0
-    with ClusterView(RealBlockingWorld(), options) as view:
+    with read_client(RealBlockingWorld(), options) as view:
         for wanted in plan_ranges(view):
             for run, aborted in RangeReader(view, wanted):
                 rows += sum(b.num_rows for b in decode(run, Wanted(*wanted[:3], COLUMNS), aborted))
