@@ -124,8 +124,9 @@ class BlockingClient:
             connection.close()
         self._connections.clear()
 
-    def close_unusable(self) -> None:
-        """Before it is used again after a pause."""
+    def prepare_reuse(self) -> None:
+        """Before another reader uses it: close what broke or was left half read, and forget what topics had to be."""
+        self.cluster.forget_topics()
         for address, connection in list(self._connections.items()):
             if not connection.is_usable:
                 self.drop(address)

@@ -126,6 +126,11 @@ class ClusterMetadata:
     def no_leader(self, partition: TopicPartition) -> str:
         return self._absent[partition][1] if partition in self._absent else f"{partition} has no leader"
 
+    def forget_topics(self) -> None:
+        """Which ids topics must have, and which topics are absent; leaders stay, a moved one is noticed."""
+        self.topic_ids = {}
+        self._absent.clear()
+
     def forget_leader(self, partition: TopicPartition) -> None:
         self._leaders.pop(partition, None)
 

@@ -40,7 +40,7 @@ class RangeReader:
         self._topic_id = offset_range.topic_id
         self._in_flight: BlockingConnection | None = None
         self._max_bytes = brokers.options.fetch_bytes
-        self._warned_of_names = False
+        self._checked_by_name = False
         if self._topic_id is not None:
             brokers.cluster.topic_ids[self._partition.topic] = self._topic_id
         else:
@@ -111,7 +111,7 @@ class RangeReader:
         address = client.run(self._brokers.cluster.leader(self._partition))
         try:
             connection = client.at(address)
-            self._warn_of_names(connection, request)
+            self._check_by_name(connection, request)
             connection.send(request)
         except ConnectionLost:
             client.drop(address)
@@ -131,12 +131,15 @@ class RangeReader:
         limits = FetchLimits(self._max_bytes, self._options.fetch_wait_ms, read_committed=self._options.read_committed)
         return fetch_request(self._partition, self._topic_id, self._position, limits)
 
-    def _warn_of_names(self, connection: BlockingConnection, request: Request) -> None:
-        if self._topic_id is None or self._warned_of_names:
+    def _check_by_name(self, connection: BlockingConnection, request: Request) -> None:
+        """Where a fetch cannot name the topic's id, metadata is compared with it once. Raises as `leader` does."""
+        if self._topic_id is None or self._checked_by_name:
             return
         version = connection.version(request)
         if version <= NEWEST_BY_NAME:
-            self._warned_of_names = True
+            self._checked_by_name = True
+            self._brokers.cluster.forget_leader(self._partition)
+            self._brokers.client.run(self._brokers.cluster.leader(self._partition))
             warnings.warn(
                 f"{self._partition}: broker {connection.address} offers FETCH only up to version {version}, which "
                 "names topics without their id; a topic that is deleted and created again during this read is not "

@@ -11,6 +11,7 @@ from klamm.client.steps import retried
 from klamm.model.ids import TopicPartition
 from klamm.runtime.blocking import BlockingWorld
 from klamm.spark.options import ReadOptions
+from klamm.spark.pool import ClientPool
 from klamm.wire.messages import MetadataResponseTopic
 
 MAX_CONNECT_TIMEOUT_S: Final = 10.0
@@ -51,6 +52,9 @@ def settings_of(options: ReadOptions) -> BlockingSettings:
 
 
 @contextmanager
-def read_client(world: BlockingWorld, options: ReadOptions) -> Iterator[ReadClient]:
-    with BlockingClient(world, options.bootstrap, settings_of(options)) as client:
+def read_client(world: BlockingWorld, options: ReadOptions, pool: ClientPool | None = None) -> Iterator[ReadClient]:
+    """`pool` None: with connections of its own, closed at the end."""
+    own = ClientPool()
+    with (pool or own).lend(world, options.bootstrap, settings_of(options)) as client:
         yield ReadClient(client, options)
+    own.close()

@@ -24,6 +24,7 @@ from klamm.spark.errors import BadOption
 from klamm.spark.fetch import RangeReader
 from klamm.spark.options import ReadOptions, read_options
 from klamm.spark.plan import plan_ranges
+from klamm.spark.pool import ClientPool
 from klamm.spark.ranges import TaskRanges, pack, task_count
 from klamm.spark.read_client import read_client
 
@@ -38,6 +39,8 @@ FIELDS: Final = (
     StructField("timestamp", TimestampType()),
     StructField("timestampType", IntegerType()),
 )
+_POOL: Final = ClientPool()
+"""For all reads of this process: a Spark worker lives through many tasks."""
 READS_BEFORE_FREEZE: Final = 3  # modules are still imported during the first ones
 
 
@@ -78,7 +81,7 @@ class KlammReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         world = RealBlockingWorld()
-        with read_client(world, self._options) as brokers:
+        with read_client(world, self._options, _POOL) as brokers:
             ranges = plan_ranges(brokers)
         total = sum(r.size for r in ranges)
         options = self._options
@@ -88,14 +91,18 @@ class KlammReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Spark calls this with a partition of its own making where we planned none: then there is nothing to read."""
         if isinstance(partition.value, TaskRanges):
-            yield from read_ranges(RealBlockingWorld(), self._options, self._columns, partition.value)
+            yield from read_ranges(RealBlockingWorld(), self._options, self._columns, partition.value, _POOL)
         freeze_heap()
 
 
 def read_ranges(
-    world: BlockingWorld, options: ReadOptions, columns: tuple[str, ...], task: TaskRanges
+    world: BlockingWorld,
+    options: ReadOptions,
+    columns: tuple[str, ...],
+    task: TaskRanges,
+    pool: ClientPool | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    with read_client(world, options) as brokers:
+    with read_client(world, options, pool) as brokers:
         for offset_range in task.ranges:
             wanted = Wanted(*offset_range[:3], columns)
             for run, aborted in RangeReader(brokers, offset_range):

@@ -204,9 +204,7 @@ class TestBrokers:
     def test_without_anybody_time_runs_out(self, world: ScriptedWorld) -> None:
         world.down |= {1, 2}
 
-        with pytest.raises(
-            Unreachable, match=r"asking for metadata: no success within 60 s; .* one:9092: .* two:9092"
-        ):
+        with pytest.raises(Unreachable, match=r"asking for metadata: no success within 60 s; .* one:9092: .* two:9092"):
             plan(world)
 
     def test_offsets_are_asked_for_again_where_the_leader_moved_or_left(self, world: ScriptedWorld) -> None:
