@@ -5,7 +5,7 @@ The next fetch is in flight while the batches of the last one are decoded.
 
 import warnings
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from klamm.client.blocking import MAX_RESPONSE_BYTES, BlockingConnection
 from klamm.client.cluster import TopicGone
@@ -20,6 +20,10 @@ from klamm.spark.ranges import OffsetRange
 from klamm.spark.read_client import ReadClient
 from klamm.spark.transactions import Aborted
 from klamm.wire.messages import FetchResponsePartitionData
+
+BYTES_PER_OFFSET: Final = 1024.0
+"""A guess, until the first records came."""
+MIN_FETCH_BYTES: Final = 64 * 1024
 
 
 class Fetched(NamedTuple):
@@ -39,7 +43,8 @@ class RangeReader:
         self._end = offset_range.end
         self._topic_id = offset_range.topic_id
         self._in_flight: BlockingConnection | None = None
-        self._max_bytes = brokers.options.fetch_bytes
+        self._min_bytes = min(MIN_FETCH_BYTES, brokers.options.fetch_bytes)
+        self._bytes_per_offset = BYTES_PER_OFFSET
         self._checked_by_name = False
         if self._topic_id is not None:
             brokers.cluster.topic_ids[self._partition.topic] = self._topic_id
@@ -76,6 +81,7 @@ class RangeReader:
             raise CorruptBatch(
                 f"{self._partition}: asked for offset {self._position}, got {run.next_offset - 1} and before"
             )
+        self._bytes_per_offset = len(run.buffer) / (run.next_offset - self._position)
         self._position = run.next_offset
         self._send_ahead()
         if not self._options.read_committed:
@@ -91,10 +97,16 @@ class RangeReader:
         if run.positions:
             return run
         if records:  # not even one whole batch: brokers before KIP-74 cut it at the limit
-            self._max_bytes = min(2 * self._max_bytes, MAX_RESPONSE_BYTES)
+            self._min_bytes = min(2 * self._fetch_bytes, MAX_RESPONSE_BYTES)
         raise RetriableError(f"nothing there yet, the high watermark is {answer.high_watermark}")
 
     # ---- requests
+
+    @property
+    def _fetch_bytes(self) -> int:
+        """What the rest of the range needs, by the size of the records so far, and as much again."""
+        needed = int(2 * (self._end - self._position) * self._bytes_per_offset)
+        return max(self._min_bytes, min(needed, self._options.fetch_bytes))
 
     def _answer(self) -> FetchResponsePartitionData:
         connection = self._in_flight or self._send()
@@ -128,7 +140,9 @@ class RangeReader:
             self._brokers.cluster.forget_leader(self._partition)
 
     def _request(self) -> Request:
-        limits = FetchLimits(self._max_bytes, self._options.fetch_wait_ms, read_committed=self._options.read_committed)
+        limits = FetchLimits(
+            self._fetch_bytes, self._options.fetch_wait_ms, read_committed=self._options.read_committed
+        )
         return fetch_request(self._partition, self._topic_id, self._position, limits)
 
     def _check_by_name(self, connection: BlockingConnection, request: Request) -> None:

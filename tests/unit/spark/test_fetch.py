@@ -55,6 +55,36 @@ def test_many_small_fetches_ask_for_each_batch_once() -> None:
     assert len(asked) > 3
 
 
+def limits_of(world: ScriptedWorld) -> list[int]:
+    """The byte limit of each fetch from now on."""
+    limits: list[int] = []
+
+    def see(broker: int, request: Any) -> None:
+        if isinstance(request, FetchRequest):
+            limits.append(request.max_bytes)
+
+    world.cluster.on_request = see
+    return limits
+
+
+def test_a_small_range_of_a_large_log_is_fetched_with_a_small_limit() -> None:
+    world = world_of_orders(end=1_000)
+    limits = limits_of(world)
+
+    assert offsets_read(world, orders(10, 40)) == list(range(10, 40))
+    assert offsets_read(world, orders(0, 1_000)) == list(range(1_000))
+    assert limits == [64 * 1024, 2 * 1_000 * 1024]
+
+
+def test_the_limit_follows_the_size_of_the_records() -> None:
+    world = scripted(orders_0=log(0, 50_000, per_batch=1_000))
+    limits = limits_of(world)
+
+    assert len(offsets_read(world, orders(0, 50_000), kafka__max__partition__fetch__bytes="300000")) == 50_000
+    assert limits[0] == 300_000
+    assert limits[-1] < 300_000
+
+
 def test_several_ranges_of_one_task_share_connections() -> None:
     world = scripted(orders_0=log(0, 30), orders_1=log(0, 30, leader=2))
     ranges = [orders(0, 30), OffsetRange(TopicPartition("orders", 1), 5, 30)]
