@@ -26,6 +26,6 @@ class Backoff:
         """Raises Unreachable where the time allowed would be over by then."""
         wait_s = self._next_s
         if self._now_s() + wait_s > self._deadline_s:
-            raise Unreachable(f"{what}: no success within {self._total_s:g} s; last: {cause}") from cause
+            raise Unreachable(what, self._total_s, cause) from cause
         self._next_s = min(2 * wait_s, MAX_BACKOFF_S)
         return wait_s

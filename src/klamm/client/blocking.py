@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar, cast
 
 from klamm.client.addresses import Address
 from klamm.client.cluster import ClusterMetadata
 from klamm.client.errors import AnswerTimedOut, ConnectionLost, ConnectionRefused, UnsupportedVersion
 from klamm.client.protocol import ClientProtocol, InFlight
-from klamm.client.steps import Ask, Steps, Wait
+from klamm.client.steps import Running, Steps, Wait
 from klamm.client.versions import ApiVersions, Request, negotiate
 from klamm.runtime.blocking import BlockingWorld
 
@@ -133,13 +133,22 @@ class BlockingClient:
 
     def run(self, steps: Steps[T]) -> T:
         """Do what the steps say, in order."""
-        try:
-            step = next(steps)
-            while True:
-                step = self._do(steps, step)
-        except StopIteration as done:
-            result: T = done.value
-            return result
+        running = Running(steps)
+        while (step := running.step) is not None:
+            if isinstance(step, Wait):
+                self.world.sleep(step.seconds)
+                running.send(None)
+                continue
+            try:
+                answer = self.at(step.address).ask(step.request)
+            except (ConnectionLost, UnsupportedVersion) as error:
+                if isinstance(error, ConnectionLost):
+                    self.drop(step.address)
+                running.throw(error)
+            else:
+                self.cluster.on_answer(step.address)
+                running.send(answer)
+        return cast(T, running.result)
 
     def at(self, address: Address) -> BlockingConnection:
         """Raises ConnectionLost."""
@@ -153,16 +162,3 @@ class BlockingClient:
         if connection := self._connections.pop(address, None):
             connection.close()
         self.cluster.on_lost(address)
-
-    def _do(self, steps: Steps[T], step: Ask | Wait) -> Ask | Wait:
-        if isinstance(step, Wait):
-            self.world.sleep(step.seconds)
-            return steps.send(None)
-        try:
-            answer = self.at(step.address).ask(step.request)
-        except ConnectionLost as error:
-            self.drop(step.address)
-            return steps.throw(error)
-        except UnsupportedVersion as error:
-            return steps.throw(error)
-        return steps.send(answer)

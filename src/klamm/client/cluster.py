@@ -91,10 +91,8 @@ class ClusterMetadata:
             try:
                 answer: MetadataResponse = yield Ask(address, request)
             except ConnectionLost as error:
-                self.on_lost(address)
                 causes.append(str(error))
                 continue
-            self.on_answer(address)
             if answer.brokers:
                 self._answered_last = address
                 self.take(answer)

@@ -32,6 +32,10 @@ class RetriableError(KlammError):
 class Unreachable(KlammError):
     """No try succeeded in the time allowed; the text has the last cause."""
 
+    def __init__(self, what: str, total_s: float, cause: Exception) -> None:
+        super().__init__(f"{what}: no success within {total_s:g} s; last: {cause}")
+        self.cause = cause
+
 
 class RequestRefused(KlammError):
     """An error code that another try would meet again."""

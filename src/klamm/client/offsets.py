@@ -56,7 +56,6 @@ def list_offsets(
             try:
                 answer = yield Ask(address, list_offsets_request(group, read_committed))
             except ConnectionLost as error:
-                cluster.on_lost(address)
                 causes.append(str(error))
                 continue
             _take(cluster, answer, found, causes)

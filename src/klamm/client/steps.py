@@ -5,7 +5,7 @@ written, and tested, once.
 """
 
 from collections.abc import Callable, Generator
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from klamm.client.addresses import Address
 from klamm.client.backoff import Backoff
@@ -16,7 +16,10 @@ T = TypeVar("T")
 
 
 class Ask(NamedTuple):
-    """The driver sends the answer in, or throws ConnectionLost or UnsupportedVersion."""
+    """The driver sends the answer in, or throws ConnectionLost or UnsupportedVersion.
+
+    It also tells the cluster's metadata which broker answered, or was lost.
+    """
 
     address: Address
     request: Request
@@ -29,6 +32,30 @@ class Wait(NamedTuple):
 
 
 Steps: TypeAlias = Generator[Ask | Wait, Any, T]
+
+
+class Running(Generic[T]):
+    """Steps on their way: `step` is what is to be done next; None once `result` is there."""
+
+    def __init__(self, steps: Steps[T]) -> None:
+        self._steps = steps
+        self.step: Ask | Wait | None = None
+        self.result: T | None = None
+        self.send(None)
+
+    def send(self, answer: Any) -> None:
+        """Raises what the steps raise."""
+        try:
+            self.step = self._steps.send(answer)
+        except StopIteration as done:
+            self.step, self.result = None, done.value
+
+    def throw(self, error: Exception) -> None:
+        """Raises what the steps raise."""
+        try:
+            self.step = self._steps.throw(error)
+        except StopIteration as done:
+            self.step, self.result = None, done.value
 
 
 def retried(what: str, attempt: Callable[[], Steps[T]], backoff: Backoff) -> Steps[T]:

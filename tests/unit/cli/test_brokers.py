@@ -2,10 +2,11 @@
 
 from tests.unit.cli.admin.scripted_brokers import Brokers, run
 
-from klamm.cli.admin.client import Address, Admin
+from klamm.cli.admin.client import Admin
 from klamm.cli.admin.cluster import Broker, Cluster, Partition, Topic
 from klamm.cli.admin.refusals import Refusal
 from klamm.cli.brokers import BrokerFacts, LogDir, bytes_in_words, facts, read_brokers
+from klamm.client.addresses import Address
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.wire.api import ApiKey
@@ -61,4 +62,4 @@ def test_a_refusal_is_one_sentence_with_kafkas_code_and_a_remedy() -> None:
         "topic t: Topic 't' already exists (TOPIC_ALREADY_EXISTS); choose another name, or say --if-not-exists"
     )
     assert str(Refusal("t-0", ErrorCode.NOT_ENOUGH_REPLICAS, None)) == "t-0: NOT_ENOUGH_REPLICAS"
-    assert str(Refusal("t-0", 12345, None)) == "t-0: error 12345"
+    assert str(Refusal("t-0", 12345, None)) == "t-0: error code 12345"

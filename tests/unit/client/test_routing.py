@@ -58,8 +58,10 @@ class Brokers:
                 try:
                     answer = self.on_ask(step.address, step.request.body(step.request.newest))
                 except ConnectionLost as error:
+                    self.cluster.on_lost(step.address)
                     step = steps.throw(error)
                 else:
+                    self.cluster.on_answer(step.address)
                     step = steps.send(answer)
         except StopIteration as done:
             return done.value

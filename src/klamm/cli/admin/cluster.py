@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from klamm.cli.admin.client import Address, Admin, CannotAsk, code_name
+from klamm.cli.admin.client import Admin, CannotAsk
+from klamm.client.addresses import Address
+from klamm.client.errors import code_name
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from klamm.cli import zk
-from klamm.cli.admin.client import Address, parse_addresses, with_admin
+from klamm.cli.admin.client import parse_addresses, with_admin
 from klamm.cli.controlling import (
     ControllerStatus,
     hand_to,
@@ -19,6 +19,7 @@ from klamm.cli.explaining.story import when
 from klamm.cli.explaining.under_way import unanswered
 from klamm.cli.speech import WrongUse, complain, confirm, say, say_json, show
 from klamm.cli.verbs.options import LOCAL, TIMEOUT_S, AsJson, Bootstrap, Data, Ensemble, Timeout, Yes
+from klamm.client.addresses import Address
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
 from klamm.runtime.disk import RealDisk

@@ -3,8 +3,9 @@
 import pytest
 from tests.unit.cli.admin.scripted_brokers import Brokers, run
 
-from klamm.cli.admin.client import Address, Admin, CannotAsk, parse_addresses
+from klamm.cli.admin.client import Admin, CannotAsk, parse_addresses
 from klamm.cli.speech import WrongUse
+from klamm.client.addresses import Address
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.wire.api import ApiKey

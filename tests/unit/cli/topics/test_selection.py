@@ -2,13 +2,13 @@
 
 import pytest
 
-from klamm.cli.admin.client import Address
 from klamm.cli.admin.cluster import Broker, Cluster, Move, Partition, Topic
 from klamm.cli.admin.configs import Config, Source
 from klamm.cli.speech import WrongUse
 from klamm.cli.topics import describing
 from klamm.cli.topics.describing import Described
 from klamm.cli.topics.selection import Filters, Row, literal_names, parse_assignment, passing, selected
+from klamm.client.addresses import Address
 from klamm.model.ids import BrokerId, TopicPartition
 
 
