@@ -84,10 +84,6 @@ class AsyncClient:
             connection = self._connections.get(address)
             if connection is None or connection.closed:
                 connection = await Connection.open(self._world, *address, self._settings.client_id, timeout_s)
-                try:
-                    await connection.negotiate(timeout_s)
-                except BaseException:
-                    connection.close()
-                    raise
+                await connection.negotiate(timeout_s)
                 self._connections[address] = connection
             return connection

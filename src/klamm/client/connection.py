@@ -73,16 +73,22 @@ class Connection(asyncio.BufferedProtocol):
         return len(self._protocol)
 
     async def negotiate(self, timeout_s: float) -> None:
-        """Agree on versions; `timeout_s` for each message. Raises ConnectionLost."""
+        """Agree on versions; `timeout_s` for each message. Where that fails the connection is closed.
+
+        Raises ConnectionLost.
+        """
         handshake = negotiate(self.peer)
         greeting = next(handshake)
-        while True:
-            answer = await self.request(*greeting, timeout_s)
-            try:
-                greeting = handshake.send(answer)
-            except StopIteration as done:
-                self._versions = done.value
-                return
+        try:
+            while self._versions is None:
+                answer = await self.request(*greeting, timeout_s)
+                try:
+                    greeting = handshake.send(answer)
+                except StopIteration as done:
+                    self._versions = done.value
+        except BaseException:
+            self.close()
+            raise
 
     async def ask(self, request: Request, timeout_s: float) -> Any:
         """The answer, in the version agreed upon. Raises ConnectionLost, UnsupportedVersion."""

@@ -83,7 +83,7 @@ def known() -> MetadataCache:
 
 @pytest.fixture
 def channel(brokers: Brokers, known: MetadataCache, monkeypatch: pytest.MonkeyPatch) -> ControllerChannel:
-    monkeypatch.setattr("klamm.broker.controller_channel._LOOK_AGAIN_S", 0)
+    monkeypatch.setattr("klamm.broker.controller_channel._RETRY_BACKOFF_S", 0)
     world = World(RealClock(), brokers, RealDisk(), RealRandomness())
     made = ControllerChannel(world, known, BrokerId(3), 1000, 1000)
     known.on_update = made.controller_may_have_changed
