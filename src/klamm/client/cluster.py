@@ -21,12 +21,18 @@ _NEVER_CREATES: Final = 4
 
 
 class TopicGone(KlammError):
-    """A topic or partition that was there does not exist any more, or another topic has its name."""
+    """A topic or partition does not exist, or another topic has its name."""
 
     def __init__(self, topic: str, reason: str) -> None:
         super().__init__(reason)
         self.topic = topic
         self.reason = reason
+
+
+def metadata_request(names: Collection[str] | None) -> Request:
+    """Of the named topics, or of all; creates none."""
+    wanted = None if names is None else [MetadataRequestTopic(name=n) for n in sorted(names)]
+    return Request(ApiKey.METADATA, MetadataRequest(wanted, allow_auto_topic_creation=False), oldest=_NEVER_CREATES)
 
 
 class ClusterMetadata:
@@ -82,10 +88,7 @@ class ClusterMetadata:
 
         Raises RetriableError where nobody answers.
         """
-        wanted = None if names is None else [MetadataRequestTopic(name=n) for n in sorted(names)]
-        request = Request(
-            ApiKey.METADATA, MetadataRequest(wanted, allow_auto_topic_creation=False), oldest=_NEVER_CREATES
-        )
+        request = metadata_request(names)
         causes: list[str] = []
         for address in self.addresses():
             try:
@@ -155,7 +158,7 @@ def _absence(topic: MetadataResponseTopic | None, partition: TopicPartition, exp
     """In which way a partition is not there; None where it is, or where that cannot be told."""
     name = partition.topic
     if topic is None or topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return f"topic {name} does not exist any more"
+        return f"topic {name} does not exist"
     if topic.error_code:
         return None
     if expected is not None and topic.topic_id not in (ZERO_ID, expected):
@@ -164,7 +167,7 @@ def _absence(topic: MetadataResponseTopic | None, partition: TopicPartition, exp
             f"now it is {id_to_text(topic.topic_id)}"
         )
     if all(p.partition_index != partition.partition for p in topic.partitions):
-        return f"topic {name} has no partition {partition.partition} any more"
+        return f"topic {name} has no partition {partition.partition}"
     return None
 
 

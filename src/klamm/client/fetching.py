@@ -3,7 +3,9 @@
 import uuid
 from typing import Final, NamedTuple
 
+from klamm.client.cluster import ClusterMetadata
 from klamm.client.errors import RetriableError, retriable_or_raise
+from klamm.client.steps import Ask, Steps
 from klamm.client.versions import Request
 from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import ZERO_ID
@@ -39,6 +41,26 @@ def fetch_request(partition: TopicPartition, topic_id: uuid.UUID | None, offset:
     )
     request = Request(ApiKey.FETCH, message, oldest=_BATCHES_AS_STORED)
     return request if topic_id is not None else request._replace(newest=NEWEST_BY_NAME)
+
+
+def fetch(
+    cluster: ClusterMetadata, partition: TopicPartition, offset: int, limits: FetchLimits
+) -> Steps[FetchResponsePartitionData]:
+    """From the leader, by the id that `cluster.topic_ids` has.
+
+    Raises ConnectionLost, RetriableError, RequestRefused (OFFSET_OUT_OF_RANGE among them), TopicGone.
+    """
+    topic_id = cluster.topic_ids.get(partition.topic)
+    address = yield from cluster.leader(partition)
+    response = yield Ask(address, fetch_request(partition, topic_id, offset, limits))
+    try:
+        answer = fetched_in(response, partition, topic_id)
+        if answer.error_code:
+            raise RetriableError(retriable_or_raise(partition, answer.error_code))
+    except RetriableError:
+        cluster.forget_leader(partition)
+        raise
+    return answer
 
 
 def fetched_in(

@@ -26,8 +26,8 @@ from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.settings import controller_settings, server_limits
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
 from klamm.client.connection import Connection
+from klamm.client.ports import BrokerConnection
 from klamm.config.node_config import NodeConfig, parse_node_config
-from klamm.controller.channels import BrokerConnection
 from klamm.controller.controller import Controller
 from klamm.controller.events import Expire
 from klamm.controller.settings import ControllerSettings, parse_ibp

@@ -162,7 +162,7 @@ class TestTopicIds:
     def test_a_topic_deleted_while_it_is_planned_is_data_loss(self, world: ScriptedWorld) -> None:
         delete_when_planned(world)
 
-        with pytest.raises(DataLoss, match=r"topic orders does not exist .*set failOnDataLoss to false"):
+        with pytest.raises(DataLoss, match=r"topic orders does not exist; .*set failOnDataLoss to false"):
             plan(world, subscribe="orders,payments")
         assert world.now < 5
 
