@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests.support import zookeeper as zk
 
-from klamm.cli.zookeeper import ZooKeeperServer
+from klamm.embedded.zookeeper import ZooKeeperServer
 
 settings.register_profile("klamm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("klamm")  # no test depends on the speed of a machine

@@ -11,7 +11,7 @@ from tests.support.cluster import SESSION_TIMEOUT_S, Cluster, running_cluster
 from tests.support.faults import Campaign
 from tests.support.workload import Workload
 
-from klamm.cli.cluster import Command, klamm_node
+from klamm.embedded.nodes import Command, klamm_node
 
 TOPIC = "interrupted"
 PARTITIONS = 4

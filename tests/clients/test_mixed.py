@@ -17,7 +17,7 @@ from tests.support.mixed_verbs import THREE, HalfDone, LeftBehind, Operator
 from tests.support.mixed_world import operated
 from tests.support.tool_talk import play
 
-from klamm.cli.cluster import Command, klamm_node
+from klamm.embedded.nodes import Command, klamm_node
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -5,7 +5,7 @@ import json
 import pytest
 from tests.support.cluster import Cluster
 
-from klamm.cli.cluster import Command, klamm_node
+from klamm.embedded.nodes import Command, klamm_node
 from klamm.runtime.processes import python, run
 
 

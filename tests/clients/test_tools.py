@@ -16,8 +16,8 @@ from confluent_kafka.admin import ConfigResource, ConfigSource, ResourceType
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
 
-from klamm.cli.cluster import Command, NodeProcess
 from klamm.cli.main import main
+from klamm.embedded.nodes import Command, NodeProcess
 from klamm.runtime.ports import free_ports
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"

@@ -7,8 +7,8 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
-from klamm.cli.audit.command import CannotAudit, audit
-from klamm.cli.zookeeper import ZooKeeperServer
+from klamm.cli.audit_report import CannotAudit, audit
+from klamm.embedded.zookeeper import ZooKeeperServer
 
 CHROOT = "/audited"
 EMPTY = (

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from klamm.cli.commands import app
 from klamm.cli.speech import WrongUse
 from klamm.cli.zk import CannotRead, delete, look, put, read
-from klamm.cli.zookeeper import ZooKeeperServer
+from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.model.errors import KlammError
 
 

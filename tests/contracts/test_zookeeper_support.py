@@ -6,7 +6,7 @@ import pytest
 from kazoo.client import KazooClient
 from tests.support.zookeeper import Ensemble
 
-from klamm.cli.zookeeper import NoZooKeeper, ZooKeeperServer
+from klamm.embedded.zookeeper import NoZooKeeper, ZooKeeperServer
 from klamm.runtime.processes import ticks
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from tests.scenarios.scenarios import TROUBLE_S, Scenario
 
-from klamm.cli.explaining.story import last_state, told
+from klamm.explain.story import last_state, told
 from klamm.model.ids import parse_topic_partition
 from klamm.sim.cluster import run_script
 from klamm.sim.world import START_MS

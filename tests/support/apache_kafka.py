@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
-from klamm.cli.cluster import NodeProcess
+from klamm.embedded.nodes import NodeProcess
 from klamm.runtime.java import NoJava, find_java
 from klamm.runtime.processes import ticks
 

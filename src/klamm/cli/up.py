@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from posixpath import abspath, join
 from typing import Final
 
-from klamm.cli.cluster import NodeProcess, make_nodes, stop_all
-from klamm.cli.explaining.sources import JOURNAL_TOPIC
 from klamm.cli.speech import complain, say, show
-from klamm.cli.zookeeper import ZooKeeperServer
+from klamm.embedded.nodes import NodeProcess, make_nodes, stop_all
+from klamm.embedded.zookeeper import ZooKeeperServer
+from klamm.explain.sources import JOURNAL_TOPIC
 from klamm.model.errors import KlammError
 from klamm.runtime.disk import DirectoryLock, Disk, RealDisk
 from klamm.runtime.ports import free_port, is_listening

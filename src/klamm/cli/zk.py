@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from klamm.cli.audit.command import parse_auth
+from klamm.cli.audit_report import parse_auth
 from klamm.cli.speech import WrongUse, say
 from klamm.model.errors import KlammError
 from klamm.runtime.main_loop import run_loop

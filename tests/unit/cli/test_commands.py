@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from klamm import __version__
-from klamm.cli.audit import remedies
+from klamm.audit import remedies
 from klamm.cli.commands import app
 from klamm.cli.speech import WrongUse
 from klamm.cli.verbs.nodes import parse_overrides

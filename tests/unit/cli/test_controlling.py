@@ -1,7 +1,7 @@
 """Queues as a metrics page tells them, and what journals say of requests that were not answered."""
 
 from klamm.cli.controlling import Queue, queues
-from klamm.cli.explaining.under_way import Unanswered, unanswered
+from klamm.explain.unanswered import Unanswered, unanswered
 from klamm.telemetry.exposition import Reading, render
 from klamm.telemetry.journal_reader import Entry
 from klamm.telemetry.meters import Timer

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from klamm.cli.cluster import NodeProcess
 from klamm.cli.demo.witness import Witness, until
 from klamm.cli.up import LocalCluster
+from klamm.embedded.nodes import NodeProcess
 from klamm.runtime.clock import Clock
 
 

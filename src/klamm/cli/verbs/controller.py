@@ -7,11 +7,11 @@ import typer
 from klamm.cli import zk
 from klamm.cli.admin.client import Address, parse_addresses, with_admin
 from klamm.cli.controlling import Office, hand_to, named_controller, read_office, read_queues, reelect
-from klamm.cli.explaining import sources
-from klamm.cli.explaining.story import when
-from klamm.cli.explaining.under_way import unanswered
 from klamm.cli.speech import WrongUse, complain, confirm, say, say_json, show
 from klamm.cli.verbs.options import LOCAL, TIMEOUT_S, AsJson, Bootstrap, Data, Ensemble, Timeout, Yes
+from klamm.explain import sources
+from klamm.explain.story import when
+from klamm.explain.unanswered import unanswered
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
 from klamm.runtime.disk import RealDisk

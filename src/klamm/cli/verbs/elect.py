@@ -9,10 +9,10 @@ from klamm.cli.admin.cluster import read_cluster
 from klamm.cli.admin.refusals import complain_of
 from klamm.cli.electing import Elected, ElectionType
 from klamm.cli.electing import elect as run_elect
-from klamm.cli.reassigning.files import parse_election, read_file
 from klamm.cli.speech import WrongUse, confirm, say_json, show
 from klamm.cli.verbs.options import LOCAL, TIMEOUT_S, AsJson, Bootstrap, Timeout, Yes
 from klamm.model.ids import TopicPartition
+from klamm.plan.json_files import parse_election, read_file
 from klamm.runtime.disk import RealDisk
 
 _FILE = "--path-to-json-file"

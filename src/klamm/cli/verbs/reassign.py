@@ -6,16 +6,17 @@ from typing import Annotated
 import msgspec
 import typer
 
+from klamm.cli import reassigning as asking
 from klamm.cli.admin.client import Admin, with_admin
 from klamm.cli.admin.cluster import Move, listed, read_moves
 from klamm.cli.admin.refusals import Refusal, complain_of
-from klamm.cli.reassigning import asking, files
-from klamm.cli.reassigning.asking import Planned, Started, Wanted
-from klamm.cli.reassigning.status import Standing, in_words, is_complete, is_over
-from klamm.cli.reassigning.throttles import Changes
+from klamm.cli.reassigning import Planned, Started, Wanted
 from klamm.cli.speech import WrongUse, say, say_json, show
 from klamm.cli.verbs.options import LOCAL, TIMEOUT_S, AsJson, Bootstrap, Timeout, Wait
 from klamm.model.ids import BrokerId, TopicPartition
+from klamm.plan import json_files as files
+from klamm.plan.progress import Standing, in_words, is_complete, is_over
+from klamm.plan.throttles import Changes
 from klamm.runtime.disk import RealDisk
 
 reassign_app = typer.Typer(

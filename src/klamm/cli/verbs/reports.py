@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from klamm.cli.audit.command import audit as run_audit
-from klamm.cli.explaining.command import explain as run_explain
-from klamm.cli.explaining.sources import Sources
+from klamm.cli.audit_report import audit as run_audit
+from klamm.cli.explain import explain as run_explain
 from klamm.cli.verbs.options import Auth, Data
+from klamm.explain.sources import Sources
 
 
 def explain(

@@ -6,10 +6,10 @@ from itertools import count
 import pytest
 from tests.support.controller_room import ListSink
 
-from klamm.cli.audit.snapshot import Held, Snapshot
-from klamm.cli.explaining import answers
-from klamm.cli.explaining.command import subject
-from klamm.cli.explaining.sources import Found
+from klamm.audit.snapshot import Held, Snapshot
+from klamm.cli.explain import subject
+from klamm.explain import answers
+from klamm.explain.sources import Found
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker
 from klamm.model.ids import BrokerId, TopicPartition

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from klamm.cli.explaining.command import explain, subject
-from klamm.cli.explaining.sources import NoStory, Sources
+from klamm.cli.explain import explain, subject
 from klamm.cli.speech import WrongUse
+from klamm.explain.sources import NoStory, Sources
 from klamm.model.ids import TopicPartition
 from klamm.runtime.disk import RealDisk
 from klamm.telemetry.journal import Journal
@@ -82,7 +82,7 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
 def test_a_zookeeper_that_does_not_answer_leaves_the_story(
     data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("klamm.cli.explaining.sources._PATIENCE_S", 0.1)
+    monkeypatch.setattr("klamm.explain.sources._PATIENCE_S", 0.1)
 
     assert explain(["orders-0"], Sources(str(data), [], zookeeper="127.0.0.1:1")) == 1
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from klamm.cli.audit.findings import CHECKS, Finding, Severity, findings, is_healthy
-from klamm.cli.audit.snapshot import Age, Held, Snapshot
+from klamm.audit.findings import CHECKS, Finding, Severity, findings, is_healthy
+from klamm.audit.snapshot import Age, Held, Snapshot
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.ids import BrokerId, TopicPartition

@@ -1,6 +1,6 @@
 """How a partition's story ends."""
 
-from klamm.cli.explaining.story import last_state
+from klamm.explain.story import last_state
 from klamm.telemetry.journal_reader import Entry
 
 

@@ -10,12 +10,12 @@ from typing import Final, NamedTuple
 
 from msgspec.json import encode
 
-from klamm.cli.audit.findings import Finding, Severity, findings
-from klamm.cli.audit.snapshot import Snapshot
-from klamm.cli.explaining.refusals import refusals
-from klamm.cli.explaining.sources import Found
-from klamm.cli.explaining.story import last_state, latest, told, when
-from klamm.cli.explaining.under_way import unanswered
+from klamm.audit.findings import Finding, Severity, findings
+from klamm.audit.snapshot import Snapshot
+from klamm.explain.refused_replicas import refusals
+from klamm.explain.sources import Found
+from klamm.explain.story import last_state, latest, told, when
+from klamm.explain.unanswered import unanswered
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.telemetry.journal_reader import (

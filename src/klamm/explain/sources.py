@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from posixpath import join
 from typing import Final, NamedTuple
 
-from klamm.cli.audit.command import CannotAudit, take_snapshot
-from klamm.cli.audit.snapshot import Snapshot
-from klamm.cli.topic_reading import read_values
+from klamm.audit.snapshot import Snapshot
+from klamm.cli.audit_report import CannotAudit, take_snapshot
 from klamm.config.properties import parse_properties
+from klamm.explain.topic_reading import read_values
 from klamm.model.errors import KlammError
 from klamm.model.ids import TopicPartition
 from klamm.runtime.disk import Disk

@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec.json import encode
 
-from klamm.cli.audit.snapshot import Snapshot
+from klamm.audit.snapshot import Snapshot
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import SecurityProtocol
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from klamm.cli.audit import remedies as mend
-from klamm.cli.audit.snapshot import Snapshot
-from klamm.cli.reassigning.throttles import RATES, REPLICAS
+from klamm.audit import remedies as mend
+from klamm.audit.snapshot import Snapshot
 from klamm.controller.decisions.features import supports
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderRecoveryState
+from klamm.plan.throttles import RATES, REPLICAS
 from klamm.zk import znodes
 
 LEFT_OVER_MS: Final = 60_000

@@ -3,14 +3,14 @@
 import msgspec
 import pytest
 
-from klamm.cli.reassigning.files import (
+from klamm.cli.speech import WrongUse
+from klamm.model.ids import TopicPartition
+from klamm.plan.json_files import (
     parse_election,
     parse_reassignment,
     parse_topics_to_move,
     reassignment_as_data,
 )
-from klamm.cli.speech import WrongUse
-from klamm.model.ids import TopicPartition
 
 
 def test_what_is_written_is_read_back_and_as_kafka_writes_it() -> None:

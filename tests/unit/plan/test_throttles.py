@@ -2,8 +2,9 @@
 
 from klamm.cli.admin.cluster import Move, Partition
 from klamm.cli.admin.configs import BROKER, TOPIC, Config, Entity, Source
-from klamm.cli.reassigning.status import State, in_words, is_complete, is_over, judge
-from klamm.cli.reassigning.throttles import (
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.plan.progress import State, in_words, is_complete, is_over, judge
+from klamm.plan.throttles import (
     FOLLOWER_RATE,
     FOLLOWERS,
     LEADER_RATE,
@@ -12,7 +13,6 @@ from klamm.cli.reassigning.throttles import (
     plan_removal,
     plan_throttle,
 )
-from klamm.model.ids import BrokerId, TopicPartition
 
 
 def ids(*numbers: int) -> tuple[BrokerId, ...]:

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from klamm.cli.explaining import answers
-from klamm.cli.explaining.answers import Answer
-from klamm.cli.explaining.sources import Found, Sources, is_no_decision, read
 from klamm.cli.speech import WrongUse, say
+from klamm.explain import answers
+from klamm.explain.answers import Answer
+from klamm.explain.sources import Found, Sources, is_no_decision, read
 from klamm.model.ids import BrokerId, parse_topic_partition
 from klamm.runtime.disk import Disk, RealDisk
 from klamm.telemetry.journal_reader import Wanted, about

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from tests.unit.cli.admin.scripted_brokers import Brokers, run
 
-from klamm.cli.reassigning.asking import Wanted, cancel, make_plan, standings
-from klamm.cli.reassigning.status import State
+from klamm.cli.reassigning import Wanted, cancel, make_plan, standings
 from klamm.model.ids import BrokerId, TopicPartition
+from klamm.plan.progress import State
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     AlterPartitionReassignmentsResponse,

@@ -1,10 +1,10 @@
 """How findings are shown: at a terminal, in a pipe."""
 
 import pytest
-from tests.unit.cli.audit.test_findings import LONG_AGO_MS, healthy
+from tests.unit.audit.test_findings import LONG_AGO_MS, healthy
 
-from klamm.cli.audit import command
-from klamm.cli.audit.findings import findings
+from klamm.audit.findings import findings
+from klamm.cli import audit_report as command
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from klamm.cli import zookeeper
+from klamm.embedded import zookeeper
 from klamm.runtime import java
 from klamm.runtime.disk import RealDisk
 

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import msgspec
 
-from klamm.cli.audit.findings import Finding, findings, is_healthy
-from klamm.cli.audit.snapshot import Snapshot, read_snapshot
+from klamm.audit.findings import Finding, findings, is_healthy
+from klamm.audit.snapshot import Snapshot, read_snapshot
 from klamm.cli.speech import is_terminal, say, show
 from klamm.model.errors import KlammError
 from klamm.runtime.main_loop import run_loop

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from klamm.cli.audit import remedies as mend
-from klamm.cli.audit.snapshot import Snapshot
-from klamm.cli.explaining.sources import Found
+from klamm.audit import remedies as mend
+from klamm.audit.snapshot import Snapshot
+from klamm.explain.sources import Found
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.telemetry.journal_reader import Entry, in_order

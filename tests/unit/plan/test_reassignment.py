@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.cli.reassigning.plan import Goal, Plan, plan_moves
 from klamm.cli.speech import WrongUse
 from klamm.model.ids import BrokerId, TopicPartition
+from klamm.plan.reassignment import Goal, Plan, plan_moves
 
 Assignment = Mapping[TopicPartition, tuple[BrokerId, ...]]
 

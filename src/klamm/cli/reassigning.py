@@ -7,9 +7,12 @@ from klamm.cli.admin.client import Admin, CannotAsk
 from klamm.cli.admin.cluster import Cluster, Move, read_cluster, read_moves
 from klamm.cli.admin.configs import BROKER, TOPIC, change_configs, read_configs, read_controller_only
 from klamm.cli.admin.refusals import Refusal
-from klamm.cli.reassigning.plan import Goal, Plan, Racks, plan_moves
-from klamm.cli.reassigning.status import Standing, State, is_over, judge
-from klamm.cli.reassigning.throttles import (
+from klamm.cli.speech import Progress, WrongUse
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.plan.progress import Standing, State, is_over, judge
+from klamm.plan.reassignment import Goal, Plan, Racks, plan_moves
+from klamm.plan.throttles import (
     RATES,
     REPLICAS,
     Changes,
@@ -18,9 +21,6 @@ from klamm.cli.reassigning.throttles import (
     plan_removal,
     plan_throttle,
 )
-from klamm.cli.speech import Progress, WrongUse
-from klamm.model.errors import ErrorCode, KlammError
-from klamm.model.ids import BrokerId, TopicPartition
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     AlterPartitionReassignmentsRequest,
