@@ -8,9 +8,10 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.support.cluster import Cluster
 
 from klamm.cli.explain import explain
-from klamm.explain.sources import JOURNAL_TOPIC, Sources
+from klamm.explain.sources import Sources
 from klamm.runtime.disk import RealDisk
 from klamm.runtime.processes import ticks
+from klamm.telemetry.journal import JOURNAL_TOPIC
 from klamm.telemetry.journal_reader import Entry, distinct, entries_of, read_journals
 
 

@@ -10,11 +10,11 @@ from typing import Final, NamedTuple
 
 from klamm.audit import remedies as mend
 from klamm.audit.snapshot import Snapshot
+from klamm.config.dynamic_keys import THROTTLED_RATES, THROTTLED_REPLICAS
 from klamm.controller.decisions.features import supports
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderRecoveryState
-from klamm.plan.throttles import RATES, REPLICAS
 from klamm.zk import znodes
 
 LEFT_OVER_MS: Final = 60_000
@@ -345,10 +345,10 @@ def throttles(s: Snapshot) -> Iterator[Said]:
         return
     why = "replication is throttled, and nothing moves: replicas that lag catch up no faster either"
     for broker, config in sorted(s.broker_configs.items()):
-        if keys := [key for key in RATES if key in config]:
+        if keys := [key for key in THROTTLED_RATES if key in config]:
             yield Said(_NOTICE, "throttle left", f"broker {broker}", why, mend.unset_of_broker(s, broker, keys))
     for topic, config in s.configs.items():
-        if topic in s.topic_ids and (lists := [key for key in REPLICAS if key in config]):
+        if topic in s.topic_ids and (lists := [key for key in THROTTLED_REPLICAS if key in config]):
             yield Said(_NOTICE, "throttle left", topic, why, mend.unset_of_topic(s, topic, lists))
 
 

@@ -6,8 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeVar
 
 from klamm.model.assignment import ReplicaAssignment
+from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.runtime.main_loop import run_loop
+from klamm.runtime.world import World, real_world
 from klamm.zk import znodes
 from klamm.zk.admin_znodes import (
     decode_cluster_id,
@@ -26,6 +29,7 @@ from klamm.zk.znodes import MalformedZnode
 
 T = TypeVar("T")
 
+SESSION_MS: Final = 30_000
 CHUNK: Final = 2_000
 DEFAULT_BROKERS: Final = "<default>"
 NEEDED: Final = (
@@ -105,6 +109,41 @@ class Snapshot:
     @property
     def live(self) -> set[BrokerId]:
         return set(self.brokers)
+
+
+class CannotAudit(KlammError):
+    pass
+
+
+def take_snapshot(zookeeper: str, timeout_s: float, auth: Sequence[str] = ()) -> Snapshot:
+    """Raises CannotAudit."""
+    return run_loop(_take(real_world(), zookeeper, timeout_s, [parse_auth(text) for text in auth]))
+
+
+def parse_auth(text: str) -> tuple[str, bytes]:
+    """`digest:user:password`. Raises CannotAudit."""
+    scheme, colon, credentials = text.partition(":")
+    if not colon or not scheme or not credentials:
+        raise CannotAudit(f"--auth {text!r} is not SCHEME:CREDENTIALS, for example digest:kafka:secret")
+    return scheme, credentials.encode()
+
+
+async def _take(world: World, zookeeper: str, timeout_s: float, auth: Sequence[tuple[str, bytes]]) -> Snapshot:
+    try:
+        client = ZooKeeper(world, zookeeper, SESSION_MS)
+        await client.connect(timeout_s)
+    except (KlammError, ValueError) as error:
+        raise CannotAudit(f"ZooKeeper at {zookeeper} cannot be asked: {error}") from error
+    try:
+        for scheme, credentials in auth:
+            await client.add_auth(scheme, credentials)
+        return await read_snapshot(client, world.clock.now_ms(), zookeeper)
+    except NoNode as error:
+        raise CannotAudit(
+            f"no Kafka cluster lives at {zookeeper}: {error}; name its chroot, for example {zookeeper}/kafka"
+        ) from error
+    finally:
+        await client.close()
 
 
 async def read_snapshot(client: ZooKeeper, now_ms: int, connect: str) -> Snapshot:

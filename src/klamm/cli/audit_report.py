@@ -7,21 +7,11 @@ from typing import Any, Final
 import msgspec
 
 from klamm.audit.findings import Finding, findings, is_healthy
-from klamm.audit.snapshot import Snapshot, read_snapshot
+from klamm.audit.snapshot import Snapshot, take_snapshot
 from klamm.cli.speech import is_terminal, say, show
-from klamm.model.errors import KlammError
-from klamm.runtime.main_loop import run_loop
-from klamm.runtime.world import World, real_world
-from klamm.zk.client import ZooKeeper
-from klamm.zk.errors import NoNode
 
-SESSION_MS: Final = 30_000
 _SHOWN: Final = 5
 _SHOWN_OF_A_KIND: Final = 10
-
-
-class CannotAudit(KlammError):
-    pass
 
 
 def audit(zookeeper: str, as_json: bool, timeout_s: float, auth: Sequence[str]) -> int:
@@ -33,37 +23,6 @@ def audit(zookeeper: str, as_json: bool, timeout_s: float, auth: Sequence[str]) 
     else:
         _print(snapshot, found)
     return 0 if is_healthy(found) else 1
-
-
-def take_snapshot(zookeeper: str, timeout_s: float, auth: Sequence[str] = ()) -> Snapshot:
-    """Raises CannotAudit."""
-    return run_loop(_take(real_world(), zookeeper, timeout_s, [parse_auth(text) for text in auth]))
-
-
-def parse_auth(text: str) -> tuple[str, bytes]:
-    """`digest:user:password`. Raises CannotAudit."""
-    scheme, colon, credentials = text.partition(":")
-    if not colon or not scheme or not credentials:
-        raise CannotAudit(f"--auth {text!r} is not SCHEME:CREDENTIALS, for example digest:kafka:secret")
-    return scheme, credentials.encode()
-
-
-async def _take(world: World, zookeeper: str, timeout_s: float, auth: Sequence[tuple[str, bytes]]) -> Snapshot:
-    try:
-        client = ZooKeeper(world, zookeeper, SESSION_MS)
-        await client.connect(timeout_s)
-    except (KlammError, ValueError) as error:
-        raise CannotAudit(f"ZooKeeper at {zookeeper} cannot be asked: {error}") from error
-    try:
-        for scheme, credentials in auth:
-            await client.add_auth(scheme, credentials)
-        return await read_snapshot(client, world.clock.now_ms(), zookeeper)
-    except NoNode as error:
-        raise CannotAudit(
-            f"no Kafka cluster lives at {zookeeper}: {error}; name its chroot, for example {zookeeper}/kafka"
-        ) from error
-    finally:
-        await client.close()
 
 
 def as_data(snapshot: Snapshot, found: Sequence[Finding]) -> dict[str, Any]:

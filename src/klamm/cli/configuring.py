@@ -3,12 +3,12 @@
 import difflib
 from typing import Any, Final, NamedTuple
 
-from klamm.cli.admin.configs import Config
-from klamm.cli.speech import WrongUse
 from klamm.config.broker_keys import BROKER_KEYS
 from klamm.config.dynamic_keys import DYNAMIC_KEYS, QUOTA_KEYS, base_name, dynamic_key, is_per_broker, synonyms
+from klamm.config.entities import Config
 from klamm.config.meanings import BROKER_MEANINGS
 from klamm.config.topic_config import TOPIC_KEYS
+from klamm.model.errors import UsageError
 
 TOPICS: Final = "topics"
 BROKERS: Final = "brokers"
@@ -28,7 +28,7 @@ class Explained(NamedTuple):
 
 
 def explain_key(key: str, entity_type: str | None) -> list[Explained]:
-    """For topics, for brokers, or both. Raises WrongUse with the nearest key where there is none."""
+    """For topics, for brokers, or both. Raises UsageError with the nearest key where there is none."""
     found = []
     if key in TOPIC_KEYS and entity_type in (None, TOPICS):
         found.append(_of_topics(key))
@@ -39,7 +39,7 @@ def explain_key(key: str, entity_type: str | None) -> list[Explained]:
         names = [name for kind, keys in known.items() if entity_type in (None, kind) for name in keys]
         near = difflib.get_close_matches(key, names, 3)
         hint = f"did you mean {' or '.join(dict.fromkeys(near))}?" if near else "no key has a name like it"
-        raise WrongUse(f"{key} is no config{f' of {entity_type}' if entity_type else ''}: {hint}")
+        raise UsageError(f"{key} is no config{f' of {entity_type}' if entity_type else ''}: {hint}")
     return found
 
 
@@ -94,13 +94,13 @@ def rows(explained: Explained, now: Config | None) -> list[tuple[str, object]]:
         said.append(("also given by", ", ".join(explained.synonyms) + of_brokers))
     if now is not None:
         value = "(sensitive)" if now.is_sensitive else "not set" if now.value is None else now.value
-        said.append(("now", f"{value}, from {now.source.words}"))
-        said += [("", f"{s.source.words}: {s.name}={s.value}") for s in now.synonyms]
+        said.append(("now", f"{value}, from {now.source.kafka_name}"))
+        said += [("", f"{s.source.kafka_name}: {s.name}={s.value}") for s in now.synonyms]
     return said
 
 
 def as_data(explained: Explained, now: Config | None) -> dict[str, Any]:
     content: dict[str, Any] = explained._asdict()
     if now is not None:
-        content["now"] = {"value": now.value, "source": now.source.words}
+        content["now"] = {"value": now.value, "source": now.source.kafka_name}
     return content

@@ -6,7 +6,8 @@ from typing import Any, Final, NamedTuple, cast
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from klamm.cli.admin.client import Address, Admin, CannotAsk
+from klamm.cli.admin.client import Admin, CannotAsk
+from klamm.model.cluster import Address
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
 from klamm.runtime.world import World

@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from klamm.cli.speech import WrongUse, say
+from klamm.cli.speech import say
 from klamm.explain import answers
 from klamm.explain.answers import Answer
 from klamm.explain.sources import Found, Sources, is_no_decision, read
+from klamm.model.errors import UsageError
 from klamm.model.ids import BrokerId, parse_topic_partition
 from klamm.runtime.disk import Disk, RealDisk
 from klamm.telemetry.journal_reader import Wanted, about
@@ -41,7 +42,7 @@ def explain(
 
 
 def subject(words: Sequence[str], most_events: int | None = None) -> Subject:
-    """Raises WrongUse where the words name nothing that can be explained."""
+    """Raises UsageError where the words name nothing that can be explained."""
     match list(words):
         case ["controller"]:
             return Subject(answers.controller, is_no_decision)
@@ -52,7 +53,7 @@ def subject(words: Sequence[str], most_events: int | None = None) -> Subject:
         case [name] if name != "broker":
             topics = {name, name.rpartition("-")[0] or name}
             return Subject(lambda found: _topic_or_partition(found, name, most_events), about(*sorted(topics)))
-    raise WrongUse(
+    raise UsageError(
         f"{' '.join(words)!r} names nothing that can be explained: TOPIC-PARTITION, TOPIC, broker N, controller or "
         "reassignment"
     )

@@ -15,11 +15,11 @@ def main() -> None:
 
 def _run() -> None:
     from klamm.cli.commands import app
-    from klamm.cli.speech import WrongUse, complain
-    from klamm.model.errors import KlammError
+    from klamm.cli.speech import complain
+    from klamm.model.errors import KlammError, UsageError
 
     try:
         app()
     except KlammError as error:
         complain(error)
-        sys.exit(2 if isinstance(error, WrongUse) else 1)
+        sys.exit(2 if isinstance(error, UsageError) else 1)

@@ -4,23 +4,19 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from klamm.cli.admin.client import Admin, CannotAsk
-from klamm.cli.admin.cluster import Cluster, Move, read_cluster, read_moves
-from klamm.cli.admin.configs import BROKER, TOPIC, change_configs, read_configs, read_controller_only
+from klamm.cli.admin.cluster import read_cluster, read_moves
+from klamm.cli.admin.configs import change_configs, read_configs, read_controller_only
 from klamm.cli.admin.refusals import Refusal
-from klamm.cli.speech import Progress, WrongUse
-from klamm.model.errors import ErrorCode, KlammError
+from klamm.cli.speech import Progress
+from klamm.config.dynamic_keys import THROTTLED_RATES, THROTTLED_REPLICAS
+from klamm.config.entities import BROKER, TOPIC
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.cluster import Cluster
+from klamm.model.errors import ErrorCode, KlammError, UsageError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.plan.progress import Standing, State, is_over, judge
 from klamm.plan.reassignment import Goal, Plan, Racks, plan_moves
-from klamm.plan.throttles import (
-    RATES,
-    REPLICAS,
-    Changes,
-    copying,
-    entities,
-    plan_removal,
-    plan_throttle,
-)
+from klamm.plan.throttles import Changes, copying, entities, plan_removal, plan_throttle
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     AlterPartitionReassignmentsRequest,
@@ -53,11 +49,11 @@ class Planned(NamedTuple):
 
 
 async def make_plan(admin: Admin, wanted: Wanted) -> Planned:
-    """Raises WrongUse for brokers and topics that are not there."""
+    """Raises UsageError for brokers and topics that are not there."""
     cluster = await read_cluster(admin)
     names = list(cluster.topics) if wanted.topics is None else wanted.topics
     if absent := [name for name in names if name not in cluster.topics]:
-        raise WrongUse(f"topic {absent[0]} does not exist ({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name})")
+        raise UsageError(f"topic {absent[0]} does not exist ({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name})")
     current = {at: p.replicas for at, p in cluster.partitions.items()}
     left_out = frozenset[BrokerId]()
     if wanted.brokers is None:
@@ -77,7 +73,7 @@ async def make_plan(admin: Admin, wanted: Wanted) -> Planned:
 def _racks(cluster: Cluster, wanted: Wanted, left_out: frozenset[BrokerId]) -> Racks:
     brokers = [b for b in cluster.brokers if b not in left_out] if wanted.brokers is None else list(wanted.brokers)
     if unknown := [b for b in brokers if b not in cluster.brokers]:
-        raise WrongUse(_unknown("--broker-list", unknown, cluster))
+        raise UsageError(_unknown("--broker-list", unknown, cluster))
     kept = [b for b in brokers if b not in wanted.removed]
     return {b: cluster.brokers[b].rack if wanted.rack_aware else None for b in sorted(kept)}
 
@@ -95,16 +91,16 @@ class Started(NamedTuple):
 
 
 async def current_assignment(admin: Admin, wanted: Assignment) -> dict[TopicPartition, Replicas]:
-    """Raises WrongUse for partitions and brokers that are not there."""
+    """Raises UsageError for partitions and brokers that are not there."""
     cluster = await read_cluster(admin, sorted({at.topic for at in wanted}))
     found = cluster.partitions
     if absent := [at for at in wanted if at not in found]:
-        raise WrongUse(
+        raise UsageError(
             f"partition {absent[0]} does not exist ({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name}): take it out of the "
             "file"
         )
     if unknown := [b for replicas in wanted.values() for b in replicas if b not in cluster.brokers]:
-        raise WrongUse(_unknown("--reassignment-json-file", unknown, cluster))
+        raise UsageError(_unknown("--reassignment-json-file", unknown, cluster))
     return {at: found[at].replicas for at in wanted}
 
 
@@ -174,7 +170,7 @@ async def standings(admin: Admin, wanted: Assignment | None) -> tuple[list[Stand
     return found, bool(moves)
 
 
-def _target(move: Move) -> Replicas:
+def _target(move: ReplicaAssignment) -> Replicas:
     return tuple(b for b in move.replicas if b not in move.removing)
 
 
@@ -220,8 +216,8 @@ async def unthrottle(admin: Admin, topics: Iterable[str], *, rates: bool = True)
     """Take away what throttles moves of these topics, with `rates` that of every living broker too; what it was."""
     await admin.look()
     wanted = entities(topics, admin.brokers if rates else ())
-    of_topics, refused = await read_configs(admin, [e for e in wanted if e.type == TOPIC], REPLICAS)
-    of_brokers, refused_too = await read_configs(admin, [e for e in wanted if e.type == BROKER], RATES)
+    of_topics, refused = await read_configs(admin, [e for e in wanted if e.type == TOPIC], THROTTLED_REPLICAS)
+    of_brokers, refused_too = await read_configs(admin, [e for e in wanted if e.type == BROKER], THROTTLED_RATES)
     changes = plan_removal(of_topics | of_brokers)
     gone = [r for r in (*refused, *refused_too) if r.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     return changes, [*gone, *(await change_configs(admin, changes) if changes else [])]

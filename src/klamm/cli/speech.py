@@ -10,11 +10,7 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from klamm.model.errors import KlammError
-
-
-class WrongUse(KlammError):
-    """The command line itself is wrong: exit status 2."""
+from klamm.model.errors import KlammError, UsageError
 
 
 def say(text: str = "") -> None:
@@ -51,11 +47,11 @@ def say_json(value: Any) -> None:
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Go on only where the operator agrees. Raises WrongUse where nobody can be asked, KlammError where he does not."""
+    """Ask for confirmation. Raises UsageError without a terminal, KlammError when the operator declines."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise WrongUse(f"{question} Nobody can be asked here: --yes says so")
+        raise UsageError(f"{question} Nobody can be asked here: --yes says so")
     if not typer.confirm(f"{question} Go on?", err=True):
         raise KlammError("left as it was")
 

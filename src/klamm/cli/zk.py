@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from klamm.cli.audit_report import parse_auth
-from klamm.cli.speech import WrongUse, say
-from klamm.model.errors import KlammError
+from klamm.audit.snapshot import parse_auth
+from klamm.cli.speech import say
+from klamm.model.errors import KlammError, UsageError
 from klamm.runtime.main_loop import run_loop
 from klamm.runtime.world import real_world
 from klamm.zk.client import ZooKeeper
@@ -108,12 +108,12 @@ async def look(client: ZooKeeper, path: str) -> Seen:
 
 
 def as_value(text: str) -> bytes:
-    """Raises WrongUse for JSON that is none: most of Kafka's znodes hold JSON."""
+    """Raises UsageError for JSON that is none: most of Kafka's znodes hold JSON."""
     if text[:1] in ("{", "["):
         try:
             msgspec.json.decode(text)
         except msgspec.DecodeError as error:
-            raise WrongUse(f"this is no JSON: {error}") from error
+            raise UsageError(f"this is no JSON: {error}") from error
     return text.encode()
 
 

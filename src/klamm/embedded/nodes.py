@@ -22,7 +22,7 @@ class NodeFailed(KlammError):
 
 
 def klamm_node(properties_path: str) -> Sequence[str]:
-    return [python(), "-m", "klamm.cli.node", properties_path]
+    return [python(), "-m", "klamm.broker", properties_path]
 
 
 class NodeProcess:

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from posixpath import join
 from typing import Final, NamedTuple
 
-from klamm.audit.snapshot import Snapshot
-from klamm.cli.audit_report import CannotAudit, take_snapshot
+from klamm.audit.snapshot import CannotAudit, Snapshot, take_snapshot
 from klamm.config.properties import parse_properties
 from klamm.explain.topic_reading import read_values
 from klamm.model.errors import KlammError
@@ -13,10 +12,9 @@ from klamm.model.ids import TopicPartition
 from klamm.runtime.disk import Disk
 from klamm.runtime.main_loop import run_loop
 from klamm.runtime.world import real_world
+from klamm.telemetry.journal import JOURNAL_TOPIC
 from klamm.telemetry.journal_reader import Entry, Wanted, distinct, entries_of, read_journals
 
-JOURNAL_TOPIC: Final = "__klamm_journal"
-"""The one that `klamm up` has its nodes write."""
 _PATIENCE_S: Final = 3.0
 
 

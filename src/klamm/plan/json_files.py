@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from klamm.cli.speech import WrongUse
+from klamm.model.errors import UsageError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.runtime.disk import Disk
 
@@ -47,32 +47,32 @@ class _Election(msgspec.Struct):
 
 
 def read_file(disk: Disk, option: str, path: str) -> bytes:
-    """Raises WrongUse."""
+    """Raises UsageError."""
     try:
         return disk.read(path)
     except OSError as error:
-        raise WrongUse(f"{option} {path} cannot be read: {error.strerror or error}") from error
+        raise UsageError(f"{option} {path} cannot be read: {error.strerror or error}") from error
 
 
 def parse_reassignment(content: bytes, source: str) -> dict[TopicPartition, Replicas]:
-    """The replicas that each partition shall have, in the file's order. Raises WrongUse."""
+    """The replicas that each partition shall have, in the file's order. Raises UsageError."""
     found: dict[TopicPartition, Replicas] = {}
     for index, entry in enumerate(_decode(content, _Reassignment, source).partitions):
         at = TopicPartition(entry.topic, entry.partition)
         replicas = tuple(map(BrokerId, entry.replicas))
         place = f"{source}: partitions[{index}] ({at})"
         if at in found:
-            raise WrongUse(f"{place} is there twice; leave one of them")
+            raise UsageError(f"{place} is there twice; leave one of them")
         if entry.partition < 0 or any(b < 0 for b in replicas):
-            raise WrongUse(f"{place} has a negative number: partitions and brokers count from 0")
+            raise UsageError(f"{place} has a negative number: partitions and brokers count from 0")
         if not replicas:
-            raise WrongUse(f"{place} has no replicas; name at least one broker")
+            raise UsageError(f"{place} has no replicas; name at least one broker")
         if len(set(replicas)) < len(replicas):
-            raise WrongUse(f"{place} names a broker twice: {entry.replicas}; name each once")
+            raise UsageError(f"{place} names a broker twice: {entry.replicas}; name each once")
         _check_directories(entry, place)
         found[at] = replicas
     if not found:
-        raise WrongUse(f"{source} names no partition")
+        raise UsageError(f"{source} names no partition")
     return found
 
 
@@ -80,10 +80,12 @@ def _check_directories(entry: _Partition, place: str) -> None:
     if entry.log_dirs is None:
         return
     if len(entry.log_dirs) != len(entry.replicas):
-        raise WrongUse(f"{place} has {len(entry.replicas)} replicas and {len(entry.log_dirs)} log_dirs; give each one")
+        raise UsageError(
+            f"{place} has {len(entry.replicas)} replicas and {len(entry.log_dirs)} log_dirs; give each one"
+        )
     chosen = [d for d in entry.log_dirs if d != ANY_LOG_DIR]
     if chosen:
-        raise WrongUse(
+        raise UsageError(
             f"{place} asks for log directory {chosen[0]}: moves between directories are not offered; write "
             f"{ANY_LOG_DIR!r}, or leave log_dirs out"
         )
@@ -101,19 +103,19 @@ def reassignment_as_data(assignment: Mapping[TopicPartition, Replicas]) -> dict[
 
 
 def parse_topics_to_move(content: bytes, source: str) -> list[str]:
-    """Raises WrongUse."""
+    """Raises UsageError."""
     names = [entry.topic for entry in _decode(content, _TopicsToMove, source).topics]
     if repeated := next((n for n in names if names.count(n) > 1), None):
-        raise WrongUse(f"{source} names topic {repeated} twice; name it once")
+        raise UsageError(f"{source} names topic {repeated} twice; name it once")
     return names
 
 
 def parse_election(content: bytes, source: str) -> list[TopicPartition]:
-    """Raises WrongUse."""
+    """Raises UsageError."""
     found = [TopicPartition(e.topic, e.partition) for e in _decode(content, _Election, source).partitions]
     if len(set(found)) < len(found):
         repeated = next(p for p in found if found.count(p) > 1)
-        raise WrongUse(f"{source} names {repeated} twice; name it once")
+        raise UsageError(f"{source} names {repeated} twice; name it once")
     return found
 
 
@@ -121,7 +123,7 @@ def _decode(content: bytes, shape: type[Any], source: str) -> Any:
     try:
         read = msgspec.json.decode(content, type=shape)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise WrongUse(f"{source} is not what it should be: {error}") from error
+        raise UsageError(f"{source} is not what it should be: {error}") from error
     if getattr(read, "version", 1) != 1:
-        raise WrongUse(f"{source} has version {read.version}; only version 1 is known")
+        raise UsageError(f"{source} has version {read.version}; only version 1 is known")
     return read

@@ -4,7 +4,8 @@ from collections.abc import Container, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from klamm.cli.admin.cluster import Move, Partition, listed
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.cluster import Partition, listed
 from klamm.model.ids import BrokerId, TopicPartition
 
 
@@ -29,7 +30,7 @@ class Standing(NamedTuple):
 def judge(
     wanted: Mapping[TopicPartition, tuple[BrokerId, ...]],
     found: Mapping[TopicPartition, Partition],
-    moves: Mapping[TopicPartition, Move],
+    moves: Mapping[TopicPartition, ReplicaAssignment],
     live: Container[BrokerId],
 ) -> list[Standing]:
     return [
@@ -41,7 +42,11 @@ def judge(
 
 
 def _moving(
-    at: TopicPartition, wanted: tuple[BrokerId, ...], found: Partition, move: Move, live: Container[BrokerId]
+    at: TopicPartition,
+    wanted: tuple[BrokerId, ...],
+    found: Partition,
+    move: ReplicaAssignment,
+    live: Container[BrokerId],
 ) -> Standing:
     awaited = tuple(b for b in move.adding if b not in found.isr)
     return Standing(at, State.MOVING, wanted, move.replicas, awaited, tuple(b for b in awaited if b not in live))

@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from klamm.cli.speech import WrongUse
-from klamm.model.errors import ErrorCode
+from klamm.model.errors import ErrorCode, UsageError
 from klamm.model.ids import BrokerId, TopicPartition
 
 Replicas = tuple[BrokerId, ...]
@@ -41,7 +40,7 @@ class Plan:
 
 
 def plan_moves(assignment: Mapping[TopicPartition, Replicas], chosen: Collection[TopicPartition], goal: Goal) -> Plan:
-    """New replicas for the `chosen`; the others count as load. Raises WrongUse where there is no way."""
+    """New replicas for the `chosen`; the others count as load. Raises UsageError where there is no way."""
     _check(assignment, chosen, goal)
     draft = _Draft(assignment, goal)
     plan = Plan()
@@ -65,7 +64,7 @@ def _check(assignment: Mapping[TopicPartition, Replicas], chosen: Collection[Top
     named = [rack for rack in goal.racks.values() if rack is not None]
     if named and len(named) != len(goal.racks):
         without = sorted(b for b, rack in goal.racks.items() if rack is None)
-        raise WrongUse(
+        raise UsageError(
             f"brokers {', '.join(map(str, without))} have no rack, others have one: set broker.rack on all of them, or "
             "say --disable-rack-aware"
         )
@@ -74,7 +73,7 @@ def _check(assignment: Mapping[TopicPartition, Replicas], chosen: Collection[Top
         wanted = goal.replication_factor or len(replicas)
         possible = len(goal.racks) + len(goal.kept.intersection(replicas))
         if wanted > possible:
-            raise WrongUse(
+            raise UsageError(
                 f"{at} needs {wanted} brokers for as many replicas, only {possible} may hold one "
                 f"({ErrorCode.INVALID_REPLICATION_FACTOR.name}): allow more of them, or say --replication-factor"
             )

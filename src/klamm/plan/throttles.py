@@ -5,18 +5,19 @@ come; the rate is a broker's, counted over all of them.
 """
 
 from collections.abc import Container, Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from klamm.cli.admin.cluster import Move
-from klamm.cli.admin.configs import BROKER, TOPIC, Configs, Entity, Source
+from klamm.config.dynamic_keys import (
+    FOLLOWER_THROTTLED_REPLICAS,
+    LEADER_THROTTLED_REPLICAS,
+    THROTTLED_RATES,
+    THROTTLED_REPLICAS,
+)
+from klamm.config.entities import BROKER, TOPIC, Configs, Entity
+from klamm.config.topic_config import ConfigSource
+from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 
-LEADER_RATE: Final = "leader.replication.throttled.rate"
-FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
-LEADERS: Final = "leader.replication.throttled.replicas"
-FOLLOWERS: Final = "follower.replication.throttled.replicas"
-RATES: Final = (LEADER_RATE, FOLLOWER_RATE)
-REPLICAS: Final = (LEADERS, FOLLOWERS)
 Changes = dict[Entity, dict[str, str | None]]
 Replicas = tuple[BrokerId, ...]
 
@@ -29,7 +30,7 @@ class Copying(NamedTuple):
 def copying(
     wanted: Mapping[TopicPartition, Replicas],
     current: Mapping[TopicPartition, Replicas],
-    moving: Mapping[TopicPartition, Move],
+    moving: Mapping[TopicPartition, ReplicaAssignment],
 ) -> dict[TopicPartition, Copying]:
     """From whom to whom each partition is copied: those that move already, and those that shall."""
     found = {
@@ -55,10 +56,10 @@ def plan_throttle(copies: Mapping[TopicPartition, Copying], bytes_per_s: int, li
         brokers.update(sources, targets)
     changes: Changes = {}
     for topic in leaders:
-        named = {LEADERS: leaders[topic], FOLLOWERS: followers[topic]}
+        named = {LEADER_THROTTLED_REPLICAS: leaders[topic], FOLLOWER_THROTTLED_REPLICAS: followers[topic]}
         changes[Entity(TOPIC, topic)] = {name: ",".join(entries) for name, entries in named.items() if entries}
     for broker in sorted(b for b in brokers if b in live):
-        changes[Entity(BROKER, str(broker))] = dict.fromkeys(RATES, str(bytes_per_s))
+        changes[Entity(BROKER, str(broker))] = dict.fromkeys(THROTTLED_RATES, str(bytes_per_s))
     return changes
 
 
@@ -69,10 +70,14 @@ def entities(topics: Iterable[str], brokers: Iterable[BrokerId]) -> list[Entity]
 
 def plan_removal(found: Mapping[Entity, Configs]) -> Changes:
     """What of it is set just there, and has to go."""
-    own = {TOPIC: Source.TOPIC, BROKER: Source.BROKER}
+    own = {TOPIC: ConfigSource.TOPIC, BROKER: ConfigSource.DYNAMIC_BROKER}
     changes: Changes = {}
     for entity, configs in found.items():
-        names = [c.name for c in configs.values() if c.name in (*RATES, *REPLICAS) and c.source is own[entity.type]]
+        names = [
+            c.name
+            for c in configs.values()
+            if c.name in (*THROTTLED_RATES, *THROTTLED_REPLICAS) and c.source is own[entity.type]
+        ]
         if names:
             changes[entity] = dict.fromkeys(names)
     return changes

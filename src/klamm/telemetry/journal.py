@@ -15,6 +15,8 @@ import msgspec
 from klamm.model.ids import NO_BROKER
 from klamm.model.leader_and_isr import LeaderAndIsr
 
+JOURNAL_TOPIC: Final = "__klamm_journal"
+"""The topic that the nodes of `klamm up` write the journal to, beside the files."""
 FLUSH_BYTES: Final = 256 * 1024  # a long event is written in pieces: memory stays flat
 
 Rejected = Sequence[tuple[int, str]]

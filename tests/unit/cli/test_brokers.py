@@ -2,10 +2,10 @@
 
 from tests.unit.cli.admin.scripted_brokers import Brokers, run
 
-from klamm.cli.admin.client import Address, Admin
-from klamm.cli.admin.cluster import Broker, Cluster, Partition, Topic
+from klamm.cli.admin.client import Admin
 from klamm.cli.admin.refusals import Refusal
 from klamm.cli.brokers import BrokerFacts, LogDir, bytes_in_words, facts, read_brokers
+from klamm.model.cluster import Address, Broker, Cluster, Partition, Topic
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.wire.api import ApiKey

@@ -10,8 +10,8 @@ import typer
 from klamm import __version__
 from klamm.audit import remedies
 from klamm.cli.commands import app
-from klamm.cli.speech import WrongUse
 from klamm.cli.verbs.nodes import parse_overrides
+from klamm.model.errors import UsageError
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,9 +49,9 @@ def test_every_command_tells_its_options(words: list[str], capsys: pytest.Captur
 
 def test_overrides_are_pairs() -> None:
     assert parse_overrides(["a.b=1", " c = x=y "]) == {"a.b": "1", "c": "x=y"}
-    with pytest.raises(WrongUse, match="KEY=VALUE"):
+    with pytest.raises(UsageError, match="KEY=VALUE"):
         parse_overrides(["a.b"])
-    with pytest.raises(WrongUse, match="KEY=VALUE"):
+    with pytest.raises(UsageError, match="KEY=VALUE"):
         parse_overrides(["=1"])
 
 

@@ -4,14 +4,15 @@ from dataclasses import fields
 
 import pytest
 
-from klamm.cli.admin.configs import BROKER, TOPIC, Config, Entity, Source, Synonym
 from klamm.cli.configuring import explain_key, rows
-from klamm.cli.speech import WrongUse
 from klamm.cli.verbs.config import EntityType, entity
 from klamm.config.broker_keys import BROKER_KEYS
 from klamm.config.dynamic_keys import QUOTA_KEYS
+from klamm.config.entities import BROKER, TOPIC, Config, Entity, Synonym
 from klamm.config.meanings import BROKER_MEANINGS
 from klamm.config.node_config import NodeConfig
+from klamm.config.topic_config import ConfigSource
+from klamm.model.errors import UsageError
 
 
 def test_a_key_of_topics_and_one_of_brokers_may_have_one_name() -> None:
@@ -43,9 +44,9 @@ def test_what_it_may_be() -> None:
 
 
 def test_the_nearest_key_is_told() -> None:
-    with pytest.raises(WrongUse, match=r"retention.mss is no config: did you mean retention.ms"):
+    with pytest.raises(UsageError, match=r"retention.mss is no config: did you mean retention.ms"):
         explain_key("retention.mss", None)
-    with pytest.raises(WrongUse, match="no config of topics"):
+    with pytest.raises(UsageError, match="no config of topics"):
         explain_key("broker.id", "topics")
 
 
@@ -58,8 +59,11 @@ def test_what_a_node_reads_has_a_meaning() -> None:
 
 
 def test_what_holds_now_is_told_with_every_place_that_has_a_value() -> None:
-    synonyms = (Synonym("retention.ms", "1", Source.TOPIC), Synonym("log.retention.ms", "2", Source.CLUSTER))
-    now = Config("retention.ms", "1", Source.TOPIC, False, False, synonyms, None)
+    synonyms = (
+        Synonym("retention.ms", "1", ConfigSource.TOPIC),
+        Synonym("log.retention.ms", "2", ConfigSource.DYNAMIC_DEFAULT),
+    )
+    now = Config("retention.ms", "1", ConfigSource.TOPIC, False, False, synonyms, None)
 
     said = rows(explain_key("retention.ms", "topics")[0], now)[-3:]
 
@@ -82,5 +86,5 @@ def test_whose_configs() -> None:
         ((EntityType.BROKERS, None, False, None, None), "which one"),
         ((EntityType.BROKERS, "one", False, None, None), "not a broker's id"),
     ):
-        with pytest.raises(WrongUse, match=why):
+        with pytest.raises(UsageError, match=why):
             entity(*wrong)  # type: ignore[arg-type]

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from klamm.cli.explain import explain, subject
-from klamm.cli.speech import WrongUse
 from klamm.explain.sources import NoStory, Sources
+from klamm.model.errors import UsageError
 from klamm.model.ids import TopicPartition
 from klamm.runtime.disk import RealDisk
 from klamm.telemetry.journal import Journal
@@ -73,7 +73,7 @@ def test_a_journal_named_by_itself(data: Path, capsys: pytest.CaptureFixture[str
 def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
     with pytest.raises(NoStory, match="--data"):
         explain(["orders-0"], Sources(str(tmp_path / "none"), []))
-    with pytest.raises(WrongUse, match="TOPIC-PARTITION, TOPIC, broker N"):
+    with pytest.raises(UsageError, match="TOPIC-PARTITION, TOPIC, broker N"):
         explain(["broker", "one"], Sources(str(tmp_path), []))
     with pytest.raises(NoStory, match="no directory"):
         explain(["orders-0"], Sources(str(tmp_path), [str(tmp_path / "gone")]))

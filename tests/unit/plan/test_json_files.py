@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from klamm.cli.speech import WrongUse
+from klamm.model.errors import UsageError
 from klamm.model.ids import TopicPartition
 from klamm.plan.json_files import (
     parse_election,
@@ -55,17 +55,17 @@ WRONG = {
 
 @pytest.mark.parametrize(("content", "why"), WRONG.values(), ids=WRONG)
 def test_a_wrong_reassignment(content: str, why: str) -> None:
-    with pytest.raises(WrongUse, match=why):
+    with pytest.raises(UsageError, match=why):
         parse_reassignment(content.encode(), "f")
 
 
 def test_topics_to_move() -> None:
     assert parse_topics_to_move(b'{"topics":[{"topic":"a"},{"topic":"b"}],"version":1}', "f") == ["a", "b"]
-    with pytest.raises(WrongUse, match="names topic a twice"):
+    with pytest.raises(UsageError, match="names topic a twice"):
         parse_topics_to_move(b'{"topics":[{"topic":"a"},{"topic":"a"}]}', "f")
 
 
 def test_elections() -> None:
     assert parse_election(b'{"partitions":[{"topic":"a","partition":3}]}', "f") == [TopicPartition("a", 3)]
-    with pytest.raises(WrongUse, match="a-3 twice"):
+    with pytest.raises(UsageError, match="a-3 twice"):
         parse_election(b'{"partitions":[{"topic":"a","partition":3},{"topic":"a","partition":3}]}', "f")

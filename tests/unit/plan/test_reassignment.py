@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from klamm.cli.speech import WrongUse
+from klamm.model.errors import UsageError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.plan.reassignment import Goal, Plan, plan_moves
 
@@ -91,7 +91,7 @@ def test_a_leader_stays_when_a_follower_goes() -> None:
     ],
 )
 def test_what_cannot_be(assignment: Assignment, goal: Goal, why: str) -> None:
-    with pytest.raises(WrongUse, match=why):
+    with pytest.raises(UsageError, match=why):
         plan_moves(assignment, list(assignment), goal)
 
 

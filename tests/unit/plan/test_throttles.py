@@ -1,18 +1,18 @@
 """Which replicas are throttled while they are copied, and what is taken away afterwards."""
 
-from klamm.cli.admin.cluster import Move, Partition
-from klamm.cli.admin.configs import BROKER, TOPIC, Config, Entity, Source
+from klamm.config.dynamic_keys import (
+    FOLLOWER_THROTTLED_RATE,
+    FOLLOWER_THROTTLED_REPLICAS,
+    LEADER_THROTTLED_RATE,
+    LEADER_THROTTLED_REPLICAS,
+)
+from klamm.config.entities import BROKER, TOPIC, Config, Entity
+from klamm.config.topic_config import ConfigSource
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.cluster import Partition
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.plan.progress import State, in_words, is_complete, is_over, judge
-from klamm.plan.throttles import (
-    FOLLOWER_RATE,
-    FOLLOWERS,
-    LEADER_RATE,
-    LEADERS,
-    copying,
-    plan_removal,
-    plan_throttle,
-)
+from klamm.plan.throttles import copying, plan_removal, plan_throttle
 
 
 def ids(*numbers: int) -> tuple[BrokerId, ...]:
@@ -22,16 +22,16 @@ def ids(*numbers: int) -> tuple[BrokerId, ...]:
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 
 
-def config(name: str, value: str, source: Source) -> Config:
+def config(name: str, value: str, source: ConfigSource) -> Config:
     return Config(name, value, source, False, False, (), None)
 
 
 def test_those_who_send_and_those_who_receive() -> None:
     copies = copying({P0: ids(2, 3)}, {P0: ids(1, 2)}, {})
-    rates: dict[str, str | None] = {LEADER_RATE: "500", FOLLOWER_RATE: "500"}
+    rates: dict[str, str | None] = {LEADER_THROTTLED_RATE: "500", FOLLOWER_THROTTLED_RATE: "500"}
 
     assert plan_throttle(copies, 500, ids(1, 2, 3)) == {
-        Entity(TOPIC, "t"): {LEADERS: "0:1,0:2", FOLLOWERS: "0:3"},
+        Entity(TOPIC, "t"): {LEADER_THROTTLED_REPLICAS: "0:1,0:2", FOLLOWER_THROTTLED_REPLICAS: "0:3"},
         Entity(BROKER, "1"): rates,
         Entity(BROKER, "2"): rates,
         Entity(BROKER, "3"): rates,
@@ -42,19 +42,19 @@ def test_a_broker_that_is_away_is_not_asked_to_be_slow() -> None:
     changes = plan_throttle(copying({P0: ids(1, 3)}, {P0: ids(1, 9)}, {}), 500, ids(1, 3))
 
     assert [entity.name for entity in changes if entity.type == BROKER] == ["1", "3"]
-    assert changes[Entity(TOPIC, "t")] == {LEADERS: "0:1,0:9", FOLLOWERS: "0:3"}
+    assert changes[Entity(TOPIC, "t")] == {LEADER_THROTTLED_REPLICAS: "0:1,0:9", FOLLOWER_THROTTLED_REPLICAS: "0:3"}
 
 
 def test_what_moves_already_is_throttled_with_it() -> None:
-    moving = {P1: Move(replicas=ids(4, 1), adding=ids(4), removing=ids(1))}
+    moving = {P1: ReplicaAssignment(replicas=ids(4, 1), adding=ids(4), removing=ids(1))}
 
     changes = plan_throttle(copying({P0: ids(2)}, {P0: ids(2)}, moving), 500, ids(1, 2, 4))
 
-    assert changes[Entity(TOPIC, "t")] == {LEADERS: "0:2,1:1", FOLLOWERS: "1:4"}
+    assert changes[Entity(TOPIC, "t")] == {LEADER_THROTTLED_REPLICAS: "0:2,1:1", FOLLOWER_THROTTLED_REPLICAS: "1:4"}
 
 
 def test_an_override_is_copied_from_where_the_replicas_are() -> None:
-    moving = {P0: Move(replicas=ids(4, 1), adding=ids(4), removing=ids(1))}
+    moving = {P0: ReplicaAssignment(replicas=ids(4, 1), adding=ids(4), removing=ids(1))}
 
     assert copying({P0: ids(5)}, {P0: ids(4, 1)}, moving)[P0] == (ids(1), ids(5))
 
@@ -62,17 +62,20 @@ def test_an_override_is_copied_from_where_the_replicas_are() -> None:
 def test_only_what_is_set_just_there_is_removed() -> None:
     topic, broker = Entity(TOPIC, "t"), Entity(BROKER, "1")
     found = {
-        topic: {LEADERS: config(LEADERS, "0:1", Source.TOPIC), FOLLOWERS: config(FOLLOWERS, "", Source.DEFAULT)},
-        broker: {LEADER_RATE: config(LEADER_RATE, "5", Source.CLUSTER)},
+        topic: {
+            LEADER_THROTTLED_REPLICAS: config(LEADER_THROTTLED_REPLICAS, "0:1", ConfigSource.TOPIC),
+            FOLLOWER_THROTTLED_REPLICAS: config(FOLLOWER_THROTTLED_REPLICAS, "", ConfigSource.DEFAULT),
+        },
+        broker: {LEADER_THROTTLED_RATE: config(LEADER_THROTTLED_RATE, "5", ConfigSource.DYNAMIC_DEFAULT)},
     }
 
-    assert plan_removal(found) == {topic: {LEADERS: None}}
+    assert plan_removal(found) == {topic: {LEADER_THROTTLED_REPLICAS: None}}
 
 
 def test_how_far_it_is() -> None:
     led = BrokerId(1)
     found = {P0: Partition(led, ids(1, 2), ids(1, 2)), P1: Partition(led, ids(1, 3), ids(1))}
-    moves = {P1: Move(ids(1, 3), ids(3), ())}
+    moves = {P1: ReplicaAssignment(ids(1, 3), ids(3), ())}
     wanted = {P0: ids(1, 2), P1: ids(1, 3), P2: ids(1)}
 
     done, moving, unknown = judge(wanted, found, moves, ids(1, 2, 3))
@@ -89,7 +92,7 @@ def test_how_far_it_is() -> None:
 
 def test_a_move_to_a_broker_that_is_away_is_stuck() -> None:
     found = {P0: Partition(BrokerId(1), ids(1, 3, 4), ids(1))}
-    moves = {P0: Move(ids(1, 3, 4), ids(3, 4), ())}
+    moves = {P0: ReplicaAssignment(ids(1, 3, 4), ids(3, 4), ())}
 
     [stuck] = judge({P0: ids(1, 3, 4)}, found, moves, ids(1, 3))
 

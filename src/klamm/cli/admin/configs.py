@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from klamm.cli.admin.client import Admin, CannotAsk, NoAnswer
 from klamm.cli.admin.refusals import Refusal
+from klamm.config.entities import BROKER, Config, Configs, Entity, Synonym
+from klamm.config.topic_config import ConfigSource
 from klamm.model.ids import BrokerId
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
@@ -17,71 +18,10 @@ from klamm.wire.messages import (
     IncrementalAlterConfigsRequestAlterConfigsResource,
 )
 
-TOPIC: Final = 2
-BROKER: Final = 4
 _CHUNK: Final = 500
 _SET, _DELETE = 0, 1
 
 
-class Source(IntEnum):
-    """Where a value comes from, as DescribeConfigs numbers it."""
-
-    UNKNOWN = -1
-    TOPIC = 1
-    BROKER = 2
-    CLUSTER = 3
-    FILE = 4
-    DEFAULT = 5
-
-    @classmethod
-    def _missing_(cls, value: object) -> "Source":
-        return cls.UNKNOWN
-
-    @property
-    def words(self) -> str:
-        """As Kafka's own tools call it."""
-        return _WORDS[self]
-
-
-_WORDS: Final = {
-    Source.UNKNOWN: "UNKNOWN",
-    Source.TOPIC: "DYNAMIC_TOPIC_CONFIG",
-    Source.BROKER: "DYNAMIC_BROKER_CONFIG",
-    Source.CLUSTER: "DYNAMIC_DEFAULT_BROKER_CONFIG",
-    Source.FILE: "STATIC_BROKER_CONFIG",
-    Source.DEFAULT: "DEFAULT_CONFIG",
-}
-
-
-class Entity(NamedTuple):
-    """What is configured: a topic, a broker, or with an empty name all brokers."""
-
-    type: int
-    name: str
-
-    def __str__(self) -> str:
-        if self.type == TOPIC:
-            return f"topic {self.name}"
-        return f"broker {self.name}" if self.name else "the brokers' defaults"
-
-
-class Synonym(NamedTuple):
-    name: str
-    value: str | None
-    source: Source
-
-
-class Config(NamedTuple):
-    name: str
-    value: str | None
-    source: Source
-    is_read_only: bool
-    is_sensitive: bool
-    synonyms: tuple[Synonym, ...]
-    documentation: str | None
-
-
-Configs = dict[str, Config]
 _CONTROLLER_ONLY: Final = "klamm.controller.only.brokers"
 
 
@@ -135,10 +75,10 @@ def _config(found: Any) -> Config:
     return Config(
         found.name,
         found.value,
-        Source(found.config_source),
+        ConfigSource(found.config_source),
         found.read_only,
         found.is_sensitive,
-        tuple(Synonym(s.name, s.value, Source(s.source)) for s in found.synonyms),
+        tuple(Synonym(s.name, s.value, ConfigSource(s.source)) for s in found.synonyms),
         found.documentation,
     )
 

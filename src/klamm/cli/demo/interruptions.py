@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from klamm.cli.demo.witness import Witness, until
-from klamm.cli.up import LocalCluster
+from klamm.embedded.cluster import LocalCluster
 from klamm.embedded.nodes import NodeProcess
 from klamm.runtime.clock import Clock
 

@@ -24,7 +24,7 @@ from klamm.cli.demo.report import print_report
 from klamm.cli.demo.tables import Count, Task
 from klamm.cli.demo.witness import Witness, until
 from klamm.cli.speech import complain, say
-from klamm.cli.up import LocalCluster, UpOptions
+from klamm.embedded.cluster import ClusterOptions, LocalCluster
 from klamm.model.errors import KlammError
 from klamm.runtime.main_loop import run_loop
 from klamm.runtime.processes import Child, python, spawn
@@ -189,9 +189,9 @@ async def _verdict(witness: Witness, loader: Loader, count: Count) -> int:
 
 def main() -> None:
     directory = sys.argv[1] if len(sys.argv) > 1 else "demo-data"
-    options = UpOptions(directory, NODES, first_port=0, zookeeper_port=0)
+    options = ClusterOptions(directory, NODES, first_port=0, zookeeper_port=0)
     try:
-        with stopped_by_signals(), LocalCluster(options) as cluster:
+        with stopped_by_signals(), LocalCluster(options, complain=complain) as cluster:
             status = run_loop(demo(cluster, real_world()))
     except KlammError as error:
         complain(error)

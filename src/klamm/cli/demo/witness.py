@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from klamm.cli.metadata import ClusterFacts, read_metadata
-from klamm.cli.up import LocalCluster
+from klamm.embedded.cluster import LocalCluster
 from klamm.embedded.nodes import HOST
 from klamm.model.errors import KlammError
 from klamm.model.ids import NO_BROKER, BrokerId

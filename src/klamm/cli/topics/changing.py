@@ -5,10 +5,11 @@ from typing import Any, Final, NamedTuple
 
 from klamm.broker.topic_names import name_error
 from klamm.cli.admin.client import Admin, CannotAsk, code_name
-from klamm.cli.admin.cluster import Cluster, Topic, read_cluster
+from klamm.cli.admin.cluster import read_cluster
 from klamm.cli.admin.refusals import Refusal
 from klamm.cli.speech import Progress
 from klamm.cli.topics.selection import literal_names, selected
+from klamm.model.cluster import Cluster, Topic
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.wire.api import ApiKey

@@ -6,11 +6,15 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from klamm.cli.admin.client import Admin, CannotAsk
-from klamm.cli.admin.cluster import Cluster, Move, Topic, listed, read_cluster, read_moves
-from klamm.cli.admin.configs import TOPIC, Config, Configs, Entity, Source, read_configs
+from klamm.cli.admin.cluster import read_cluster, read_moves
+from klamm.cli.admin.configs import read_configs
 from klamm.cli.admin.refusals import Refusal
 from klamm.cli.speech import say, say_json, show
 from klamm.cli.topics.selection import Filters, Row, literal_names, passing, selected
+from klamm.config.entities import TOPIC, Config, Configs, Entity
+from klamm.config.topic_config import ConfigSource
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.cluster import Cluster, Topic, listed
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import id_to_text
@@ -60,7 +64,7 @@ async def describe(admin: Admin, asked: Asked) -> tuple[Described, list[Refusal]
         for t in topics
         for at, p in ((TopicPartition(t.name, n), p) for n, p in t.partitions.items())
     ]
-    own = {name: {k: c for k, c in found.items() if c.source is Source.TOPIC} for name, found in by_name.items()}
+    own = {name: {k: c for k, c in found.items() if c.source is ConfigSource.TOPIC} for name, found in by_name.items()}
     return Described(topics, own, passing(rows, asked.filters, cluster.brokers)), refused
 
 
@@ -80,7 +84,7 @@ async def _configs(admin: Admin, topics: Sequence[Topic]) -> tuple[Mapping[Entit
     return configs, [r for r in refused if r.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]  # deleted since
 
 
-async def _moves(admin: Admin) -> Mapping[TopicPartition, Move]:
+async def _moves(admin: Admin) -> Mapping[TopicPartition, ReplicaAssignment]:
     """Brokers older than 2.4, and those that do not let us, tell of none; as Kafka's tool does."""
     try:
         return await read_moves(admin)

@@ -4,19 +4,20 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from klamm.cli.admin.cluster import Cluster, Move, Partition
-from klamm.cli.speech import WrongUse
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.cluster import Cluster, Partition
+from klamm.model.errors import UsageError
 from klamm.model.ids import BrokerId, TopicPartition
 
 _LITERAL: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def topic_pattern(text: str) -> "re.Pattern[str]":
-    """As Kafka's tools: a regular expression, or several with commas in between. Raises WrongUse."""
+    """As Kafka's tools: a regular expression, or several with commas in between. Raises UsageError."""
     try:
         return re.compile("|".join(f"(?:{part.strip()})" for part in text.strip("\"' ").split(",")))
     except re.error as error:
-        raise WrongUse(f"--topic {text!r} is no regular expression: {error}") from error
+        raise UsageError(f"--topic {text!r} is no regular expression: {error}") from error
 
 
 def literal_names(text: str) -> list[str] | None:
@@ -26,7 +27,7 @@ def literal_names(text: str) -> list[str] | None:
 
 
 def selected(cluster: Cluster, pattern: str | None, *, exclude_internal: bool = False) -> list[str]:
-    """Names, sorted. Raises WrongUse for a pattern that is none."""
+    """Names, sorted. Raises UsageError for a pattern that is none."""
     fits: Callable[[str], object] = topic_pattern(pattern).fullmatch if pattern else lambda _name: True
     return [t.name for t in cluster.topics.values() if fits(t.name) and not (exclude_internal and t.is_internal)]
 
@@ -47,7 +48,7 @@ class Row(NamedTuple):
     at: TopicPartition
     partition: Partition
     min_isr: int
-    move: Move | None
+    move: ReplicaAssignment | None
 
     @property
     def replication_factor(self) -> int:
@@ -88,19 +89,19 @@ def passing(rows: Sequence[Row], filters: Filters, live: Collection[BrokerId]) -
 
 
 def parse_assignment(text: str) -> list[tuple[BrokerId, ...]]:
-    """`1:2,2:3`: the replicas of partition 0, of partition 1. Raises WrongUse."""
+    """`1:2,2:3`: the replicas of partition 0, of partition 1. Raises UsageError."""
     found: list[tuple[BrokerId, ...]] = []
     for part in text.split(","):
         pieces = [piece.strip() for piece in part.split(":")]
         if not all(piece.isascii() and piece.isdigit() for piece in pieces):
-            raise WrongUse(
+            raise UsageError(
                 f"--replica-assignment: {part!r} is not BROKER:BROKER, for example 1:2,2:3 for two partitions"
             )
         replicas = tuple(BrokerId(int(piece)) for piece in pieces)
         if len(set(replicas)) < len(replicas):
-            raise WrongUse(f"--replica-assignment: partition {len(found)} names a broker twice: {part}")
+            raise UsageError(f"--replica-assignment: partition {len(found)} names a broker twice: {part}")
         if found and len(replicas) != len(found[0]):
-            raise WrongUse(
+            raise UsageError(
                 f"--replica-assignment: partition {len(found)} has {len(replicas)} replicas, partition 0 has "
                 f"{len(found[0])}; they must have equally many"
             )

@@ -8,19 +8,13 @@ import typer
 
 from klamm.cli import configuring
 from klamm.cli.admin.client import with_admin
-from klamm.cli.admin.configs import (
-    BROKER,
-    TOPIC,
-    Config,
-    Configs,
-    Entity,
-    Source,
-    change_configs,
-    read_configs,
-)
+from klamm.cli.admin.configs import change_configs, read_configs
 from klamm.cli.admin.refusals import complain_of
-from klamm.cli.speech import WrongUse, say, say_json, show
+from klamm.cli.speech import say, say_json, show
 from klamm.cli.verbs.options import BOOTSTRAP_VARIABLE, LOCAL, TIMEOUT_S, AsJson, Bootstrap, Timeout, parse_pairs
+from klamm.config.entities import BROKER, TOPIC, Config, Configs, Entity
+from klamm.config.topic_config import ConfigSource
+from klamm.model.errors import UsageError
 
 config_app = typer.Typer(help="Configs of topics and brokers: get, set, unset, explain.", no_args_is_help=True)
 
@@ -38,7 +32,7 @@ OfBroker = Annotated[int | None, typer.Option("--broker", min=0, help="short for
 
 
 def entity(kind: EntityType | None, name: str | None, default: bool, topic: str | None, broker: int | None) -> Entity:
-    """The one that is meant. Raises WrongUse."""
+    """The one that is meant. Raises UsageError."""
     ways = [
         *([Entity(TOPIC, topic)] if topic is not None else []),
         *([Entity(BROKER, str(broker))] if broker is not None else []),
@@ -46,18 +40,18 @@ def entity(kind: EntityType | None, name: str | None, default: bool, topic: str 
     ]
     if len(ways) == 1:
         if kind is None and (name is not None or default):
-            raise WrongUse("--entity-name and --entity-default go with --entity-type")
+            raise UsageError("--entity-name and --entity-default go with --entity-type")
         return ways[0]
-    raise WrongUse("say whose, in one way: --topic T, --broker N, or --entity-type topics|brokers --entity-name NAME")
+    raise UsageError("say whose, in one way: --topic T, --broker N, or --entity-type topics|brokers --entity-name NAME")
 
 
 def _named(kind: EntityType, name: str | None, default: bool) -> Entity:
     if default and kind is EntityType.TOPICS:
-        raise WrongUse("topics have no defaults of their own: they come from the brokers, --entity-type brokers")
+        raise UsageError("topics have no defaults of their own: they come from the brokers, --entity-type brokers")
     if (name is None) != default:
-        raise WrongUse(f"--entity-type {kind}: which one? --entity-name NAME, or --entity-default for brokers")
+        raise UsageError(f"--entity-type {kind}: which one? --entity-name NAME, or --entity-default for brokers")
     if kind is EntityType.BROKERS and not default and not (name and name.isascii() and name.isdigit()):
-        raise WrongUse(f"--entity-name {name!r} is not a broker's id, for example 1")
+        raise UsageError(f"--entity-name {name!r} is not a broker's id, for example 1")
     return Entity(TOPIC if kind is EntityType.TOPICS else BROKER, name or "")
 
 
@@ -81,22 +75,30 @@ def get(
         raise typer.Exit(complain_of(refused))
     shown = _shown(found[wanted], wanted, everything or bool(keys))
     if as_json:
-        say_json({c.name: {"value": c.value, "source": c.source.words, "read_only": c.is_read_only} for c in shown})
+        say_json(
+            {c.name: {"value": c.value, "source": c.source.kafka_name, "read_only": c.is_read_only} for c in shown}
+        )
     else:
-        rows = [(c.name, "(sensitive)" if c.is_sensitive else c.value, c.source.words, _given(c)) for c in shown]
+        rows = [(c.name, "(sensitive)" if c.is_sensitive else c.value, c.source.kafka_name, _given(c)) for c in shown]
         show(("key", "value", "source", "given by"), rows)
     if absent := [key for key in keys or () if key not in found[wanted]]:
-        raise WrongUse(f"{wanted} has no config {absent[0]}; `klamm config explain {absent[0]}` knows the nearest")
+        raise UsageError(f"{wanted} has no config {absent[0]}; `klamm config explain {absent[0]}` knows the nearest")
 
 
 def _shown(configs: Configs, of: Entity, everything: bool) -> list[Config]:
-    own = Source.TOPIC if of.type == TOPIC else Source.BROKER if of.name else Source.CLUSTER
+    own = (
+        ConfigSource.TOPIC
+        if of.type == TOPIC
+        else ConfigSource.DYNAMIC_BROKER
+        if of.name
+        else ConfigSource.DYNAMIC_DEFAULT
+    )
     return [c for _, c in sorted(configs.items()) if everything or c.source is own]
 
 
 def _given(config: Config) -> str:
     """Every place that has a value, the one that counts first, as kafka-configs shows them."""
-    return ", ".join(f"{s.source.words}:{s.name}={s.value}" for s in config.synonyms)
+    return ", ".join(f"{s.source.kafka_name}:{s.name}={s.value}" for s in config.synonyms)
 
 
 @config_app.command("set")

@@ -5,14 +5,15 @@ from typing import Annotated
 import typer
 
 from klamm.cli import zk
-from klamm.cli.admin.client import Address, parse_addresses, with_admin
+from klamm.cli.admin.client import parse_addresses, with_admin
 from klamm.cli.controlling import Office, hand_to, named_controller, read_office, read_queues, reelect
-from klamm.cli.speech import WrongUse, complain, confirm, say, say_json, show
+from klamm.cli.speech import complain, confirm, say, say_json, show
 from klamm.cli.verbs.options import LOCAL, TIMEOUT_S, AsJson, Bootstrap, Data, Ensemble, Timeout, Yes
 from klamm.explain import sources
 from klamm.explain.story import when
 from klamm.explain.unanswered import unanswered
-from klamm.model.errors import KlammError
+from klamm.model.cluster import Address
+from klamm.model.errors import KlammError, UsageError
 from klamm.model.ids import BrokerId
 from klamm.runtime.disk import RealDisk
 from klamm.runtime.main_loop import run_loop
@@ -119,7 +120,7 @@ def queues(
         )
     except sources.NoStory as error:
         if not metrics:
-            raise WrongUse(f"--metrics HOST:PORT, or a journal: {error}") from error
+            raise UsageError(f"--metrics HOST:PORT, or a journal: {error}") from error
     if as_json:
         say_json({"queues": [q._asdict() for q in found], "unanswered": [u._asdict() for u in waiting]})
         return

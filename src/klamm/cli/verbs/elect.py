@@ -9,8 +9,9 @@ from klamm.cli.admin.cluster import read_cluster
 from klamm.cli.admin.refusals import complain_of
 from klamm.cli.electing import Elected, ElectionType
 from klamm.cli.electing import elect as run_elect
-from klamm.cli.speech import WrongUse, confirm, say_json, show
+from klamm.cli.speech import confirm, say_json, show
 from klamm.cli.verbs.options import LOCAL, TIMEOUT_S, AsJson, Bootstrap, Timeout, Yes
+from klamm.model.errors import UsageError
 from klamm.model.ids import TopicPartition
 from klamm.plan.json_files import parse_election, read_file
 from klamm.runtime.disk import RealDisk
@@ -31,9 +32,9 @@ def elect(
 ) -> None:
     """Elect leaders: the preferred ones, or where nobody in sync is alive, one that is (unclean)."""
     if sum((topic is not None, all_partitions, file is not None)) != 1:
-        raise WrongUse(f"say which, in one way: --topic, --all-topic-partitions or {_FILE}")
+        raise UsageError(f"say which, in one way: --topic, --all-topic-partitions or {_FILE}")
     if partition is not None and topic is None:
-        raise WrongUse(f"--partition {partition} of which topic? Add --topic")
+        raise UsageError(f"--partition {partition} of which topic? Add --topic")
     listed = None if file is None else parse_election(read_file(RealDisk(), _FILE, file), file)
     if election_type is ElectionType.UNCLEAN:
         confirm("An unclean election loses every record that the new leader does not have.", yes)

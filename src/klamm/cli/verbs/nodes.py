@@ -6,9 +6,9 @@ import typer
 import typer.core
 
 from klamm.cli.node_stop import stop_node
-from klamm.cli.up import UpOptions
 from klamm.cli.up import up as run_up
 from klamm.cli.verbs.options import Data, Override, parse_pairs
+from klamm.embedded.cluster import ClusterOptions
 
 
 def up(
@@ -24,7 +24,7 @@ def up(
     override: Override = None,
 ) -> None:
     """Start ZooKeeper and some nodes on this machine, and say how to connect; Ctrl-C stops them."""
-    options = UpOptions(data, nodes, zookeeper, port, zookeeper_port, parse_overrides(override or []))
+    options = ClusterOptions(data, nodes, zookeeper, port, zookeeper_port, parse_overrides(override or []))
     raise typer.Exit(run_up(options))
 
 
@@ -44,7 +44,7 @@ Properties = Annotated[str, typer.Argument(metavar="server.properties", help="as
 @node_app.command("run")
 def node(properties: Properties, override: Override = None) -> None:
     """Run one node against the ensemble that its server.properties names; SIGTERM stops it in order."""
-    from klamm.cli.node import run_node  # a whole broker: half of the start of every other command
+    from klamm.broker.run import run_node
 
     raise typer.Exit(run_node(properties, parse_overrides(override or [])))
 
@@ -65,5 +65,5 @@ def node_stop(
 
 
 def parse_overrides(texts: list[str]) -> dict[str, str]:
-    """`KEY=VALUE` each. Raises WrongUse for one that is not."""
+    """`KEY=VALUE` each. Raises UsageError for one that is not."""
     return parse_pairs("--override", texts, "log.segment.bytes=1048576")

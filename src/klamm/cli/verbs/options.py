@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from klamm.cli.speech import WrongUse
+from klamm.model.errors import UsageError
 
 BOOTSTRAP_VARIABLE = "KLAMM_BOOTSTRAP_SERVER"
 
@@ -32,11 +32,11 @@ TIMEOUT_S = 30.0
 
 
 def parse_pairs(option: str, texts: Sequence[str], example: str) -> dict[str, str]:
-    """`KEY=VALUE` each. Raises WrongUse for one that is not."""
+    """`KEY=VALUE` each. Raises UsageError for one that is not."""
     pairs: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise WrongUse(f"{option} {text!r} is not KEY=VALUE, for example {example}")
+            raise UsageError(f"{option} {text!r} is not KEY=VALUE, for example {example}")
         pairs[key.strip()] = value.strip()
     return pairs

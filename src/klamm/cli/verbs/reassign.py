@@ -8,11 +8,14 @@ import typer
 
 from klamm.cli import reassigning as asking
 from klamm.cli.admin.client import Admin, with_admin
-from klamm.cli.admin.cluster import Move, listed, read_moves
+from klamm.cli.admin.cluster import read_moves
 from klamm.cli.admin.refusals import Refusal, complain_of
 from klamm.cli.reassigning import Planned, Started, Wanted
-from klamm.cli.speech import WrongUse, say, say_json, show
+from klamm.cli.speech import say, say_json, show
 from klamm.cli.verbs.options import LOCAL, TIMEOUT_S, AsJson, Bootstrap, Timeout, Wait
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.cluster import listed
+from klamm.model.errors import UsageError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.plan import json_files as files
 from klamm.plan.progress import Standing, in_words, is_complete, is_over
@@ -59,10 +62,10 @@ def plan(
 ) -> None:
     """Say which replicas should move, and why; as few as possible. Changes nothing."""
     if broker_list is None and not remove_broker and replication_factor is None:
-        raise WrongUse("say what for: --broker-list 1,2,3, --remove-broker 3 or --replication-factor 3")
+        raise UsageError("say what for: --broker-list 1,2,3, --remove-broker 3 or --replication-factor 3")
     topics = topic or None
     if topics_file is not None and topic:
-        raise WrongUse("--topic and --topics-to-move-json-file say the same thing: leave one out")
+        raise UsageError("--topic and --topics-to-move-json-file say the same thing: leave one out")
     if topics_file is not None:
         content = files.read_file(RealDisk(), "--topics-to-move-json-file", topics_file)
         topics = files.parse_topics_to_move(content, topics_file)
@@ -80,13 +83,13 @@ def plan(
 
 
 def parse_brokers(text: str) -> list[BrokerId]:
-    """`1,2,3`. Raises WrongUse."""
+    """`1,2,3`. Raises UsageError."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() for part in parts):
-        raise WrongUse(f"--broker-list {text!r} is not a list of broker ids, for example 1,2,3")
+        raise UsageError(f"--broker-list {text!r} is not a list of broker ids, for example 1,2,3")
     brokers = [BrokerId(int(part)) for part in parts]
     if len(set(brokers)) < len(brokers):
-        raise WrongUse(f"--broker-list {text} names a broker twice")
+        raise UsageError(f"--broker-list {text} names a broker twice")
     return brokers
 
 
@@ -234,7 +237,7 @@ def cancel(
 ) -> None:
     """Back to where the replicas were."""
     if sum((file is not None, bool(topic), everything)) != 1:
-        raise WrongUse(f"say which, in one way: {_FILE} FILE, --topic TOPIC or --all")
+        raise UsageError(f"say which, in one way: {_FILE} FILE, --topic TOPIC or --all")
     wanted = None if file is None else _read(file)
 
     cancelled, unset, refused = with_admin(
@@ -263,7 +266,7 @@ def list_(bootstrap: Bootstrap = LOCAL, as_json: AsJson = False, timeout: Timeou
         _tell_moves(moves)
 
 
-def _tell_moves(moves: Mapping[TopicPartition, Move]) -> None:
+def _tell_moves(moves: Mapping[TopicPartition, ReplicaAssignment]) -> None:
     rows = [(at, listed(m.replicas), listed(m.adding), listed(m.removing)) for at, m in moves.items()]
     show(("partition", "replicas", "adding", "removing"), rows)
 

@@ -6,12 +6,12 @@ import typer
 
 from klamm.cli.admin.client import Admin, CannotAsk, with_admin
 from klamm.cli.admin.refusals import Refusal, complain_of
-from klamm.cli.speech import WrongUse, confirm, say, say_json
+from klamm.cli.speech import confirm, say, say_json
 from klamm.cli.topics import changing, describing
 from klamm.cli.topics.describing import Asked
 from klamm.cli.topics.selection import Filters, parse_assignment
 from klamm.cli.verbs.options import LOCAL, TIMEOUT_S, AsJson, Bootstrap, Timeout, Wait, Yes, parse_pairs
-from klamm.model.errors import ErrorCode
+from klamm.model.errors import ErrorCode, UsageError
 from klamm.model.topic_ids import id_from_text
 
 topics_app = typer.Typer(help="Topics: list, describe, create, alter, delete.", no_args_is_help=True)
@@ -70,7 +70,7 @@ def describe(
     try:
         wanted_id = None if topic_id is None else id_from_text(topic_id)
     except ValueError as error:
-        raise WrongUse(f"--topic-id: {error}; `klamm topics describe` shows the ids") from error
+        raise UsageError(f"--topic-id: {error}; `klamm topics describe` shows the ids") from error
     asked = Asked(topic, wanted_id, filters, exclude_internal)
     described, refused = with_admin(bootstrap, timeout, lambda admin: describing.describe(admin, asked))
     if not described.topics and (topic or topic_id) and not if_exists:
@@ -99,12 +99,12 @@ def create(
 ) -> None:
     """Create a topic."""
     if replica_assignment is not None and (partitions is not None or replication_factor is not None):
-        raise WrongUse("--replica-assignment says it all: leave out --partitions and --replication-factor")
+        raise UsageError("--replica-assignment says it all: leave out --partitions and --replication-factor")
     for option, number in (("--partitions", partitions), ("--replication-factor", replication_factor)):
         if number is not None and not 0 < number < 2**31:
-            raise WrongUse(f"{option} {number}: it must be at least 1")
+            raise UsageError(f"{option} {number}: it must be at least 1")
     if replication_factor is not None and replication_factor > 2**15 - 1:
-        raise WrongUse(f"--replication-factor {replication_factor}: it must be from 1 to 32767")
+        raise UsageError(f"--replication-factor {replication_factor}: it must be from 1 to 32767")
     assignment = None if replica_assignment is None else parse_assignment(replica_assignment)
     configs = parse_pairs("--config", config or [], "retention.ms=60000")
     new = changing.NewTopic(topic, partitions, replication_factor, assignment, configs)
@@ -139,7 +139,7 @@ def alter(
     """Give topics more partitions; their configs: `klamm config set`."""
     assignment = None if replica_assignment is None else parse_assignment(replica_assignment)
     if assignment is not None and len(assignment) != partitions:
-        raise WrongUse(
+        raise UsageError(
             f"--replica-assignment names {len(assignment)} partitions, --partitions {partitions}: name all of them, "
             "also those that are there"
         )

@@ -4,7 +4,8 @@ import pytest
 from tests.unit.cli.admin.scripted_brokers import Brokers, run
 
 from klamm.cli.admin.client import CannotAsk
-from klamm.cli.admin.configs import BROKER, TOPIC, Entity, change_configs
+from klamm.cli.admin.configs import change_configs
+from klamm.config.entities import BROKER, TOPIC, Entity
 from klamm.wire.api import ApiKey
 
 

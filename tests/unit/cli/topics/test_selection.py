@@ -2,13 +2,14 @@
 
 import pytest
 
-from klamm.cli.admin.client import Address
-from klamm.cli.admin.cluster import Broker, Cluster, Move, Partition, Topic
-from klamm.cli.admin.configs import Config, Source
-from klamm.cli.speech import WrongUse
 from klamm.cli.topics import describing
 from klamm.cli.topics.describing import Described
 from klamm.cli.topics.selection import Filters, Row, literal_names, parse_assignment, passing, selected
+from klamm.config.entities import Config
+from klamm.config.topic_config import ConfigSource
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.cluster import Address, Broker, Cluster, Partition, Topic
+from klamm.model.errors import UsageError
 from klamm.model.ids import BrokerId, TopicPartition
 
 
@@ -20,7 +21,7 @@ def partition(leader: int, replicas: tuple[int, ...], isr: tuple[int, ...]) -> P
     return Partition(BrokerId(leader), ids(*replicas), ids(*isr))
 
 
-def row(number: int, p: Partition, min_isr: int = 1, move: Move | None = None) -> Row:
+def row(number: int, p: Partition, min_isr: int = 1, move: ReplicaAssignment | None = None) -> Row:
     return Row(TopicPartition("t", number), p, min_isr, move)
 
 
@@ -37,7 +38,7 @@ def test_topics_by_pattern_as_kafkas_tools_take_it() -> None:
     assert selected(there, "a.b") == ["a.b", "aXb"]
     assert selected(there, "a,b") == ["a", "b"]
     assert selected(there, "a.*") == ["a", "a.b", "aXb"]
-    with pytest.raises(WrongUse, match="no regular expression"):
+    with pytest.raises(UsageError, match="no regular expression"):
         selected(there, "(")
 
 
@@ -53,7 +54,7 @@ BEHIND = row(2, partition(1, (1, 2), (1,)))
 TOO_FEW = row(3, partition(1, (1, 2), (1,)), min_isr=2)
 NOBODY = row(4, partition(-1, (1, 2), (1,)))
 LEADER_AWAY = row(5, partition(3, (3, 1), (3, 1)))
-GROWING = row(6, partition(1, (1, 3), (1,)), move=Move(ids(1, 3), ids(3), ()))
+GROWING = row(6, partition(1, (1, 3), (1,)), move=ReplicaAssignment(ids(1, 3), ids(3), ()))
 ALL = (FINE, OTHER_LEADS, BEHIND, TOO_FEW, NOBODY, LEADER_AWAY, GROWING)
 
 
@@ -76,13 +77,13 @@ def test_filters(filters: Filters, expected: tuple[Row, ...]) -> None:
 def test_assignments_by_hand() -> None:
     assert parse_assignment("1:2,2:3") == [(1, 2), (2, 3)]
     for wrong, why in {"1:x": "BROKER:BROKER", "1:1": "twice", "1:2,3": "equally many", "": "BROKER:BROKER"}.items():
-        with pytest.raises(WrongUse, match=why):
+        with pytest.raises(UsageError, match=why):
             parse_assignment(wrong)
 
 
 def test_leader_preferred_and_isr_are_drawn_apart(capsys: pytest.CaptureFixture[str]) -> None:
     partitions = {r.at.partition: r.partition for r in (OTHER_LEADS, TOO_FEW, NOBODY, GROWING)}
-    own = {"t": {"a": Config("a", "b", Source.TOPIC, False, False, (), None)}}
+    own = {"t": {"a": Config("a", "b", ConfigSource.TOPIC, False, False, (), None)}}
     described = Described([Topic("t", None, False, partitions)], own, [OTHER_LEADS, TOO_FEW, NOBODY, GROWING])
 
     describing.tell(described, Filters(), as_json=False)
