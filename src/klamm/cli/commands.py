@@ -1,16 +1,66 @@
-"""The words of the command `klamm`: an index. Each group has its module in `verbs/`."""
+"""The commands of `klamm`. A command's module is loaded only when the command runs."""
 
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
+import typer.core
 
 from klamm import __version__
-from klamm.cli.speech import say
-from klamm.cli.verbs import brokers, config, controller, elect, nodes, reassign, reports, topics, zk
+
+
+class CommandEntry(NamedTuple):
+    module: str
+    attribute: str
+    """A function or a `typer.Typer` with commands of its own."""
+    summary: str
+
+
+COMMANDS: Final = {
+    "up": CommandEntry("nodes", "up", "Start ZooKeeper and some nodes on this machine."),
+    "node": CommandEntry("nodes", "node_app", "Run a node, or stop one."),
+    "topics": CommandEntry("topics", "topics_app", "List, describe, create, alter and delete topics."),
+    "reassign": CommandEntry("reassign", "reassign_app", "Move partitions to other brokers."),
+    "elect": CommandEntry("elect", "elect", "Elect partition leaders: preferred or unclean."),
+    "config": CommandEntry("config", "config_app", "Get, set, unset and explain configs of topics and brokers."),
+    "brokers": CommandEntry("brokers", "brokers", "Show the brokers: racks, leaders, replicas, disks."),
+    "controller": CommandEntry("controller", "controller_app", "Show or move the controller; show its request queues."),
+    "explain": CommandEntry("reports", "explain", "Explain what happened to a partition, topic or broker, and why."),
+    "audit": CommandEntry("reports", "audit", "Report what is wrong with a cluster and how to repair it."),
+    "zk": CommandEntry("zk", "zk_app", "Read and repair znodes."),
+}
+
+
+class LazyGroup(typer.core.TyperGroup):
+    """Lists all commands with their summaries, and loads only the one that runs."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = {
+            name: typer.core.TyperCommand(name, help=entry.summary, short_help=entry.summary)
+            for name, entry in COMMANDS.items()
+        }
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, None if name is None else load_command(name), rest
+
+
+def load_command(name: str) -> Any:
+    entry = COMMANDS[name]
+    implementation = getattr(import_module(f"klamm.cli.verbs.{entry.module}"), entry.attribute)
+    parent = typer.Typer(callback=lambda: None, rich_markup_mode=None)
+    if isinstance(implementation, typer.Typer):
+        parent.add_typer(implementation, name=name)
+    else:
+        parent.command(name)(implementation)
+    return typer.main.get_group(parent).commands[name]
+
 
 app = typer.Typer(
     name="klamm",
     help="A Kafka cluster in Python, in ZooKeeper mode, whose controller explains every decision.",
+    cls=LazyGroup,
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
@@ -19,29 +69,16 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        say(f"klamm {__version__}")
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        print(f"klamm {__version__}")
         raise typer.Exit
 
 
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="print the version")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     pass
-
-
-app.command()(nodes.up)
-app.add_typer(nodes.node_app, name="node")
-app.add_typer(topics.topics_app, name="topics")
-app.add_typer(reassign.reassign_app, name="reassign")
-app.command()(elect.elect)
-app.add_typer(config.config_app, name="config")
-app.command()(brokers.brokers)
-app.add_typer(controller.controller_app, name="controller")
-app.command()(reports.explain)
-app.command()(reports.audit)
-app.add_typer(zk.zk_app, name="zk")

@@ -6,9 +6,6 @@ from typing import Any
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.table import Column, Table
-from rich.text import Text
 
 from klamm.model.errors import KlammError, UsageError
 
@@ -34,6 +31,10 @@ def show(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str | 
         for line in ([*columns], *texts):
             say("\t".join(line))
         return
+    from rich.console import Console  # loaded only on a terminal: it is a quarter of a command's start
+    from rich.table import Column, Table
+    from rich.text import Text
+
     folded = [Column(name, overflow="fold") for name in columns]  # nothing is cut off: ids are there to be copied
     table = Table(*folded, title=title, title_justify="left", header_style="bold")
     for row in texts:
