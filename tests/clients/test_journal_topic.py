@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.support.cluster import Cluster
 
-from klamm.cli.explain import explain
+from klamm.cli.commands.explain import explain
 from klamm.explain.sources import Sources
 from klamm.runtime.disk import RealDisk
 from klamm.runtime.processes import ticks

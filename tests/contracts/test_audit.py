@@ -7,7 +7,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
-from klamm.cli.audit_report import CannotAudit, audit
+from klamm.cli.commands.audit import CannotAudit, audit
 from klamm.embedded.zookeeper import ZooKeeperServer
 
 CHROOT = "/audited"

@@ -7,9 +7,9 @@ import pytest
 from kazoo.client import KazooClient
 from typer.testing import CliRunner
 
-from klamm.cli.commands import app
-from klamm.cli.speech import WrongUse
-from klamm.cli.zk import CannotRead, delete, look, put, read
+from klamm.cli.admin.znodes import CannotRead, delete, look, put, read
+from klamm.cli.app import app
+from klamm.cli.output import WrongUse
 from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.model.errors import KlammError
 

@@ -14,7 +14,7 @@ def main() -> None:
 
 
 def _run() -> None:
-    from klamm.cli.commands import app
+    from klamm.cli.app import app
     from klamm.model.errors import KlammError, UsageError
 
     try:

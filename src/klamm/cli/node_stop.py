@@ -8,7 +8,7 @@ import msgspec
 
 from klamm.broker.pid_file import read_pid
 from klamm.cli.metadata import ClusterFacts, read_metadata
-from klamm.cli.speech import complain, say, show
+from klamm.cli.output import complain, say, show
 from klamm.config.node_config import NodeConfig, WrongConfig, parse_node_config
 from klamm.controller.decisions.shutdown_verdict import PartitionFacts, Verdict, judge_stop
 from klamm.log.meta_properties import read_meta

@@ -5,7 +5,7 @@ from contextlib import ExitStack
 from posixpath import abspath, join
 from typing import Final
 
-from klamm.cli.speech import complain, say, show
+from klamm.cli.output import complain, say, show
 from klamm.embedded.cluster import CannotStart, ClusterOptions, LocalCluster
 from klamm.embedded.nodes import NodeProcess
 from klamm.runtime.processes import pause_s

@@ -7,7 +7,7 @@ import pytest
 from tests.support.controller_room import ListSink
 
 from klamm.audit.snapshot import Held, Snapshot
-from klamm.cli.explain import subject
+from klamm.cli.commands.explain import subject
 from klamm.explain import answers
 from klamm.explain.sources import Found
 from klamm.model.assignment import ReplicaAssignment

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from klamm.cli.admin.client import code_name
-from klamm.cli.speech import complain
+from klamm.cli.output import complain
 from klamm.model.errors import ErrorCode
 
 _REMEDIES: Final[Mapping[int, str]] = {

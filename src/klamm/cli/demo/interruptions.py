@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from klamm.cli.demo.witness import Witness, until
+from klamm.cli.demo.observer import Witness, until
 from klamm.embedded.cluster import LocalCluster
 from klamm.embedded.nodes import NodeProcess
 from klamm.runtime.clock import Clock

@@ -7,7 +7,7 @@ from typing import Final, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from klamm.cli.speech import say
+from klamm.cli.output import say
 
 TENTHS: Final = 10
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from klamm.cli.demo.interruptions import Interruption
 from klamm.cli.demo.load import Loader
 from klamm.cli.demo.tables import Count
-from klamm.cli.speech import say, show
+from klamm.cli.output import say, show
 from klamm.runtime.disk import Disk
 from klamm.telemetry.journal_reader import (
     Entry,

@@ -15,15 +15,15 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from klamm.cli.demo.books import Books
+from klamm.cli.demo.acknowledgements import Books
 from klamm.cli.demo.flights import Row, as_rows, read_flights
 from klamm.cli.demo.interruptions import Interruption, Interruptions
 from klamm.cli.demo.load import Loader
+from klamm.cli.demo.observer import Witness, until
 from klamm.cli.demo.progress import LoadProgress
 from klamm.cli.demo.report import print_report
 from klamm.cli.demo.tables import Count, Task
-from klamm.cli.demo.witness import Witness, until
-from klamm.cli.speech import complain, say
+from klamm.cli.output import complain, say
 from klamm.embedded.cluster import ClusterOptions, LocalCluster
 from klamm.model.errors import KlammError
 from klamm.runtime.main_loop import run_loop

@@ -1,0 +1,90 @@
+"""What `klamm config explain` says of keys, and whose configs a command line means."""
+
+from dataclasses import fields
+
+import pytest
+
+from klamm.cli.commands.config import EntityType, entity
+from klamm.cli.config_reference import explain_key, rows
+from klamm.config.broker_keys import BROKER_KEYS
+from klamm.config.dynamic_keys import QUOTA_KEYS
+from klamm.config.entities import BROKER, TOPIC, Config, Entity, Synonym
+from klamm.config.meanings import BROKER_MEANINGS
+from klamm.config.node_config import NodeConfig
+from klamm.config.topic_config import ConfigSource
+from klamm.model.errors import UsageError
+
+
+def test_a_key_of_topics_and_one_of_brokers_may_have_one_name() -> None:
+    of_topics, of_brokers = explain_key("min.insync.replicas", None)
+
+    assert (of_topics.entity_type, of_brokers.entity_type) == ("topics", "brokers")
+    assert of_topics.meaning == of_brokers.meaning
+    assert explain_key("min.insync.replicas", "topics") == [of_topics]
+
+
+@pytest.mark.parametrize(
+    ("key", "dynamic"),
+    [
+        ("broker.id", "no: in server.properties"),
+        ("log.retention.ms", "yes: klamm config set --broker N, or --entity-default"),
+        ("advertised.listeners", "yes, for each broker"),
+        ("leader.replication.throttled.rate", "only so"),
+    ],
+)
+def test_where_it_can_be_changed(key: str, dynamic: str) -> None:
+    assert explain_key(key, None)[0].dynamic.startswith(dynamic)
+
+
+def test_what_it_may_be() -> None:
+    said = {key: explain_key(key, "brokers")[0].allowed for key in ("klamm.metrics.port", "log.cleaner.threads")}
+
+    assert said == {"klamm.metrics.port": "from 0 to 65535", "log.cleaner.threads": "at least 0"}
+    assert explain_key("compression.type", "brokers")[0].allowed.startswith("one of uncompressed, zstd")
+
+
+def test_the_nearest_key_is_told() -> None:
+    with pytest.raises(UsageError, match=r"retention.mss is no config: did you mean retention.ms"):
+        explain_key("retention.mss", None)
+    with pytest.raises(UsageError, match="no config of topics"):
+        explain_key("broker.id", "topics")
+
+
+def test_what_a_node_reads_has_a_meaning() -> None:
+    known = {name.replace(".", "_"): name for name in BROKER_KEYS}
+    read = {known[f.name] for f in fields(NodeConfig) if f.name in known}
+
+    assert set(BROKER_MEANINGS) <= BROKER_KEYS.keys() | QUOTA_KEYS.keys()
+    assert read - BROKER_MEANINGS.keys() == set()
+
+
+def test_what_holds_now_is_told_with_every_place_that_has_a_value() -> None:
+    synonyms = (
+        Synonym("retention.ms", "1", ConfigSource.TOPIC),
+        Synonym("log.retention.ms", "2", ConfigSource.DYNAMIC_DEFAULT),
+    )
+    now = Config("retention.ms", "1", ConfigSource.TOPIC, False, False, synonyms, None)
+
+    said = rows(explain_key("retention.ms", "topics")[0], now)[-3:]
+
+    assert [fact for _, fact in said] == [
+        "1, from DYNAMIC_TOPIC_CONFIG",
+        "DYNAMIC_TOPIC_CONFIG: retention.ms=1",
+        "DYNAMIC_DEFAULT_BROKER_CONFIG: log.retention.ms=2",
+    ]
+
+
+def test_whose_configs() -> None:
+    assert entity(None, None, False, "t", None) == Entity(TOPIC, "t")
+    assert entity(None, None, False, None, 0) == Entity(BROKER, "0")
+    assert entity(EntityType.BROKERS, None, True, None, None) == Entity(BROKER, "")
+    for wrong, why in (
+        ((None, None, False, None, None), "say whose"),
+        ((None, None, False, "t", 1), "say whose"),
+        ((None, "t", False, "t", None), "go with --entity-type"),
+        ((EntityType.TOPICS, None, True, None, None), "no defaults of their own"),
+        ((EntityType.BROKERS, None, False, None, None), "which one"),
+        ((EntityType.BROKERS, "one", False, None, None), "not a broker's id"),
+    ):
+        with pytest.raises(UsageError, match=why):
+            entity(*wrong)  # type: ignore[arg-type]
