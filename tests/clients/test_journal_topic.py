@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.support.cluster import Cluster
 
-from klamm.cli.commands.explain import explain
+from klamm.cli.commands.explain import run_explain
 from klamm.explain.sources import Sources
 from klamm.runtime.disk import RealDisk
 from klamm.runtime.processes import ticks
@@ -49,7 +49,7 @@ def test_the_topic_tells_what_the_files_tell(tmp_path: Path, capsys: pytest.Capt
         assert any(everything_told() for _ in ticks(60, 0.5)), "the topic lacks lines that the files have"
 
         running = ",".join(n.address for n in survivors)
-        assert explain(["orders-0"], Sources("nowhere", (), running)) == 0
+        assert run_explain(["orders-0"], Sources("nowhere", (), running)) == 0
         said = capsys.readouterr().out
         assert "told nodes" in said
         assert "orders-0 then: node" in said

@@ -112,7 +112,7 @@ def wait_until_started(node: NodeProcess, timeout_s: float = 60) -> None:
         said = Path(node.output_path).read_text(errors="replace")
         if 0 < said.count("KafkaServer: starting") == said.count(f"[KafkaServer id={node.broker_id}] started"):
             return
-        assert node.is_running, node.why_ended()
+        assert node.is_running, node.exit_report()
     raise AssertionError(f"{node.name} has not started after {timeout_s:g} s: {node.child.log_tail()}")
 
 

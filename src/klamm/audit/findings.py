@@ -1,14 +1,14 @@
-"""What is wrong with a cluster: facts in, findings out. To add a check, write it here and put it into `CHECKS`.
+"""What is wrong with a cluster: a snapshot in, findings out. To add a check, write it here and add it to `CHECKS`.
 
-A finding says why it is one and names what mends it: a command of klamm's or of Apache Kafka's tools, or what to look
-at. Findings of one kind, reason and remedy are one, with everything they are about.
+A finding has a reason and a remedy: a command, or what to look at. Findings with the same kind, reason and remedy are
+merged into one that lists all subjects.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from klamm.audit import remedies as mend
+from klamm.audit import remedies
 from klamm.audit.snapshot import Snapshot
 from klamm.config.dynamic_keys import THROTTLED_RATES, THROTTLED_REPLICAS
 from klamm.controller.decisions.features import supports
@@ -17,16 +17,16 @@ from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderRecoveryState
 from klamm.zk import znodes
 
-LEFT_OVER_MS: Final = 60_000
-"""A request or notification that lies in ZooKeeper for longer than this: nobody takes it."""
-IMBALANCE: Final = 0.10
-"""`leader.imbalance.per.broker.percentage`: above this share Kafka moves leaders back by itself."""
+STALE_REQUEST_MS: Final = 60_000
+"""A request or notification that is in ZooKeeper for longer than this is not being handled."""
+MAX_IMBALANCE: Final = 0.10
+"""`leader.imbalance.per.broker.percentage`: above this share the controller moves leaders back."""
 
 
 class Severity(StrEnum):
-    CRITICAL = "critical"  # data cannot be reached or may be lost, or nobody controls the cluster
-    WARNING = "warning"  # something is stuck, or one failure away from that
-    NOTICE = "notice"  # worth knowing; not unhealthy
+    CRITICAL = "critical"  # data is unavailable or may be lost, or there is no controller
+    WARNING = "warning"  # something is stuck, or the next failure makes it critical
+    NOTICE = "notice"  # worth knowing; the cluster is healthy
 
 
 class Finding(NamedTuple):
@@ -35,10 +35,10 @@ class Finding(NamedTuple):
     why: str
     remedy: str
     subjects: tuple[str, ...]
-    """Partitions, topics, brokers or paths, whatever the kind is about."""
+    """Partitions, topics, brokers or znode paths."""
 
 
-class Said(NamedTuple):
+class SubjectFinding(NamedTuple):
     """A finding about one subject."""
 
     severity: Severity
@@ -48,182 +48,185 @@ class Said(NamedTuple):
     remedy: str
 
 
-Check = Callable[[Snapshot], Iterator[Said]]
-_CRITICAL, _WARNING, _NOTICE = Severity
+Check = Callable[[Snapshot], Iterator[SubjectFinding]]
 
 
 def findings(snapshot: Snapshot) -> list[Finding]:
-    """Everything that is wrong, the worst first."""
+    """All findings, the most severe first."""
     grouped: dict[tuple[Severity, str, str, str], list[str]] = {}
     for check in CHECKS:
-        for said in check(snapshot):
-            grouped.setdefault((said.severity, said.kind, said.why, said.remedy), []).append(said.subject)
+        for finding in check(snapshot):
+            grouped.setdefault((finding.severity, finding.kind, finding.why, finding.remedy), []).append(
+                finding.subject
+            )
     found = [Finding(*key, tuple(subjects)) for key, subjects in grouped.items()]
     return sorted(found, key=lambda f: list(Severity).index(f.severity))
 
 
 def is_healthy(found: Iterable[Finding]) -> bool:
-    return all(f.severity is _NOTICE for f in found)
+    return all(f.severity is Severity.NOTICE for f in found)
 
 
-# ---- who controls
+# ---- the controller
 
 
-def controller(s: Snapshot) -> Iterator[Said]:
-    """Somebody holds the office, is registered, and the same session holds both."""
+def controller(s: Snapshot) -> Iterator[SubjectFinding]:
+    """There is a controller, it is registered, and one session owns both znodes."""
     kind, at = "controller", znodes.CONTROLLER
     if s.controller is None:
         if at not in s.malformed:
-            why = "there is no controller: no leader is elected, nothing that was asked for is done"
-            remedy = "start brokers; of those that run look at the logs: any of them should take the office at once"
-            yield Said(_CRITICAL, kind, at, why, remedy)
+            why = "there is no controller: no leader is elected and no request is handled"
+            remedy = "start a broker; if brokers are running, look at the logs to see why none becomes controller"
+            yield _critical(kind, at, why, remedy)
     elif s.is_kraft:
-        why = f"KRaft controller {s.controller} holds the office: this cluster is being migrated"
-        yield Said(_NOTICE, kind, at, why, mend.NOTHING)
-    elif s.controller_held.owner_session == 0:
-        why = "it is no ephemeral: nobody holds it, and nobody can win it"
-        yield Said(_CRITICAL, kind, at, why, mend.reelect(s))
-    elif s.controller not in s.broker_held:
-        why = f"it names broker {s.controller}, which is not registered: it may be a controller that nobody hears"
-        remedy = f"restart broker {s.controller}, if it runs: it registers when it starts; else {mend.reelect(s)}"
-        yield Said(_CRITICAL, kind, at, why, remedy)
-    elif s.broker_held[s.controller].owner_session != s.controller_held.owner_session:
-        why = f"broker {s.controller} holds it by an earlier session than its registration: nobody acts (KAFKA-13407)"
-        yield Said(_CRITICAL, kind, at, why, mend.reelect(s))
+        why = f"KRaft controller {s.controller} is active: the cluster is being migrated to KRaft"
+        yield _notice(kind, at, why, remedies.NOTHING)
+    elif s.controller_ownership.owner_session == 0:
+        why = "the znode is not ephemeral: no broker owns it, and none can become controller"
+        yield _critical(kind, at, why, remedies.reelect(s))
+    elif s.controller not in s.broker_ownership:
+        why = f"it names broker {s.controller}, which is not registered: brokers may not receive its requests"
+        remedy = (
+            f"restart broker {s.controller} if it is running: it registers at start; otherwise {remedies.reelect(s)}"
+        )
+        yield _critical(kind, at, why, remedy)
+    elif s.broker_ownership[s.controller].owner_session != s.controller_ownership.owner_session:
+        why = f"an earlier session of broker {s.controller} owns it: no controller is active (KAFKA-13407)"
+        yield _critical(kind, at, why, remedies.reelect(s))
 
 
-def controller_epoch(s: Snapshot) -> Iterator[Said]:
-    """It counts elections, as the version of its znode does, and no state is newer."""
+def controller_epoch(s: Snapshot) -> Iterator[SubjectFinding]:
+    """It counts elections, as the version of its znode does, and no partition state has a higher one."""
     kind, at = "controller epoch", znodes.CONTROLLER_EPOCH
     if s.controller_epoch is None:
         if s.controller is not None and at not in s.malformed:
-            why = "there is a controller, but no epoch that binds its writes"
-            yield Said(_CRITICAL, kind, at, why, mend.new_epoch(s))
+            why = "there is a controller, but no controller epoch that fences its writes"
+            yield _critical(kind, at, why, remedies.new_epoch(s))
         return
     if s.controller_epoch != s.controller_epoch_version:
         why = (
-            f"it says {s.controller_epoch}, its znode was written {s.controller_epoch_version} times: "
-            "somebody wrote it by hand, or the tree was restored"
+            f"the epoch is {s.controller_epoch}, but its znode was written {s.controller_epoch_version} times: "
+            "it was changed by hand, or ZooKeeper was restored from a backup"
         )
-        yield Said(_NOTICE, kind, at, why, "nothing, if it is higher than any state's epoch")
+        yield _notice(kind, at, why, "nothing to do if it is higher than the controller epoch of every partition state")
     for p, state in s.states.items():
         if state.controller_epoch > s.controller_epoch:
-            why = f"states of a later controller epoch than {s.controller_epoch}: no controller may write them"
-            yield Said(_CRITICAL, "epoch gap", str(p), why, mend.new_epoch(s))
+            why = f"the state has a higher controller epoch than {s.controller_epoch}: no controller may change it"
+            yield _critical("epoch gap", str(p), why, remedies.new_epoch(s))
 
 
 # ---- brokers
 
 
-def registrations(s: Snapshot) -> Iterator[Said]:
-    """Every registration is held by a session."""
-    for broker, held in s.broker_held.items():
-        if held.owner_session == 0:
+def registrations(s: Snapshot) -> Iterator[SubjectFinding]:
+    """Every registration is owned by a session."""
+    for broker, ownership in s.broker_ownership.items():
+        if ownership.owner_session == 0:
             path = znodes.broker_path(broker)
-            why = "it is no ephemeral: the broker counts as alive for ever, whether it runs or not"
-            remedy = f"{mend.delete(s, path)}; if broker {broker} runs, restart it"
-            yield Said(_CRITICAL, "registration", path, why, remedy)
-    for name in s.strange_ids:
+            why = "the znode is not ephemeral: the broker counts as alive even when it is not running"
+            remedy = f"{remedies.delete(s, path)}; if broker {broker} is running, restart it"
+            yield _critical("registration", path, why, remedy)
+    for name in s.malformed_ids:
         path = f"{znodes.BROKER_IDS}/{name}"
-        why = "no broker has such an id: Apache Kafka's brokers and controllers cannot read the list any more"
-        yield Said(_CRITICAL, "registration", path, why, mend.delete(s, path))
+        why = "this is not a broker id: Apache Kafka's brokers and controllers fail to read the list"
+        yield _critical("registration", path, why, remedies.delete(s, path))
 
 
-def features(s: Snapshot) -> Iterator[Said]:
-    """Every broker supports what is finalized; the others count as not there."""
+def features(s: Snapshot) -> Iterator[SubjectFinding]:
+    """Every broker supports the finalized features; the controller ignores the others."""
     for broker in s.brokers:
-        if lacking := _lacks(s, broker):
+        if lacking := _unsupported_features(s, broker):
             levels = ", ".join(f"{name} at level {s.features[name]}" for name in lacking)
-            why = f"it does not support {levels}, which {mend.FEATURE} finalizes: the controller leaves it out"
-            yield Said(_CRITICAL, "features", f"broker {broker}", why, mend.without_features(s, lacking))
+            why = f"it does not support {levels}, finalized in {remedies.FEATURE}: the controller ignores the broker"
+            yield _critical("features", f"broker {broker}", why, remedies.without_features(s, lacking))
 
 
-def unknown_replicas(s: Snapshot) -> Iterator[Said]:
-    """Brokers that hold replicas and are not there."""
-    held: dict[BrokerId, int] = {}
+def missing_brokers(s: Snapshot) -> Iterator[SubjectFinding]:
+    """Brokers that have replicas and are not registered."""
+    replicas: dict[BrokerId, int] = {}
     for assignment in s.assignments.values():
         for broker in assignment.replicas:
             if broker not in s.live:
-                held[broker] = held.get(broker, 0) + 1
-    for broker, count in sorted(held.items()):
-        why = f"not registered, and holds {count:,} replica{'s' if count > 1 else ''}"
-        yield Said(_WARNING, "broker gone", f"broker {broker}", why, mend.come_back_or_leave(s, broker))
+                replicas[broker] = replicas.get(broker, 0) + 1
+    for broker, count in sorted(replicas.items()):
+        why = f"it is not registered and has {count:,} replica{'s' if count > 1 else ''}"
+        yield _warning("broker gone", f"broker {broker}", why, remedies.restart_or_replace(s, broker))
 
 
 # ---- partitions
 
 
-def leaders(s: Snapshot) -> Iterator[Said]:
-    """Every partition has a leader that is alive and in its ISR."""
+def leaders(s: Snapshot) -> Iterator[SubjectFinding]:
+    """Every partition has a live leader in its ISR."""
     live = s.live
     for p, assignment in s.assignments.items():
         state = s.states.get(p)
         if state is None:
             if znodes.state_path(p) not in s.malformed and p.topic not in s.deletions:
                 there = [b for b in assignment.replicas if b in live]
-                why = "no state was ever written, or it was deleted" + (
-                    "" if there else f": none of its replicas {_list(assignment.replicas)} is alive"
+                why = "it has no state znode: none was written, or it was deleted" + (
+                    "" if there else f"; none of its replicas {_list(assignment.replicas)} is alive"
                 )
                 if not assignment.replicas:
                     continue
-                remedy = mend.first_state(s, p) if there else mend.start_one_of(assignment.replicas)
-                yield Said(_CRITICAL, "no leader", str(p), why, remedy)
+                remedy = remedies.first_state(s, p) if there else remedies.start_one_of(assignment.replicas)
+                yield _critical("no leader", str(p), why, remedy)
         elif p.topic in s.deletions:
             continue
         elif state.leader == NO_BROKER or (state.leader not in live and live.isdisjoint(state.isr)):
             yield from _leaderless(s, p, state.isr)
         elif state.leader not in live:
-            why = f"its leader {state.leader} is not registered, and nobody was elected"
-            yield Said(_CRITICAL, "no leader", str(p), why, mend.reelect(s))
+            why = f"its leader {state.leader} is not registered, and no new leader was elected"
+            yield _critical("no leader", str(p), why, remedies.reelect(s))
         elif assignment.replicas and state.leader not in assignment.replicas:
-            why = f"its leader {state.leader} holds no replica: brokers follow one that is never told to lead"
-            yield Said(_CRITICAL, "no leader", str(p), why, mend.host_the_leader(s, p, state.leader))
+            why = f"its leader {state.leader} has no replica: the controller never sends it LeaderAndIsr"
+            yield _critical("no leader", str(p), why, remedies.host_the_leader(s, p, state.leader))
 
 
-def _leaderless(s: Snapshot, p: TopicPartition, isr: tuple[BrokerId, ...]) -> Iterator[Said]:
+def _leaderless(s: Snapshot, p: TopicPartition, isr: tuple[BrokerId, ...]) -> Iterator[SubjectFinding]:
     live = [b for b in isr if b in s.live]
-    if live and all(_lacks(s, b) for b in live):
-        why = f"although {_list(live)} of its ISR is alive: finalized features are not supported there"
-        yield Said(_CRITICAL, "no leader", str(p), why, mend.without_features(s, _lacks(s, live[0])))
+    if live and all(_unsupported_features(s, b) for b in live):
+        why = f"{_list(live)} of its ISR is alive, but does not support the finalized features"
+        yield _critical("no leader", str(p), why, remedies.without_features(s, _unsupported_features(s, live[0])))
         return
     if live:
-        why = f"although {_list(live)} of its ISR is alive: its log directory there failed, or nobody was elected"
-        yield Said(_CRITICAL, "no leader", str(p), why, mend.lead_again(s, live))
+        why = f"{_list(live)} of its ISR is alive: its log directory failed there, or no election took place"
+        yield _critical("no leader", str(p), why, remedies.lead_again(s, live))
         return
     assignment = s.assignments[p]
     others = [b for b in assignment.replicas if b in s.live]
     if not isr:
-        remedy = mend.elect_unclean(s, p, others) if others else mend.start_one_of(assignment.replicas)
-        yield Said(_CRITICAL, "no leader", str(p), "its ISR is empty: no clean election is possible", remedy)
+        remedy = remedies.elect_unclean(s, p, others) if others else remedies.start_one_of(assignment.replicas)
+        yield _critical("no leader", str(p), "its ISR is empty: only an unclean election is possible", remedy)
         return
-    remedy = mend.start_one_of(isr)
+    remedy = remedies.start_one_of(isr)
     if others:
-        remedy += f"; or lose what only they have: {mend.elect_unclean(s, p, others)}"
+        remedy += f"; or accept the loss of records that only they have: {remedies.elect_unclean(s, p, others)}"
     elif len(assignment.replicas) == 1:
-        remedy += "; its only replica is there: a disk that is lost takes the records along"
-    yield Said(_CRITICAL, "no leader", str(p), f"no member of its ISR {_list(isr)} is alive", remedy)
+        remedy += "; it has the only replica: if its disk is lost, so are the records"
+    yield _critical("no leader", str(p), f"no member of its ISR {_list(isr)} is alive", remedy)
 
 
-def isrs(s: Snapshot) -> Iterator[Said]:
-    """The ISR holds the leader, only replicas, and enough of them."""
+def isrs(s: Snapshot) -> Iterator[SubjectFinding]:
+    """The ISR contains the leader and only replicas."""
     for p, state in s.states.items():
         assignment = s.assignments.get(p)
         if assignment is None or p.topic in s.deletions:
             continue
         if state.leader in s.live and state.leader not in state.isr:
-            why = f"leader {state.leader} is not in it" if state.isr else "it is empty"
-            yield Said(_CRITICAL, "ISR", str(p), why, mend.lead_with_isr(s, p, state))
-        leading = state.leader if state.leader in s.live else NO_BROKER  # `leaders` tells of one that is a stranger
-        if strangers := [b for b in state.isr if b not in {*assignment.replicas, leading}]:
-            why = f"{_list(strangers)} in it, which hold{'' if len(strangers) > 1 else 's'} no replica"
-            yield Said(_WARNING, "ISR", str(p), why, mend.lead_with_isr(s, p, state))
+            why = f"leader {state.leader} is not in the ISR" if state.isr else "the ISR is empty"
+            yield _critical("ISR", str(p), why, remedies.lead_with_isr(s, p, state))
+        leading = state.leader if state.leader in s.live else NO_BROKER  # `leaders` reports one that has no replica
+        if non_replicas := [b for b in state.isr if b not in {*assignment.replicas, leading}]:
+            why = f"{_list(non_replicas)} in the ISR {'have' if len(non_replicas) > 1 else 'has'} no replica"
+            yield _warning("ISR", str(p), why, remedies.lead_with_isr(s, p, state))
         if state.recovery is LeaderRecoveryState.RECOVERING:
-            why = "its leader came from outside the ISR and is still recovering: records may be lost"
-            yield Said(_WARNING, "unclean leader", str(p), why, "compare the replicas; the leader ends this by itself")
+            why = "its leader was elected from outside the ISR and is still recovering: records may be lost"
+            yield _warning("unclean leader", str(p), why, "compare the replicas; the leader clears this by itself")
 
 
-def replication(s: Snapshot) -> Iterator[Said]:
-    """All replicas are in sync; at least enough to write."""
+def replication(s: Snapshot) -> Iterator[SubjectFinding]:
+    """All replicas are in sync, and at least `min.insync.replicas`."""
     for p, state in s.states.items():
         assignment = s.assignments.get(p)
         if assignment is None or p.topic in s.deletions or state.leader not in s.live:
@@ -231,77 +234,81 @@ def replication(s: Snapshot) -> Iterator[Said]:
         missing = [b for b in assignment.target if b not in state.isr]
         least = _min_insync(s, p.topic)
         if len(state.isr) < least:
-            why = f"{len(state.isr)} in sync, min.insync.replicas is {least}: acks=all is refused"
-            yield Said(_CRITICAL, "below min ISR", str(p), why, mend.catch_up(s, missing))
+            why = f"{len(state.isr)} in sync, min.insync.replicas is {least}: writes with acks=all are rejected"
+            yield _critical("below min ISR", str(p), why, remedies.catch_up(s, missing))
         elif missing and not assignment.is_being_reassigned:
             at_least = len(state.isr) == least and least > 1
-            why = f"{_list(missing)} not in sync" + (": one more, and acks=all is refused" if at_least else "")
-            yield Said(_WARNING, "under-replicated", str(p), why, mend.catch_up(s, missing))
+            why = f"{_list(missing)} not in sync" + (
+                "; if one more falls out, writes with acks=all are rejected" if at_least else ""
+            )
+            yield _warning("under-replicated", str(p), why, remedies.catch_up(s, missing))
 
 
-def preferred_leaders(s: Snapshot) -> Iterator[Said]:
-    """Leaders are where the assignment wants them, by Kafka's own threshold."""
+def preferred_leaders(s: Snapshot) -> Iterator[SubjectFinding]:
+    """The preferred replicas lead, within Kafka's threshold."""
     led: dict[BrokerId, list[bool]] = {}
     for p, assignment in s.assignments.items():
         if (state := s.states.get(p)) is not None and assignment.replicas:
             led.setdefault(assignment.replicas[0], []).append(state.leader == assignment.replicas[0])
     for broker, there in sorted(led.items()):
         away = there.count(False)
-        if away > IMBALANCE * len(there):
-            why = f"leads {len(there) - away:,} of the {len(there):,} partitions that prefer it"
-            remedy = mend.elect_preferred(s) if broker in s.live else mend.start([broker])
-            yield Said(_NOTICE, "not preferred", f"broker {broker}", why, remedy)
+        if away > MAX_IMBALANCE * len(there):
+            why = f"it leads {len(there) - away:,} of the {len(there):,} partitions whose preferred leader it is"
+            remedy = remedies.elect_preferred(s) if broker in s.live else remedies.start([broker])
+            yield _notice("not preferred", f"broker {broker}", why, remedy)
 
 
-def assignments(s: Snapshot) -> Iterator[Said]:
-    """Lists of replicas that make sense, and no znodes of partitions that are not assigned."""
+def assignments(s: Snapshot) -> Iterator[SubjectFinding]:
+    """Replica lists are valid, and there are no znodes of unassigned partitions."""
     for p, assignment in s.assignments.items():
         path = znodes.topic_path(p.topic)
         if not assignment.replicas:
-            why = f"it has no replica: {path} assigns it to nobody"
-            yield Said(_CRITICAL, "assignment", str(p), why, f"{mend.assign(s, p)}, then {mend.reelect(s)}")
+            why = f"{path} assigns no replica to it"
+            yield _critical("assignment", str(p), why, f"{remedies.assign(s, p)}, then {remedies.reelect(s)}")
         elif len(set(assignment.replicas)) < len(assignment.replicas):
-            why = f"a broker twice in {_list(assignment.replicas)}"
-            yield Said(
-                _WARNING, "assignment", str(p), why, f"name each once: {mend.reassign(s, p, assignment.replicas)}"
+            why = f"a broker is listed twice: {_list(assignment.replicas)}"
+            yield _warning(
+                "assignment", str(p), why, f"list each broker once: {remedies.reassign(s, p, assignment.replicas)}"
             )
     for p in s.stray_partitions:
-        why = "there is a znode for it, but the topic does not have this partition"
-        yield Said(_WARNING, "stray partition", str(p), why, mend.delete(s, znodes.partition_path(p), recursive=True))
+        why = "it has a znode, but the topic does not have this partition"
+        yield _warning("stray partition", str(p), why, remedies.delete(s, znodes.partition_path(p), recursive=True))
 
 
-# ---- what was asked for
+# ---- requests
 
 
-def deletions(s: Snapshot) -> Iterator[Said]:
-    """What was asked to go goes."""
+def deletions(s: Snapshot) -> Iterator[SubjectFinding]:
+    """Topics marked for deletion are deleted."""
     assigned: dict[str, list[ReplicaAssignment]] = {}
     for p, assignment in s.assignments.items() if s.deletions else ():
         assigned.setdefault(p.topic, []).append(assignment)
     for topic, asked_ms in s.deletions.items():
         path = znodes.delete_topic_path(topic)
         if topic not in s.topic_ids and znodes.topic_path(topic) not in s.malformed:
-            why = "its deletion is asked for, but there is no such topic"
-            yield Said(_WARNING, "orphaned deletion", topic, why, mend.delete(s, path))
+            why = "it is marked for deletion, but there is no such topic"
+            yield _warning("orphaned deletion", topic, why, remedies.delete(s, path))
             continue
         waiting = _age(s, asked_ms)
         if waiting is None:
             continue
         partitions = assigned.get(topic, [])
         if znodes.topic_path(topic) in s.malformed:
-            why = f"asked {waiting} ago; nobody can read who holds replicas of it"
-            remedy = f"put {znodes.topic_path(topic)} right; or delete it, and by hand what the brokers hold of it"
+            why = f"marked {waiting} ago; its assignment cannot be read"
+            remedy = (
+                f"repair {znodes.topic_path(topic)}; or delete it, and delete its directories on the brokers by hand"
+            )
         elif dead := sorted({b for a in partitions for b in a.replicas if b not in s.live}):
-            why, remedy = f"asked {waiting} ago; {_list(dead)} with replicas of it not alive", mend.start(dead)
+            why, remedy = f"marked {waiting} ago; {_list(dead)} with its replicas not alive", remedies.start(dead)
         elif any(a.is_being_reassigned for a in partitions):
-            why, remedy = f"asked {waiting} ago; a reassignment of it is under way", mend.cancel(s, topic)
+            why, remedy = f"marked {waiting} ago; the topic is being reassigned", remedies.cancel(s, topic)
         else:
-            why, remedy = f"asked {waiting} ago, and nothing that could hold it up", mend.reelect(s)
-        yield Said(_WARNING, "stuck deletion", topic, why, remedy)
+            why, remedy = f"marked {waiting} ago, and nothing blocks it", remedies.reelect(s)
+        yield _warning("stuck deletion", topic, why, remedy)
 
 
-def reassignments(s: Snapshot) -> Iterator[Said]:
-    """What moves arrives."""
+def reassignments(s: Snapshot) -> Iterator[SubjectFinding]:
+    """Reassignments complete."""
     for p, assignment in s.assignments.items():
         if not assignment.is_being_reassigned:
             continue
@@ -309,85 +316,95 @@ def reassignments(s: Snapshot) -> Iterator[Said]:
         missing = [b for b in assignment.target if state is None or b not in state.isr]
         dead = [b for b in missing if b not in s.live]
         if dead:
-            why, remedy = f"waits for {_list(dead)}, not alive", f"{mend.start(dead)}, or {mend.cancel(s, p.topic)}"
-            yield Said(_WARNING, "stuck reassignment", str(p), why, remedy)
+            why, remedy = (
+                f"it waits for {_list(dead)}, not alive",
+                f"{remedies.start(dead)}, or {remedies.cancel(s, p.topic)}",
+            )
+            yield _warning("stuck reassignment", str(p), why, remedy)
         elif missing and (state is None or state.leader not in s.live):
-            why = f"waits for {_list(missing)}, and nobody leads it: there is nobody to copy from"
+            why = f"it waits for {_list(missing)}, but has no leader to copy from"
             isr = state.isr if state is not None else ()
-            remedy = f"{mend.start_one_of(isr)}, or {mend.cancel(s, p.topic)}" if isr else mend.cancel(s, p.topic)
-            yield Said(_WARNING, "stuck reassignment", str(p), why, remedy)
+            remedy = (
+                f"{remedies.start_one_of(isr)}, or {remedies.cancel(s, p.topic)}"
+                if isr
+                else remedies.cancel(s, p.topic)
+            )
+            yield _warning("stuck reassignment", str(p), why, remedy)
         elif missing:
-            yield Said(_NOTICE, "reassignment", str(p), f"waits for {_list(missing)} to catch up", mend.NOTHING)
+            yield _notice("reassignment", str(p), f"it waits for {_list(missing)} to catch up", remedies.NOTHING)
         else:
-            why = "all its new replicas are in sync, and nobody ends it"
-            yield Said(_WARNING, "stuck reassignment", str(p), why, mend.reelect(s))
-    waiting = _age(s, s.reassignment_asked_ms) if s.reassignment is not None else None
+            why = "all its new replicas are in sync, but the controller does not complete it"
+            yield _warning("stuck reassignment", str(p), why, remedies.reelect(s))
+    waiting = _age(s, s.reassignment_requested_ms) if s.reassignment is not None else None
     if waiting is not None and s.reassignment is not None:
         moving = {p for p, a in s.assignments.items() if a.is_being_reassigned}
         if left := [p for p in s.reassignment if p not in moving]:
-            why = f"asked {waiting} ago; {len(left):,} of its partitions do not move"
-            yield Said(_WARNING, "stuck reassignment", znodes.REASSIGN_PARTITIONS, why, mend.reelect(s))
+            why = f"requested {waiting} ago; {len(left):,} of its partitions are not being reassigned"
+            yield _warning("stuck reassignment", znodes.REASSIGN_PARTITIONS, why, remedies.reelect(s))
 
 
-def left_over_requests(s: Snapshot) -> Iterator[Said]:
-    """Requests and notifications that nobody takes: the controller does not act, or cannot read them."""
-    if s.preferred_election is not None and (waiting := _age(s, s.preferred_election_asked_ms)) is not None:
-        yield Said(_WARNING, "request left", znodes.PREFERRED_ELECTION, f"lies there for {waiting}", mend.reelect(s))
+def stale_requests(s: Snapshot) -> Iterator[SubjectFinding]:
+    """Requests and notifications that the controller does not handle, or cannot read."""
+    if s.preferred_election is not None and (waiting := _age(s, s.preferred_election_requested_ms)) is not None:
+        yield _warning("request left", znodes.PREFERRED_ELECTION, f"not handled for {waiting}", remedies.reelect(s))
     old = [n for n in s.notifications if _age(s, n.created_ms) is not None]
     for age in old:
-        why = "lies there for more than a minute: the controller does not take it"
-        yield Said(_WARNING, "notification left", age.path, why, mend.reelect(s))
+        why = "not handled for more than a minute"
+        yield _warning("notification left", age.path, why, remedies.reelect(s))
 
 
-def throttles(s: Snapshot) -> Iterator[Said]:
-    """Where nothing moves, nothing needs to move slowly: what a broker that was away then kept, nobody took away."""
+def throttles(s: Snapshot) -> Iterator[SubjectFinding]:
+    """Without a reassignment no throttle is needed. A broker that was away when one ended keeps its throttle."""
     if s.reassignment is not None or any(a.is_being_reassigned for a in s.assignments.values()):
         return
-    why = "replication is throttled, and nothing moves: replicas that lag catch up no faster either"
+    why = "replication is throttled, but nothing is being reassigned: lagging replicas catch up slowly"
     for broker, config in sorted(s.broker_configs.items()):
         if keys := [key for key in THROTTLED_RATES if key in config]:
-            yield Said(_NOTICE, "throttle left", f"broker {broker}", why, mend.unset_of_broker(s, broker, keys))
+            yield _notice("throttle left", f"broker {broker}", why, remedies.unset_of_broker(s, broker, keys))
     for topic, config in s.configs.items():
         if topic in s.topic_ids and (lists := [key for key in THROTTLED_REPLICAS if key in config]):
-            yield Said(_NOTICE, "throttle left", topic, why, mend.unset_of_topic(s, topic, lists))
+            yield _notice("throttle left", topic, why, remedies.unset_of_topic(s, topic, lists))
 
 
-# ---- what cannot be read
+# ---- malformed and unreadable znodes
 
 
-def malformed(s: Snapshot) -> Iterator[Said]:
+def malformed(s: Snapshot) -> Iterator[SubjectFinding]:
     for path, why in s.malformed.items():
-        yield Said(_CRITICAL, "malformed znode", path, why, mend.of_malformed(s, path))
+        yield _critical("malformed znode", path, why, remedies.of_malformed(s, path))
     for path in s.missing:
-        why = "it is not there, and brokers and controller expect it: a tree that was restored by half"
-        yield Said(_WARNING, "missing znode", path, why, mend.put(s, path, ""))
+        why = "it does not exist, but brokers and the controller need it: ZooKeeper was partly restored"
+        yield _warning("missing znode", path, why, remedies.put(s, path, ""))
     for path, why in s.unreadable.items():
-        remedy = "run the audit with credentials that may read it (zookeeper digest: --auth digest:USER:PASSWORD)"
-        yield Said(_WARNING, "unreadable znode", path, why, remedy)
+        remedy = "run the audit with credentials that may read it, for example --auth digest:USER:PASSWORD"
+        yield _warning("unreadable znode", path, why, remedy)
 
 
-def topic_ids(s: Snapshot) -> Iterator[Said]:
+def topic_ids(s: Snapshot) -> Iterator[SubjectFinding]:
     seen: dict[object, str] = {}
     for topic, topic_id in s.topic_ids.items():
         if topic_id is None:
-            why = "it has no id: the controller gives it one when it takes office (protocol 2.8 and newer)"
+            why = "it has no topic id: the next controller assigns one (inter.broker.protocol.version 2.8 and newer)"
             remedy = (
-                f"{mend.NOTHING}; unless its partition.metadata files on brokers name one (a tree restored from before "
-                "it had it): write that into its znode first, or brokers refuse its replicas"
+                f"{remedies.NOTHING}; but if its partition.metadata files on the brokers contain an id (after a "
+                "restore from an older backup), write that id into its znode first, or brokers reject its replicas"
             )
-            yield Said(_NOTICE, "topic id", topic, why, remedy)
+            yield _notice("topic id", topic, why, remedy)
         elif (other := seen.setdefault(topic_id, topic)) != topic:
-            why = f"the same id as {other}: brokers take one for the other"
-            yield Said(_CRITICAL, "topic id", topic, why, "create it anew under another id, and copy its records")
+            why = f"it has the same topic id as {other}: brokers confuse the two"
+            yield _critical("topic id", topic, why, "create a new topic and copy its records")
 
 
-def orphaned_configs(s: Snapshot) -> Iterator[Said]:
+def orphaned_configs(s: Snapshot) -> Iterator[SubjectFinding]:
     for topic in s.configs:
         if topic not in s.topic_ids and znodes.topic_path(topic) not in s.malformed:
-            why = "it configures a topic that does not exist; one of that name would inherit it"
+            why = "the topic does not exist; a new topic with this name would inherit the config"
             path = znodes.topic_config_path(topic)
-            yield Said(
-                _NOTICE, "orphaned config", topic, why, f"{mend.delete(s, path)}, unless it is being created just now"
+            yield _notice(
+                "orphaned config",
+                topic,
+                why,
+                f"{remedies.delete(s, path)}, unless the topic is being created right now",
             )
 
 
@@ -396,7 +413,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     controller_epoch,
     registrations,
     features,
-    unknown_replicas,
+    missing_brokers,
     leaders,
     isrs,
     replication,
@@ -404,7 +421,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     assignments,
     deletions,
     reassignments,
-    left_over_requests,
+    stale_requests,
     throttles,
     malformed,
     topic_ids,
@@ -412,13 +429,25 @@ CHECKS: Final[tuple[Check, ...]] = (
 )
 
 
-# ---- words
+# ---- shared by the checks
+
+
+def _critical(kind: str, subject: str, why: str, remedy: str) -> SubjectFinding:
+    return SubjectFinding(Severity.CRITICAL, kind, subject, why, remedy)
+
+
+def _warning(kind: str, subject: str, why: str, remedy: str) -> SubjectFinding:
+    return SubjectFinding(Severity.WARNING, kind, subject, why, remedy)
+
+
+def _notice(kind: str, subject: str, why: str, remedy: str) -> SubjectFinding:
+    return SubjectFinding(Severity.NOTICE, kind, subject, why, remedy)
 
 
 def _age(s: Snapshot, since_ms: int) -> str | None:
-    """In words; None where it is too young to be a finding."""
+    """For example `2 h`; None when it is too recent for a finding."""
     seconds = (s.taken_ms - since_ms) // 1000
-    if seconds * 1000 < LEFT_OVER_MS:
+    if seconds * 1000 < STALE_REQUEST_MS:
         return None
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= size:
@@ -431,8 +460,8 @@ def _min_insync(s: Snapshot, topic: str) -> int:
     return int(text) if text.isdigit() else 1
 
 
-def _lacks(s: Snapshot, broker: BrokerId) -> list[str]:
-    """The finalized features that a registered broker does not support."""
+def _unsupported_features(s: Snapshot, broker: BrokerId) -> list[str]:
+    """Finalized features that a registered broker does not support."""
     supported = s.brokers[broker].features
     return [name for name, level in s.features.items() if not supports(supported, {name: level})]
 

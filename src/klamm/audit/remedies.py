@@ -1,6 +1,6 @@
-"""What mends a cluster: commands that can be copied as they stand, with the addresses that the audit was given or read.
+"""Remedies for findings: commands that can be copied as they are, with the addresses that the audit knows.
 
-Each was run against what it is said to mend. Brokers refuse what is old: what is put back is written as something new.
+Each was tried on the damage it repairs. Brokers reject old epochs, so a restored state gets a new leader epoch.
 """
 
 import re
@@ -17,7 +17,7 @@ from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.model.topic_ids import ZERO_ID, id_to_text
 from klamm.zk import znodes
 
-NOTHING: Final = "nothing: it mends itself"
+NOTHING: Final = "nothing to do: the cluster repairs this by itself"
 PRODUCER_IDS: Final = "/latest_producer_id_block"
 FEATURE: Final = "/feature"
 
@@ -27,7 +27,7 @@ _ID: Final = re.compile(r"/brokers/ids/(.+)")
 
 
 def reelect(s: Snapshot) -> str:
-    return f"klamm controller reelect --zookeeper {s.connect} (whoever is next takes up everything anew)"
+    return f"klamm controller reelect --zookeeper {s.connect} (the next controller reads everything again)"
 
 
 def delete(s: Snapshot, path: str, *, recursive: bool = False) -> str:
@@ -43,7 +43,7 @@ def _quoted(path: str) -> str:
 
 
 def at(s: Snapshot) -> str:
-    """Whom other commands ask: a living broker that needs no credentials; empty where none is known."""
+    """`-b HOST:PORT` of a live broker with a PLAINTEXT listener; empty when there is none."""
     for registration in s.brokers.values():
         for endpoint in registration.broker.endpoints:
             if endpoint.security_protocol is SecurityProtocol.PLAINTEXT:
@@ -62,14 +62,14 @@ def start_one_of(brokers: Iterable[BrokerId]) -> str:
     return "start " + " or ".join(f"broker {b}" for b in brokers)
 
 
-def come_back_or_leave(s: Snapshot, broker: BrokerId) -> str:
-    back = f"start broker {broker} (a process that hangs: restart it)"
+def restart_or_replace(s: Snapshot, broker: BrokerId) -> str:
+    back = f"start broker {broker} (restart it if its process hangs)"
     live = s.live
     if any(broker in a.replicas and live.issubset(a.replicas) for a in s.assignments.values()):
-        return f"{back}: no other could take all its replicas"
+        return f"{back}; no other broker could take all its replicas"
     where, plan = at(s), f"plan-without-{broker}.json"
     return (
-        f"{back}, or move its replicas away: "
+        f"{back}, or move its replicas to other brokers: "
         f"klamm reassign plan --remove-broker {broker} --out {plan}{where}, "
         f"then klamm reassign apply --reassignment-json-file {plan}{where}"
     )
@@ -81,17 +81,17 @@ def catch_up(s: Snapshot, missing: Iterable[BrokerId]) -> str:
         start(dead)
         if dead
         else (
-            f"look why those brokers do not catch up: klamm brokers --log-dirs{at(s)} names directories that failed, "
-            "their logs the replicas that they refuse; else their network, their disks"
+            f"find out why these brokers do not catch up: klamm brokers --log-dirs{at(s)} shows failed directories, "
+            "their logs show rejected replicas; otherwise check their network and disks"
         )
     )
 
 
 def lead_again(s: Snapshot, live: Iterable[BrokerId]) -> str:
-    """ZooKeeper does not tell of log directories: brokers do."""
+    """Only brokers know their log directories; ZooKeeper does not."""
     brokers = " and ".join(f"broker {b}" for b in live)
     return (
-        f"klamm brokers --log-dirs{at(s)} names directories that failed: mend the disk, and restart {brokers}; where "
+        f"klamm brokers --log-dirs{at(s)} shows failed directories: repair the disk and restart {brokers}; if "
         f"none failed, {reelect(s)}"
     )
 
@@ -106,7 +106,7 @@ def elect_preferred(s: Snapshot) -> str:
 def elect_unclean(s: Snapshot, p: TopicPartition, candidates: Iterable[BrokerId]) -> str:
     names = " or ".join(map(str, candidates))
     return (
-        f"klamm elect --election-type unclean --topic {p.topic} --partition {p.partition}{at(s)} ({names} would lead)"
+        f"klamm elect --election-type unclean --topic {p.topic} --partition {p.partition}{at(s)} (new leader: {names})"
     )
 
 
@@ -115,23 +115,23 @@ def cancel(s: Snapshot, topic: str) -> str:
 
 
 def first_state(s: Snapshot, p: TopicPartition) -> str:
-    """Whoever gets a first state anew begins with leader epoch 0, which brokers that led or followed refuse."""
+    """A new first state has leader epoch 0, which brokers that led or followed the partition reject."""
     return (
-        f"klamm explain {p} --zookeeper {s.connect} gives the command that puts it back, where klamm's journal knows "
-        f"it, then {reelect(s)}; else the latter alone, and where records were in it, restart its brokers afterwards: "
-        "they refuse epochs that start over (Apache Kafka's also a partition epoch, as that of a znode put back)"
+        f"klamm explain {p} --zookeeper {s.connect} shows the command that restores it, if klamm's journal has the "
+        f"state; then {reelect(s)}. Otherwise only the latter; if the partition had records, restart its brokers after "
+        "it, because they reject epochs that start again (Apache Kafka's brokers also a partition epoch)"
     )
 
 
 def host_the_leader(s: Snapshot, p: TopicPartition, leader: BrokerId) -> str:
-    """It becomes a replica, and so leads with the records that it has; the others copy them."""
+    """Make it a replica: it leads with the records that it has, and the others copy them."""
     return reassign(s, p, [*s.assignments[p].replicas, leader])
 
 
 def without_features(s: Snapshot, features: Iterable[str]) -> str:
     kept = {name: {"max_version_level": level} for name, level in s.features.items() if name not in features}
     document = encode({"version": 2, "status": 1, "features": kept}).decode()
-    return f"run them in a version that does; or, where they never will, {put(s, FEATURE, document)}, then {reelect(s)}"
+    return f"upgrade these brokers; or, if that is not possible, {put(s, FEATURE, document)}, then {reelect(s)}"
 
 
 def reassign(s: Snapshot, p: TopicPartition, replicas: Iterable[BrokerId]) -> str:
@@ -141,18 +141,18 @@ def reassign(s: Snapshot, p: TopicPartition, replicas: Iterable[BrokerId]) -> st
 
 
 def assign(s: Snapshot, p: TopicPartition) -> str:
-    """Replicas for a partition that has none, and that no broker knows of: those that were in sync, or any."""
+    """Replicas for a partition without any: those of its ISR, or any live broker."""
     state = s.states.get(p)
     replicas = (state.isr if state else ()) or tuple(sorted(s.live)[:1])
     partitions = {at.partition: a for at, a in s.assignments.items() if at.topic == p.topic}
-    mended = {**partitions, p.partition: ReplicaAssignment(replicas)}
-    return put(s, znodes.topic_path(p.topic), znodes.encode_topic(s.topic_ids.get(p.topic), mended).decode())
+    repaired = {**partitions, p.partition: ReplicaAssignment(replicas)}
+    return put(s, znodes.topic_path(p.topic), znodes.encode_topic(s.topic_ids.get(p.topic), repaired).decode())
 
 
 def lead_with_isr(s: Snapshot, p: TopicPartition, state: LeaderAndIsr) -> str:
-    """Its leader, whom brokers follow, is in its ISR, and nobody who holds no replica is.
+    """A state whose ISR contains the leader and only replicas.
 
-    Written under the next leader epoch, or brokers keep the old; a controller takes an ISR as it finds it.
+    It has the next leader epoch, or brokers would keep the old state; a controller accepts any ISR that it reads.
     """
     replicas, live = s.assignments[p].replicas, s.live
     members = [b for b in state.isr if b in replicas]
@@ -175,7 +175,7 @@ def highest_epoch(s: Snapshot) -> int:
 
 
 def new_epoch(s: Snapshot) -> str:
-    """An epoch that no state is ahead of; who is controller has to take it up."""
+    """An epoch that no partition state exceeds; a new controller has to read it."""
     return f"{put(s, znodes.CONTROLLER_EPOCH, str(highest_epoch(s)))}, then {reelect(s)}"
 
 
@@ -183,9 +183,9 @@ def new_epoch(s: Snapshot) -> str:
 
 
 def unset_of_broker(s: Snapshot, broker: str, keys: Iterable[str]) -> str:
-    """Only the broker itself takes its configs away."""
+    """Only the broker itself removes its configs."""
     alive = broker in {str(b) for b in s.live}
-    return f"{'' if alive else f'once broker {broker} is back: '}{_unset(f'--broker {broker}', keys)}{at(s)}"
+    return f"{'' if alive else f'when broker {broker} is back: '}{_unset(f'--broker {broker}', keys)}{at(s)}"
 
 
 def unset_of_topic(s: Snapshot, topic: str, keys: Iterable[str]) -> str:
@@ -197,13 +197,13 @@ def _unset(whose: str, keys: Iterable[str]) -> str:
 
 
 def other_id(s: Snapshot, topic: str) -> str:
-    """The id that brokers have in their logs, in place of the one that came into the znode by hand or by a backup."""
+    """The topic znode with the id that the brokers' logs have, as `ID`."""
     partitions = {at.partition: a for at, a in s.assignments.items() if at.topic == topic}
     document = znodes.encode_topic(ZERO_ID, partitions).decode().replace(id_to_text(ZERO_ID), "ID")
     return put(s, znodes.topic_path(topic), document)
 
 
-# ---- what cannot be read
+# ---- malformed znodes
 
 
 def of_malformed(s: Snapshot, path: str) -> str:
@@ -212,12 +212,12 @@ def of_malformed(s: Snapshot, path: str) -> str:
     if path == znodes.CONTROLLER_EPOCH:
         return new_epoch(s)
     if path == FEATURE:
-        return f"{delete(s, path)}, then {reelect(s)}; finalized features have to be set again"
+        return f"{delete(s, path)}, then {reelect(s)}; then finalize the features again"
     if path == PRODUCER_IDS:
         block = {"version": 1, "broker": 0, "block_start": "1000000000000", "block_end": "1000000000999"}
-        return f"{put(s, path, encode(block).decode())} (beyond all that were given away; never delete it)"
+        return f"{put(s, path, encode(block).decode())} (higher than all ids in use; never delete this znode)"
     if found := _ID.fullmatch(path):
-        return f"{delete(s, path)}; if broker {found[1]} runs, restart it"
+        return f"{delete(s, path)}; if broker {found[1]} is running, restart it"
     if found := _STATE.fullmatch(path):
         return _state(s, TopicPartition(found[1], int(found[2])), path)
     if found := _TOPIC.fullmatch(path):
@@ -225,23 +225,24 @@ def of_malformed(s: Snapshot, path: str) -> str:
     if path.startswith("/config/"):
         empty = put(s, path, '{"version":1,"config":{}}')
         shown = f"klamm zk get {_quoted(path)} --zookeeper {s.connect} shows what it held"
-        return f"{shown}; {empty}, then klamm config set for what of it shall hold"
-    return f"{delete(s, path)} (what it asks for has to be asked for again)"
+        return f"{shown}; {empty}, then set the configs that you need with klamm config set"
+    return f"{delete(s, path)} (then repeat the request)"
 
 
 def _state(s: Snapshot, p: TopicPartition, path: str) -> str:
     pattern = put(s, path, state_text(s, 0, 0, []).replace(":0", ":N").replace("[]", "[N,..]"))
     return (
-        f"klamm explain {p} --zookeeper {s.connect} gives the command, where klamm's journal knows it; else {pattern} "
-        f"with leader and ISR of klamm topics describe --topic {p.topic}{at(s)}, and a leader epoch above the one of "
-        f"its leader-epoch-checkpoint; then {reelect(s)}. Never delete it: epochs would start over, and brokers refuse "
-        "them"
+        f"klamm explain {p} --zookeeper {s.connect} shows the command, if klamm's journal has the state; otherwise "
+        f"{pattern} with leader and ISR from klamm topics describe --topic {p.topic}{at(s)}, and a leader epoch higher "
+        f"than in its leader-epoch-checkpoint; then {reelect(s)}. Never delete the znode: epochs would start again, "
+        "and brokers reject those"
     )
 
 
 def _topic(s: Snapshot, topic: str, path: str) -> str:
     example = '{"version":3,"topic_id":"ID","partitions":{"0":[1,2]},"adding_replicas":{},"removing_replicas":{}}'
     return (
-        f"brokers remember it until they restart: klamm topics describe --topic {topic} --json{at(s)}, or a backup; "
-        f"then {put(s, path, example)}. Delete it only if there never was such a topic"
+        "take the assignment from the brokers, which keep it until they restart: klamm topics describe "
+        f"--topic {topic} --json{at(s)}; or from a backup; "
+        f"then {put(s, path, example)}. Delete it only if no such topic ever existed"
     )

@@ -1,4 +1,4 @@
-"""A cluster's whole tree as it stands in ZooKeeper, read once; what cannot be read is kept with the reason."""
+"""A cluster's znodes, read once. Znodes that cannot be read are kept with the reason."""
 
 import uuid
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ T = TypeVar("T")
 SESSION_MS: Final = 30_000
 CHUNK: Final = 2_000
 DEFAULT_BROKERS: Final = "<default>"
-NEEDED: Final = (
+REQUIRED: Final = (
     znodes.TOPICS,
     "/config/topics",
     "/config/changes",
@@ -40,23 +40,23 @@ NEEDED: Final = (
     znodes.ISR_CHANGES,
     znodes.LOG_DIR_EVENTS,
 )
-"""What brokers make at their first start, and watch or list ever after."""
+"""Brokers create these at their first start, and watch or list them."""
 ENTITY_TYPES: Final = ("brokers", "clients", "users", "ips")
-SINGLE: Final[dict[str, Callable[[bytes | None], object]]] = {
+READABLE_ONLY: Final[dict[str, Callable[[bytes | None], object]]] = {
     "/cluster/id": decode_cluster_id,
     "/latest_producer_id_block": decode_producer_id_block,
 }
-"""Znodes of which only matters that they can be read."""
+"""Znodes that are only checked for being readable."""
 
 
-class Held(NamedTuple):
-    """An ephemeral that says who somebody is; an `owner_session` of 0: it is no ephemeral, nobody holds it."""
+class Ownership(NamedTuple):
+    """Who owns a znode. An `owner_session` of 0: the znode is not ephemeral."""
 
     owner_session: int
     czxid: int
 
 
-NOBODY: Final = Held(0, 0)
+UNOWNED: Final = Ownership(0, 0)
 
 
 class Age(NamedTuple):
@@ -68,43 +68,43 @@ class Age(NamedTuple):
 class Snapshot:
     taken_ms: int
     controller: BrokerId | None = None
-    controller_held: Held = NOBODY
+    controller_ownership: Ownership = UNOWNED
     is_kraft: bool = False
     controller_epoch: int | None = None
     controller_epoch_version: int = -1
     features: dict[str, int] = field(default_factory=dict)
-    """What is finalized: feature -> level."""
+    """Finalized features: name -> level."""
     brokers: dict[BrokerId, Registration] = field(default_factory=dict)
-    broker_held: dict[BrokerId, Held] = field(default_factory=dict)
+    broker_ownership: dict[BrokerId, Ownership] = field(default_factory=dict)
     topic_ids: dict[str, uuid.UUID | None] = field(default_factory=dict)
     assignments: dict[TopicPartition, ReplicaAssignment] = field(default_factory=dict)
     states: dict[TopicPartition, LeaderAndIsr] = field(default_factory=dict)
     stray_partitions: list[TopicPartition] = field(default_factory=list)
-    """Znodes under `partitions` of a topic that does not have that partition."""
-    strange_ids: list[str] = field(default_factory=list)
-    """Names below `/brokers/ids` that are no broker's."""
+    """Znodes of partitions that their topic does not have."""
+    malformed_ids: list[str] = field(default_factory=list)
+    """Names below `/brokers/ids` that are not broker ids."""
     missing: list[str] = field(default_factory=list)
-    """Znodes that each cluster has from its first start on, and this one has not."""
+    """Required znodes that do not exist."""
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
     default_config: dict[str, str] = field(default_factory=dict)
-    """What is set for all brokers at run time."""
+    """Dynamic configs of all brokers."""
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Broker id -> what is set for that one at run time."""
+    """Broker id -> dynamic configs of that broker."""
     deletions: dict[str, int] = field(default_factory=dict)
-    """Topic -> when its deletion was asked for, ms since 1970."""
+    """Topic -> when its deletion was requested, in ms since 1970."""
     reassignment: dict[TopicPartition, tuple[BrokerId, ...]] | None = None
-    """The legacy request znode; None where there is none."""
-    reassignment_asked_ms: int = 0
+    """The content of `/admin/reassign_partitions`; None when it does not exist."""
+    reassignment_requested_ms: int = 0
     preferred_election: list[TopicPartition] | None = None
-    preferred_election_asked_ms: int = 0
+    preferred_election_requested_ms: int = 0
     notifications: list[Age] = field(default_factory=list)
-    """ISR changes and log directory events that nobody took."""
+    """ISR changes and log directory events that are not handled yet."""
     malformed: dict[str, str] = field(default_factory=dict)
     """Path -> what is wrong with its content."""
     unreadable: dict[str, str] = field(default_factory=dict)
-    """Path -> ZooKeeper's error, where it lets us not read."""
+    """Path -> ZooKeeper's error when we may not read it."""
     connect: str = "HOST:PORT"
-    """Where it was read: commands that mend it need the same."""
+    """Where it was read, for the remedies."""
 
     @property
     def live(self) -> set[BrokerId]:
@@ -124,7 +124,7 @@ def parse_auth(text: str) -> tuple[str, bytes]:
     """`digest:user:password`. Raises CannotAudit."""
     scheme, colon, credentials = text.partition(":")
     if not colon or not scheme or not credentials:
-        raise CannotAudit(f"--auth {text!r} is not SCHEME:CREDENTIALS, for example digest:kafka:secret")
+        raise CannotAudit(f"--auth {text!r} is not SCHEME:CREDENTIALS, for example digest:kafka:secret.")
     return scheme, credentials.encode()
 
 
@@ -133,25 +133,25 @@ async def _take(world: World, zookeeper: str, timeout_s: float, auth: Sequence[t
         client = ZooKeeper(world, zookeeper, SESSION_MS)
         await client.connect(timeout_s)
     except (KlammError, ValueError) as error:
-        raise CannotAudit(f"ZooKeeper at {zookeeper} cannot be asked: {error}") from error
+        raise CannotAudit(f"Cannot read ZooKeeper at {zookeeper}: {error}") from error
     try:
         for scheme, credentials in auth:
             await client.add_auth(scheme, credentials)
         return await read_snapshot(client, world.clock.now_ms(), zookeeper)
     except NoNode as error:
         raise CannotAudit(
-            f"no Kafka cluster lives at {zookeeper}: {error}; name its chroot, for example {zookeeper}/kafka"
+            f"There is no Kafka cluster at {zookeeper}: {error}. Add its chroot, for example {zookeeper}/kafka."
         ) from error
     finally:
         await client.close()
 
 
 async def read_snapshot(client: ZooKeeper, now_ms: int, connect: str) -> Snapshot:
-    """Raises NoNode where no Kafka cluster lives under that chroot, ZkError where ZooKeeper cannot be asked."""
+    """Raises NoNode when there is no Kafka cluster under the chroot, ZkError when ZooKeeper fails."""
     reader = _Reader(client, Snapshot(now_ms, connect=connect))
     names, _ = await client.children(znodes.BROKER_IDS)
     await reader.brokers(sorted(n for n in names if _is_number(n)))
-    reader.found.strange_ids += sorted(n for n in names if not _is_number(n))
+    reader.found.malformed_ids += sorted(n for n in names if not _is_number(n))
     await reader.controller()
     await reader.topics(await reader.children(znodes.TOPICS))
     await reader.admin()
@@ -178,7 +178,7 @@ class _Reader:
             return []
 
     async def _read(self, path: str, decode: Callable[[bytes | None], T]) -> tuple[T, Stat] | None:
-        """None where it is not there or cannot be read; the reason is kept."""
+        """None when it does not exist or cannot be read; the reason is kept."""
         try:
             data, stat = await self._client.get(path)
             return decode(data), stat
@@ -193,7 +193,7 @@ class _Reader:
     async def _read_all(
         self, keys: Sequence[Any], path: Callable[[Any], str], decode: Callable[[Any, bytes | None, Stat], None]
     ) -> None:
-        """`decode` keeps what it reads; those that are not there are passed over."""
+        """`decode` stores what it reads; missing znodes are skipped."""
         for chunk in chunks(keys, CHUNK):
             paths = [path(key) for key in chunk]
             for key, at, result in zip(chunk, paths, await self._client.get_many(paths), strict=True):
@@ -208,7 +208,7 @@ class _Reader:
     async def brokers(self, ids: Sequence[str]) -> None:
         def keep(number: str, data: bytes | None, stat: Stat) -> None:
             broker = BrokerId(int(number))
-            self.found.broker_held[broker] = Held(stat.ephemeral_owner, stat.czxid)
+            self.found.broker_ownership[broker] = Ownership(stat.ephemeral_owner, stat.czxid)
             self.found.brokers[broker] = decode_registration(broker, data, stat.czxid)
 
         await self._read_all(ids, lambda number: f"{znodes.BROKER_IDS}/{number}", keep)
@@ -219,10 +219,10 @@ class _Reader:
             data, stat = read
             holder = znodes.decode_controller(data)
             if holder is None:
-                found.malformed[znodes.CONTROLLER] = f"{data!r} names no broker"
+                found.malformed[znodes.CONTROLLER] = f"{data!r} is not a broker"
             else:
                 found.controller, found.is_kraft = holder.broker, holder.is_kraft
-                found.controller_held = Held(stat.ephemeral_owner, stat.czxid)
+                found.controller_ownership = Ownership(stat.ephemeral_owner, stat.czxid)
         if (epoch := await self._read(znodes.CONTROLLER_EPOCH, znodes.decode_controller_epoch)) is not None:
             found.controller_epoch, found.controller_epoch_version = epoch[0], epoch[1].version
 
@@ -261,9 +261,9 @@ class _Reader:
             lambda name, data, stat: found.deletions.__setitem__(name, stat.ctime),
         )
         if (asked := await self._read(znodes.REASSIGN_PARTITIONS, decode_reassignment)) is not None:
-            found.reassignment, found.reassignment_asked_ms = asked[0], asked[1].ctime
+            found.reassignment, found.reassignment_requested_ms = asked[0], asked[1].ctime
         if (elect := await self._read(znodes.PREFERRED_ELECTION, decode_preferred_election)) is not None:
-            found.preferred_election, found.preferred_election_asked_ms = elect[0], elect[1].ctime
+            found.preferred_election, found.preferred_election_requested_ms = elect[0], elect[1].ctime
         for parent in (znodes.ISR_CHANGES, znodes.LOG_DIR_EVENTS):
             await self._read_all(
                 [f"{parent}/{child}" for child in await self.children(parent)],
@@ -272,11 +272,11 @@ class _Reader:
             )
 
     async def others(self) -> None:
-        """What must be there, and what is only looked at for whether it can be read."""
+        """Znodes that must exist, and those that are only checked for being readable."""
         found = self.found
-        needed = await self._client.get_many(NEEDED)
-        found.missing += [path for path, r in zip(NEEDED, needed, strict=True) if r.code is ZkCode.NO_NODE]
-        for path, decode in SINGLE.items():
+        needed = await self._client.get_many(REQUIRED)
+        found.missing += [path for path, r in zip(REQUIRED, needed, strict=True) if r.code is ZkCode.NO_NODE]
+        for path, decode in READABLE_ONLY.items():
             await self._read(path, decode)
         if (features := await self._read(znodes.FEATURE, decode_features)) is not None and features[0].enabled:
             found.features = features[0].levels

@@ -10,12 +10,12 @@ from klamm.model.errors import UsageError
 BOOTSTRAP_VARIABLE = "KLAMM_BOOTSTRAP_SERVER"
 
 Override = Annotated[
-    list[str] | None, typer.Option("--override", help="KEY=VALUE in place of what server.properties says; repeatable")
+    list[str] | None, typer.Option("--override", help="KEY=VALUE that replaces server.properties; repeatable")
 ]
-Data = Annotated[str, typer.Option("--data", help="directory of a `klamm up`")]
+Data = Annotated[str, typer.Option("--data", help="data directory of `klamm up`")]
 Ensemble = Annotated[str, typer.Option("--zookeeper", help="HOST:PORT[,HOST:PORT][/chroot] of the cluster")]
-Patience = Annotated[float, typer.Option("--timeout", help="seconds to wait for ZooKeeper")]
-AsJson = Annotated[bool, typer.Option("--json", help="as JSON")]
+ConnectTimeout = Annotated[float, typer.Option("--timeout", help="seconds to wait for ZooKeeper")]
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 Auth = Annotated[
     list[str] | None, typer.Option("--auth", help="SCHEME:CREDENTIALS, for example digest:kafka:secret; repeatable")
 ]
@@ -23,9 +23,9 @@ Bootstrap = Annotated[
     str,
     typer.Option("--bootstrap-server", "-b", envvar=BOOTSTRAP_VARIABLE, help="HOST:PORT[,HOST:PORT] of any cluster"),
 ]
-Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="seconds until it is given up")]
-Wait = Annotated[bool, typer.Option("--wait", help="end only when it has come about, or --timeout is over")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask")]
+Timeout = Annotated[float, typer.Option("--timeout", min=0.1, help="give up after this many seconds")]
+Wait = Annotated[bool, typer.Option("--wait", help="return when the change is complete, or at --timeout")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="do not ask for confirmation")]
 
 LOCAL = "127.0.0.1:9092"
 TIMEOUT_S = 30.0

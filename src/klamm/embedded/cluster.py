@@ -22,21 +22,23 @@ class ClusterOptions:
     directory: str
     node_count: int = 3
     zookeeper: str | None = None
-    """An ensemble to use, as `zookeeper.connect` names it; None: start a server of our own."""
+    """`zookeeper.connect` of a running ensemble; None starts a ZooKeeper server."""
     first_port: int = 9092
     zookeeper_port: int = 2181
     overrides: Mapping[str, str] = field(default_factory=dict)
 
 
 class LocalCluster:
-    """The processes of one `up`; a context manager that leaves none behind."""
+    """ZooKeeper and nodes as child processes; a context manager that stops all of them at its end.
+
+    `on_killed` is called with a sentence for each node that did not stop in time.
+    """
 
     def __init__(
-        self, options: ClusterOptions, disk: Disk | None = None, complain: Callable[[str], None] = lambda _text: None
+        self, options: ClusterOptions, disk: Disk | None = None, on_killed: Callable[[str], None] = lambda _text: None
     ) -> None:
         self.options = options
-        self.complain = complain
-        """Called with a sentence for each node that had to be killed."""
+        self._on_killed = on_killed
         self.directory = abspath(options.directory)
         self._disk = disk or RealDisk()
         self._lock: DirectoryLock | None = None
@@ -64,8 +66,8 @@ class LocalCluster:
         return ",".join(node.address for node in self.nodes)
 
     @property
-    def found_data(self) -> list[NodeProcess]:
-        """The nodes that were here before."""
+    def nodes_with_data(self) -> list[NodeProcess]:
+        """The nodes that have data from an earlier start."""
         return [node for node in self.nodes if node.has_data]
 
     def node(self, broker_id: int) -> NodeProcess:
@@ -76,7 +78,7 @@ class LocalCluster:
         self._lock = self._disk.lock(join(self.directory, ".lock"))
         if self._lock is None:
             raise CannotStart(
-                f"another klamm uses the directory {self.directory}: stop it, or name another with --data"
+                f"Another klamm process uses {self.directory}. Stop it, or choose another directory with --data."
             )
         return self
 
@@ -97,21 +99,23 @@ class LocalCluster:
         for server in servers:
             host, _, port = server.rpartition(":")
             if not host or not port.isdigit():
-                raise CannotStart(f"--zookeeper {server!r} is not HOST:PORT, for example 127.0.0.1:2181")
+                raise CannotStart(f"--zookeeper {server!r} is not HOST:PORT, for example 127.0.0.1:2181.")
             if is_listening(host.strip("[]"), int(port)):
                 return
-        raise CannotStart(f"no ZooKeeper answers at {self.zookeeper_connect}: start it, or leave --zookeeper away")
+        raise CannotStart(
+            f"No ZooKeeper answers at {self.zookeeper_connect}. Start it, or omit --zookeeper to start one here."
+        )
 
     def start_nodes(self) -> None:
-        """Start all at once, and wait until each listens."""
+        """Start all at once, then wait until each listens."""
         for node in self.nodes:
             node.start()
         for node in self.nodes:
             node.wait_until_listening()
 
     def stop(self) -> None:
-        """Nodes first, by controlled shutdown, then ZooKeeper; what does not end is killed."""
+        """Stop the nodes by controlled shutdown, then ZooKeeper. Processes that do not end in time are killed."""
         for node in stop_all(self.nodes):
-            self.complain(f"{node.name} did not stop in time and was killed. Its log is {node.output_path}.")
+            self._on_killed(f"{node.name} did not stop in time and was killed. Its log is {node.output_path}.")
         if self.zookeeper is not None:
             self.zookeeper.stop()

@@ -1,4 +1,4 @@
-"""A cluster on this machine: node processes beside a ZooKeeper, each with a directory of its own."""
+"""Nodes as child processes, each with a data directory."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from posixpath import abspath, join
@@ -14,7 +14,7 @@ STOP_TIMEOUT_S: Final = 30.0
 HOST: Final = "127.0.0.1"
 
 Command = Callable[[str], Sequence[str]]
-"""The command line that starts a node, from the path of its server.properties."""
+"""From the path of a server.properties to the command line that starts the node."""
 
 
 class NodeFailed(KlammError):
@@ -26,7 +26,7 @@ def klamm_node(properties_path: str) -> Sequence[str]:
 
 
 class NodeProcess:
-    """One broker as a process; it is started again with what it left on disk."""
+    """One node as a process; a new start finds the data of the last one."""
 
     def __init__(
         self,
@@ -60,12 +60,12 @@ class NodeProcess:
 
     @property
     def log_directory(self) -> str:
-        """Where its partitions lie."""
+        """`log.dirs`: the directory of the partitions."""
         return join(self.directory, "logs")
 
     @property
     def journal_directory(self) -> str:
-        """Where its controller tells what it did and why: files beside the partitions."""
+        """The journal files are beside the partitions."""
         return self.log_directory
 
     @property
@@ -74,7 +74,7 @@ class NodeProcess:
 
     @property
     def output_path(self) -> str:
-        """What it prints."""
+        """Standard output and standard error of the process."""
         return join(self.directory, "node.log")
 
     @property
@@ -83,15 +83,16 @@ class NodeProcess:
 
     @property
     def has_data(self) -> bool:
-        """Whether an earlier start left something."""
+        """Whether an earlier start left data."""
         return self._disk.exists(join(self.log_directory, "meta.properties"))
 
     def start(self) -> None:
-        """Start; does not wait. Raises NodeFailed where another program has its port."""
-        assert not self.is_running, f"{self.name} runs already"
+        """Start without waiting. Raises NodeFailed when the port is in use."""
+        assert not self.is_running, f"{self.name} is already running"
         if is_listening(HOST, self.port):
             raise NodeFailed(
-                f"port {self.port} is in use by another program, {self.name} cannot have it: free the port"
+                f"Cannot start {self.name}: port {self.port} is in use. Stop the process that uses it, or change "
+                "the port."
             )
         self._disk.make_directories(self.log_directory)
         lines = [f"{key}={value}" for key, value in self.properties.items()]
@@ -99,30 +100,33 @@ class NodeProcess:
         self.child = spawn(f"node-{self.broker_id}", self._command(self.properties_path), self.output_path)
 
     def wait_until_listening(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Raises NodeFailed with the end of its log where it ended or stays silent."""
+        """Raises NodeFailed with the last lines of its log when it ends, or does not listen in time."""
         assert self.child is not None
         for _ in ticks(timeout_s):
             if is_listening(HOST, self.port):
                 return
             if not self.child.is_running:
-                raise NodeFailed(self.why_ended())
-        raise NodeFailed(f"{self.name} does not listen on {self.address} after {timeout_s:g} s:\n{self._log_tail()}")
+                raise NodeFailed(self.exit_report())
+        raise NodeFailed(
+            f"{self.name} does not listen on {self.address} after {timeout_s:g} s. Last lines of {self.output_path}:\n"
+            f"{self._log_tail()}"
+        )
 
-    def why_ended(self) -> str:
+    def exit_report(self) -> str:
         status = self.child.exit_status if self.child else None
-        return f"{self.name} ended with status {status}; {self.output_path} ends:\n{self._log_tail()}"
+        return f"{self.name} ended with status {status}. Last lines of {self.output_path}:\n{self._log_tail()}"
 
     def _log_tail(self) -> str:
         return self.child.log_tail() if self.child else ""
 
     def terminate(self) -> None:
-        """Ask for a controlled shutdown; does not wait."""
+        """Ask for a controlled shutdown without waiting."""
         if self.child is not None:
             self.child.resume()
             self.child.terminate()
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Controlled shutdown, and wait for its end; killed where it does not end in time."""
+        """Controlled shutdown; the process is killed when it does not end in time."""
         if self.child is not None:
             self.child.stop(timeout_s)
 
@@ -140,7 +144,7 @@ class NodeProcess:
 
 
 def stop_all(nodes: Iterable[NodeProcess], timeout_s: float = STOP_TIMEOUT_S) -> list[NodeProcess]:
-    """Stop all at once; those that did not end by themselves in time, and were killed."""
+    """Stop all at once. Returns those that did not end in time and were killed."""
     running = [node for node in nodes if node.is_running]
     for node in running:
         node.terminate()
@@ -154,7 +158,7 @@ def stop_all(nodes: Iterable[NodeProcess], timeout_s: float = STOP_TIMEOUT_S) ->
 
 
 def local_properties(zookeeper_connect: str, node_count: int) -> dict[str, str]:
-    """What every node of a small cluster on one machine is told, beside its id and port."""
+    """Configs that all nodes of a small cluster on one machine share."""
     copies = str(min(3, node_count))
     return {
         "zookeeper.connect": zookeeper_connect,
@@ -176,7 +180,7 @@ def make_nodes(
     command: Command = klamm_node,
     disk: Disk | None = None,
 ) -> list[NodeProcess]:
-    """One node for each port, with ids from 1, each in `node-ID` below `directory`."""
+    """One node for each port: ids from 1, data in `node-ID` below `directory`."""
     properties = {**local_properties(zookeeper_connect, len(ports)), **(overrides or {})}
     return [
         NodeProcess(i, port, join(directory, f"node-{i}"), properties, command, disk)

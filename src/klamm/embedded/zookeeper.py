@@ -1,4 +1,4 @@
-"""A ZooKeeper server of our own: one process, run from the jars that lie in the installed pyspark package."""
+"""A ZooKeeper server as a child process. Its jars come with the installed pyspark package."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -27,12 +27,12 @@ appender.out.layout.pattern = %d{ISO8601} %p %c{1}: %m%n
 """
 
 
-class NoZooKeeper(KlammError):
+class ZooKeeperUnavailable(KlammError):
     pass
 
 
 class Peer(NamedTuple):
-    """A member of an ensemble, as `server.N=` names it."""
+    """A `server.N=` entry of an ensemble."""
 
     id: int
     quorum_port: int
@@ -41,7 +41,7 @@ class Peer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """What differs between daily use and tests."""
+    """Settings that tests change."""
 
     tick_ms: int = 2_000
     min_session_ms: int = 2_000
@@ -53,7 +53,7 @@ class ServerOptions:
 
 
 class ZooKeeperServer:
-    """One server on a port of this machine, with its data in a directory."""
+    """One server on a local port, with a data directory."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class ZooKeeperServer:
 
     @property
     def child(self) -> Child | None:
-        """The process last started; None before the first start."""
+        """The last process; None before the first start."""
         return self._child
 
     @property
@@ -87,10 +87,13 @@ class ZooKeeperServer:
         return self._child is not None and self._child.is_running
 
     def start(self, *, wait: bool = True) -> None:
-        """Start, and wait until it serves. Raises NoJava, NoZooKeeper."""
-        assert not self.is_running, "this server runs already"
+        """Raises NoJava, ZooKeeperUnavailable."""
+        assert not self.is_running, "this server is already running"
         if is_listening("127.0.0.1", self.port):
-            raise NoZooKeeper(f"port {self.port} is in use by another program, ZooKeeper cannot have it: free the port")
+            raise ZooKeeperUnavailable(
+                f"Cannot start ZooKeeper: port {self.port} is in use. Stop the process that uses it, or change "
+                "the port."
+            )
         java, jars = find_java(), find_jars(self._disk, with_log4j=self._options.verbose)
         self._write_configuration()
         main = "org.apache.zookeeper.server." + ("quorum.QuorumPeerMain" if self._peers else "ZooKeeperServerMain")
@@ -100,7 +103,7 @@ class ZooKeeperServer:
             self.wait_until_serving()
 
     def wait_until_serving(self, timeout_s: float = STARTUP_TIMEOUT_S) -> None:
-        """Raises NoZooKeeper with the end of its log where it ends or stays silent."""
+        """Raises ZooKeeperUnavailable with the last lines of its log when it ends, or does not answer in time."""
         assert self._child is not None
         for _ in ticks(timeout_s):
             if self.mode:
@@ -109,15 +112,15 @@ class ZooKeeperServer:
                 why = f"ended with status {self._child.exit_status}"
                 break
         else:
-            why = f"does not serve after {timeout_s:g} s"
+            why = f"does not answer after {timeout_s:g} s"
         self.stop()
-        raise NoZooKeeper(
-            f"ZooKeeper on port {self.port} {why}; its log {self._child.log_path} ends:\n{self._child.log_tail()}"
+        raise ZooKeeperUnavailable(
+            f"ZooKeeper on port {self.port} {why}. Last lines of {self._child.log_path}:\n{self._child.log_tail()}"
         )
 
     @property
     def mode(self) -> str | None:
-        """`standalone`, `leader` or `follower`; None where it does not serve."""
+        """`standalone`, `leader` or `follower`; None when it does not answer."""
         for line in ask("127.0.0.1", self.port, b"srvr").decode(errors="replace").splitlines():
             if line.startswith("Mode: "):
                 return line.removeprefix("Mode: ")
@@ -132,7 +135,7 @@ class ZooKeeperServer:
             self._child.kill()
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open, nothing is answered."""
+        """SIGSTOP: connections stay open, requests are not answered."""
         if self._child is not None:
             self._child.pause()
 
@@ -181,14 +184,16 @@ class ZooKeeperServer:
 
 
 def find_jars(disk: Disk, *, with_log4j: bool = True) -> list[str]:
-    """The jars of the installed pyspark that ZooKeeper needs. Raises NoZooKeeper with the remedy."""
-    remedy = 'run: pip install "klamm[embedded]", or name an ensemble with --zookeeper HOST:PORT'
+    """The jars in the installed pyspark that ZooKeeper needs. Raises ZooKeeperUnavailable."""
+    remedy = 'Run: pip install "klamm[embedded]", or use a running ensemble with --zookeeper HOST:PORT.'
     package = package_folder("pyspark")
     if package is None:
-        raise NoZooKeeper(f"ZooKeeper's jars come with the package pyspark, which is not installed: {remedy}")
+        raise ZooKeeperUnavailable(
+            f"Cannot start ZooKeeper: the package pyspark, which contains its jars, is not installed. {remedy}"
+        )
     folder = join(package, "jars")
     names = disk.list_directory(folder) if disk.is_directory(folder) else []
     needed = [n for n in names if n.startswith(_NEEDED_JARS) and (with_log4j or not n.startswith("log4j"))]
     if not any(name.startswith("zookeeper-3") for name in needed):
-        raise NoZooKeeper(f"there is no zookeeper jar in {folder}: {remedy}")
+        raise ZooKeeperUnavailable(f"Cannot start ZooKeeper: there is no zookeeper jar in {folder}. {remedy}")
     return [join(folder, name) for name in needed]

@@ -1,4 +1,4 @@
-"""Where explanations come from: journals, as files or as a topic, and the tree in ZooKeeper as it stands."""
+"""Read what explanations need: the journal, from files or from the topic, and a snapshot of ZooKeeper."""
 
 from collections.abc import Sequence
 from posixpath import join
@@ -15,15 +15,15 @@ from klamm.runtime.world import real_world
 from klamm.telemetry.journal import JOURNAL_TOPIC
 from klamm.telemetry.journal_reader import Entry, Wanted, distinct, entries_of, read_journals
 
-_PATIENCE_S: Final = 3.0
+_ZOOKEEPER_TIMEOUT_S: Final = 3.0
 
 
-class NoStory(KlammError):
-    """What was asked for cannot be read; says what to name instead."""
+class CannotExplain(KlammError):
+    """The journal cannot be read; the text says which option to add."""
 
 
 class Sources(NamedTuple):
-    """What a command line names."""
+    """What the command line names."""
 
     data: str
     journals: Sequence[str] = ()
@@ -31,39 +31,39 @@ class Sources(NamedTuple):
     zookeeper: str | None = None
 
 
-class Found(NamedTuple):
+class ExplainInputs(NamedTuple):
     entries: list[Entry]
     where: str
-    """Journals in words."""
+    """Where the journal was read."""
     now: Snapshot | None
-    """What ZooKeeper holds; None where nobody named it, or it does not answer."""
-    silence: str | None = None
-    """Why it did not answer, where it was asked."""
-    is_behind: bool = False
-    """Whether nodes may have written more than this: the topic may be out of reach for them."""
+    """None when ZooKeeper is not named or does not answer."""
+    zookeeper_problem: str | None = None
+    """Why ZooKeeper did not answer."""
+    may_be_stale: bool = False
+    """The journal is from the topic, which may lack the newest entries."""
 
 
-def read(sources: Sources, disk: Disk, wanted: Wanted | None = None) -> Found:
-    """Of the journals the lines that are wanted. Raises NoStory where neither they nor ZooKeeper can be read."""
-    now, silence = _snapshot(sources, disk)
+def read(sources: Sources, disk: Disk, wanted: Wanted | None = None) -> ExplainInputs:
+    """Read the journal lines that match. Raises CannotExplain when neither they nor ZooKeeper can be read."""
+    now, zookeeper_problem = _snapshot(sources, disk)
     try:
         entries, where = _journals(sources, disk, wanted)
-    except NoStory as error:
-        if now is None and silence is not None:
-            raise NoStory(f"{error}; {silence}") from error
+    except CannotExplain as error:
+        if now is None and zookeeper_problem is not None:
+            raise CannotExplain(f"{error}; {zookeeper_problem}") from error
         if now is None or sources.journals or sources.bootstrap:
             raise
-        entries, where = [], sources.data  # the tree alone tells something, too: any cluster's
-    return Found(entries, where, now, silence, bool(sources.bootstrap))
+        entries, where = [], sources.data  # the snapshot alone is useful for any cluster
+    return ExplainInputs(entries, where, now, zookeeper_problem, bool(sources.bootstrap))
 
 
 def read_entries(sources: Sources, disk: Disk) -> list[Entry]:
-    """The journals alone, but for who leads. Raises NoStory."""
-    return _journals(sources, disk, is_no_decision)[0]
+    """All journal entries except those per partition. Raises CannotExplain."""
+    return _journals(sources, disk, is_not_partition_line)[0]
 
 
-def is_no_decision(line: bytes) -> bool:
-    """Decisions and writes are most of a journal: one line for each partition."""
+def is_not_partition_line(line: bytes) -> bool:
+    """Decisions and writes are most of the journal, and are not needed for brokers and controllers."""
     head = line[:160]
     return b'"kind":"decision"' not in head and b'"kind":"write"' not in head
 
@@ -76,39 +76,41 @@ def _journals(sources: Sources, disk: Disk, wanted: Wanted | None) -> tuple[list
     directories = list(sources.journals) or journal_directories(disk, sources.data)
     for directory in directories:
         if not disk.is_directory(directory):
-            raise NoStory(f"there is no directory {directory}: name a node's journal with --journal")
+            raise CannotExplain(
+                f"There is no directory {directory}. Name the journal directory of a node with --journal."
+            )
     return list(read_journals(disk, directories, wanted)), ", ".join(directories)
 
 
 def journal_directories(disk: Disk, data: str) -> list[str]:
-    """The journals of the nodes of a `klamm up`. Raises NoStory where there are none."""
+    """The journal directories of the nodes of `klamm up`. Raises CannotExplain when there are none."""
     found = [join(node, "logs") for node in _nodes(disk, data)]
     existing = [directory for directory in found if disk.is_directory(directory)]
     if not existing:
-        raise NoStory(
-            f"there are no journals in {data}: name the directory of a `klamm up` with --data, "
-            "a node's journal with --journal, or a cluster with --bootstrap-server"
+        raise CannotExplain(
+            f"There is no journal in {data}. Name the data directory of `klamm up` with --data, the journal directory "
+            "of a node with --journal, or a cluster with --bootstrap-server."
         )
     return existing
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """`host:port`. Raises NoStory."""
+    """`host:port`. Raises CannotExplain."""
     host, _, port = text.strip().rpartition(":")
     if not host or not port.isdigit():
-        raise NoStory(f"--bootstrap-server {text!r} is not HOST:PORT, for example 127.0.0.1:9092")
+        raise CannotExplain(f"--bootstrap-server {text!r} is not HOST:PORT, for example 127.0.0.1:9092.")
     return host.strip("[]"), int(port)
 
 
 def _snapshot(sources: Sources, disk: Disk) -> tuple[Snapshot | None, str | None]:
-    """The tree of the ZooKeeper that was named, or of a `klamm up`; where it does not answer, why."""
+    """A snapshot of the named ZooKeeper, or that of `klamm up`; or why it does not answer."""
     connect = sources.zookeeper
     if not connect and not sources.journals and not sources.bootstrap:
         connect = _zookeeper_of(disk, sources.data)
     if not connect:
         return None, None
     try:
-        return take_snapshot(connect, _PATIENCE_S), None
+        return take_snapshot(connect, _ZOOKEEPER_TIMEOUT_S), None
     except CannotAudit as error:
         return None, str(error)
 

@@ -1,4 +1,4 @@
-"""Reading one partition from its beginning to its end, for commands: a Fetch loop over klamm's own wire."""
+"""Read one partition from beginning to end."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -33,7 +33,7 @@ class CannotRead(KlammError):
 
 
 async def read_values(world: World, bootstrap: Sequence[tuple[str, int]], partition: TopicPartition) -> list[bytes]:
-    """The value of every record there is now. Raises CannotRead."""
+    """The value of every record. Raises CannotRead."""
     host, port = await _leader(world, bootstrap, partition)
     connection = await Connection.open(world, host, port, "klamm-cli", _TIMEOUT_S)
     try:
@@ -55,12 +55,12 @@ async def _leader(world: World, bootstrap: Sequence[tuple[str, int]], p: TopicPa
             connection.close()
         leaders = {found.partition_index: found.leader_id for found in answer.topics[0].partitions}
         if p.partition not in leaders:
-            raise CannotRead(f"there is no partition {p} on the cluster at {host}:{port}")
+            raise CannotRead(f"There is no partition {p} on the cluster at {host}:{port}.")
         for broker in answer.brokers:
             if broker.node_id == leaders[p.partition]:
                 return broker.host, broker.port
-        raise CannotRead(f"{p} has no leader now")
-    raise CannotRead(f"nobody answers at {', '.join(f'{h}:{port}' for h, port in bootstrap)}")
+        raise CannotRead(f"{p} has no leader.")
+    raise CannotRead(f"No broker answers at {', '.join(f'{h}:{port}' for h, port in bootstrap)}.")
 
 
 async def _read(connection: Connection, p: TopicPartition) -> list[bytes]:
@@ -100,4 +100,4 @@ def _fetch(p: TopicPartition, offset: int) -> FetchRequest:
 
 def _check(code: int, p: TopicPartition) -> None:
     if code:
-        raise CannotRead(f"{p} cannot be read: {ErrorCode(code).name}")
+        raise CannotRead(f"Cannot read {p}: {ErrorCode(code).name}.")

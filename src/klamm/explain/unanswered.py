@@ -1,4 +1,4 @@
-"""Control requests that were sent and not answered, as journals tell: to whom, how old, how many joined in one."""
+"""Control requests without an answer, by the journal: to which broker, how old, merged from how many events."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -12,13 +12,13 @@ class Unanswered(NamedTuple):
     age_ms: int
     partitions: int
     merged: int
-    """Events whose changes travel in it together."""
+    """How many events' changes the request contains."""
     failed: str = ""
-    """Why the last try to send it failed."""
+    """Why the last attempt to send it failed."""
 
 
 def unanswered(entries: Iterable[Entry], now_ms: int | None = None) -> list[Unanswered]:
-    """By broker and API, the last one sent of each; how old they are now, or were at the journals' last line."""
+    """The last request of each broker and API. Ages are relative to `now_ms`, or to the last journal entry."""
     waiting: dict[tuple[int, str], tuple[Entry, str]] = {}
     last_ms = 0
     for e in in_order(entries):
@@ -31,8 +31,8 @@ def unanswered(entries: Iterable[Entry], now_ms: int | None = None) -> list[Unan
         elif e.kind == "response" and key in waiting:
             waiting[key] = waiting[key][0], str(e.facts["failed"])
         elif e.kind in ("elected", "resigned"):
-            waiting.clear()  # another term, other channels
-        elif e.kind == "found":  # whoever went took its queue along
+            waiting.clear()  # a new term has new channels
+        elif e.kind == "found":  # the queue of a dead broker is gone
             gone = {*(e.facts.get("dead") or ()), *(e.facts.get("bounced") or ())}
             waiting = {to: sent for to, sent in waiting.items() if to[0] not in gone}
     at_ms = last_ms if now_ms is None else now_ms

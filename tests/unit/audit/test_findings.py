@@ -1,4 +1,4 @@
-"""Each thing that can be wrong with a cluster: what is said about it, and what mends it."""
+"""Each damage that the audit finds: the reason and the remedy that it reports."""
 
 import uuid
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from klamm.audit.findings import CHECKS, Finding, Severity, findings, is_healthy
-from klamm.audit.snapshot import Age, Held, Snapshot
+from klamm.audit.snapshot import Age, Ownership, Snapshot
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.ids import BrokerId, TopicPartition
@@ -24,11 +24,11 @@ def ids(*numbers: int) -> tuple[BrokerId, ...]:
 
 def healthy() -> Snapshot:
     """Three brokers; orders-0 on all of them, led by 1."""
-    s = Snapshot(NOW_MS, BrokerId(2), Held(0x22, 50), controller_epoch=4, controller_epoch_version=4)
+    s = Snapshot(NOW_MS, BrokerId(2), Ownership(0x22, 50), controller_epoch=4, controller_epoch_version=4)
     for broker in ids(1, 2, 3):
         at = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "one", 9092)
         s.brokers[broker] = Registration(Broker(broker, (at,)))
-        s.broker_held[broker] = Held(0x20 + broker, broker)
+        s.broker_ownership[broker] = Ownership(0x20 + broker, broker)
     s.connect = "zk:2181/kafka"
     s.topic_ids["orders"] = uuid.UUID(int=7)
     s.configs["orders"] = {"min.insync.replicas": "2"}
@@ -42,10 +42,10 @@ def leads(s: Snapshot, leader: int, *isr: int, **facts: object) -> None:
 
 
 def dies(s: Snapshot, broker: int) -> None:
-    del s.brokers[BrokerId(broker)], s.broker_held[BrokerId(broker)]
+    del s.brokers[BrokerId(broker)], s.broker_ownership[BrokerId(broker)]
 
 
-def breakage(*steps: Callable[[Snapshot], object]) -> Callable[[Snapshot], None]:
+def all_of(*steps: Callable[[Snapshot], object]) -> Callable[[Snapshot], None]:
     def apply(s: Snapshot) -> None:
         for step in steps:
             step(s)
@@ -53,7 +53,7 @@ def breakage(*steps: Callable[[Snapshot], object]) -> Callable[[Snapshot], None]
     return apply
 
 
-# what is broken -> severity, kind, subject, a part of why, a part of the remedy
+# damage -> severity, kind, subject, a part of the reason, a part of the remedy
 CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, str]]] = {
     "no controller": (
         lambda s: setattr(s, "controller", None),
@@ -63,13 +63,13 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
         lambda s: setattr(s, "controller", BrokerId(9)),
         ("critical", "controller", "/controller", "broker 9, which is not registered", "restart broker 9"),
     ),
-    "elected, but nobody acts": (
-        lambda s: setattr(s, "controller_held", Held(0x99, 1)),
+    "the controller znode belongs to an earlier session": (
+        lambda s: setattr(s, "controller_ownership", Ownership(0x99, 1)),
         ("critical", "controller", "/controller", "an earlier session", "reelect --zookeeper zk:2181/kafka"),
     ),
-    "a controller znode for ever": (
-        lambda s: setattr(s, "controller_held", Held(0, 1)),
-        ("critical", "controller", "/controller", "no ephemeral", "klamm controller reelect"),
+    "a controller znode that is not ephemeral": (
+        lambda s: setattr(s, "controller_ownership", Ownership(0, 1)),
+        ("critical", "controller", "/controller", "not ephemeral", "klamm controller reelect"),
     ),
     "a migration": (
         lambda s: setattr(s, "is_kraft", True),
@@ -77,103 +77,103 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
     ),
     "no epoch": (
         lambda s: setattr(s, "controller_epoch", None),
-        ("critical", "controller epoch", "/controller_epoch", "no epoch", "klamm zk set /controller_epoch '4'"),
+        ("critical", "controller epoch", "/controller_epoch", "no controller", "klamm zk set /controller_epoch '4'"),
     ),
-    "an epoch that somebody wrote": (
+    "an epoch that was changed by hand": (
         lambda s: setattr(s, "controller_epoch_version", 3),
         ("notice", "controller epoch", "/controller_epoch", "written 3 times", "nothing"),
     ),
-    "an epoch that fell": (
+    "an epoch lower than that of a state": (
         lambda s: leads(s, 1, 1, 2, 3, controller_epoch=6),
-        ("critical", "epoch gap", "orders-0", "a later controller epoch than 4", "klamm zk set /controller_epoch '6'"),
+        ("critical", "epoch gap", "orders-0", "a higher controller epoch than 4", "klamm zk set /controller_epoch '6'"),
     ),
-    "a registration that nobody holds": (
-        lambda s: s.broker_held.__setitem__(BrokerId(3), Held(0, 3)),
-        ("critical", "registration", "/brokers/ids/3", "alive for ever", "klamm zk delete /brokers/ids/3"),
+    "a registration that is not ephemeral": (
+        lambda s: s.broker_ownership.__setitem__(BrokerId(3), Ownership(0, 3)),
+        ("critical", "registration", "/brokers/ids/3", "counts as alive", "klamm zk delete /brokers/ids/3"),
     ),
-    "a throttle that nothing needs any more": (
+    "a broker throttle left behind": (
         lambda s: s.broker_configs.update({"3": {"leader.replication.throttled.rate": "1000"}}),
-        ("notice", "throttle left", "broker 3", "nothing moves", "--broker 3 leader.replication.throttled.rate -b"),
+        ("notice", "throttle left", "broker 3", "nothing is being", "--broker 3 leader.replication.throttled.rate -b"),
     ),
-    "a throttle of a broker that is away": (
+    "a throttle of a dead broker left behind": (
         lambda s: s.broker_configs.update({"7": {"follower.replication.throttled.rate": "1000"}}),
-        ("notice", "throttle left", "broker 7", "nothing moves", "once broker 7 is back: klamm config unset"),
+        ("notice", "throttle left", "broker 7", "nothing is being", "when broker 7 is back: klamm config unset"),
     ),
-    "replicas that stay throttled": (
+    "throttled replicas left behind": (
         lambda s: s.configs["orders"].update({"leader.replication.throttled.replicas": "0:1"}),
-        ("notice", "throttle left", "orders", "nothing moves", "--topic orders leader.replication.throttled.repl"),
+        ("notice", "throttle left", "orders", "nothing is being", "--topic orders leader.replication.throttled.repl"),
     ),
     "a broker is gone": (
         lambda s: dies(s, 3),
-        ("warning", "broker gone", "broker 3", "holds 1 replica", "no other could take all its replicas"),
+        ("warning", "broker gone", "broker 3", "has 1 replica", "no other broker could take all its replicas"),
     ),
-    "a broker is gone that others can stand in for": (
+    "a broker is gone that others can replace": (
         lambda s: setattr(s, "assignments", {P: ReplicaAssignment(ids(1, 2, 9))}),
-        ("warning", "broker gone", "broker 9", "holds 1 replica", "reassign plan --remove-broker 9 --out plan-without"),
+        ("warning", "broker gone", "broker 9", "has 1 replica", "reassign plan --remove-broker 9 --out plan-without"),
     ),
     "the leader is gone and nobody was elected": (
         lambda s: dies(s, 1),
         ("critical", "no leader", "orders-0", "leader 1 is not registered", "reelect"),
     ),
-    "no leader, although one could lead": (
+    "no leader, although a member of the ISR is alive": (
         lambda s: leads(s, -1, 2),
-        ("critical", "no leader", "orders-0", "although 2 of its ISR is alive", "klamm brokers --log-dirs -b"),
+        ("critical", "no leader", "orders-0", "2 of its ISR is alive", "klamm brokers --log-dirs -b"),
     ),
-    "no leader, and only those outside the ISR are there": (
-        breakage(lambda s: leads(s, -1, 1), lambda s: dies(s, 1)),
-        ("critical", "no leader", "orders-0", "no member of its ISR 1 is alive", "start broker 1; or lose"),
+    "no leader, and only replicas outside the ISR are alive": (
+        all_of(lambda s: leads(s, -1, 1), lambda s: dies(s, 1)),
+        ("critical", "no leader", "orders-0", "no member of its ISR 1 is alive", "start broker 1; or accept"),
     ),
-    "never a state": (
+    "no state znode": (
         lambda s: s.states.clear(),
-        ("critical", "no leader", "orders-0", "no state was ever written", "klamm explain orders-0 --zookeeper zk"),
+        ("critical", "no leader", "orders-0", "it has no state znode", "klamm explain orders-0 --zookeeper zk"),
     ),
     "an empty ISR and no leader": (
         lambda s: leads(s, -1),
-        ("critical", "no leader", "orders-0", "ISR is empty", "unclean --topic orders --partition 0 -b one:9092 (1 or"),
+        ("critical", "no leader", "orders-0", "ISR is empty", "unclean --topic orders --partition 0 -b one:9092 (new"),
     ),
     "an empty ISR": (
         lambda s: leads(s, 1),
-        ("critical", "ISR", "orders-0", "it is empty", '"leader":1,"version":1,"leader_epoch":4,"isr":[1]}'),
+        ("critical", "ISR", "orders-0", "the ISR is empty", '"leader":1,"version":1,"leader_epoch":4,"isr":[1]}'),
     ),
     "a leader outside its ISR": (
         lambda s: leads(s, 1, 2, 3),
-        ("critical", "ISR", "orders-0", "leader 1 is not in it", '"leader_epoch":4,"isr":[1,2,3]}'),
+        ("critical", "ISR", "orders-0", "leader 1 is not in the ISR", '"leader_epoch":4,"isr":[1,2,3]}'),
     ),
-    "a registration that is none": (
-        lambda s: s.strange_ids.append("x"),
-        ("critical", "registration", "/brokers/ids/x", "no broker has such an id", "klamm zk delete /brokers/ids/x"),
+    "a malformed broker id": (
+        lambda s: s.malformed_ids.append("x"),
+        ("critical", "registration", "/brokers/ids/x", "not a broker id", "klamm zk delete /brokers/ids/x"),
     ),
-    "a tree that was restored by half": (
+    "a required znode is missing": (
         lambda s: s.missing.append("/isr_change_notification"),
-        ("warning", "missing znode", "/isr_change_notification", "not there", "klamm zk set /isr_change_notification"),
+        ("warning", "missing znode", "/isr_change_notification", "not exist", "klamm zk set /isr_change_notification"),
     ),
-    "a stranger in the ISR": (
+    "a broker without a replica in the ISR": (
         lambda s: leads(s, 1, 1, 2, 3, 8),
-        ("warning", "ISR", "orders-0", "holds no replica", '"leader":1,"version":1,"leader_epoch":4,"isr":[1,2,3]'),
+        ("warning", "ISR", "orders-0", "has no replica", '"leader":1,"version":1,"leader_epoch":4,"isr":[1,2,3]'),
     ),
-    "strangers lead": (
+    "a broker without a replica leads": (
         lambda s: leads(s, 8, 8, 3),
-        ("warning", "ISR", "orders-0", "which holds no replica", '"leader":3,"version":1,"leader_epoch":4,"isr":[3]'),
+        ("warning", "ISR", "orders-0", "has no replica", '"leader":3,"version":1,"leader_epoch":4,"isr":[3]'),
     ),
-    "nobody but strangers": (
+    "only brokers without a replica in the ISR": (
         lambda s: leads(s, -1, 8),
-        ("warning", "ISR", "orders-0", "8 in it, which holds no replica", "klamm elect --election-type unclean"),
+        ("warning", "ISR", "orders-0", "8 in the ISR has no replica", "klamm elect --election-type unclean"),
     ),
-    "a stranger leads alone": (
+    "a broker without a replica leads alone": (
         lambda s: leads(s, 8, 8),
-        ("critical", "no leader", "orders-0", "no member of its ISR 8 is alive", "start broker 8; or lose what"),
+        ("critical", "no leader", "orders-0", "no member of its ISR 8 is alive", "start broker 8; or accept"),
     ),
-    "a leader that holds no replica": (
-        breakage(lambda s: s.assignments.update({P: ReplicaAssignment(ids(1, 2))}), lambda s: leads(s, 3, 3)),
-        ("critical", "no leader", "orders-0", "3 holds no replica", '"replicas":[1,2,3]}'),
+    "a live leader without a replica": (
+        all_of(lambda s: s.assignments.update({P: ReplicaAssignment(ids(1, 2))}), lambda s: leads(s, 3, 3)),
+        ("critical", "no leader", "orders-0", "leader 3 has no replica", '"replicas":[1,2,3]}'),
     ),
     "a feature that a broker lacks": (
         lambda s: s.features.update(new=2),
         ("critical", "features", "broker 1", "new at level 2", """klamm zk set /feature '{"version":2,"status":1,"""),
     ),
-    "nobody leads, since all lack a feature": (
-        breakage(lambda s: s.features.update(new=2), lambda s: leads(s, -1, 1, 2, 3)),
-        ("critical", "no leader", "orders-0", "features are not supported", '"features":{}}'),
+    "no leader, because all brokers lack a feature": (
+        all_of(lambda s: s.features.update(new=2), lambda s: leads(s, -1, 1, 2, 3)),
+        ("critical", "no leader", "orders-0", "does not support the finalized features", '"features":{}}'),
     ),
     "an unclean leader": (
         lambda s: leads(s, 1, 1, recovery=LeaderRecoveryState.RECOVERING),
@@ -185,29 +185,29 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
     ),
     "at min ISR": (
         lambda s: leads(s, 1, 1, 2),
-        ("warning", "under-replicated", "orders-0", "3 not in sync: one more, and acks=all is refused", "catch up"),
+        ("warning", "under-replicated", "orders-0", "3 not in sync; if one more falls out", "catch up"),
     ),
     "min ISR set for all brokers": (
-        breakage(
+        all_of(
             lambda s: s.configs.clear(),
             lambda s: s.default_config.update({"min.insync.replicas": "3"}),
             lambda s: leads(s, 1, 1, 2),
         ),
         ("critical", "below min ISR", "orders-0", "2 in sync, min.insync.replicas is 3", "catch up"),
     ),
-    "leaders are elsewhere": (
+    "leaders are not preferred": (
         lambda s: leads(s, 2, 1, 2, 3),
         ("notice", "not preferred", "broker 1", "leads 0 of the 1", "klamm elect --election-type preferred"),
     ),
     "no replica": (
-        breakage(lambda s: s.states.clear(), lambda s: s.assignments.__setitem__(P, ReplicaAssignment(()))),
-        ("critical", "assignment", "orders-0", "no replica", '"partitions":{"0":[1]}'),
+        all_of(lambda s: s.states.clear(), lambda s: s.assignments.__setitem__(P, ReplicaAssignment(()))),
+        ("critical", "assignment", "orders-0", "assigns no replica", '"partitions":{"0":[1]}'),
     ),
     "a broker twice": (
         lambda s: s.assignments.__setitem__(P, ReplicaAssignment(ids(1, 2, 3, 3))),
-        ("warning", "assignment", "orders-0", "twice in 1, 2, 3, 3", '"replicas":[1,2,3]'),
+        ("warning", "assignment", "orders-0", "twice: 1, 2, 3, 3", '"replicas":[1,2,3]'),
     ),
-    "a znode of no partition": (
+    "a stray partition znode": (
         lambda s: s.stray_partitions.append(TopicPartition("orders", 8)),
         ("warning", "stray partition", "orders-8", "does not have this partition", "/partitions/8"),
     ),
@@ -216,59 +216,59 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
         ("warning", "orphaned deletion", "gone", "no such topic", "klamm zk delete /admin/delete_topics/gone"),
     ),
     "a deletion that waits for a dead broker": (
-        breakage(lambda s: s.deletions.update(orders=LONG_AGO_MS), lambda s: dies(s, 3)),
-        ("warning", "stuck deletion", "orders", "asked 2 h ago; 3 with replicas", "start broker 3"),
+        all_of(lambda s: s.deletions.update(orders=LONG_AGO_MS), lambda s: dies(s, 3)),
+        ("warning", "stuck deletion", "orders", "marked 2 h ago; 3 with its replicas", "start broker 3"),
     ),
-    "a deletion that waits for nothing": (
+    "a deletion that is not handled": (
         lambda s: s.deletions.update(orders=LONG_AGO_MS),
-        ("warning", "stuck deletion", "orders", "nothing that could hold it up", "reelect"),
+        ("warning", "stuck deletion", "orders", "nothing blocks it", "reelect"),
     ),
-    "a deletion of a topic that nobody can read": (
-        breakage(
+    "a deletion of a malformed topic": (
+        all_of(
             lambda s: s.deletions.update(x=LONG_AGO_MS), lambda s: s.malformed.update({"/brokers/topics/x": "no JSON"})
         ),
-        ("warning", "stuck deletion", "x", "nobody can read who holds", "put /brokers/topics/x right"),
+        ("warning", "stuck deletion", "x", "its assignment cannot be read", "repair /brokers/topics/x"),
     ),
     "a reassignment to a dead broker": (
         lambda s: s.assignments.__setitem__(P, ReplicaAssignment(ids(1, 2, 3, 4), adding=ids(4))),
         ("warning", "stuck reassignment", "orders-0", "waits for 4, not alive", "klamm reassign cancel"),
     ),
-    "a reassignment that has nobody to copy from": (
-        breakage(
+    "a reassignment without a leader": (
+        all_of(
             lambda s: s.assignments.__setitem__(P, ReplicaAssignment(ids(2, 1), adding=ids(2), removing=ids(1))),
             lambda s: leads(s, -1, 1),
             lambda s: dies(s, 1),
         ),
-        ("warning", "stuck reassignment", "orders-0", "nobody to copy from", "start broker 1, or klamm reassign"),
+        ("warning", "stuck reassignment", "orders-0", "no leader to copy from", "start broker 1, or klamm reassign"),
     ),
-    "a reassignment that nobody ends": (
+    "a reassignment that is not completed": (
         lambda s: s.assignments.__setitem__(P, ReplicaAssignment(ids(1, 2, 3), removing=ids(3))),
-        ("warning", "stuck reassignment", "orders-0", "nobody ends it", "reelect"),
+        ("warning", "stuck reassignment", "orders-0", "does not complete it", "reelect"),
     ),
     "a reassignment under way": (
-        breakage(
+        all_of(
             lambda s: s.assignments.__setitem__(P, ReplicaAssignment(ids(1, 2, 3), adding=ids(3))),
             lambda s: leads(s, 1, 1, 2),
         ),
         ("notice", "reassignment", "orders-0", "waits for 3 to catch up", "nothing"),
     ),
-    "a request that nobody took": (
-        breakage(
+    "a reassignment request that is not handled": (
+        all_of(
             lambda s: setattr(s, "reassignment", {P: ids(3, 2, 1)}),
-            lambda s: setattr(s, "reassignment_asked_ms", LONG_AGO_MS),
+            lambda s: setattr(s, "reassignment_requested_ms", LONG_AGO_MS),
         ),
-        ("warning", "stuck reassignment", "/admin/reassign_partitions", "1 of its partitions do not move", "reelect"),
+        ("warning", "stuck reassignment", "/admin/reassign_partitions", "1 of its partitions are not", "reelect"),
     ),
-    "an election that nobody held": (
-        breakage(
+    "an election request that is not handled": (
+        all_of(
             lambda s: setattr(s, "preferred_election", [P]),
-            lambda s: setattr(s, "preferred_election_asked_ms", LONG_AGO_MS),
+            lambda s: setattr(s, "preferred_election_requested_ms", LONG_AGO_MS),
         ),
-        ("warning", "request left", "/admin/preferred_replica_election", "lies there for 2 h", "reelect"),
+        ("warning", "request left", "/admin/preferred_replica_election", "not handled for 2 h", "reelect"),
     ),
-    "a notification that nobody took": (
+    "a notification that is not handled": (
         lambda s: s.notifications.append(Age("/isr_change_notification/isr_change_1", LONG_AGO_MS)),
-        ("warning", "notification left", "/isr_change_notification/isr_change_1", "does not take it", "reelect"),
+        ("warning", "notification left", "/isr_change_notification/isr_change_1", "not handled", "reelect"),
     ),
     "a topic that cannot be read": (
         lambda s: s.malformed.update({"/brokers/topics/x": "no JSON"}),
@@ -276,17 +276,17 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
     ),
     "a state that cannot be read": (
         lambda s: s.malformed.update({"/brokers/topics/x/partitions/0/state": "no JSON"}),
-        ("critical", "malformed znode", "/brokers/topics/x/partitions/0/state", "no JSON", "Never delete it"),
+        ("critical", "malformed znode", "/brokers/topics/x/partitions/0/state", "no JSON", "Never delete the znode"),
     ),
     "an epoch that cannot be read": (
-        breakage(
+        all_of(
             lambda s: s.malformed.update({"/controller_epoch": "?"}),
             lambda s: setattr(s, "controller_epoch", None),
         ),
         ("critical", "malformed znode", "/controller_epoch", "?", "klamm zk set /controller_epoch '4'"),
     ),
     "a controller that cannot be read": (
-        breakage(lambda s: s.malformed.update({"/controller": "?"}), lambda s: setattr(s, "controller", None)),
+        all_of(lambda s: s.malformed.update({"/controller": "?"}), lambda s: setattr(s, "controller", None)),
         ("critical", "malformed znode", "/controller", "?", "klamm controller reelect"),
     ),
     "a config that cannot be read": (
@@ -299,25 +299,25 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
     ),
     "producer ids that cannot be read": (
         lambda s: s.malformed.update({"/latest_producer_id_block": "?"}),
-        ("critical", "malformed znode", "/latest_producer_id_block", "?", "never delete it"),
+        ("critical", "malformed znode", "/latest_producer_id_block", "?", "never delete this znode"),
     ),
     "a request that cannot be read": (
         lambda s: s.malformed.update({"/admin/reassign_partitions": "?"}),
         ("critical", "malformed znode", "/admin/reassign_partitions", "?", "klamm zk delete /admin/reassign"),
     ),
-    "a znode that we may not read": (
+    "a znode without read permission": (
         lambda s: s.unreadable.update({"/config/topics/x": "NO_AUTH"}),
         ("warning", "unreadable znode", "/config/topics/x", "NO_AUTH", "--auth"),
     ),
     "a topic without an id": (
         lambda s: s.topic_ids.update(orders=None),
-        ("notice", "topic id", "orders", "no id", "nothing"),
+        ("notice", "topic id", "orders", "no topic id", "nothing"),
     ),
     "two topics with one id": (
         lambda s: s.topic_ids.update(copy=uuid.UUID(int=7)),
-        ("critical", "topic id", "copy", "the same id as orders", "create it anew"),
+        ("critical", "topic id", "copy", "the same topic id as orders", "create a new topic"),
     ),
-    "a config of no topic": (
+    "a config of a missing topic": (
         lambda s: s.configs.update(gone={}),
         ("notice", "orphaned config", "gone", "does not exist", "klamm zk delete /config/topics/gone"),
     ),
@@ -325,7 +325,9 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
 
 
 @pytest.mark.parametrize(("broken", "expected"), CASES.values(), ids=CASES)
-def test_what_is_broken_is_found(broken: Callable[[Snapshot], object], expected: tuple[str, ...]) -> None:
+def test_damage_is_reported_with_reason_and_remedy(
+    broken: Callable[[Snapshot], object], expected: tuple[str, ...]
+) -> None:
     s = healthy()
     broken(s)
     severity, kind, subject, why, remedy = expected
@@ -341,21 +343,21 @@ def test_a_healthy_cluster_has_no_findings() -> None:
     assert findings(healthy()) == []
 
 
-def test_every_check_is_tried() -> None:
+def test_every_check_has_a_case() -> None:
     seen = {kind for _, (_, kind, *_) in CASES.values()}
     assert len(CHECKS) <= len(seen)
 
 
-def test_what_was_asked_just_now_is_no_finding() -> None:
+def test_recent_requests_are_not_reported() -> None:
     s = healthy()
     s.deletions["orders"] = NOW_MS - 1_000
-    s.preferred_election, s.preferred_election_asked_ms = [P], NOW_MS - 1_000
+    s.preferred_election, s.preferred_election_requested_ms = [P], NOW_MS - 1_000
     s.notifications.append(Age("/isr_change_notification/isr_change_1", NOW_MS - 1_000))
 
     assert findings(s) == []
 
 
-def test_many_partitions_with_one_reason_are_one_finding_and_the_worst_comes_first() -> None:
+def test_partitions_with_one_reason_are_one_finding_and_the_most_severe_comes_first() -> None:
     s = healthy()
     for number in range(1, 1_000):
         p = TopicPartition("orders", number)
@@ -372,7 +374,7 @@ def test_many_partitions_with_one_reason_are_one_finding_and_the_worst_comes_fir
     assert isinstance(found[0], Finding)
 
 
-def test_what_moves_may_be_throttled() -> None:
+def test_throttles_are_not_reported_during_a_reassignment() -> None:
     s = healthy()
     s.broker_configs["3"] = {"leader.replication.throttled.rate": "1000"}
     s.assignments[P] = ReplicaAssignment(ids(1, 2, 3), adding=ids(3))

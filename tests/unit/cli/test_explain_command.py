@@ -1,11 +1,11 @@
-"""A partition's story as its reader sees it."""
+"""The output of `klamm explain` for a partition."""
 
 from pathlib import Path
 
 import pytest
 
-from klamm.cli.commands.explain import explain, subject
-from klamm.explain.sources import NoStory, Sources
+from klamm.cli.commands.explain import parse_subject, run_explain
+from klamm.explain.sources import CannotExplain, Sources
 from klamm.model.errors import UsageError
 from klamm.model.ids import TopicPartition
 from klamm.runtime.disk import RealDisk
@@ -29,7 +29,7 @@ class Clock:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """What a cluster left in which node 1 died and node 2, as controller, let node 3 lead."""
+    """The data of a cluster in which node 1 died and node 2, the controller, elected node 3."""
     journal = Journal(JournalFiles(RealDisk(), str(tmp_path / "node-2" / "logs"), 2), 2, Clock())
     journal.controller_epoch = 4
     cause = journal.event("BrokerChange", dead=[1])
@@ -45,58 +45,58 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_story_of_a_partition(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert explain(["orders-0"], Sources(str(data), [])) == 0
+def test_the_history_of_a_partition(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_explain(["orders-0"], Sources(str(data), [])) == 0
 
     assert capsys.readouterr().out.splitlines() == [
         "2023-11-14 22:13:21.000  controller 2, epoch 4: BrokerChange: dead [1]",
-        "    decided offline: node 3 leads in place of node 1, leader epoch 9, ISR 3 (was 1, 3) "
+        "    decided offline: leader is node 3 (was node 1), leader epoch 9, ISR 3 (was 1, 3) "
         "(not 1: dead; not 2: not in the ISR)",
         "    wrote states",
-        "    told node 3 by LEADER_AND_ISR",
-        "    told nodes 2, 3 by UPDATE_METADATA",
-        "orders-0 now: node 3 leads, leader epoch 9, ISR 3",
+        "    sent LEADER_AND_ISR to node 3",
+        "    sent UPDATE_METADATA to nodes 2, 3",
+        "orders-0 now: leader is node 3, leader epoch 9, ISR 3",
     ]
 
 
-def test_a_partition_without_a_story(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert explain(["orders-7"], Sources(str(data), [])) == 1
+def test_a_partition_that_the_journal_does_not_have(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_explain(["orders-7"], Sources(str(data), [])) == 1
 
-    assert "do not speak of orders-7; they speak of orders-0" in capsys.readouterr().out
+    assert "There is nothing about orders-7 in" in capsys.readouterr().out
 
 
-def test_a_journal_named_by_itself(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert explain(["orders-0"], Sources("nowhere", [str(data / "node-2" / "logs")])) == 0
+def test_a_journal_directory_as_source(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_explain(["orders-0"], Sources("nowhere", [str(data / "node-2" / "logs")])) == 0
     assert capsys.readouterr().out
 
 
-def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
-    with pytest.raises(NoStory, match="--data"):
-        explain(["orders-0"], Sources(str(tmp_path / "none"), []))
-    with pytest.raises(UsageError, match="TOPIC-PARTITION, TOPIC, broker N"):
-        explain(["broker", "one"], Sources(str(tmp_path), []))
-    with pytest.raises(NoStory, match="no directory"):
-        explain(["orders-0"], Sources(str(tmp_path), [str(tmp_path / "gone")]))
+def test_missing_sources_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(CannotExplain, match="--data"):
+        run_explain(["orders-0"], Sources(str(tmp_path / "none"), []))
+    with pytest.raises(UsageError, match="Name a TOPIC-PARTITION"):
+        run_explain(["broker", "one"], Sources(str(tmp_path), []))
+    with pytest.raises(CannotExplain, match="There is no directory"):
+        run_explain(["orders-0"], Sources(str(tmp_path), [str(tmp_path / "gone")]))
 
 
-def test_a_zookeeper_that_does_not_answer_leaves_the_story(
+def test_without_zookeeper_the_history_is_shown_with_a_warning(
     data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("klamm.explain.sources._PATIENCE_S", 0.1)
+    monkeypatch.setattr("klamm.explain.sources._ZOOKEEPER_TIMEOUT_S", 0.1)
 
-    assert explain(["orders-0"], Sources(str(data), [], zookeeper="127.0.0.1:1")) == 1
+    assert run_explain(["orders-0"], Sources(str(data), [], zookeeper="127.0.0.1:1")) == 1
 
     lines = capsys.readouterr().out.splitlines()
-    assert "orders-0 then: node 3 leads, leader epoch 9, ISR 3" in lines
-    assert any(line.startswith("critical: ZooKeeper at 127.0.0.1:1 cannot be asked") for line in lines)
+    assert "orders-0 then: leader is node 3, leader epoch 9, ISR 3" in lines
+    assert any(line.startswith("critical: Cannot read ZooKeeper at 127.0.0.1:1") for line in lines)
 
 
-def test_only_lines_that_an_answer_needs_are_read(data: Path) -> None:
+def test_only_journal_lines_that_the_answer_needs_are_read(data: Path) -> None:
     content = (data / "node-2" / "logs" / "klamm-journal-2-00000001.jsonl").read_bytes()
 
-    orders = {(e.kind, e.facts.get("api")) for e in entries_of(content, subject(["orders-0"]).wanted)}
-    others = {(e.kind, e.facts.get("api")) for e in entries_of(content, subject(["other"]).wanted)}
-    controller = {(e.kind, e.facts.get("api")) for e in entries_of(content, subject(["controller"]).wanted)}
+    orders = {(e.kind, e.facts.get("api")) for e in entries_of(content, parse_subject(["orders-0"]).needed_lines)}
+    others = {(e.kind, e.facts.get("api")) for e in entries_of(content, parse_subject(["other"]).needed_lines)}
+    controller = {(e.kind, e.facts.get("api")) for e in entries_of(content, parse_subject(["controller"]).needed_lines)}
 
     requests = {("request", "LEADER_AND_ISR"), ("request", "UPDATE_METADATA"), ("response", "UPDATE_METADATA")}
     assert orders == {("event", None), ("decision", None), ("write", None), *requests}

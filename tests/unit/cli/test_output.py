@@ -2,14 +2,14 @@
 
 import pytest
 
-from klamm.cli import output as speech
+from klamm.cli import output
 
 
 def test_a_narrow_terminal_loses_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(speech, "is_terminal", lambda: True)
+    monkeypatch.setattr(output, "is_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "30")
 
-    speech.show(("topic", "topic id"), [("orders", "7LgXkUygR3evvB_9UGhLWg" * 2)])
+    output.print_table(("topic", "topic id"), [("orders", "7LgXkUygR3evvB_9UGhLWg" * 2)])
 
     told = "".join(c for c in capsys.readouterr().out if c.isalnum() or c == "_")
     assert told.count("7LgXkUygR3evvB_9UGhLWg") == 2

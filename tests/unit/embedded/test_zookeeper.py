@@ -51,12 +51,12 @@ def test_the_jars_lie_in_pyspark() -> None:
 def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zookeeper, "package_folder", lambda _name: None)
 
-    with pytest.raises(zookeeper.NoZooKeeper, match=r"klamm\[embedded\]"):
+    with pytest.raises(zookeeper.ZooKeeperUnavailable, match=r"klamm\[embedded\]"):
         zookeeper.find_jars(RealDisk())
 
 
 def test_a_pyspark_without_zookeeper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zookeeper, "package_folder", lambda _name: str(tmp_path))
 
-    with pytest.raises(zookeeper.NoZooKeeper, match="no zookeeper jar"):
+    with pytest.raises(zookeeper.ZooKeeperUnavailable, match="no zookeeper jar"):
         zookeeper.find_jars(RealDisk())

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 from klamm.cli.admin.client import Admin, CannotAsk
 from klamm.cli.admin.refusals import Refusal
 from klamm.cli.admin.topic_selection import group_by_topic
-from klamm.cli.output import Progress
+from klamm.cli.output import ProgressLine
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.wire.api import ApiKey
@@ -37,12 +37,12 @@ async def elect(admin: Admin, kind: ElectionType, partitions: Sequence[TopicPart
     if partitions is None:
         _take(outcome, await _ask(admin, kind, None))
         return outcome
-    progress = Progress()
+    progress = ProgressLine()
     for begin in range(0, len(partitions), _CHUNK):
         _take(outcome, await _ask(admin, kind, partitions[begin : begin + _CHUNK]))
         if len(partitions) > _CHUNK:
-            progress.at(f"{min(begin + _CHUNK, len(partitions)):,} of {len(partitions):,} partitions")
-    progress.end()
+            progress.show(f"{min(begin + _CHUNK, len(partitions)):,} of {len(partitions):,} partitions")
+    progress.clear()
     return outcome
 
 

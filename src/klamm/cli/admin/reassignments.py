@@ -7,7 +7,7 @@ from klamm.cli.admin.client import Admin, CannotAsk
 from klamm.cli.admin.cluster import read_cluster, read_moves
 from klamm.cli.admin.configs import change_configs, read_configs, read_controller_only
 from klamm.cli.admin.refusals import Refusal
-from klamm.cli.output import Progress
+from klamm.cli.output import ProgressLine
 from klamm.config.dynamic_keys import THROTTLED_RATES, THROTTLED_REPLICAS
 from klamm.config.entities import BROKER, TOPIC
 from klamm.model.assignment import ReplicaAssignment
@@ -127,13 +127,13 @@ async def start(
 async def reassign(admin: Admin, wanted: Mapping[TopicPartition, Replicas | None]) -> list[Refusal]:
     """None: what moves goes back."""
     refused: list[Refusal] = []
-    progress = Progress()
+    progress = ProgressLine()
     ordered = sorted(wanted)
     for begin in range(0, len(ordered), _CHUNK):
         refused += await _reassign_some(admin, {at: wanted[at] for at in ordered[begin : begin + _CHUNK]})
         if len(ordered) > _CHUNK:
-            progress.at(f"asked for {min(begin + _CHUNK, len(ordered)):,} of {len(ordered):,} partitions")
-    progress.end()
+            progress.show(f"asked for {min(begin + _CHUNK, len(ordered)):,} of {len(ordered):,} partitions")
+    progress.clear()
     return refused
 
 
@@ -176,16 +176,16 @@ def _target(move: ReplicaAssignment) -> Replicas:
 
 async def wait_until_over(admin: Admin, wanted: Assignment) -> list[Standing]:
     """Raises CannotAsk when time is over."""
-    progress = Progress()
+    progress = ProgressLine()
     while True:
         found, _ = await standings(admin, wanted)
         if is_over(found):
-            progress.end()
+            progress.clear()
             return found
         done = sum(s.state is State.COMPLETE for s in found)
-        progress.at(f"{done:,} of {len(found):,} partitions have moved; {admin.left_s:.0f} s left")
+        progress.show(f"{done:,} of {len(found):,} partitions have moved; {admin.left_s:.0f} s left")
         if not await admin.pause(_LOOK_S):
-            progress.end()
+            progress.clear()
             raise CannotAsk(
                 f"{len(found) - done:,} of {len(found):,} partitions still move, the time allowed is over: they go on; "
                 "`klamm reassign status` shows how far they are, and takes the throttles away at the end"

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from klamm.cli.admin.client import code_name
-from klamm.cli.output import complain
+from klamm.cli.output import print_error
 from klamm.model.errors import ErrorCode
 
 _REMEDIES: Final[Mapping[int, str]] = {
@@ -46,5 +46,5 @@ class Refusal(NamedTuple):
 def complain_of(refusals: Sequence[Refusal]) -> int:
     """Each on a line of its own; the exit status."""
     for refusal in refusals:
-        complain(str(refusal))
+        print_error(str(refusal))
     return 1 if refusals else 0

@@ -8,7 +8,7 @@ from klamm.cli.admin.client import Admin, CannotAsk, code_name
 from klamm.cli.admin.cluster import read_cluster
 from klamm.cli.admin.refusals import Refusal
 from klamm.cli.admin.topic_selection import literal_names, selected
-from klamm.cli.output import Progress
+from klamm.cli.output import ProgressLine
 from klamm.model.cluster import Cluster, Topic
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
@@ -150,7 +150,7 @@ def are_gone(names: Sequence[str]) -> Callable[[Cluster], str | None]:
 
 async def wait_until(admin: Admin, names: Sequence[str], missing: Callable[[Cluster], str | None]) -> None:
     """Every living broker says so. Raises CannotAsk when time is over, with what is missing."""
-    progress = Progress()
+    progress = ProgressLine()
     while True:
         await admin.look()
         for broker in sorted(admin.brokers):
@@ -158,11 +158,11 @@ async def wait_until(admin: Admin, names: Sequence[str], missing: Callable[[Clus
             if problem is not None:
                 break
         else:
-            progress.end()
+            progress.clear()
             return
-        progress.at(f"{problem}; {admin.left_s:.0f} s left")
+        progress.show(f"{problem}; {admin.left_s:.0f} s left")
         if not await admin.pause(_LOOK_S):
-            progress.end()
+            progress.clear()
             raise CannotAsk(f"not within the time allowed: {problem} (broker {broker}); --timeout gives it more")
 
 
@@ -172,17 +172,17 @@ async def wait_until_gone(admin: Admin, names: Sequence[str]) -> dict[str, str]:
     For topics about which they do not say it: why not. Raises CannotAsk as `wait_until` does.
     """
     await wait_until(admin, names, are_gone(names))
-    progress = Progress()
+    progress = ProgressLine()
     while True:
         codes = await _could_create(admin, names)
         held = [name for name, code in codes.items() if code == ErrorCode.TOPIC_ALREADY_EXISTS]
         if not held:
-            progress.end()
+            progress.clear()
             return {name: code_name(code) for name, code in codes.items() if code not in _FREE}
         problem = f"ZooKeeper still holds znodes of {len(held)} of {len(names)} topics ({held[0]})"
-        progress.at(f"{problem}; {admin.left_s:.0f} s left")
+        progress.show(f"{problem}; {admin.left_s:.0f} s left")
         if not await admin.pause(_LOOK_S):
-            progress.end()
+            progress.clear()
             raise CannotAsk(
                 f"not within the time allowed: {problem}, or they were created again; --timeout gives it more"
             )

@@ -10,7 +10,7 @@ from klamm.cli.admin.cluster import read_cluster, read_moves
 from klamm.cli.admin.configs import read_configs
 from klamm.cli.admin.refusals import Refusal
 from klamm.cli.admin.topic_selection import Filters, Row, literal_names, passing, selected
-from klamm.cli.output import say, say_json, show
+from klamm.cli.output import print_json, print_line, print_table
 from klamm.config.entities import TOPIC, Config, Configs, Entity
 from klamm.config.topic_config import ConfigSource
 from klamm.model.assignment import ReplicaAssignment
@@ -99,12 +99,12 @@ def _min_isr(configs: Mapping[str, Config]) -> int:
 
 def tell(described: Described, filters: Filters, as_json: bool) -> None:
     if as_json:
-        say_json(as_data(described))
+        print_json(as_data(described))
         return
     if not any(filters):
-        show(TOPIC_COLUMNS, [_topic_row(t, described.configs.get(t.name, {})) for t in described.topics])
-        say()
-    show(PARTITION_COLUMNS, [_partition_row(r) for r in described.rows])
+        print_table(TOPIC_COLUMNS, [_topic_row(t, described.configs.get(t.name, {})) for t in described.topics])
+        print_line()
+    print_table(PARTITION_COLUMNS, [_partition_row(r) for r in described.rows])
 
 
 def _topic_row(topic: Topic, configs: Mapping[str, Config]) -> Sequence[object]:

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from klamm.audit.snapshot import parse_auth
-from klamm.cli.output import say
+from klamm.cli.output import print_line
 from klamm.model.errors import KlammError, UsageError
 from klamm.runtime.main_loop import run_loop
 from klamm.runtime.world import real_world
@@ -181,20 +181,20 @@ def _when(ms: int) -> str:
 
 def show_get(found: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        say(msgspec.json.encode(found).decode())
+        print_line(msgspec.json.encode(found).decode())
         return
     value = found["value"]
     pretty = value if isinstance(value, str) else msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    say("(nothing)" if value is None else pretty)
+    print_line("(nothing)" if value is None else pretty)
     for name, fact in found["stat"].items():
-        say(f"{name} = {fact}")
-    say(f"children = {found['children']}")
+        print_line(f"{name} = {fact}")
+    print_line(f"children = {found['children']}")
 
 
 def show_tree(found: list[tuple[int, str, str]], as_json: bool) -> None:
     if as_json:
         rows = [{"level": level, "name": name, "value": value} for level, name, value in found]
-        say(msgspec.json.encode(rows).decode())
+        print_line(msgspec.json.encode(rows).decode())
         return
     for level, name, value in found:
-        say(f"{'  ' * level}{name}{'  ' + value if value else ''}")
+        print_line(f"{'  ' * level}{name}{'  ' + value if value else ''}")

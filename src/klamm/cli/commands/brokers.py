@@ -8,7 +8,7 @@ import typer
 from klamm.cli.admin.brokers import BrokerFacts, bytes_in_words, read_brokers
 from klamm.cli.admin.client import with_admin
 from klamm.cli.options import LOCAL, TIMEOUT_S, AsJson, Bootstrap, Timeout
-from klamm.cli.output import say, say_json, show
+from klamm.cli.output import print_json, print_line, print_table
 
 _COLUMNS = (
     "broker", "controller", "address", "rack", "leads", "preferred by", "replicas", "out of sync", "size", "problem",
@@ -25,12 +25,12 @@ def brokers(
     """The brokers: racks, who controls, leaders, replicas, disks. Exit status 1 where one has a problem."""
     found = with_admin(bootstrap, timeout, read_brokers)
     if as_json:
-        say_json([_as_data(b) for b in found])
+        print_json([_as_data(b) for b in found])
     else:
-        show(_COLUMNS, [_row(b) for b in found])
+        print_table(_COLUMNS, [_row(b) for b in found])
         if log_dirs:
-            say()
-            show(_DIRECTORY_COLUMNS, [row for b in found for row in _directory_rows(b)])
+            print_line()
+            print_table(_DIRECTORY_COLUMNS, [row for b in found for row in _directory_rows(b)])
     raise typer.Exit(int(any(b.problem for b in found)))
 
 

@@ -11,7 +11,7 @@ from klamm.cli.admin.client import with_admin
 from klamm.cli.admin.configs import change_configs, read_configs
 from klamm.cli.admin.refusals import complain_of
 from klamm.cli.options import BOOTSTRAP_VARIABLE, LOCAL, TIMEOUT_S, AsJson, Bootstrap, Timeout, parse_pairs
-from klamm.cli.output import say, say_json, show
+from klamm.cli.output import print_json, print_line, print_table
 from klamm.config.entities import BROKER, TOPIC, Config, Configs, Entity
 from klamm.config.topic_config import ConfigSource
 from klamm.model.errors import UsageError
@@ -75,12 +75,12 @@ def get(
         raise typer.Exit(complain_of(refused))
     shown = _shown(found[wanted], wanted, everything or bool(keys))
     if as_json:
-        say_json(
+        print_json(
             {c.name: {"value": c.value, "source": c.source.kafka_name, "read_only": c.is_read_only} for c in shown}
         )
     else:
         rows = [(c.name, "(sensitive)" if c.is_sensitive else c.value, c.source.kafka_name, _given(c)) for c in shown]
-        show(("key", "value", "source", "given by"), rows)
+        print_table(("key", "value", "source", "given by"), rows)
     if absent := [key for key in keys or () if key not in found[wanted]]:
         raise UsageError(f"{wanted} has no config {absent[0]}; `klamm config explain {absent[0]}` knows the nearest")
 
@@ -139,10 +139,10 @@ def unset(
 def _change(bootstrap: str, timeout: float, of: Entity, values: Mapping[str, str | None], as_json: bool) -> None:
     refused = with_admin(bootstrap, timeout, lambda admin: change_configs(admin, {of: values}))
     if as_json:
-        say_json({"entity": str(of), "changed": {} if refused else values, "refused": [r.as_data() for r in refused]})
+        print_json({"entity": str(of), "changed": {} if refused else values, "refused": [r.as_data() for r in refused]})
     elif not refused:
         for name, value in values.items():
-            say(f"{of}: {name} is unset" if value is None else f"{of}: {name}={value}")
+            print_line(f"{of}: {name} is unset" if value is None else f"{of}: {name}={value}")
     raise typer.Exit(complain_of(refused))
 
 
@@ -168,17 +168,17 @@ def explain(
     if topic is not None or broker is not None or entity_name is not None or entity_default:
         now = _now(bootstrap or LOCAL, timeout, entity(entity_type, entity_name, entity_default, topic, broker), key)
     if as_json:
-        say_json([configuring.as_data(e, now) for e in explained])
+        print_json([configuring.as_data(e, now) for e in explained])
         return
     for index, about in enumerate(explained):
         if index:
-            say()
+            print_line()
         _tell(configuring.rows(about, now))
 
 
 def _tell(rows: Sequence[tuple[str, object]]) -> None:
     for name, fact in rows:
-        say(f"{name + ':' if name else '':<15}{fact}")
+        print_line(f"{name + ':' if name else '':<15}{fact}")
 
 
 def _now(bootstrap: str, timeout: float, of: Entity, key: str) -> Config | None:

@@ -8,9 +8,9 @@ from klamm.cli.admin import znodes as zk
 from klamm.cli.admin.client import parse_addresses, with_admin
 from klamm.cli.admin.controller import Office, hand_to, named_controller, read_office, read_queues, reelect
 from klamm.cli.options import LOCAL, TIMEOUT_S, AsJson, Bootstrap, Data, Ensemble, Timeout, Yes
-from klamm.cli.output import complain, confirm, say, say_json, show
+from klamm.cli.output import confirm, print_error, print_json, print_line, print_table
 from klamm.explain import sources
-from klamm.explain.story import when
+from klamm.explain.timeline import utc_time
 from klamm.explain.unanswered import unanswered
 from klamm.model.cluster import Address
 from klamm.model.errors import KlammError, UsageError
@@ -43,7 +43,9 @@ def controller(
         named, address = with_admin(bootstrap, timeout, named_controller)
     _tell(named, address, office, as_json)
     if office is not None and office.controller != named:
-        complain(f"the brokers name {_who(named)}, ZooKeeper {_who(office.controller)}: they have not heard of it yet")
+        print_error(
+            f"the brokers name {_who(named)}, ZooKeeper {_who(office.controller)}: they have not heard of it yet"
+        )
     raise typer.Exit(int(named is None or (office is not None and office.controller != named)))
 
 
@@ -52,14 +54,14 @@ def _who(broker: BrokerId | None) -> str:
 
 
 def _tell(named: BrokerId | None, address: Address | None, office: Office | None, as_json: bool) -> None:
-    since = when(office.since_ms) if office is not None and office.since_ms is not None else None
+    since = utc_time(office.since_ms) if office is not None and office.since_ms is not None else None
     epoch = office.epoch if office is not None else None
     if as_json:
         where = str(address) if address else None
-        say_json({"controller": named, "address": where, "epoch": epoch, "since": since})
+        print_json({"controller": named, "address": where, "epoch": epoch, "since": since})
         return
     known = "" if office is None else f", epoch {epoch}" + (f", since {since}" if since else "")
-    say(f"controller: {_who(named)}{f' at {address}' if address else ''}{known}")
+    print_line(f"controller: {_who(named)}{f' at {address}' if address else ''}{known}")
 
 
 @controller_app.command("reelect")
@@ -88,9 +90,9 @@ def reelect_(
     else:
         now = zk.read(zookeeper, timeout, lambda client: hand_to(client, seen, BrokerId(broker)))
     if as_json:
-        say_json({"before": seen.controller, "controller": now.controller, "epoch": now.epoch})
+        print_json({"before": seen.controller, "controller": now.controller, "epoch": now.epoch})
     else:
-        say(f"controller: {_who(now.controller)}, epoch {now.epoch}; before: {_who(seen.controller)}")
+        print_line(f"controller: {_who(now.controller)}, epoch {now.epoch}; before: {_who(seen.controller)}")
 
 
 @controller_app.command()
@@ -118,20 +120,20 @@ def queues(
         waiting = unanswered(
             sources.read_entries(sources.Sources(data, journal or []), RealDisk()), real_world().clock.now_ms()
         )
-    except sources.NoStory as error:
+    except sources.CannotExplain as error:
         if not metrics:
             raise UsageError(f"--metrics HOST:PORT, or a journal: {error}") from error
     if as_json:
-        say_json({"queues": [q._asdict() for q in found], "unanswered": [u._asdict() for u in waiting]})
+        print_json({"queues": [q._asdict() for q in found], "unanswered": [u._asdict() for u in waiting]})
         return
     if found:
         columns = ("broker", "depth", "sent", "waited p50 ms", "waited p99 ms")
         rows = [(q.broker, q.depth, q.sent, _quantile(q.waited_ms, 0.5), _quantile(q.waited_ms, 0.99)) for q in found]
-        show(columns, rows, f"requests of the controller at {found[0].controller}")
+        print_table(columns, rows, f"requests of the controller at {found[0].controller}")
     if found and waiting:
-        say()
+        print_line()
     if waiting or not found:
-        show(
+        print_table(
             ("broker", "request", "age s", "partitions", "joined changes", "last failure"),
             [(u.broker, u.api, f"{u.age_ms / 1000:.1f}", u.partitions, u.merged, u.failed) for u in waiting],
             "unanswered, as the journal tells",

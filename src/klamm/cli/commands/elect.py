@@ -10,7 +10,7 @@ from klamm.cli.admin.elections import Elected, ElectionType
 from klamm.cli.admin.elections import elect as run_elect
 from klamm.cli.admin.refusals import complain_of
 from klamm.cli.options import LOCAL, TIMEOUT_S, AsJson, Bootstrap, Timeout, Yes
-from klamm.cli.output import confirm, say_json, show
+from klamm.cli.output import confirm, print_json, print_table
 from klamm.model.errors import UsageError
 from klamm.model.ids import TopicPartition
 from klamm.plan.json_files import parse_election, read_file
@@ -56,7 +56,7 @@ async def _partitions(admin: Admin, topic: str) -> list[int]:
 
 def _tell(outcome: Elected, as_json: bool) -> None:
     if as_json:
-        say_json(
+        print_json(
             {
                 "elected": [at._asdict() for at in outcome.elected],
                 "not_needed": [at._asdict() for at in outcome.not_needed],
@@ -66,5 +66,5 @@ def _tell(outcome: Elected, as_json: bool) -> None:
     else:
         rows = [(at, "elected") for at in outcome.elected] + [(at, "not needed") for at in outcome.not_needed]
         rows += [(at, "refused") for at, _ in outcome.refused]
-        show(("partition", "election"), sorted(rows))
+        print_table(("partition", "election"), sorted(rows))
     raise typer.Exit(complain_of([refusal for _, refusal in outcome.refused]))

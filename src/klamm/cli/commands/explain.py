@@ -1,71 +1,97 @@
 """`klamm explain TOPIC-PARTITION | TOPIC | broker N | controller | reassignment`."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Annotated, Final, NamedTuple
 
-import msgspec
+import typer
 
-from klamm.cli.output import say
+from klamm.cli.options import Data
+from klamm.cli.output import print_json, print_line
 from klamm.explain import answers
 from klamm.explain.answers import Answer
-from klamm.explain.sources import Found, Sources, is_no_decision, read
+from klamm.explain.sources import ExplainInputs, Sources, is_not_partition_line, read
 from klamm.model.errors import UsageError
 from klamm.model.ids import BrokerId, parse_topic_partition
 from klamm.runtime.disk import Disk, RealDisk
 from klamm.telemetry.journal_reader import Wanted, about
 
-MOST_EVENTS = 12
-"""Of a partition's story, unless all of it is asked for."""
-
-
-class Subject(NamedTuple):
-    ask: Callable[[Found], Answer]
-    wanted: Wanted
-    """The journal lines that the answer needs."""
+MAX_EVENTS: Final = 12
+"""Events of a partition that are shown without `--all`."""
 
 
 def explain(
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="SUBJECT", help="TOPIC-PARTITION, TOPIC, broker N, controller or reassignment"),
+    ],
+    data: Data = "klamm-data",
+    journal: Annotated[
+        list[str] | None, typer.Option("--journal", help="journal directory of a node; repeatable")
+    ] = None,
+    bootstrap: Annotated[
+        str | None, typer.Option("--bootstrap-server", help="HOST:PORT of a cluster that writes the journal topic")
+    ] = None,
+    zookeeper: Annotated[
+        str | None, typer.Option("--zookeeper", help="HOST:PORT[/chroot], for the current state and for remedies")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="all events of a partition, not only the last 12")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+) -> None:
+    """Explain what happened to a partition, topic or broker, and why.
+
+    Shows the current state, since when and by which event, what is pending, and which command repairs a problem.
+    """
+    sources = Sources(data, journal or [], bootstrap, zookeeper)
+    raise typer.Exit(run_explain(words, sources, as_json, everything=everything))
+
+
+class Subject(NamedTuple):
+    answer: Callable[[ExplainInputs], Answer]
+    needed_lines: Wanted
+    """The journal lines that the answer needs."""
+
+
+def run_explain(
     words: Sequence[str], sources: Sources, as_json: bool = False, disk: Disk | None = None, *, everything: bool = False
 ) -> int:
-    """Print the answer; exit status 1 where nothing is known. Raises NoStory for what cannot be asked or read."""
-    about_what = subject(words, None if everything else MOST_EVENTS)
-    found = read(sources, disk or RealDisk(), about_what.wanted)
-    answer = about_what.ask(found)
-    lines = [*answer.lines, *answers.silence(found)]
+    """Print the answer. Returns 1 if the subject is unknown or ZooKeeper is unreachable. Raises CannotExplain."""
+    subject = parse_subject(words, None if everything else MAX_EVENTS)
+    inputs = read(sources, disk or RealDisk(), subject.needed_lines)
+    answer = subject.answer(inputs)
+    lines = [*answer.lines, *answers.zookeeper_problem(inputs)]
     if as_json:
-        say(msgspec.json.encode({"subject": " ".join(words), "known": answer.is_known, "lines": lines}).decode())
+        print_json({"subject": " ".join(words), "known": answer.is_known, "lines": lines})
     else:
         for line in lines:
-            say(line)
-    missed = found.silence is not None and sources.zookeeper is not None
-    return 0 if answer.is_known and not missed else 1
+            print_line(line)
+    is_unreachable = inputs.zookeeper_problem is not None and sources.zookeeper is not None
+    return 0 if answer.is_known and not is_unreachable else 1
 
 
-def subject(words: Sequence[str], most_events: int | None = None) -> Subject:
-    """Raises UsageError where the words name nothing that can be explained."""
+def parse_subject(words: Sequence[str], max_events: int | None = None) -> Subject:
+    """Raises UsageError when the words are not a subject."""
     match list(words):
         case ["controller"]:
-            return Subject(answers.controller, is_no_decision)
+            return Subject(answers.controller, is_not_partition_line)
         case ["reassignment"]:
-            return Subject(answers.reassignment, is_no_decision)
+            return Subject(answers.reassignment, is_not_partition_line)
         case ["broker", number] if number.isdigit():
-            return Subject(lambda found: answers.broker(found, BrokerId(int(number))), is_no_decision)
+            return Subject(lambda inputs: answers.broker(inputs, BrokerId(int(number))), is_not_partition_line)
         case [name] if name != "broker":
             topics = {name, name.rpartition("-")[0] or name}
-            return Subject(lambda found: _topic_or_partition(found, name, most_events), about(*sorted(topics)))
+            return Subject(lambda inputs: _topic_or_partition(inputs, name, max_events), about(*sorted(topics)))
     raise UsageError(
-        f"{' '.join(words)!r} names nothing that can be explained: TOPIC-PARTITION, TOPIC, broker N, controller or "
-        "reassignment"
+        f"Cannot explain {' '.join(words)!r}. Name a TOPIC-PARTITION, a TOPIC, broker N, controller or reassignment."
     )
 
 
-def _topic_or_partition(found: Found, name: str, most_events: int | None) -> Answer:
-    """`orders-0` is a partition, unless a topic has that name and no topic `orders` has a partition 0."""
+def _topic_or_partition(inputs: ExplainInputs, name: str, max_events: int | None) -> Answer:
+    """`orders-0` is a partition, unless there is a topic `orders-0` and no partition 0 of `orders`."""
     try:
-        wanted = parse_topic_partition(name)
+        partition = parse_topic_partition(name)
     except ValueError:
-        return answers.topic(found, name)
-    answer = answers.partition(found, wanted, most_events)
-    if not answer.is_known and (as_topic := answers.topic(found, name)).is_known:
+        return answers.topic(inputs, name)
+    answer = answers.partition(inputs, partition, max_events)
+    if not answer.is_known and (as_topic := answers.topic(inputs, name)).is_known:
         return as_topic
     return answer

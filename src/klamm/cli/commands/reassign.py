@@ -12,7 +12,7 @@ from klamm.cli.admin.cluster import read_moves
 from klamm.cli.admin.reassignments import Planned, Started, Wanted
 from klamm.cli.admin.refusals import Refusal, complain_of
 from klamm.cli.options import LOCAL, TIMEOUT_S, AsJson, Bootstrap, Timeout, Wait
-from klamm.cli.output import say, say_json, show
+from klamm.cli.output import print_json, print_line, print_table
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.cluster import listed
 from klamm.model.errors import UsageError
@@ -77,7 +77,7 @@ def plan(
     if out is not None:
         RealDisk().write_atomically(out, msgspec.json.encode(document))
     if as_json:
-        say_json(document)
+        print_json(document)
     else:
         _tell_plan(planned, out)
 
@@ -99,7 +99,7 @@ def _tell_plan(planned: Planned, out: str | None) -> None:
         (at, listed(planned.current[at]), listed(replicas), "; ".join(planned.plan.reasons[at]))
         for at, replicas in moves.items()
     ]
-    show(("partition", "now", "then", "why"), rows)
+    print_table(("partition", "now", "then", "why"), rows)
     copied = sum(b not in planned.current[at] for at, replicas in moves.items() for b in replicas)
     complaint = "" if out or not moves else "; --json or --out FILE gives it to `klamm reassign apply`"
     typer.echo(
@@ -129,8 +129,8 @@ def apply(
     async def work(admin: Admin) -> tuple[Started, list[Standing], Changes, list[Refusal]]:
         current = await asking.current_assignment(admin, wanted)
         if not as_json:  # before anything is changed
-            say("current assignment, for a rollback:")
-            say_json(files.reassignment_as_data(current))
+            print_line("current assignment, for a rollback:")
+            print_json(files.reassignment_as_data(current))
         started = await asking.start(admin, wanted, current, throttle, additional)
         if not wait or not started.begun:
             return started, [], {}, []
@@ -141,7 +141,7 @@ def apply(
 
     started, found, unset, refused = with_admin(bootstrap, _patience_s(timeout, wait), work)
     if as_json:
-        say_json(
+        print_json(
             {
                 "current": files.reassignment_as_data(started.current),
                 "started": [at._asdict() for at in started.begun],
@@ -160,9 +160,9 @@ def apply(
 
 def _tell_start(started: Started, throttle: int | None, wait: bool) -> None:
     if started.begun:
-        say(f"begun: {len(started.begun):,} partitions ({_some(started.begun)})")
+        print_line(f"begun: {len(started.begun):,} partitions ({_some(started.begun)})")
     if started.begun and throttle is not None and not wait:
-        say("throttled: `klamm reassign status` with the same file takes the throttles away when all is done")
+        print_line("throttled: `klamm reassign status` with the same file takes the throttles away when all is done")
 
 
 def _some(partitions: Sequence[TopicPartition], most: int = 10) -> str:
@@ -192,14 +192,14 @@ def status(
 
     found, unset, refused = with_admin(bootstrap, _patience_s(timeout, wait), work)
     if as_json:
-        say_json({"partitions": _standings_as_data(found), "throttles_removed": _removed_as_data(unset)})
+        print_json({"partitions": _standings_as_data(found), "throttles_removed": _removed_as_data(unset)})
     else:
         _tell_standings(found, unset)
     raise typer.Exit(complain_of(refused) or int(not is_complete(found)))
 
 
 def _tell_standings(found: Sequence[Standing], unset: Changes) -> None:
-    show(
+    print_table(
         ("partition", "state", "wanted", "replicas"),
         [(s.at, in_words(s), listed(s.wanted), listed(s.replicas)) for s in found],
     )
@@ -244,7 +244,7 @@ def cancel(
         bootstrap, timeout, lambda admin: asking.cancel(admin, wanted, topic or (), preserve_throttles)
     )
     if as_json:
-        say_json(
+        print_json(
             {
                 "cancelled": [at._asdict() for at in cancelled],
                 "refused": [r.as_data() for r in refused],
@@ -252,7 +252,7 @@ def cancel(
             }
         )
     else:
-        say(f"cancelled: {_some(cancelled)}" if cancelled else "nothing of it moves")
+        print_line(f"cancelled: {_some(cancelled)}" if cancelled else "nothing of it moves")
     raise typer.Exit(complain_of(refused))
 
 
@@ -261,14 +261,14 @@ def list_(bootstrap: Bootstrap = LOCAL, as_json: AsJson = False, timeout: Timeou
     """Everything that moves now."""
     moves = with_admin(bootstrap, timeout, read_moves)
     if as_json:
-        say_json([{**at._asdict(), **move._asdict()} for at, move in moves.items()])
+        print_json([{**at._asdict(), **move._asdict()} for at, move in moves.items()])
     else:
         _tell_moves(moves)
 
 
 def _tell_moves(moves: Mapping[TopicPartition, ReplicaAssignment]) -> None:
     rows = [(at, listed(m.replicas), listed(m.adding), listed(m.removing)) for at, m in moves.items()]
-    show(("partition", "replicas", "adding", "removing"), rows)
+    print_table(("partition", "replicas", "adding", "removing"), rows)
 
 
 def _patience_s(timeout: float | None, wait: bool) -> float:

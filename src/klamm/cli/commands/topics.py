@@ -11,7 +11,7 @@ from klamm.cli.admin.refusals import Refusal, complain_of
 from klamm.cli.admin.topic_descriptions import Asked
 from klamm.cli.admin.topic_selection import Filters, parse_assignment
 from klamm.cli.options import LOCAL, TIMEOUT_S, AsJson, Bootstrap, Timeout, Wait, Yes, parse_pairs
-from klamm.cli.output import confirm, say, say_json
+from klamm.cli.output import confirm, print_json, print_line
 from klamm.model.errors import ErrorCode, UsageError
 from klamm.model.topic_ids import id_from_text
 
@@ -38,9 +38,9 @@ def list_(
     asked = Asked(topic, exclude_internal=exclude_internal)
     names = with_admin(bootstrap, timeout, lambda admin: describing.list_topics(admin, asked))
     if as_json:
-        say_json(names)
+        print_json(names)
     elif names:
-        say("\n".join(names))
+        print_line("\n".join(names))
 
 
 @topics_app.command()
@@ -121,9 +121,9 @@ def create(
     if refusal is not None and not (exists and if_not_exists):
         raise typer.Exit(complain_of([refusal]))
     if as_json:
-        say_json({"topic": topic, "created": refusal is None})
+        print_json({"topic": topic, "created": refusal is None})
     else:
-        say(f"Topic {topic} is there already." if exists else f"Created topic {topic}.")
+        print_line(f"Topic {topic} is there already." if exists else f"Created topic {topic}.")
 
 
 @topics_app.command()
@@ -157,10 +157,10 @@ def alter(
 
     grown, refused = with_admin(bootstrap, timeout, work)
     if as_json:
-        say_json({"altered": grown, "partitions": partitions, "refused": [r.as_data() for r in refused]})
+        print_json({"altered": grown, "partitions": partitions, "refused": [r.as_data() for r in refused]})
     else:
         for name in grown:
-            say(f"Topic {name} has {partitions} partitions.")
+            print_line(f"Topic {name} has {partitions} partitions.")
     raise typer.Exit(complain_of(refused))
 
 
@@ -194,10 +194,10 @@ def delete(
         raise CannotAsk(f"{error}; klamm explain {names[0]} says what holds it up") from error
     deleted = [n for n in names if f"topic {n}" not in {r.subject for r in refused}]
     if as_json:
-        say_json({"deleted": deleted, "unconfirmed": untold, "refused": [r.as_data() for r in refused]})
+        print_json({"deleted": deleted, "unconfirmed": untold, "refused": [r.as_data() for r in refused]})
     else:
         for name in deleted:
-            say(_how_far(name, wait, untold.get(name)))
+            print_line(_how_far(name, wait, untold.get(name)))
     raise typer.Exit(complain_of(refused))
 
 

@@ -6,22 +6,26 @@ import msgspec
 import typer
 
 from klamm.cli.admin import znodes as zk
-from klamm.cli.options import AsJson, Auth, Ensemble, Patience, Yes
-from klamm.cli.output import confirm, say, say_json
+from klamm.cli.options import AsJson, Auth, ConnectTimeout, Ensemble, Yes
+from klamm.cli.output import confirm, print_json, print_line
 from klamm.model.errors import KlammError
 
 zk_app = typer.Typer(help="What lies in ZooKeeper, decoded; set and delete mend it by hand.", no_args_is_help=True)
 
 
 @zk_app.command("ls")
-def zk_ls(path: str, zookeeper: Ensemble, timeout: Patience = 15, as_json: AsJson = False, auth: Auth = None) -> None:
+def zk_ls(
+    path: str, zookeeper: Ensemble, timeout: ConnectTimeout = 15, as_json: AsJson = False, auth: Auth = None
+) -> None:
     """The children of a znode."""
     names = zk.read(zookeeper, timeout, lambda client: zk.list_children(client, path), auth)
-    say(msgspec.json.encode(names).decode() if as_json else "\n".join(names))
+    print_line(msgspec.json.encode(names).decode() if as_json else "\n".join(names))
 
 
 @zk_app.command("get")
-def zk_get(path: str, zookeeper: Ensemble, timeout: Patience = 15, as_json: AsJson = False, auth: Auth = None) -> None:
+def zk_get(
+    path: str, zookeeper: Ensemble, timeout: ConnectTimeout = 15, as_json: AsJson = False, auth: Auth = None
+) -> None:
     """A znode's value, JSON laid out, and its stat."""
     zk.show_get(zk.read(zookeeper, timeout, lambda client: zk.get(client, path), auth), as_json)
 
@@ -31,7 +35,7 @@ def zk_tree(
     zookeeper: Ensemble,
     path: Annotated[str, typer.Argument(help="from here on")] = "/",
     depth: Annotated[int, typer.Option("--depth", help="levels below it")] = 8,
-    timeout: Patience = 15,
+    timeout: ConnectTimeout = 15,
     as_json: AsJson = False,
     auth: Auth = None,
 ) -> None:
@@ -45,7 +49,7 @@ def zk_set(
     value: str,
     zookeeper: Ensemble,
     yes: Yes = False,
-    timeout: Patience = 15,
+    timeout: ConnectTimeout = 15,
     as_json: AsJson = False,
     auth: Auth = None,
 ) -> None:
@@ -56,9 +60,9 @@ def zk_set(
     confirm(f"This writes {path}, {was}, behind the back of brokers and controller.", yes)
     version = zk.read(zookeeper, timeout, lambda client: zk.put(client, seen, content), auth)
     if as_json:
-        say_json({"path": path, "before": seen.value, "version": version})
+        print_json({"path": path, "before": seen.value, "version": version})
     else:
-        say(f"{path} is written, version {version}; before: {zk.one_line(seen.value) or '(nothing)'}")
+        print_line(f"{path} is written, version {version}; before: {zk.one_line(seen.value) or '(nothing)'}")
 
 
 @zk_app.command("delete")
@@ -67,7 +71,7 @@ def zk_delete(
     zookeeper: Ensemble,
     recursive: Annotated[bool, typer.Option("--recursive", help="with what is below it")] = False,
     yes: Yes = False,
-    timeout: Patience = 15,
+    timeout: ConnectTimeout = 15,
     as_json: AsJson = False,
     auth: Auth = None,
 ) -> None:
@@ -81,6 +85,6 @@ def zk_delete(
     confirm(f"This deletes {path}{more}, behind the back of brokers and controller.", yes)
     zk.read(zookeeper, timeout, lambda client: zk.delete(client, seen), auth)
     if as_json:
-        say_json({"path": path, "before": seen.value, "deleted": [path, *seen.below]})
+        print_json({"path": path, "before": seen.value, "deleted": [path, *seen.below]})
     else:
-        say(f"{path}{more} deleted; it was: {zk.one_line(seen.value) or '(nothing)'}")
+        print_line(f"{path}{more} deleted; it was: {zk.one_line(seen.value) or '(nothing)'}")

@@ -28,11 +28,13 @@ class Interruption:
 class Interruptions:
     """`say` is told each step as it happens."""
 
-    def __init__(self, cluster: LocalCluster, witness: Witness, clock: Clock, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, cluster: LocalCluster, witness: Witness, clock: Clock, print_line: Callable[[str], None]
+    ) -> None:
         self._cluster = cluster
         self._witness = witness
         self._clock = clock
-        self._say = say
+        self._say = print_line
         self._killed: NodeProcess | None = None
 
     async def kill_the_controllers_node(self) -> Interruption:

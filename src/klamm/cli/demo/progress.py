@@ -7,7 +7,7 @@ from typing import Final, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from klamm.cli.output import say
+from klamm.cli.output import print_line
 
 TENTHS: Final = 10
 
@@ -36,11 +36,11 @@ class LoadProgress:
             self._bar.update(self._task, completed=done)
         elif (tenth := done * TENTHS // self._total) > self._said:
             self._said = tenth
-            say(f"   {done:,} of {self._total:,} records acknowledged")
+            print_line(f"   {done:,} of {self._total:,} records acknowledged")
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """A line beside the bar."""
         if self._bar:
             self._bar.console.print(f"   {text}", highlight=False)
         else:
-            say(f"   {text}")
+            print_line(f"   {text}")

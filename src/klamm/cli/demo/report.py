@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from klamm.cli.demo.interruptions import Interruption
 from klamm.cli.demo.load import Loader
 from klamm.cli.demo.tables import Count
-from klamm.cli.output import say, show
+from klamm.cli.output import print_line, print_table
 from klamm.runtime.disk import Disk
 from klamm.telemetry.journal_reader import (
     Entry,
@@ -24,16 +24,16 @@ def print_report(
     _print_counts(loader, count)
     for interruption in interruptions:
         _print_interruption(entries, topic, interruption, loader)
-    say()
+    print_line()
     rows = [(c.carrier, c.flights, c.mean_departure_delay_minutes) for c in count.carriers]
-    show(("carrier", "flights", "mean departure delay (min)"), rows, title="flights per carrier")
-    say()
-    say(f"the flights as a table:  {count.flights_path}")
-    say(f"the carriers as a table: {count.carriers_path}")
+    print_table(("carrier", "flights", "mean departure delay (min)"), rows, title="flights per carrier")
+    print_line()
+    print_line(f"the flights as a table:  {count.flights_path}")
+    print_line(f"the carriers as a table: {count.carriers_path}")
 
 
 def _print_counts(loader: Loader, count: Count) -> None:
-    say()
+    print_line()
     rows: list[tuple[str, int]] = [
         ("records sent", loader.sent),
         ("acknowledged", loader.acknowledged_count),
@@ -47,24 +47,24 @@ def _print_counts(loader: Loader, count: Count) -> None:
             ("lost of earlier runs", count.earlier_lost),
             ("twice of earlier runs", count.earlier_twice),
         ]
-    show(("what", "records"), rows)
+    print_table(("what", "records"), rows)
 
 
 def _print_interruption(entries: Sequence[Entry], topic: str, interruption: Interruption, loader: Loader) -> None:
-    say()
-    say(f"{interruption.what}: every partition in sync again after {interruption.healed_s:.1f} s")
-    say(f"  {_absence(entries, interruption)}")
+    print_line()
+    print_line(f"{interruption.what}: every partition in sync again after {interruption.healed_s:.1f} s")
+    print_line(f"  {_absence(entries, interruption)}")
     gap = loader.longest_gap_s(interruption.began, interruption.ended)
-    say(f"  longest gap between two acknowledgements: {f'{gap:.2f} s' if gap else 'under 0.2 s'}")
+    print_line(f"  longest gap between two acknowledgements: {f'{gap:.2f} s' if gap else 'under 0.2 s'}")
     changes = [
         change
         for change in leader_changes(entries)
         if change.partition.topic == topic and interruption.began_ms <= change.ts_ms <= interruption.ended_ms
     ]
     if not changes:
-        say("  no partition changed its leader")
+        print_line("  no partition changed its leader")
         return
-    show(("partition", "from", "to", "why"), [_change_row(change) for change in without_pauses(changes)])
+    print_table(("partition", "from", "to", "why"), [_change_row(change) for change in without_pauses(changes)])
 
 
 def without_pauses(changes: Sequence[LeaderChange]) -> list[LeaderChange]:

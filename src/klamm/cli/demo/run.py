@@ -23,7 +23,7 @@ from klamm.cli.demo.observer import Witness, until
 from klamm.cli.demo.progress import LoadProgress
 from klamm.cli.demo.report import print_report
 from klamm.cli.demo.tables import Count, Task
-from klamm.cli.output import complain, say
+from klamm.cli.output import print_error, print_line
 from klamm.embedded.cluster import ClusterOptions, LocalCluster
 from klamm.model.errors import KlammError
 from klamm.runtime.main_loop import run_loop
@@ -46,27 +46,29 @@ class DemoFailed(KlammError):
 
 async def demo(cluster: LocalCluster, world: World) -> int:
     books = Books(world.disk, join(cluster.directory, "demo"))
-    say(f"1. starting ZooKeeper and {NODES} nodes in {cluster.directory}")
-    if found := cluster.found_data:
-        say(f"   found the data of an earlier run ({', '.join(node.name for node in found)})")
+    print_line(f"1. starting ZooKeeper and {NODES} nodes in {cluster.directory}")
+    if found := cluster.nodes_with_data:
+        print_line(f"   found the data of an earlier run ({', '.join(node.name for node in found)})")
     started = asyncio.get_running_loop().time()
     witness = Witness(world, cluster, TOPIC)
     await _start(cluster, witness)
-    say(f"   ready after {asyncio.get_running_loop().time() - started:.1f} s: bootstrap.servers={cluster.bootstrap}")
+    print_line(
+        f"   ready after {asyncio.get_running_loop().time() - started:.1f} s: bootstrap.servers={cluster.bootstrap}"
+    )
     await _make_topic(cluster, witness, books)
     run = books.begin_run()
     flights = read_flights(world.disk)
-    say(f"3. loading {flights.num_rows:,} flights with acks=all and idempotence (run {run})")
-    say("4. ... killing the controller's node at one third, stopping another one at two thirds")
+    print_line(f"3. loading {flights.num_rows:,} flights with acks=all and idempotence (run {run})")
+    print_line("4. ... killing the controller's node at one third, stopping another one at two thirds")
     loader = Loader(cluster.bootstrap, TOPIC, flights.num_rows)
     try:
         interruptions = await _load(cluster, witness, world, loader, flights, run)
     finally:
         books.keep(run, loader.acknowledged)
-    say("5. reading the topic with Spark")
+    print_line("5. reading the topic with Spark")
     task = Task(cluster.bootstrap, TOPIC, run, books.paths, join(cluster.directory, "tables"))
     count = await _read_with_spark(cluster, world, task)
-    say("6. the result")
+    print_line("6. the result")
     journals = [node.journal_directory for node in cluster.nodes]
     print_report(world.disk, journals, TOPIC, interruptions, loader, count)
     return await _verdict(witness, loader, count)
@@ -80,10 +82,10 @@ async def _start(cluster: LocalCluster, witness: Witness) -> None:
 
 async def _make_topic(cluster: LocalCluster, witness: Witness, books: Books) -> None:
     if await witness.has_topic():
-        say(f"2. the topic {TOPIC} is there already, with what {len(books.runs)} earlier run(s) loaded")
+        print_line(f"2. the topic {TOPIC} is there already, with what {len(books.runs)} earlier run(s) loaded")
     else:
         books.forget()
-        say(f"2. creating the topic {TOPIC}: {PARTITIONS} partitions, 3 replicas, min.insync.replicas=2")
+        print_line(f"2. creating the topic {TOPIC}: {PARTITIONS} partitions, 3 replicas, min.insync.replicas=2")
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         topic = NewTopic(TOPIC, PARTITIONS, NODES, config={"min.insync.replicas": "2"})
         try:
@@ -99,7 +101,7 @@ async def _load(
     """Send every row; start an interruption at one third and at two thirds, one after the other."""
     total = flights.num_rows
     with LoadProgress(total) as progress:
-        interruptions = Interruptions(cluster, witness, world.clock, progress.say)
+        interruptions = Interruptions(cluster, witness, world.clock, progress.print_line)
         due: list[tuple[int, Coroutine[Any, Any, Interruption]]] = [
             (total // 3, interruptions.kill_the_controllers_node()),
             (2 * total // 3, interruptions.stop_another_node()),
@@ -179,11 +181,11 @@ async def _verdict(witness: Witness, loader: Loader, count: Count) -> int:
         problems.append(f"{twice} records are there twice")
     if not await witness.all_in_sync():
         problems.append("not every partition is back at three in-sync replicas")
-    say()
+    print_line()
     for problem in problems:
-        complain(problem)
+        print_error(problem)
     if not problems:
-        say("nothing lost, nothing twice, every partition has three in-sync replicas")
+        print_line("nothing lost, nothing twice, every partition has three in-sync replicas")
     return 1 if problems else 0
 
 
@@ -191,13 +193,13 @@ def main() -> None:
     directory = sys.argv[1] if len(sys.argv) > 1 else "demo-data"
     options = ClusterOptions(directory, NODES, first_port=0, zookeeper_port=0)
     try:
-        with stopped_by_signals(), LocalCluster(options, complain=complain) as cluster:
+        with stopped_by_signals(), LocalCluster(options, on_killed=print_error) as cluster:
             status = run_loop(demo(cluster, real_world()))
     except KlammError as error:
-        complain(error)
+        print_error(error)
         status = 1
     except KeyboardInterrupt:
-        say(f"stopped; what was loaded stays in {abspath(directory)}")
+        print_line(f"stopped; what was loaded stays in {abspath(directory)}")
         status = 130
     sys.exit(status)
 

@@ -52,22 +52,22 @@ FINE = row(0, partition(1, (1, 2), (1, 2)))
 OTHER_LEADS = row(1, partition(2, (1, 2), (2, 1)))
 BEHIND = row(2, partition(1, (1, 2), (1,)))
 TOO_FEW = row(3, partition(1, (1, 2), (1,)), min_isr=2)
-NOBODY = row(4, partition(-1, (1, 2), (1,)))
+UNOWNED = row(4, partition(-1, (1, 2), (1,)))
 LEADER_AWAY = row(5, partition(3, (3, 1), (3, 1)))
 GROWING = row(6, partition(1, (1, 3), (1,)), move=ReplicaAssignment(ids(1, 3), ids(3), ()))
-ALL = (FINE, OTHER_LEADS, BEHIND, TOO_FEW, NOBODY, LEADER_AWAY, GROWING)
+ALL = (FINE, OTHER_LEADS, BEHIND, TOO_FEW, UNOWNED, LEADER_AWAY, GROWING)
 
 
 @pytest.mark.parametrize(
     ("filters", "expected"),
     [
         (Filters(), ALL),
-        (Filters(under_replicated=True), (BEHIND, TOO_FEW, NOBODY)),
-        (Filters(unavailable=True), (NOBODY, LEADER_AWAY)),
-        (Filters(under_min_isr=True), (TOO_FEW, NOBODY)),
-        (Filters(at_min_isr=True), (BEHIND, NOBODY, GROWING)),
-        (Filters(non_preferred=True), (OTHER_LEADS, NOBODY)),
-        (Filters(unavailable=True, non_preferred=True), (OTHER_LEADS, NOBODY, LEADER_AWAY)),
+        (Filters(under_replicated=True), (BEHIND, TOO_FEW, UNOWNED)),
+        (Filters(unavailable=True), (UNOWNED, LEADER_AWAY)),
+        (Filters(under_min_isr=True), (TOO_FEW, UNOWNED)),
+        (Filters(at_min_isr=True), (BEHIND, UNOWNED, GROWING)),
+        (Filters(non_preferred=True), (OTHER_LEADS, UNOWNED)),
+        (Filters(unavailable=True, non_preferred=True), (OTHER_LEADS, UNOWNED, LEADER_AWAY)),
     ],
 )
 def test_filters(filters: Filters, expected: tuple[Row, ...]) -> None:
@@ -82,9 +82,9 @@ def test_assignments_by_hand() -> None:
 
 
 def test_leader_preferred_and_isr_are_drawn_apart(capsys: pytest.CaptureFixture[str]) -> None:
-    partitions = {r.at.partition: r.partition for r in (OTHER_LEADS, TOO_FEW, NOBODY, GROWING)}
+    partitions = {r.at.partition: r.partition for r in (OTHER_LEADS, TOO_FEW, UNOWNED, GROWING)}
     own = {"t": {"a": Config("a", "b", ConfigSource.TOPIC, False, False, (), None)}}
-    described = Described([Topic("t", None, False, partitions)], own, [OTHER_LEADS, TOO_FEW, NOBODY, GROWING])
+    described = Described([Topic("t", None, False, partitions)], own, [OTHER_LEADS, TOO_FEW, UNOWNED, GROWING])
 
     describing.tell(described, Filters(), as_json=False)
 

@@ -1,4 +1,4 @@
-"""A story from the journals as lines: each step under the event that caused it."""
+"""Journal entries as lines of text: each step below the event that caused it."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -10,8 +10,8 @@ from klamm.telemetry.journal_reader import Entry, why_of
 _KNOWN: Final = {"topic", "partition", "partitions", "causes"}
 
 
-def told(story: Iterable[Entry]) -> list[str]:
-    """The story as lines: an event at the margin, what it led to below it, the state it left at the end."""
+def timeline_lines(story: Iterable[Entry]) -> list[str]:
+    """An event at the margin, and its steps indented below it."""
     lines: list[str] = []
     for event, steps in groupby(story, key=lambda entry: entry.kind == "event"):
         if event:
@@ -21,8 +21,8 @@ def told(story: Iterable[Entry]) -> list[str]:
     return lines
 
 
-def latest(story: Sequence[Entry], most_events: int | None) -> tuple[Sequence[Entry], int]:
-    """The last events with what they led to, and how many came before them."""
+def last_events(story: Sequence[Entry], most_events: int | None) -> tuple[Sequence[Entry], int]:
+    """The last events with their steps, and how many events came before them."""
     at = [i for i, entry in enumerate(story) if entry.kind == "event"]
     if most_events is None or len(at) <= most_events:
         return story, 0
@@ -30,7 +30,7 @@ def latest(story: Sequence[Entry], most_events: int | None) -> tuple[Sequence[En
 
 
 def last_state(story: Iterable[Entry]) -> str | None:
-    """Who leads since when, by the last decision that ZooKeeper took, or that it is gone; None where there is none."""
+    """Leader, leader epoch and ISR by the last decision; None when there is no decision."""
     state = None
     for entry in story:
         facts = entry.facts
@@ -42,17 +42,17 @@ def last_state(story: Iterable[Entry]) -> str | None:
     return state
 
 
-def when(ts_ms: int) -> str:
-    """UTC, as everywhere in the journal."""
+def utc_time(ts_ms: int) -> str:
+    """For example `2023-11-14 22:13:22.000`."""
     return datetime.fromtimestamp(ts_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
 
 
 def _event(entry: Entry) -> str:
-    return f"{when(entry.ts_ms)}  controller {entry.node}, epoch {entry.controller_epoch}: {why_of(entry)}"
+    return f"{utc_time(entry.ts_ms)}  controller {entry.node}, epoch {entry.controller_epoch}: {why_of(entry)}"
 
 
 def _steps(entries: Sequence[Entry]) -> list[str]:
-    """Requests to several nodes are one line, where the first of them was sent."""
+    """Requests of one kind to several nodes are one line, at the position of the first."""
     nodes: dict[str, list[int]] = {}
     for entry in entries:
         if entry.kind == "request":
@@ -61,8 +61,8 @@ def _steps(entries: Sequence[Entry]) -> list[str]:
     for entry in entries:
         if entry.kind != "request":
             steps.append(_step(entry))
-        elif told := nodes.pop(entry.facts["api"], None):
-            steps.append(f"told {_nodes(told)} by {entry.facts['api']}")
+        elif brokers := nodes.pop(entry.facts["api"], None):
+            steps.append(f"sent {entry.facts['api']} to {_nodes(brokers)}")
     return steps
 
 
@@ -75,7 +75,7 @@ def _step(entry: Entry) -> str:
             return f"wrote {facts.pop('what', '')}{_rest(facts)}"
         case "refused":
             what, why = facts.pop("what", ""), facts.pop("why", "")
-            return f"refused {what}: {why}{_passed_over(facts)}{_rest(facts)}"
+            return f"refused {what}: {why}{_rejected(facts)}{_rest(facts)}"
         case "response":
             return f"node {facts.pop('broker', '?')} answered {facts.pop('api', '?')}{_rest(facts)}"
     return f"{entry.kind}{_rest(facts)}"
@@ -85,27 +85,30 @@ def _decision(facts: dict[str, Any]) -> str:
     kind, chosen = facts.pop("decision", ""), facts.pop("chosen", None)
     before, after, epoch = (facts.pop(name, None) for name in ("leader_from", "leader_to", "leader_epoch"))
     if after is None:
-        words = "nobody" if chosen is None else f"node {chosen}"
+        words = "none" if chosen is None else f"node {chosen}"
     elif before == after:
-        words = f"{_leader(after)} still"
+        words = f"leader is still {_node(after)}" if after >= 0 else "still no leader"
     else:
-        words = f"{_leader(after)} in place of {_leader(before, alone=True)}"
+        words = f"{_leader(after)} (was {_node(before)})"
     isr_before, isr = facts.pop("isr_from", None), facts.pop("isr", None)
     if epoch is not None:
         words += f", leader epoch {epoch}"
     if isr is not None:
         words += f", ISR {_list(isr)}" + (f" (was {_list(isr_before)})" if isr_before and isr_before != isr else "")
-    return f"decided {kind}: {words}{_passed_over(facts)}{_rest(facts)}"
+    return f"decided {kind}: {words}{_rejected(facts)}{_rest(facts)}"
 
 
-def _passed_over(facts: dict[str, Any]) -> str:
+def _rejected(facts: dict[str, Any]) -> str:
     rejected = "; ".join(f"not {broker}: {why}" for broker, why in facts.pop("rejected", None) or ())
     return f" ({rejected})" if rejected else ""
 
 
-def _leader(broker: int | None, *, alone: bool = False) -> str:
-    who = "nobody" if broker is None or broker < 0 else f"node {broker}"
-    return who if alone else f"{who} leads"
+def _leader(broker: int | None) -> str:
+    return "no leader" if broker is None or broker < 0 else f"leader is node {broker}"
+
+
+def _node(broker: int | None) -> str:
+    return "none" if broker is None or broker < 0 else f"node {broker}"
 
 
 def _nodes(brokers: Sequence[int]) -> str:
@@ -118,6 +121,6 @@ def _list(numbers: Sequence[int]) -> str:
 
 
 def _rest(facts: dict[str, Any]) -> str:
-    """What else an entry holds; the partition itself is known."""
+    """The other facts of an entry, without the partition."""
     kept = {k: v for k, v in facts.items() if k not in _KNOWN and v not in (None, [], {}, False)}
     return "".join(f", {key.replace('_', ' ')} {value}" for key, value in kept.items())
