@@ -283,13 +283,13 @@ def deletions(s: Snapshot) -> Iterator[SubjectFinding]:
     assigned: dict[str, list[ReplicaAssignment]] = {}
     for p, assignment in s.assignments.items() if s.deletions else ():
         assigned.setdefault(p.topic, []).append(assignment)
-    for topic, asked_ms in s.deletions.items():
+    for topic, requested_ms in s.deletions.items():
         path = znodes.delete_topic_path(topic)
         if topic not in s.topic_ids and znodes.topic_path(topic) not in s.malformed:
             why = "it is marked for deletion, but there is no such topic"
             yield _warning("orphaned deletion", topic, why, remedies.delete(s, path))
             continue
-        waiting = _age(s, asked_ms)
+        waiting = _age(s, requested_ms)
         if waiting is None:
             continue
         partitions = assigned.get(topic, [])

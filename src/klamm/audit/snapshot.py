@@ -260,8 +260,8 @@ class _Reader:
             znodes.delete_topic_path,
             lambda name, data, stat: found.deletions.__setitem__(name, stat.ctime),
         )
-        if (asked := await self._read(znodes.REASSIGN_PARTITIONS, decode_reassignment)) is not None:
-            found.reassignment, found.reassignment_requested_ms = asked[0], asked[1].ctime
+        if (request := await self._read(znodes.REASSIGN_PARTITIONS, decode_reassignment)) is not None:
+            found.reassignment, found.reassignment_requested_ms = request[0], request[1].ctime
         if (elect := await self._read(znodes.PREFERRED_ELECTION, decode_preferred_election)) is not None:
             found.preferred_election, found.preferred_election_requested_ms = elect[0], elect[1].ctime
         for parent in (znodes.ISR_CHANGES, znodes.LOG_DIR_EVENTS):

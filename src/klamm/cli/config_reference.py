@@ -1,4 +1,4 @@
-"""`klamm config explain`: what a key means, what it may be, and whether it changes while brokers run."""
+"""The reference of `klamm config explain`: meaning, type, default and valid values of a key."""
 
 import difflib
 from typing import Any, Final, NamedTuple
@@ -22,13 +22,13 @@ class Explained(NamedTuple):
     default: str | None
     allowed: str
     dynamic: str
-    """Whether and where it can be changed while brokers run."""
+    """Whether and how it can be changed without a restart."""
     synonyms: tuple[str, ...]
-    """Other keys that give it its value."""
+    """Other keys that set its value."""
 
 
 def explain_key(key: str, entity_type: str | None) -> list[Explained]:
-    """For topics, for brokers, or both. Raises UsageError with the nearest key where there is none."""
+    """For topics, for brokers, or both. Raises UsageError with similar keys for an unknown key."""
     found = []
     if key in TOPIC_KEYS and entity_type in (None, TOPICS):
         found.append(_of_topics(key))
@@ -38,8 +38,8 @@ def explain_key(key: str, entity_type: str | None) -> list[Explained]:
         known = {TOPICS: [*TOPIC_KEYS], BROKERS: [*BROKER_KEYS, *QUOTA_KEYS]}
         names = [name for kind, keys in known.items() if entity_type in (None, kind) for name in keys]
         near = difflib.get_close_matches(key, names, 3)
-        hint = f"did you mean {' or '.join(dict.fromkeys(near))}?" if near else "no key has a name like it"
-        raise UsageError(f"{key} is no config{f' of {entity_type}' if entity_type else ''}: {hint}")
+        hint = f"Did you mean {' or '.join(dict.fromkeys(near))}?" if near else "There is no similar key."
+        raise UsageError(f"There is no config {key}{f' of {entity_type}' if entity_type else ''}. {hint}")
     return found
 
 
@@ -61,16 +61,16 @@ def _of_brokers(name: str) -> Explained:
 
 def _dynamic(name: str) -> str:
     if base_name(name) not in DYNAMIC_KEYS and base_name(name) not in QUOTA_KEYS:
-        return "no: in server.properties, and the broker is started anew"
+        return "no: change server.properties and restart the broker"
     if name in QUOTA_KEYS:
-        return "only so: klamm config set --broker N, or --entity-default"
+        return "only dynamic: klamm config set --broker N, or --entity-default"
     if is_per_broker(name):
         return "yes, for each broker: klamm config set --broker N"
     return "yes: klamm config set --broker N, or --entity-default for all"
 
 
 def _allowed(text: str) -> str:
-    """`1..` and `a|b` in words."""
+    """`1..` and `a|b` as text."""
     if ".." not in text:
         return f"one of {', '.join(text.split('|'))}"
     low, _, high = text.partition("..")
@@ -78,12 +78,12 @@ def _allowed(text: str) -> str:
 
 
 def rows(explained: Explained, now: Config | None) -> list[tuple[str, object]]:
-    """What is said of it, a line each."""
+    """(label, value) of each line to print."""
     documentation = now.documentation if now else None
-    said: list[tuple[str, object]] = [
+    lines: list[tuple[str, object]] = [
         ("key", explained.key),
         ("of", explained.entity_type),
-        ("meaning", explained.meaning or documentation or "Kafka's documentation has it; nothing here looks at it"),
+        ("meaning", explained.meaning or documentation or "see Kafka's documentation; klamm does not use it"),
         ("type", explained.type),
         ("default", "not set" if explained.default is None else explained.default or "(empty)"),
         ("allowed", explained.allowed),
@@ -91,12 +91,12 @@ def rows(explained: Explained, now: Config | None) -> list[tuple[str, object]]:
     ]
     if explained.synonyms:
         of_brokers = " of the brokers" if explained.entity_type == TOPICS else ""
-        said.append(("also given by", ", ".join(explained.synonyms) + of_brokers))
+        lines.append(("also set by", ", ".join(explained.synonyms) + of_brokers))
     if now is not None:
         value = "(sensitive)" if now.is_sensitive else "not set" if now.value is None else now.value
-        said.append(("now", f"{value}, from {now.source.kafka_name}"))
-        said += [("", f"{s.source.kafka_name}: {s.name}={s.value}") for s in now.synonyms]
-    return said
+        lines.append(("now", f"{value}, from {now.source.kafka_name}"))
+        lines += [("", f"{s.source.kafka_name}: {s.name}={s.value}") for s in now.synonyms]
+    return lines
 
 
 def as_data(explained: Explained, now: Config | None) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Floor 6: the history of a partition, topic, broker or controller, told from the journal and ZooKeeper."""
+"""Floor 6: explain from the journal and ZooKeeper what happened in a cluster, and why."""

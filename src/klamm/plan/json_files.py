@@ -1,6 +1,6 @@
-"""The JSON that Kafka's tools take and give: reassignments, topics to move, elections.
+"""The JSON files of Kafka's tools: reassignments, topics to move, elections.
 
-Source: ReassignPartitionsCommand.java, LeaderElectionCommand.java. What is wrong is said with its place in the file.
+Source: ReassignPartitionsCommand.java, LeaderElectionCommand.java. Errors name the place in the file.
 """
 
 from collections.abc import Mapping
@@ -51,28 +51,28 @@ def read_file(disk: Disk, option: str, path: str) -> bytes:
     try:
         return disk.read(path)
     except OSError as error:
-        raise UsageError(f"{option} {path} cannot be read: {error.strerror or error}") from error
+        raise UsageError(f"Cannot read {option} {path}: {error.strerror or error}.") from error
 
 
 def parse_reassignment(content: bytes, source: str) -> dict[TopicPartition, Replicas]:
-    """The replicas that each partition shall have, in the file's order. Raises UsageError."""
+    """The wanted replicas of each partition, in the order of the file. Raises UsageError."""
     found: dict[TopicPartition, Replicas] = {}
     for index, entry in enumerate(_decode(content, _Reassignment, source).partitions):
         at = TopicPartition(entry.topic, entry.partition)
         replicas = tuple(map(BrokerId, entry.replicas))
         place = f"{source}: partitions[{index}] ({at})"
         if at in found:
-            raise UsageError(f"{place} is there twice; leave one of them")
+            raise UsageError(f"{place} is listed twice. Remove one.")
         if entry.partition < 0 or any(b < 0 for b in replicas):
-            raise UsageError(f"{place} has a negative number: partitions and brokers count from 0")
+            raise UsageError(f"{place} has a negative number. Partitions and brokers count from 0.")
         if not replicas:
-            raise UsageError(f"{place} has no replicas; name at least one broker")
+            raise UsageError(f"{place} has no replicas. Name at least one broker.")
         if len(set(replicas)) < len(replicas):
-            raise UsageError(f"{place} names a broker twice: {entry.replicas}; name each once")
+            raise UsageError(f"{place} lists a broker twice: {entry.replicas}. List each once.")
         _check_directories(entry, place)
         found[at] = replicas
     if not found:
-        raise UsageError(f"{source} names no partition")
+        raise UsageError(f"{source} lists no partition.")
     return found
 
 
@@ -86,13 +86,13 @@ def _check_directories(entry: _Partition, place: str) -> None:
     chosen = [d for d in entry.log_dirs if d != ANY_LOG_DIR]
     if chosen:
         raise UsageError(
-            f"{place} asks for log directory {chosen[0]}: moves between directories are not offered; write "
-            f"{ANY_LOG_DIR!r}, or leave log_dirs out"
+            f"{place} has log directory {chosen[0]}. Moves between log directories are not supported: write "
+            f"{ANY_LOG_DIR!r}, or omit log_dirs."
         )
 
 
 def reassignment_as_data(assignment: Mapping[TopicPartition, Replicas]) -> dict[str, Any]:
-    """Sorted, as kafka-reassign-partitions writes it."""
+    """Sorted, in the format of kafka-reassign-partitions."""
     return {
         "version": 1,
         "partitions": [
@@ -106,7 +106,7 @@ def parse_topics_to_move(content: bytes, source: str) -> list[str]:
     """Raises UsageError."""
     names = [entry.topic for entry in _decode(content, _TopicsToMove, source).topics]
     if repeated := next((n for n in names if names.count(n) > 1), None):
-        raise UsageError(f"{source} names topic {repeated} twice; name it once")
+        raise UsageError(f"{source} lists topic {repeated} twice. List it once.")
     return names
 
 
@@ -115,7 +115,7 @@ def parse_election(content: bytes, source: str) -> list[TopicPartition]:
     found = [TopicPartition(e.topic, e.partition) for e in _decode(content, _Election, source).partitions]
     if len(set(found)) < len(found):
         repeated = next(p for p in found if found.count(p) > 1)
-        raise UsageError(f"{source} names {repeated} twice; name it once")
+        raise UsageError(f"{source} lists {repeated} twice. List it once.")
     return found
 
 
@@ -123,7 +123,7 @@ def _decode(content: bytes, shape: type[Any], source: str) -> Any:
     try:
         read = msgspec.json.decode(content, type=shape)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{source} is not what it should be: {error}") from error
+        raise UsageError(f"{source} is not valid: {error}.") from error
     if getattr(read, "version", 1) != 1:
-        raise UsageError(f"{source} has version {read.version}; only version 1 is known")
+        raise UsageError(f"{source} has version {read.version}. Only version 1 is supported.")
     return read

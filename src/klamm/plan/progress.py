@@ -1,4 +1,4 @@
-"""How far a reassignment is: wanted and found in, a state per partition out."""
+"""The progress of a reassignment: wanted and current replicas in, a state per partition out."""
 
 from collections.abc import Container, Mapping
 from enum import StrEnum
@@ -9,30 +9,30 @@ from klamm.model.cluster import Partition, listed
 from klamm.model.ids import BrokerId, TopicPartition
 
 
-class State(StrEnum):
+class MoveState(StrEnum):
     COMPLETE = "complete"
     MOVING = "in progress"
-    ELSEWHERE = "not moving"  # nothing is under way, and the replicas are others
+    ELSEWHERE = "not moving"  # no reassignment is running, and the replicas are not the wanted ones
     UNKNOWN = "no such partition"
 
 
-class Standing(NamedTuple):
+class PartitionProgress(NamedTuple):
     at: TopicPartition
-    state: State
+    state: MoveState
     wanted: tuple[BrokerId, ...]
     replicas: tuple[BrokerId, ...]
     waits_for: tuple[BrokerId, ...]
-    """Of the new ones, those that are not in sync yet."""
+    """New replicas that are not in sync yet."""
     dead: tuple[BrokerId, ...] = ()
-    """Of these, those that are not alive."""
+    """Those of `waits_for` that are not alive."""
 
 
-def judge(
+def progress_of(
     wanted: Mapping[TopicPartition, tuple[BrokerId, ...]],
     found: Mapping[TopicPartition, Partition],
     moves: Mapping[TopicPartition, ReplicaAssignment],
     live: Container[BrokerId],
-) -> list[Standing]:
+) -> list[PartitionProgress]:
     return [
         _moving(at, replicas, found[at], moves[at], live)
         if at in found and at in moves
@@ -47,32 +47,36 @@ def _moving(
     found: Partition,
     move: ReplicaAssignment,
     live: Container[BrokerId],
-) -> Standing:
+) -> PartitionProgress:
     awaited = tuple(b for b in move.adding if b not in found.isr)
-    return Standing(at, State.MOVING, wanted, move.replicas, awaited, tuple(b for b in awaited if b not in live))
+    return PartitionProgress(
+        at, MoveState.MOVING, wanted, move.replicas, awaited, tuple(b for b in awaited if b not in live)
+    )
 
 
-def _still(at: TopicPartition, wanted: tuple[BrokerId, ...], found: Partition | None) -> Standing:
+def _still(at: TopicPartition, wanted: tuple[BrokerId, ...], found: Partition | None) -> PartitionProgress:
     if found is None:
-        return Standing(at, State.UNKNOWN, wanted, (), ())
-    return Standing(at, State.COMPLETE if found.replicas == wanted else State.ELSEWHERE, wanted, found.replicas, ())
+        return PartitionProgress(at, MoveState.UNKNOWN, wanted, (), ())
+    return PartitionProgress(
+        at, MoveState.COMPLETE if found.replicas == wanted else MoveState.ELSEWHERE, wanted, found.replicas, ()
+    )
 
 
-def in_words(standing: Standing) -> str:
-    match standing.state:
-        case State.MOVING if standing.dead:
-            return f"stuck: {listed(standing.dead)} not alive; start it, or klamm reassign cancel"
-        case State.MOVING if standing.waits_for:
-            return f"in progress: {listed(standing.waits_for)} not in sync yet"
-        case State.ELSEWHERE:
-            return "not moving: its replicas are others"
+def describe(progress: PartitionProgress) -> str:
+    match progress.state:
+        case MoveState.MOVING if progress.dead:
+            return f"stuck: {listed(progress.dead)} not alive; start it, or run klamm reassign cancel"
+        case MoveState.MOVING if progress.waits_for:
+            return f"in progress: {listed(progress.waits_for)} not in sync yet"
+        case MoveState.ELSEWHERE:
+            return "not moving: its replicas differ"
         case state:
             return state.value
 
 
-def is_over(standings: list[Standing]) -> bool:
-    return all(s.state is not State.MOVING for s in standings)
+def is_over(partitions: list[PartitionProgress]) -> bool:
+    return all(s.state is not MoveState.MOVING for s in partitions)
 
 
-def is_complete(standings: list[Standing]) -> bool:
-    return all(s.state is State.COMPLETE for s in standings)
+def is_complete(partitions: list[PartitionProgress]) -> bool:
+    return all(s.state is MoveState.COMPLETE for s in partitions)

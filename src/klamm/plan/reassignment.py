@@ -1,9 +1,8 @@
-"""Where replicas should go: assignments, allowed brokers and racks in, new assignments with a reason each out.
+"""Plan a reassignment: assignments, allowed brokers and racks in; new assignments with a reason for each out.
 
-No record moves without need: a replica leaves its broker because that may hold none any more, because its rack holds
-another one while a rack has none, because there are too many of it, or, where the load is to be spread, because its
-broker holds two more than another. Orders of replicas cost nothing; leaders are spread by them. Everything is counted
-over all partitions, and repeatable.
+A replica moves only for a reason: its broker is removed, its rack has two replicas while another rack has none, the
+replication factor shrinks, or, with `spread`, its broker has at least two replicas more than another one. The order of
+replicas is free to change, so leaders are spread by it. Load is counted over all partitions; plans are repeatable.
 """
 
 from collections import Counter
@@ -15,7 +14,7 @@ from klamm.model.ids import BrokerId, TopicPartition
 
 Replicas = tuple[BrokerId, ...]
 Racks = Mapping[BrokerId, str | None]
-"""The brokers that may hold replicas, each with its rack."""
+"""The brokers that may have replicas, each with its rack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,37 +23,37 @@ class Goal:
     replication_factor: int | None = None
     """None: each partition keeps its own."""
     kept: frozenset[BrokerId] = frozenset()
-    """Brokers that keep what they hold, and get no more: they are away."""
+    """Dead brokers: they keep their replicas and get no more."""
     spread: bool = True
-    """Whether replicas move for the sake of load alone, and leaders of partitions that stay where they are."""
+    """Whether replicas and leaders also move just to balance the load."""
 
 
 @dataclass(slots=True)
 class Plan:
     moves: dict[TopicPartition, Replicas] = field(default_factory=dict)
-    """Those that change, sorted."""
+    """Only the partitions that change, sorted."""
     reasons: dict[TopicPartition, list[str]] = field(default_factory=dict)
 
-    def because(self, at: TopicPartition, reason: str) -> None:
+    def add_reason(self, at: TopicPartition, reason: str) -> None:
         self.reasons.setdefault(at, []).append(reason)
 
 
 def plan_moves(assignment: Mapping[TopicPartition, Replicas], chosen: Collection[TopicPartition], goal: Goal) -> Plan:
-    """New replicas for the `chosen`; the others count as load. Raises UsageError where there is no way."""
+    """New replicas for the `chosen` partitions; the others count as load. Raises UsageError when it is impossible."""
     _check(assignment, chosen, goal)
     draft = _Draft(assignment, goal)
     plan = Plan()
     ordered = sorted(chosen)
     for at in ordered:
-        draft.drop_forbidden(at, plan)
-        draft.leave_forbidden(at, plan)
-        draft.fit_count(at, plan)
+        draft.drop_surplus_on_removed_brokers(at, plan)
+        draft.move_off_removed_brokers(at, plan)
+        draft.adjust_replication_factor(at, plan)
     if goal.spread:
         for at in ordered:
-            draft.part_racks(at, plan)
-        draft.level(ordered, plan)
-    led_anew = [at for at in ordered if goal.spread or draft.replicas[at][:1] != assignment[at][:1]]
-    draft.spread_leaders(led_anew, plan)
+            draft.spread_over_racks(at, plan)
+        draft.balance_replicas(ordered, plan)
+    leaders_may_change = [at for at in ordered if goal.spread or draft.replicas[at][:1] != assignment[at][:1]]
+    draft.spread_leaders(leaders_may_change, plan)
     plan.moves = {at: r for at in ordered if (r := draft.replicas[at]) != assignment[at]}
     plan.reasons = {at: plan.reasons.get(at, []) for at in plan.moves}
     return plan
@@ -74,8 +73,8 @@ def _check(assignment: Mapping[TopicPartition, Replicas], chosen: Collection[Top
         possible = len(goal.racks) + len(goal.kept.intersection(replicas))
         if wanted > possible:
             raise UsageError(
-                f"{at} needs {wanted} brokers for as many replicas, only {possible} may hold one "
-                f"({ErrorCode.INVALID_REPLICATION_FACTOR.name}): allow more of them, or say --replication-factor"
+                f"{at} needs {wanted} brokers for its {wanted} replicas, but only {possible} are allowed "
+                f"({ErrorCode.INVALID_REPLICATION_FACTOR.name}). Allow more brokers, or lower --replication-factor."
             )
 
 
@@ -90,69 +89,74 @@ class _Draft:
             self.held.update(b for b in replicas if b in goal.racks)
             self.led.update(b for b in replicas[:1] if b in goal.racks)
 
-    def drop_forbidden(self, at: TopicPartition, plan: Plan) -> None:
-        """Where there are more replicas than wanted: what goes need not be copied to another broker first."""
+    def drop_surplus_on_removed_brokers(self, at: TopicPartition, plan: Plan) -> None:
+        """Drop surplus replicas on removed brokers first: they need not be copied."""
         wanted = self._wanted(at)
         for broker in reversed(self.replicas[at]):
-            if len(self.replicas[at]) > wanted and self._is_forbidden(broker):
+            if len(self.replicas[at]) > wanted and self._is_removed(broker):
                 self._set(at, tuple(b for b in self.replicas[at] if b != broker))
-                plan.because(at, f"- {broker}: it shall hold no replica, and {wanted} are wanted")
+                plan.add_reason(at, f"- {broker}: the broker is removed, and the replication factor is {wanted}")
 
-    def leave_forbidden(self, at: TopicPartition, plan: Plan) -> None:
+    def move_off_removed_brokers(self, at: TopicPartition, plan: Plan) -> None:
         for index, broker in enumerate(self.replicas[at]):
-            if self._is_forbidden(broker):
+            if self._is_removed(broker):
                 new = self._best(at, without=broker, leads=index == 0)
                 self._replace(at, broker, new)
-                plan.because(at, f"{broker} -> {new}: {broker} shall hold no replica")
+                plan.add_reason(at, f"{broker} -> {new}: broker {broker} is removed")
 
-    def fit_count(self, at: TopicPartition, plan: Plan) -> None:
+    def adjust_replication_factor(self, at: TopicPartition, plan: Plan) -> None:
         wanted = self._wanted(at)
         while len(self.replicas[at]) < wanted:
             new = self._best(at)
             self._set(at, (*self.replicas[at], new))
-            plan.because(at, f"+ {new}: {wanted} replicas are wanted")
+            plan.add_reason(at, f"+ {new}: the replication factor is {wanted}")
         while len(self.replicas[at]) > wanted:
-            gone = self._most_dispensable(at)
+            gone = self._surplus_replica(at)
             self._set(at, tuple(b for b in self.replicas[at] if b != gone))
-            plan.because(at, f"- {gone}: {wanted} replicas are wanted")
+            plan.add_reason(at, f"- {gone}: the replication factor is {wanted}")
 
-    def part_racks(self, at: TopicPartition, plan: Plan) -> None:
-        """As many racks as replicas, as far as there are."""
+    def spread_over_racks(self, at: TopicPartition, plan: Plan) -> None:
+        """As many different racks as possible."""
         racks = self.goal.racks
         while len(self._racks_of(at)) < min(len(self.replicas[at]), self.rack_count):
             doubled = Counter(racks[b] for b in self.replicas[at])
             broker = max((b for b in self.replicas[at] if doubled[racks[b]] > 1), key=lambda b: (self.held[b], b))
             new = self._best(at, without=broker)
             self._replace(at, broker, new)
-            plan.because(at, f"{broker} -> {new}: rack {racks[broker]} holds another replica, {racks[new]} none")
+            plan.add_reason(
+                at, f"{broker} -> {new}: rack {racks[broker]} has another replica, rack {racks[new]} has none"
+            )
 
-    def level(self, chosen: Iterable[TopicPartition], plan: Plan) -> None:
-        """Until no two brokers differ by more than one, as far as racks and partitions let them."""
+    def balance_replicas(self, chosen: Iterable[TopicPartition], plan: Plan) -> None:
+        """Until no two brokers differ by more than one replica, as far as racks and partitions allow."""
         on: dict[BrokerId, dict[TopicPartition, None]] = {b: {} for b in self.goal.racks}
         for p in chosen:
             for broker in self.replicas[p]:
                 on[broker][p] = None
-        settled: set[tuple[BrokerId, BrokerId]] = set()
-        while pair := self._uneven(settled):
+        exhausted: set[tuple[BrokerId, BrokerId]] = set()
+        while pair := self._uneven(exhausted):
             full, free = pair
             at = next((p for p in on[full] if self._can_move(p, full, free)), None)
             if at is None:
-                settled.add(pair)
+                exhausted.add(pair)
                 continue
-            plan.because(at, f"{full} -> {free}: {full} holds {self.held[full]} replicas, {free} {self.held[free]}")
+            plan.add_reason(
+                at,
+                f"{full} -> {free}: broker {full} has {self.held[full]} replicas, broker {free} has {self.held[free]}",
+            )
             self._replace(at, full, free)
             del on[full][at]
             on[free][at] = None
-            settled = {s for s in settled if not {full, free}.intersection(s)}
+            exhausted = {s for s in exhausted if not {full, free}.intersection(s)}
 
-    def _uneven(self, settled: Collection[tuple[BrokerId, BrokerId]]) -> tuple[BrokerId, BrokerId] | None:
-        """The fullest and the emptiest that still can give and take."""
+    def _uneven(self, exhausted: Collection[tuple[BrokerId, BrokerId]]) -> tuple[BrokerId, BrokerId] | None:
+        """The brokers with most and fewest replicas between which a replica may still move."""
         rising = sorted(self.goal.racks, key=lambda b: (self.held[b], b))
         for full in reversed(rising):
             for free in rising:
                 if self.held[full] - self.held[free] < 2:
                     break
-                if (full, free) not in settled:
+                if (full, free) not in exhausted:
                     return full, free
         return None
 
@@ -164,34 +168,38 @@ class _Draft:
         return len(after) >= len(self._racks_of(at))
 
     def spread_leaders(self, partitions: Iterable[TopicPartition], plan: Plan) -> None:
-        """Another first replica where that evens out how many each broker would lead."""
+        """Put another replica first where this balances the preferred leaders."""
         for at in partitions:
             replicas = self.replicas[at]
             first = min(replicas, key=lambda b: (self.led[b], replicas.index(b)))
             if self.led[replicas[0]] - self.led[first] < 2:
                 continue
-            plan.because(at, f"{first} leads: it would lead {self.led[first]}, {replicas[0]} {self.led[replicas[0]]}")
+            plan.add_reason(
+                at,
+                f"leader {first}: broker {first} is preferred for {self.led[first]} partitions, {replicas[0]} for "
+                f"{self.led[replicas[0]]}",
+            )
             self._set(at, (first, *(b for b in replicas if b != first)))
 
     def _wanted(self, at: TopicPartition) -> int:
         return self.goal.replication_factor or len(self.replicas[at])
 
-    def _is_forbidden(self, broker: BrokerId) -> bool:
+    def _is_removed(self, broker: BrokerId) -> bool:
         return broker not in self.goal.racks and broker not in self.goal.kept
 
     def _racks_of(self, at: TopicPartition) -> set[str | None]:
         return {self.goal.racks.get(b) for b in self.replicas[at]}
 
     def _best(self, at: TopicPartition, without: BrokerId | None = None, *, leads: bool = False) -> BrokerId:
-        """In a rack that has none, if there is one; then the one that holds least."""
+        """Prefers a rack without a replica, then the broker with fewest replicas."""
         there = self.replicas[at]
         racks = self.goal.racks
         used = Counter(racks[b] for b in there if b in racks and b != without)
         free = [b for b in racks if b not in there]
         return min(free, key=lambda b: (used[racks[b]], self.held[b], self.led[b] if leads else 0, b))
 
-    def _most_dispensable(self, at: TopicPartition) -> BrokerId:
-        """Never the first while there is another: one whose rack holds a second, then on the fullest broker."""
+    def _surplus_replica(self, at: TopicPartition) -> BrokerId:
+        """Never the preferred leader; prefers a rack with two replicas, then the broker with most replicas."""
         replicas, racks = self.replicas[at], self.goal.racks
         used = Counter(racks.get(b) for b in replicas)
         return max(replicas[1:], key=lambda b: (used[racks.get(b)], self.held[b], replicas.index(b)))

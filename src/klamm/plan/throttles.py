@@ -1,7 +1,7 @@
-"""How fast moves may copy: which configs that means, and which of them are ours to take away.
+"""The configs that throttle a reassignment: which to set before it, and which to remove after it.
 
-Source: ReassignPartitionsCommand.java. Leaders are throttled for the replicas that exist, followers for those that
-come; the rate is a broker's, counted over all of them.
+Source: ReassignPartitionsCommand.java. Leaders are throttled for the existing replicas, followers for the new ones; the
+rate is per broker.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -32,7 +32,7 @@ def copying(
     current: Mapping[TopicPartition, Replicas],
     moving: Mapping[TopicPartition, ReplicaAssignment],
 ) -> dict[TopicPartition, Copying]:
-    """From whom to whom each partition is copied: those that move already, and those that shall."""
+    """From which brokers to which each partition is copied: running and wanted reassignments."""
     found = {
         at: Copying(tuple(b for b in move.replicas if b not in move.adding), move.adding) for at, move in moving.items()
     }
@@ -43,9 +43,9 @@ def copying(
 
 
 def plan_throttle(copies: Mapping[TopicPartition, Copying], bytes_per_s: int, live: Container[BrokerId]) -> Changes:
-    """Configs to set before the moves begin: for each topic who is throttled, for each broker how much.
+    """Configs to set before the reassignment: throttled replicas per topic, the rate per broker.
 
-    Only a living broker takes its rate; one that is away copies nothing.
+    Only live brokers accept configs; a dead one copies nothing.
     """
     leaders: dict[str, list[str]] = {}
     followers: dict[str, list[str]] = {}
@@ -63,13 +63,13 @@ def plan_throttle(copies: Mapping[TopicPartition, Copying], bytes_per_s: int, li
     return changes
 
 
-def entities(topics: Iterable[str], brokers: Iterable[BrokerId]) -> list[Entity]:
-    """Where throttles of moves of these topics may be."""
+def throttled_entities(topics: Iterable[str], brokers: Iterable[BrokerId]) -> list[Entity]:
+    """The topics and brokers that may have throttle configs."""
     return [Entity(TOPIC, t) for t in sorted(set(topics))] + [Entity(BROKER, str(b)) for b in sorted(brokers)]
 
 
 def plan_removal(found: Mapping[Entity, Configs]) -> Changes:
-    """What of it is set just there, and has to go."""
+    """Remove the throttle configs that are set on the topic or broker itself."""
     own = {TOPIC: ConfigSource.TOPIC, BROKER: ConfigSource.DYNAMIC_BROKER}
     changes: Changes = {}
     for entity, configs in found.items():

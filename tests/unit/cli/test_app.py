@@ -62,7 +62,7 @@ print(*sys.modules, file=sys.stderr)
     assert not {"asyncio", "rich", "msgspec", "structlog", "prometheus_client"}.intersection(loaded)
 
 
-def test_overrides_are_pairs() -> None:
+def test_an_override_is_key_and_value() -> None:
     assert parse_overrides(["a.b=1", " c = x=y "]) == {"a.b": "1", "c": "x=y"}
     with pytest.raises(UsageError, match="KEY=VALUE"):
         parse_overrides(["a.b"])
@@ -70,7 +70,7 @@ def test_overrides_are_pairs() -> None:
         parse_overrides(["=1"])
 
 
-def test_every_remedy_of_the_audit_is_a_command_that_there_is() -> None:
+def test_every_remedy_of_the_audit_is_an_existing_command() -> None:
     """Words and options of each `klamm ...` in its findings."""
     said = re.findall(r"klamm ((?:[a-z]+ ?)+)((?:--[a-z-]+ ?)*)", inspect.getsource(remedies))
     assert len(said) > 10

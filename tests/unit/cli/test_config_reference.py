@@ -15,7 +15,7 @@ from klamm.config.topic_config import ConfigSource
 from klamm.model.errors import UsageError
 
 
-def test_a_key_of_topics_and_one_of_brokers_may_have_one_name() -> None:
+def test_topics_and_brokers_may_share_a_key() -> None:
     of_topics, of_brokers = explain_key("min.insync.replicas", None)
 
     assert (of_topics.entity_type, of_brokers.entity_type) == ("topics", "brokers")
@@ -26,31 +26,31 @@ def test_a_key_of_topics_and_one_of_brokers_may_have_one_name() -> None:
 @pytest.mark.parametrize(
     ("key", "dynamic"),
     [
-        ("broker.id", "no: in server.properties"),
+        ("broker.id", "no: change server.properties"),
         ("log.retention.ms", "yes: klamm config set --broker N, or --entity-default"),
         ("advertised.listeners", "yes, for each broker"),
-        ("leader.replication.throttled.rate", "only so"),
+        ("leader.replication.throttled.rate", "only dynamic"),
     ],
 )
-def test_where_it_can_be_changed(key: str, dynamic: str) -> None:
+def test_where_a_key_can_be_changed(key: str, dynamic: str) -> None:
     assert explain_key(key, None)[0].dynamic.startswith(dynamic)
 
 
-def test_what_it_may_be() -> None:
+def test_valid_values() -> None:
     said = {key: explain_key(key, "brokers")[0].allowed for key in ("klamm.metrics.port", "log.cleaner.threads")}
 
     assert said == {"klamm.metrics.port": "from 0 to 65535", "log.cleaner.threads": "at least 0"}
     assert explain_key("compression.type", "brokers")[0].allowed.startswith("one of uncompressed, zstd")
 
 
-def test_the_nearest_key_is_told() -> None:
-    with pytest.raises(UsageError, match=r"retention.mss is no config: did you mean retention.ms"):
+def test_an_unknown_key_is_answered_with_similar_keys() -> None:
+    with pytest.raises(UsageError, match=r"There is no config retention.mss. Did you mean retention.ms"):
         explain_key("retention.mss", None)
-    with pytest.raises(UsageError, match="no config of topics"):
+    with pytest.raises(UsageError, match=r"no config broker\.id of topics"):
         explain_key("broker.id", "topics")
 
 
-def test_what_a_node_reads_has_a_meaning() -> None:
+def test_every_key_that_a_node_uses_has_a_meaning() -> None:
     known = {name.replace(".", "_"): name for name in BROKER_KEYS}
     read = {known[f.name] for f in fields(NodeConfig) if f.name in known}
 
@@ -58,7 +58,7 @@ def test_what_a_node_reads_has_a_meaning() -> None:
     assert read - BROKER_MEANINGS.keys() == set()
 
 
-def test_what_holds_now_is_told_with_every_place_that_has_a_value() -> None:
+def test_the_current_value_is_shown_with_all_its_sources() -> None:
     synonyms = (
         Synonym("retention.ms", "1", ConfigSource.TOPIC),
         Synonym("log.retention.ms", "2", ConfigSource.DYNAMIC_DEFAULT),
@@ -74,17 +74,17 @@ def test_what_holds_now_is_told_with_every_place_that_has_a_value() -> None:
     ]
 
 
-def test_whose_configs() -> None:
+def test_the_entity_of_a_config_command() -> None:
     assert entity(None, None, False, "t", None) == Entity(TOPIC, "t")
     assert entity(None, None, False, None, 0) == Entity(BROKER, "0")
     assert entity(EntityType.BROKERS, None, True, None, None) == Entity(BROKER, "")
     for wrong, why in (
-        ((None, None, False, None, None), "say whose"),
-        ((None, None, False, "t", 1), "say whose"),
-        ((None, "t", False, "t", None), "go with --entity-type"),
+        ((None, None, False, None, None), "Choose one of"),
+        ((None, None, False, "t", 1), "Choose one of"),
+        ((None, "t", False, "t", None), "need --entity-type"),
         ((EntityType.TOPICS, None, True, None, None), "no defaults of their own"),
-        ((EntityType.BROKERS, None, False, None, None), "which one"),
-        ((EntityType.BROKERS, "one", False, None, None), "not a broker's id"),
+        ((EntityType.BROKERS, None, False, None, None), "needs --entity-name"),
+        ((EntityType.BROKERS, "one", False, None, None), "not a broker id"),
     ):
         with pytest.raises(UsageError, match=why):
             entity(*wrong)  # type: ignore[arg-type]

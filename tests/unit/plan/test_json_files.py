@@ -13,7 +13,7 @@ from klamm.plan.json_files import (
 )
 
 
-def test_what_is_written_is_read_back_and_as_kafka_writes_it() -> None:
+def test_a_written_reassignment_has_kafkas_format() -> None:
     wanted = {TopicPartition("b", 0): (2, 1), TopicPartition("a", 10): (1,), TopicPartition("a", 2): (3, 1)}
     written = reassignment_as_data(wanted)  # type: ignore[arg-type]
 
@@ -24,7 +24,7 @@ def test_what_is_written_is_read_back_and_as_kafka_writes_it() -> None:
     assert parse_reassignment(msgspec.json.encode(written), "f") == wanted
 
 
-def test_version_and_log_dirs_may_be_left_out() -> None:
+def test_version_and_log_dirs_are_optional() -> None:
     content = b'{"partitions":[{"topic":"a","partition":0,"replicas":[1]}]}'
 
     assert parse_reassignment(content, "f") == {TopicPartition("a", 0): (1,)}
@@ -39,13 +39,13 @@ def listed(*entries: str) -> str:
 
 
 WRONG = {
-    "not json": ("{", "f is not what it should be"),
+    "not json": ("{", "f is not valid"),
     "no list": ("{}", "partitions"),
-    "empty": (listed(), "names no partition"),
-    "another version": ('{"version":2,"partitions":[]}', "only version 1"),
+    "empty": (listed(), "lists no partition"),
+    "another version": ('{"version":2,"partitions":[]}', "Only version 1"),
     "a word for a number": (listed(one(replicas='["x"]')), "replicas"),
-    "twice": (listed(one(), one()), r"partitions\[1\] \(a-0\) is there twice"),
-    "a broker twice": (listed(one(replicas="[1,1]")), "names a broker twice"),
+    "twice": (listed(one(), one()), r"partitions\[1\] \(a-0\) is listed twice"),
+    "a broker twice": (listed(one(replicas="[1,1]")), "lists a broker twice"),
     "nobody": (listed(one(replicas="[]")), "has no replicas"),
     "negative": (listed(one(replicas="[-1]")), "negative"),
     "too few directories": (listed(one(',"log_dirs":["any"]')), "2 replicas and 1 log_dirs"),
@@ -54,14 +54,14 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("content", "why"), WRONG.values(), ids=WRONG)
-def test_a_wrong_reassignment(content: str, why: str) -> None:
+def test_an_invalid_reassignment_is_rejected(content: str, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         parse_reassignment(content.encode(), "f")
 
 
 def test_topics_to_move() -> None:
     assert parse_topics_to_move(b'{"topics":[{"topic":"a"},{"topic":"b"}],"version":1}', "f") == ["a", "b"]
-    with pytest.raises(UsageError, match="names topic a twice"):
+    with pytest.raises(UsageError, match="lists topic a twice"):
         parse_topics_to_move(b'{"topics":[{"topic":"a"},{"topic":"a"}]}', "f")
 
 

@@ -33,21 +33,21 @@ def planned(assignment: Assignment, goal: Goal) -> dict[int, str]:
     return {p.partition: "".join(map(str, replicas)) for p, replicas in plan.moves.items()}
 
 
-def test_only_what_lies_on_the_removed_broker_moves() -> None:
+def test_only_replicas_of_the_removed_broker_move() -> None:
     assignment = assigned("123", "234", "124")
 
     assert planned(assignment, Goal(racks("1 2 4"), spread=False)) == {0: "124", 1: "214"}
 
 
-def test_a_removed_leader_is_replaced_where_few_lead() -> None:
+def test_a_removed_leader_is_replaced_by_a_broker_with_few_leaders() -> None:
     assert planned(assigned("31", "32", "12"), Goal(racks("1 2 4"), spread=False)) == {0: "41", 1: "24"}
 
 
-def test_the_replacement_stands_in_a_rack_of_its_own() -> None:
+def test_the_replacement_is_in_another_rack() -> None:
     assert planned(assigned("12"), Goal(racks("1a 3a 4b"), spread=False)) == {0: "14"}
 
 
-def test_brokers_that_are_away_keep_what_they_hold() -> None:
+def test_dead_brokers_keep_their_replicas() -> None:
     goal = Goal(racks("1 4"), kept=frozenset({BrokerId(2)}), spread=False)
 
     assert planned(assigned("123"), goal) == {0: "124"}
@@ -60,26 +60,26 @@ def test_a_new_broker_gets_its_share() -> None:
     assert Counter(b for replicas in after.values() for b in replicas) == {1: 4, 2: 4, 3: 4}
 
 
-def test_replicas_of_one_rack_are_parted() -> None:
+def test_replicas_in_one_rack_are_spread_over_racks() -> None:
     plan = plan_moves(assigned("12"), [at(0)], Goal(racks("1a 2a 3b")))
 
     assert {racks("1a 2a 3b")[b] for b in plan.moves[at(0)]} == {"a", "b"}
-    assert plan.reasons[at(0)] == ["2 -> 3: rack a holds another replica, b none"]
+    assert plan.reasons[at(0)] == ["2 -> 3: rack a has another replica, rack b has none"]
 
 
-def test_more_and_fewer_replicas() -> None:
+def test_the_replication_factor_grows_and_shrinks() -> None:
     assert planned(assigned("12"), Goal(racks("1 2 3"), 3, spread=False)) == {0: "123"}
     assert planned(assigned("123"), Goal(racks("1a 2b 3b"), 2, spread=False)) == {0: "12"}
 
 
-def test_fewer_replicas_leave_the_removed_broker_and_copy_nothing() -> None:
+def test_a_lower_replication_factor_drops_the_removed_broker_without_copying() -> None:
     plan = plan_moves(assigned("123", "312", "124"), [at(0), at(1), at(2)], Goal(racks("1 2"), 2, spread=False))
 
     assert [sorted(replicas) for replicas in plan.moves.values()] == [[1, 2], [1, 2], [1, 2]]
-    assert plan.reasons[at(0)] == ["- 3: it shall hold no replica, and 2 are wanted"]
+    assert plan.reasons[at(0)] == ["- 3: the broker is removed, and the replication factor is 2"]
 
 
-def test_a_leader_stays_when_a_follower_goes() -> None:
+def test_the_leader_stays_when_a_follower_is_dropped() -> None:
     assert planned(assigned("14", "13", "12"), Goal(racks("1 2 3"), spread=False)) == {0: "12"}
 
 
@@ -90,7 +90,7 @@ def test_a_leader_stays_when_a_follower_goes() -> None:
         (assigned("12"), Goal(racks("1a 2")), r"brokers 2 have no rack.*--disable-rack-aware"),
     ],
 )
-def test_what_cannot_be(assignment: Assignment, goal: Goal, why: str) -> None:
+def test_an_impossible_plan_is_rejected(assignment: Assignment, goal: Goal, why: str) -> None:
     with pytest.raises(UsageError, match=why):
         plan_moves(assignment, list(assignment), goal)
 
@@ -116,7 +116,7 @@ def after(assignment: Assignment, plan: Plan) -> Assignment:
 
 
 @given(clusters(), st.booleans())
-def test_replicas_are_as_many_as_before_on_allowed_brokers_each_once(
+def test_plans_keep_the_replication_factor_and_use_allowed_brokers_once(
     cluster: tuple[Assignment, Sequence[BrokerId], dict[BrokerId, str | None]], spread: bool
 ) -> None:
     assignment, _, allowed = cluster
@@ -131,7 +131,7 @@ def test_replicas_are_as_many_as_before_on_allowed_brokers_each_once(
 
 
 @given(clusters(), st.integers(1, 7))
-def test_another_number_of_replicas_copies_no_more_than_it_must(
+def test_a_new_replication_factor_copies_as_little_as_possible(
     cluster: tuple[Assignment, Sequence[BrokerId], dict[BrokerId, str | None]], wanted: int
 ) -> None:
     assignment, _, allowed = cluster
@@ -146,7 +146,7 @@ def test_another_number_of_replicas_copies_no_more_than_it_must(
 
 
 @given(clusters())
-def test_a_removal_moves_exactly_what_must_move(
+def test_a_removal_moves_only_replicas_of_the_removed_broker(
     cluster: tuple[Assignment, Sequence[BrokerId], dict[BrokerId, str | None]],
 ) -> None:
     assignment, _, allowed = cluster
@@ -160,7 +160,7 @@ def test_a_removal_moves_exactly_what_must_move(
 
 
 @given(clusters())
-def test_spreading_uses_as_many_racks_as_there_are_and_levels_the_load(
+def test_spreading_uses_all_racks_and_balances_the_load(
     cluster: tuple[Assignment, Sequence[BrokerId], dict[BrokerId, str | None]],
 ) -> None:
     assignment, _, allowed = cluster
@@ -174,7 +174,7 @@ def test_spreading_uses_as_many_racks_as_there_are_and_levels_the_load(
         assert max(counts) - min(counts) <= 1
 
 
-def test_a_large_cluster_is_planned_at_once() -> None:
+def test_a_large_cluster_is_planned() -> None:
     """Ten thousand partitions: each move is found without looking at all of them."""
     brokers = [BrokerId(n) for n in range(20)]
     assignment = {at(n): tuple(brokers[(n + k) % 18] for k in range(3)) for n in range(10_000)}

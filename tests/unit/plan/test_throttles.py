@@ -11,7 +11,7 @@ from klamm.config.topic_config import ConfigSource
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.cluster import Partition
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.plan.progress import State, in_words, is_complete, is_over, judge
+from klamm.plan.progress import MoveState, describe, is_complete, is_over, progress_of
 from klamm.plan.throttles import copying, plan_removal, plan_throttle
 
 
@@ -26,7 +26,7 @@ def config(name: str, value: str, source: ConfigSource) -> Config:
     return Config(name, value, source, False, False, (), None)
 
 
-def test_those_who_send_and_those_who_receive() -> None:
+def test_leaders_and_followers_are_throttled() -> None:
     copies = copying({P0: ids(2, 3)}, {P0: ids(1, 2)}, {})
     rates: dict[str, str | None] = {LEADER_THROTTLED_RATE: "500", FOLLOWER_THROTTLED_RATE: "500"}
 
@@ -38,14 +38,14 @@ def test_those_who_send_and_those_who_receive() -> None:
     }
 
 
-def test_a_broker_that_is_away_is_not_asked_to_be_slow() -> None:
+def test_a_dead_broker_gets_no_throttle() -> None:
     changes = plan_throttle(copying({P0: ids(1, 3)}, {P0: ids(1, 9)}, {}), 500, ids(1, 3))
 
     assert [entity.name for entity in changes if entity.type == BROKER] == ["1", "3"]
     assert changes[Entity(TOPIC, "t")] == {LEADER_THROTTLED_REPLICAS: "0:1,0:9", FOLLOWER_THROTTLED_REPLICAS: "0:3"}
 
 
-def test_what_moves_already_is_throttled_with_it() -> None:
+def test_running_reassignments_are_throttled_too() -> None:
     moving = {P1: ReplicaAssignment(replicas=ids(4, 1), adding=ids(4), removing=ids(1))}
 
     changes = plan_throttle(copying({P0: ids(2)}, {P0: ids(2)}, moving), 500, ids(1, 2, 4))
@@ -53,13 +53,13 @@ def test_what_moves_already_is_throttled_with_it() -> None:
     assert changes[Entity(TOPIC, "t")] == {LEADER_THROTTLED_REPLICAS: "0:2,1:1", FOLLOWER_THROTTLED_REPLICAS: "1:4"}
 
 
-def test_an_override_is_copied_from_where_the_replicas_are() -> None:
+def test_a_replaced_reassignment_copies_from_the_existing_replicas() -> None:
     moving = {P0: ReplicaAssignment(replicas=ids(4, 1), adding=ids(4), removing=ids(1))}
 
     assert copying({P0: ids(5)}, {P0: ids(4, 1)}, moving)[P0] == (ids(1), ids(5))
 
 
-def test_only_what_is_set_just_there_is_removed() -> None:
+def test_only_configs_set_on_the_entity_itself_are_removed() -> None:
     topic, broker = Entity(TOPIC, "t"), Entity(BROKER, "1")
     found = {
         topic: {
@@ -72,29 +72,29 @@ def test_only_what_is_set_just_there_is_removed() -> None:
     assert plan_removal(found) == {topic: {LEADER_THROTTLED_REPLICAS: None}}
 
 
-def test_how_far_it_is() -> None:
+def test_the_progress_of_a_reassignment() -> None:
     led = BrokerId(1)
     found = {P0: Partition(led, ids(1, 2), ids(1, 2)), P1: Partition(led, ids(1, 3), ids(1))}
     moves = {P1: ReplicaAssignment(ids(1, 3), ids(3), ())}
     wanted = {P0: ids(1, 2), P1: ids(1, 3), P2: ids(1)}
 
-    done, moving, unknown = judge(wanted, found, moves, ids(1, 2, 3))
+    done, moving, unknown = progress_of(wanted, found, moves, ids(1, 2, 3))
 
-    assert (done.state, moving.state, unknown.state) == (State.COMPLETE, State.MOVING, State.UNKNOWN)
-    assert in_words(moving) == "in progress: 3 not in sync yet"
+    assert (done.state, moving.state, unknown.state) == (MoveState.COMPLETE, MoveState.MOVING, MoveState.UNKNOWN)
+    assert describe(moving) == "in progress: 3 not in sync yet"
     assert not is_over([done, moving])
     assert is_complete([done])
-    [elsewhere] = judge({P0: ids(2, 1)}, found, {}, ids(1, 2))
-    assert elsewhere.state is State.ELSEWHERE
+    [elsewhere] = progress_of({P0: ids(2, 1)}, found, {}, ids(1, 2))
+    assert elsewhere.state is MoveState.ELSEWHERE
     assert is_over([elsewhere])
     assert not is_complete([elsewhere])
 
 
-def test_a_move_to_a_broker_that_is_away_is_stuck() -> None:
+def test_a_reassignment_to_a_dead_broker_is_stuck() -> None:
     found = {P0: Partition(BrokerId(1), ids(1, 3, 4), ids(1))}
     moves = {P0: ReplicaAssignment(ids(1, 3, 4), ids(3, 4), ())}
 
-    [stuck] = judge({P0: ids(1, 3, 4)}, found, moves, ids(1, 3))
+    [stuck] = progress_of({P0: ids(1, 3, 4)}, found, moves, ids(1, 3))
 
-    assert (stuck.state, stuck.dead) == (State.MOVING, ids(4))
-    assert in_words(stuck) == "stuck: 4 not alive; start it, or klamm reassign cancel"
+    assert (stuck.state, stuck.dead) == (MoveState.MOVING, ids(4))
+    assert describe(stuck) == "stuck: 4 not alive; start it, or run klamm reassign cancel"

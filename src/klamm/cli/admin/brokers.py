@@ -1,4 +1,4 @@
-"""`klamm brokers`: who is there, who controls, what each leads and holds, and how full its disks are."""
+"""Read the brokers of a cluster: racks, leaders, replicas and log directories."""
 
 import asyncio
 from collections import Counter
@@ -19,64 +19,64 @@ class LogDir(NamedTuple):
     replicas: int
     bytes: int
     total_bytes: int | None
-    """Of the volume; None where the broker does not tell: before 3.3."""
+    """Size of the volume; None for brokers before 3.3."""
     usable_bytes: int | None
     error: str | None
-    """Kafka's code name where the directory is out of use."""
+    """Name of Kafka's error code when the directory is offline."""
 
 
 class BrokerFacts(NamedTuple):
     id: BrokerId
     is_controller: bool
     is_controller_only: bool
-    """It is there to be controller, and gets replicas only where somebody names it."""
+    """It gets replicas only by explicit assignment."""
     address: Address | None
-    """None: it holds replicas, and is not alive."""
+    """None: it has replicas, but is not alive."""
     rack: str | None
     leads: int
     preferred_by: int
     holds: int
     out_of_sync: int
-    """Replicas that it holds and that are not in the ISR."""
+    """Its replicas that are not in the ISR."""
     directories: tuple[LogDir, ...]
     problem: str | None
 
 
 async def read_brokers(admin: Admin) -> list[BrokerFacts]:
-    """Sorted; those that hold replicas and are away among them."""
+    """Sorted by id; includes dead brokers that have replicas."""
     cluster = await read_cluster(admin)
-    asked = sorted(cluster.brokers)
-    found = dict(zip(asked, await asyncio.gather(*(_directories(admin, b) for b in asked)), strict=True))
-    answering = [b for b in asked if not isinstance(found[b], str)]
-    return facts(cluster, found, await read_controller_only(admin, answering))
+    ids = sorted(cluster.brokers)
+    log_dirs = dict(zip(ids, await asyncio.gather(*(_directories(admin, b) for b in ids)), strict=True))
+    answering = [b for b in ids if not isinstance(log_dirs[b], str)]
+    return broker_facts(cluster, log_dirs, await read_controller_only(admin, answering))
 
 
 async def _directories(admin: Admin, broker: BrokerId) -> list[LogDir] | str:
-    """What it says, or why it does not."""
+    """Its log directories, or why it does not list them."""
     try:
         request = DescribeLogDirsRequest(topics=None)
         answer = await admin.ask_broker(broker, ApiKey.DESCRIBE_LOG_DIRS, request, awaits_start=False)
     except CannotAsk as error:
         return str(error)
     if answer.error_code:
-        return f"does not tell its log directories ({code_name(answer.error_code)})"
+        return f"log directories unknown ({code_name(answer.error_code)})"
     return [_directory(broker, d) for d in answer.results]
 
 
-def _directory(broker: BrokerId, found: Any) -> LogDir:
-    partitions = [p for t in found.topics for p in t.partitions]
+def _directory(broker: BrokerId, log_dirs: Any) -> LogDir:
+    partitions = [p for t in log_dirs.topics for p in t.partitions]
     return LogDir(
         broker,
-        found.log_dir,
+        log_dirs.log_dir,
         len(partitions),
         sum(p.partition_size for p in partitions),
-        None if found.total_bytes < 0 else found.total_bytes,
-        None if found.usable_bytes < 0 else found.usable_bytes,
-        code_name(found.error_code) if found.error_code else None,
+        None if log_dirs.total_bytes < 0 else log_dirs.total_bytes,
+        None if log_dirs.usable_bytes < 0 else log_dirs.usable_bytes,
+        code_name(log_dirs.error_code) if log_dirs.error_code else None,
     )
 
 
-def facts(
+def broker_facts(
     cluster: Cluster, directories: dict[BrokerId, list[LogDir] | str], controller_only: frozenset[BrokerId]
 ) -> list[BrokerFacts]:
     leads, preferred, holds, behind = (Counter[BrokerId]() for _ in range(4))
@@ -99,21 +99,21 @@ def _facts(
     counts: tuple[int, int, int, int],
 ) -> BrokerFacts:
     there = cluster.brokers.get(b)
-    told = () if isinstance(directories, str) else tuple(directories)
+    log_dirs = () if isinstance(directories, str) else tuple(directories)
     problem = directories if isinstance(directories, str) else None
     if there is None:
         problem = "not alive"
-    elif offline := [d.path for d in told if d.error]:
-        problem = f"out of use: {', '.join(offline)}"
+    elif offline := [d.path for d in log_dirs if d.error]:
+        problem = f"log directory offline: {', '.join(offline)}"
     address, rack = (there.address, there.rack) if there else (None, None)
-    return BrokerFacts(b, b == cluster.controller, is_controller_only, address, rack, *counts, told, problem)
+    return BrokerFacts(b, b == cluster.controller, is_controller_only, address, rack, *counts, log_dirs, problem)
 
 
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
-def bytes_in_words(count: int | None) -> str:
-    """`1.5 GiB`; nothing for None."""
+def format_bytes(count: int | None) -> str:
+    """`1.5 GiB`; an empty text for None."""
     if count is None:
         return ""
     value, unit = float(count), 0

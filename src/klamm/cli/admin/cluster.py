@@ -53,7 +53,7 @@ async def read_moves(admin: Admin) -> dict[TopicPartition, ReplicaAssignment]:
     answer = await admin.ask_controller(ApiKey.LIST_PARTITION_REASSIGNMENTS, request)
     if answer.error_code:
         raise CannotAsk(
-            f"reassignments are not told: {answer.error_message or 'no reason given'} ({code_name(answer.error_code)})"
+            f"Cannot list reassignments: {answer.error_message or 'no reason given'} ({code_name(answer.error_code)})."
         )
     found = {
         TopicPartition(t.name, p.partition_index): ReplicaAssignment(

@@ -1,4 +1,4 @@
-"""`klamm controller`: who it is and since when, a new election, and what brokers were told and have not answered."""
+"""Read the controller, elect another one, and read its request queues."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -20,30 +20,30 @@ from klamm.zk.operations import Check, Delete
 QUEUE_SIZE: Final = "kafka_controller_controllerchannelmanager_queuesize"
 QUEUE_TIME: Final = "kafka_controller_controllerchannelmanager_requestrateandqueuetimems"
 ACTIVE: Final = "kafka_controller_kafkacontroller_activecontrollercount"
-_MOST_PAGE_BYTES: Final = 64 * 1024 * 1024
-_WIN_S: Final = 10.0
-_LOOK_S: Final = 0.1
+_MAX_PAGE_BYTES: Final = 64 * 1024 * 1024
+_ELECTION_TIMEOUT_S: Final = 10.0
+_POLL_S: Final = 0.1
 
 
-class Office(NamedTuple):
-    """The controller as ZooKeeper has it."""
+class ControllerStatus(NamedTuple):
+    """The controller in ZooKeeper."""
 
     controller: BrokerId | None
     epoch: int | None
     since_ms: int | None
     epoch_version: int
-    """Of the epoch's znode, which each election writes: `/controller` itself has the same version under everyone."""
+    """Version of the epoch znode, which every election writes; `/controller` always has version 0."""
 
 
 class Queue(NamedTuple):
-    """Control requests to one broker that it has not answered yet."""
+    """Control requests to one broker that are not answered yet."""
 
     controller: str
     broker: str
     depth: int
     sent: int
     waited_ms: dict[str, float]
-    """Quantile -> how long the oldest change in a request had waited when it was sent."""
+    """Quantile -> how long the oldest change in a request waited until it was sent."""
 
 
 async def named_controller(admin: Admin) -> tuple[BrokerId | None, Address | None]:
@@ -52,72 +52,77 @@ async def named_controller(admin: Admin) -> tuple[BrokerId | None, Address | Non
     return (admin.controller if admin.controller >= 0 else None), address
 
 
-async def read_office(client: ZooKeeper) -> Office:
-    """Raises MalformedZnode where the epoch is no number."""
+async def read_controller_status(client: ZooKeeper) -> ControllerStatus:
+    """Raises MalformedZnode if the epoch is not a number."""
     epoch, epoch_version = None, -1
     try:
         text, epoch_stat = await client.get(znodes.CONTROLLER_EPOCH)
         epoch, epoch_version = znodes.decode_controller_epoch(text), epoch_stat.version
     except NoNode:
-        pass  # there never was a controller
+        pass  # there has never been a controller
     try:
         content, stat = await client.get(znodes.CONTROLLER)
     except NoNode:
-        return Office(None, epoch, None, epoch_version)
+        return ControllerStatus(None, epoch, None, epoch_version)
     registration = znodes.decode_controller(content)
-    return Office(registration.broker if registration else None, epoch, stat.ctime, epoch_version)
+    return ControllerStatus(registration.broker if registration else None, epoch, stat.ctime, epoch_version)
 
 
-async def reelect(client: ZooKeeper, seen: Office) -> Office:
-    """Take the office from who was seen in it, and wait for the next. Raises KlammError where it moved meanwhile.
+async def reelect(client: ZooKeeper, seen: ControllerStatus) -> ControllerStatus:
+    """End the term of `seen`, and wait for the next controller. Raises KlammError if another was elected meanwhile.
 
-    By us, perhaps: where the answer was lost, what is refused is the repetition. An office that is free is as wanted.
+    If the answer to the deletion was lost, this call may have ended the term itself. Without a controller there is
+    nothing to delete.
     """
     results = await client.multi([Check(znodes.CONTROLLER_EPOCH, seen.epoch_version), Delete(znodes.CONTROLLER)])
     same_epoch, gone = (result.code for result in results)
     if same_epoch is not ZkCode.OK:
-        raise KlammError("the office changed hands meanwhile: look who has it, and say it again if need be")
+        raise KlammError(
+            "Another controller was elected meanwhile. Run `klamm controller`, and reelect again if needed."
+        )
     if gone not in (ZkCode.OK, ZkCode.NO_NODE):
         raise error_of(gone, znodes.CONTROLLER)
     found = await _wait_for_another(client, seen)
     if found is None:
-        raise KlammError(f"the office is free, and nobody took it within {_WIN_S:g} s: look at the brokers' logs")
+        raise KlammError(f"No broker became controller within {_ELECTION_TIMEOUT_S:g} s. Look at the brokers' logs.")
     return found
 
 
-async def hand_to(client: ZooKeeper, seen: Office, broker: BrokerId) -> Office:
-    """Have this klamm node take the office; nobody loses it before. Raises KlammError where it does not."""
+async def hand_to(client: ZooKeeper, seen: ControllerStatus, broker: BrokerId) -> ControllerStatus:
+    """Make this klamm node the controller; the current one stays until then. Raises KlammError if that fails."""
     if await client.exists(znodes.broker_path(broker)) is None:
-        raise KlammError(f"broker {broker} is not alive: nothing was done")
-    assert seen.epoch is not None, "whoever holds the office has an epoch"
+        raise KlammError(f"Broker {broker} is not alive. Nothing was changed.")
+    assert seen.epoch is not None, "a controller has an epoch"
     try:
         await ask_for_office(client, broker, seen.epoch)
     except NodeExists as error:
-        raise KlammError(f"{znodes.NEXT_CONTROLLER} is there: somebody else asks; wait, or delete it") from error
+        raise KlammError(
+            f"{znodes.NEXT_CONTROLLER} exists: another handover is running. Wait, or delete the znode."
+        ) from error
     found = await _wait_for_another(client, seen)
     await remove_office_request(client)
     if found is None:
         raise KlammError(
-            f"broker {broker} did not take the office within {_WIN_S:g} s, and {_named(seen.controller)} keeps it: only"
-            " a klamm node can be named, see its log; without --broker, whoever is quickest has it"
+            f"Broker {broker} did not become controller within {_ELECTION_TIMEOUT_S:g} s; {_named(seen.controller)} "
+            "remains. Only a klamm node can be chosen: see its log, or omit --broker."
         )
     if found.controller != broker:
-        raise KlammError(f"{_named(found.controller)} was elected meanwhile, for another reason; say it again")
+        raise KlammError(f"{_named(found.controller).capitalize()} was elected meanwhile. Try again.")
     return found
 
 
 def _named(broker: BrokerId | None) -> str:
-    return "nobody" if broker is None else f"broker {broker}"
+    return "no broker" if broker is None else f"broker {broker}"
 
 
-async def _wait_for_another(client: ZooKeeper, seen: Office) -> Office | None:
+async def _wait_for_another(client: ZooKeeper, seen: ControllerStatus) -> ControllerStatus | None:
     try:
-        async with asyncio.timeout(_WIN_S):
+        async with asyncio.timeout(_ELECTION_TIMEOUT_S):
             while True:
-                now = await read_office(client)
+                now = await read_controller_status(client)
                 if now.controller is not None and now.epoch != seen.epoch:
                     return now
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_POLL_S)
     except TimeoutError:
         return None
 
@@ -126,7 +131,7 @@ async def _wait_for_another(client: ZooKeeper, seen: Office) -> Office | None:
 
 
 async def read_queues(world: World, addresses: Sequence[Address], timeout_s: float) -> list[Queue]:
-    """From every page that answers; the controller's is the one that counts. Raises CannotAsk where none does."""
+    """The queues of the controller, from the metrics pages that answer. Raises CannotAsk if none does."""
     pages = await asyncio.gather(*(_page_or_problem(world, a, timeout_s) for a in addresses))
     problems = [p for p in pages if isinstance(p, CannotAsk)]
     if len(problems) == len(pages):
@@ -142,7 +147,7 @@ async def _page_or_problem(world: World, address: Address, timeout_s: float) -> 
 
 
 def queues(controller: str, page: str) -> list[Queue]:
-    """Of a node that is controller; none of another's."""
+    """Empty if the node is not the controller."""
     depth: dict[str, int] = {}
     sent: dict[str, int] = {}
     waited: dict[str, dict[str, float]] = {}
@@ -174,10 +179,12 @@ async def _page(world: World, address: Address, timeout_s: float) -> str:
             content = await answer
     except (OSError, TimeoutError) as error:
         why = f"no answer within {timeout_s:g} s" if isinstance(error, TimeoutError) else error.strerror or str(error)
-        raise CannotAsk(f"--metrics {address}: {why}; klamm.metrics.port says where a node shows them") from None
+        raise CannotAsk(
+            f"--metrics {address}: {why}. The config klamm.metrics.port of a node is the port of its metrics."
+        ) from None
     head, _, body = content.partition(b"\r\n\r\n")
     if b" 200 " not in head.split(b"\r\n", 1)[0] + b" ":
-        raise CannotAsk(f"--metrics {address} shows no metrics: {head[:80].decode(errors='replace')!r}")
+        raise CannotAsk(f"--metrics {address} is not a metrics page: {head[:80].decode(errors='replace')!r}")
     return body.decode(errors="replace")
 
 
@@ -194,7 +201,7 @@ class _Get(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._received += data
-        if len(self._received) > _MOST_PAGE_BYTES:
+        if len(self._received) > _MAX_PAGE_BYTES:
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:

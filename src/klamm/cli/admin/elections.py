@@ -1,4 +1,4 @@
-"""`klamm elect`: leaders elected on demand, and what became of each. Source: LeaderElectionCommand.java."""
+"""Elect partition leaders on demand. Source: LeaderElectionCommand.java."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -32,7 +32,7 @@ class Elected(NamedTuple):
 
 
 async def elect(admin: Admin, kind: ElectionType, partitions: Sequence[TopicPartition] | None) -> Elected:
-    """None: all of the cluster; the broker then leaves out where nothing was needed."""
+    """`partitions` None: all of the cluster; the answer then omits partitions that needed no election."""
     outcome = Elected([], [], [])
     if partitions is None:
         _take(outcome, await _ask(admin, kind, None))
@@ -51,7 +51,7 @@ async def _ask(admin: Admin, kind: ElectionType, partitions: Sequence[TopicParti
 
     def request(version: int) -> ElectLeadersRequest:
         if version < _UNCLEAN_SINCE and kind is ElectionType.UNCLEAN:
-            raise CannotAsk("these brokers elect preferred leaders only (UNSUPPORTED_VERSION): they are older than 2.4")
+            raise CannotAsk("These brokers are older than 2.4 and elect only preferred leaders (UNSUPPORTED_VERSION).")
         return ElectLeadersRequest(
             election_type=_NUMBERS[kind],
             topic_partitions=None

@@ -1,4 +1,4 @@
-"""What `klamm reassign` asks of a cluster, and in which order."""
+"""Plan, start, follow and cancel reassignments of a cluster."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -14,9 +14,9 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.cluster import Cluster
 from klamm.model.errors import ErrorCode, KlammError, UsageError
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.plan.progress import Standing, State, is_over, judge
+from klamm.plan.progress import MoveState, PartitionProgress, is_over, progress_of
 from klamm.plan.reassignment import Goal, Plan, Racks, plan_moves
-from klamm.plan.throttles import Changes, copying, entities, plan_removal, plan_throttle
+from klamm.plan.throttles import Changes, copying, plan_removal, plan_throttle, throttled_entities
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     AlterPartitionReassignmentsRequest,
@@ -25,17 +25,17 @@ from klamm.wire.messages import (
 )
 
 _CHUNK: Final = 5_000
-_LOOK_S: Final = 0.5
-_LOOKS: Final = 10
+_POLL_S: Final = 0.5
+_MAX_POLLS: Final = 10
 Replicas = tuple[BrokerId, ...]
 Assignment = Mapping[TopicPartition, Replicas]
 
 
-class Wanted(NamedTuple):
-    """What to plan for."""
+class PlanRequest(NamedTuple):
+    """The options of `klamm reassign plan`."""
 
     topics: Sequence[str] | None
-    """None: every topic that has something to move."""
+    """None: every topic that needs a change."""
     brokers: Sequence[BrokerId] | None
     removed: Sequence[BrokerId]
     replication_factor: int | None
@@ -44,16 +44,16 @@ class Wanted(NamedTuple):
 
 class Planned(NamedTuple):
     current: Assignment
-    """Of every partition that was looked at."""
+    """The current replicas of all considered partitions."""
     plan: Plan
 
 
-async def make_plan(admin: Admin, wanted: Wanted) -> Planned:
-    """Raises UsageError for brokers and topics that are not there."""
+async def make_plan(admin: Admin, wanted: PlanRequest) -> Planned:
+    """Raises UsageError for brokers and topics that do not exist."""
     cluster = await read_cluster(admin)
     names = list(cluster.topics) if wanted.topics is None else wanted.topics
     if absent := [name for name in names if name not in cluster.topics]:
-        raise UsageError(f"topic {absent[0]} does not exist ({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name})")
+        raise UsageError(f"Topic {absent[0]} does not exist ({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name}).")
     current = {at: p.replicas for at, p in cluster.partitions.items()}
     left_out = frozenset[BrokerId]()
     if wanted.brokers is None:
@@ -70,7 +70,7 @@ async def make_plan(admin: Admin, wanted: Wanted) -> Planned:
     return Planned({at: current[at] for at in chosen}, plan)
 
 
-def _racks(cluster: Cluster, wanted: Wanted, left_out: frozenset[BrokerId]) -> Racks:
+def _racks(cluster: Cluster, wanted: PlanRequest, left_out: frozenset[BrokerId]) -> Racks:
     brokers = [b for b in cluster.brokers if b not in left_out] if wanted.brokers is None else list(wanted.brokers)
     if unknown := [b for b in brokers if b not in cluster.brokers]:
         raise UsageError(_unknown("--broker-list", unknown, cluster))
@@ -80,24 +80,24 @@ def _racks(cluster: Cluster, wanted: Wanted, left_out: frozenset[BrokerId]) -> R
 
 def _unknown(option: str, brokers: Sequence[BrokerId], cluster: Cluster) -> str:
     alive = ", ".join(map(str, sorted(cluster.brokers)))
-    return f"{option}: broker {brokers[0]} is not alive; alive are {alive}"
+    return f"{option}: broker {brokers[0]} is not alive. Live brokers: {alive}."
 
 
 class Started(NamedTuple):
     current: Assignment
-    """As it was before, for a rollback."""
+    """The replicas before, for a rollback."""
     begun: list[TopicPartition]
     refused: list[Refusal]
 
 
 async def current_assignment(admin: Admin, wanted: Assignment) -> dict[TopicPartition, Replicas]:
-    """Raises UsageError for partitions and brokers that are not there."""
+    """Raises UsageError for partitions and brokers that do not exist."""
     cluster = await read_cluster(admin, sorted({at.topic for at in wanted}))
     found = cluster.partitions
     if absent := [at for at in wanted if at not in found]:
         raise UsageError(
-            f"partition {absent[0]} does not exist ({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name}): take it out of the "
-            "file"
+            f"Partition {absent[0]} does not exist ({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name}). Remove it from the "
+            "file."
         )
     if unknown := [b for replicas in wanted.values() for b in replicas if b not in cluster.brokers]:
         raise UsageError(_unknown("--reassignment-json-file", unknown, cluster))
@@ -107,12 +107,12 @@ async def current_assignment(admin: Admin, wanted: Assignment) -> dict[TopicPart
 async def start(
     admin: Admin, wanted: Assignment, current: Assignment, throttle: int | None, additional: bool
 ) -> Started:
-    """Throttle, then ask for the moves. Raises KlammError where others move, unless `additional`."""
+    """Set the throttle, then start. Raises KlammError when another reassignment runs, unless `additional`."""
     moving = await read_moves(admin)
     if moving and not additional:
         raise KlammError(
-            f"{len(moving)} partitions move already ({ErrorCode.REASSIGNMENT_IN_PROGRESS.name}): wait for them, cancel "
-            "them, or say --additional to add these, and to change the throttle of all"
+            f"{len(moving)} partitions are already being reassigned ({ErrorCode.REASSIGNMENT_IN_PROGRESS.name}). Wait, "
+            "cancel them, or pass --additional to add yours; the throttle then applies to all."
         )
     if throttle is not None:
         await admin.look()
@@ -125,14 +125,14 @@ async def start(
 
 
 async def reassign(admin: Admin, wanted: Mapping[TopicPartition, Replicas | None]) -> list[Refusal]:
-    """None: what moves goes back."""
+    """None as replicas cancels the reassignment of a partition."""
     refused: list[Refusal] = []
     progress = ProgressLine()
     ordered = sorted(wanted)
     for begin in range(0, len(ordered), _CHUNK):
         refused += await _reassign_some(admin, {at: wanted[at] for at in ordered[begin : begin + _CHUNK]})
         if len(ordered) > _CHUNK:
-            progress.show(f"asked for {min(begin + _CHUNK, len(ordered)):,} of {len(ordered):,} partitions")
+            progress.show(f"requested {min(begin + _CHUNK, len(ordered)):,} of {len(ordered):,} partitions")
     progress.clear()
     return refused
 
@@ -155,17 +155,17 @@ async def _reassign_some(admin: Admin, wanted: Mapping[TopicPartition, Replicas 
     ]
 
 
-async def standings(admin: Admin, wanted: Assignment | None) -> tuple[list[Standing], bool]:
-    """Of those, or of all that move; and whether anything moves at all.
+async def read_progress(admin: Admin, wanted: Assignment | None) -> tuple[list[PartitionProgress], bool]:
+    """The progress of these partitions (None: of all running ones), and whether any reassignment is running.
 
-    Brokers hear of a move's end a moment after the controller knew it: who seems to be elsewhere is looked at again.
+    Brokers learn of the end a moment after the controller, so a partition with other replicas is read again.
     """
-    for _ in range(_LOOKS):
+    for _ in range(_MAX_POLLS):
         moves = await read_moves(admin)
-        asked = {at: _target(move) for at, move in moves.items()} if wanted is None else wanted
-        cluster = await read_cluster(admin, sorted({at.topic for at in asked}))
-        found = judge(asked, cluster.partitions, moves, cluster.brokers)
-        if all(s.state is not State.ELSEWHERE for s in found) or not await admin.pause():
+        partitions = {at: _target(move) for at, move in moves.items()} if wanted is None else wanted
+        cluster = await read_cluster(admin, sorted({at.topic for at in partitions}))
+        found = progress_of(partitions, cluster.partitions, moves, cluster.brokers)
+        if all(s.state is not MoveState.ELSEWHERE for s in found) or not await admin.pause():
             break
     return found, bool(moves)
 
@@ -174,30 +174,30 @@ def _target(move: ReplicaAssignment) -> Replicas:
     return tuple(b for b in move.replicas if b not in move.removing)
 
 
-async def wait_until_over(admin: Admin, wanted: Assignment) -> list[Standing]:
-    """Raises CannotAsk when time is over."""
+async def wait_until_over(admin: Admin, wanted: Assignment) -> list[PartitionProgress]:
+    """Raises CannotAsk at the timeout."""
     progress = ProgressLine()
     while True:
-        found, _ = await standings(admin, wanted)
+        found, _ = await read_progress(admin, wanted)
         if is_over(found):
             progress.clear()
             return found
-        done = sum(s.state is State.COMPLETE for s in found)
-        progress.show(f"{done:,} of {len(found):,} partitions have moved; {admin.left_s:.0f} s left")
-        if not await admin.pause(_LOOK_S):
+        done = sum(s.state is MoveState.COMPLETE for s in found)
+        progress.show(f"{done:,} of {len(found):,} partitions complete; {admin.left_s:.0f} s left")
+        if not await admin.pause(_POLL_S):
             progress.clear()
             raise CannotAsk(
-                f"{len(found) - done:,} of {len(found):,} partitions still move, the time allowed is over: they go on; "
-                "`klamm reassign status` shows how far they are, and takes the throttles away at the end"
+                f"{len(found) - done:,} of {len(found):,} partitions are not complete in time; the reassignment "
+                "continues. `klamm reassign status` shows the progress, and removes the throttles at the end."
             )
 
 
 async def cancel(
     admin: Admin, wanted: Collection[TopicPartition] | None, topics: Collection[str], preserve_throttles: bool
 ) -> tuple[list[TopicPartition], Changes, list[Refusal]]:
-    """What moves of these partitions (None: of all) and topics (none: of all) goes back; with it, what throttled it.
+    """Cancel the reassignment of these partitions (None: all) and topics (empty: all), and remove their throttles.
 
-    What throttles others stays: the lists of topics that move on, and as long as anything does the rates.
+    Topics that are still being reassigned keep their throttled replicas, and then brokers keep their rates.
     """
     moving = await read_moves(admin)
     chosen = [at for at in moving if (wanted is None or at in wanted) and (not topics or at.topic in topics)]
@@ -213,9 +213,9 @@ async def cancel(
 
 
 async def unthrottle(admin: Admin, topics: Iterable[str], *, rates: bool = True) -> tuple[Changes, list[Refusal]]:
-    """Take away what throttles moves of these topics, with `rates` that of every living broker too; what it was."""
+    """Remove the throttles of these topics, and with `rates` those of every live broker. Returns what was removed."""
     await admin.look()
-    wanted = entities(topics, admin.brokers if rates else ())
+    wanted = throttled_entities(topics, admin.brokers if rates else ())
     of_topics, refused = await read_configs(admin, [e for e in wanted if e.type == TOPIC], THROTTLED_REPLICAS)
     of_brokers, refused_too = await read_configs(admin, [e for e in wanted if e.type == BROKER], THROTTLED_RATES)
     changes = plan_removal(of_topics | of_brokers)

@@ -1,4 +1,4 @@
-"""`klamm topics list` and `klamm topics describe`: leader, preferred leader and ISR are three things."""
+"""List and describe topics: leader, preferred leader, replicas, ISR and configs."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -24,15 +24,14 @@ TOPIC_COLUMNS: Final = ("topic", "topic id", "partitions", "replication factor",
 PARTITION_COLUMNS: Final = ("topic", "partition", "leader", "preferred", "replicas", "isr", "offline", "state")
 
 
-_UNTOLD: Final = Refusal(
+_CONFIGS_UNKNOWN: Final = Refusal(
     "configs and reassignments",
     ErrorCode.NETWORK_EXCEPTION,
-    "not told, min ISR counts as 1; brokers that do not reach ZooKeeper cannot tell them: klamm audit --zookeeper says "
-    "more",
+    "unknown, min ISR counts as 1: the brokers cannot reach ZooKeeper; see klamm audit --zookeeper",
 )
 
 
-class Asked(NamedTuple):
+class TopicQuery(NamedTuple):
     pattern: str | None
     topic_id: UUID | None = None
     filters: Filters = Filters()
@@ -42,22 +41,22 @@ class Asked(NamedTuple):
 class Described(NamedTuple):
     topics: list[Topic]
     configs: Mapping[str, Mapping[str, Config]]
-    """Those of each topic that are its own."""
+    """Topic -> the configs that are set on it."""
     rows: list[Row]
-    """Partitions that pass the filters."""
+    """Partitions that match the filters."""
 
 
-async def list_topics(admin: Admin, asked: Asked) -> list[str]:
-    cluster = await read_cluster(admin, literal_names(asked.pattern) if asked.pattern else None)
-    return selected(cluster, asked.pattern, exclude_internal=asked.exclude_internal)
+async def list_topics(admin: Admin, query: TopicQuery) -> list[str]:
+    cluster = await read_cluster(admin, literal_names(query.pattern) if query.pattern else None)
+    return selected(cluster, query.pattern, exclude_internal=query.exclude_internal)
 
 
-async def describe(admin: Admin, asked: Asked) -> tuple[Described, list[Refusal]]:
-    """What there is of it; the topics that the brokers would not tell of."""
-    cluster = await read_cluster(admin, literal_names(asked.pattern) if asked.pattern else None)
-    topics = [cluster.topics[name] for name in _names(cluster, asked)]
+async def describe(admin: Admin, query: TopicQuery) -> tuple[Described, list[Refusal]]:
+    """The description, and errors for configs that the brokers did not return."""
+    cluster = await read_cluster(admin, literal_names(query.pattern) if query.pattern else None)
+    topics = [cluster.topics[name] for name in _names(cluster, query)]
     configs, refused = await _configs(admin, topics)
-    moves = await _moves(admin) if _UNTOLD not in refused else {}  # who is asked needs ZooKeeper, too
+    moves = await _moves(admin) if _CONFIGS_UNKNOWN not in refused else {}  # reading reassignments needs ZooKeeper, too
     by_name = {entity.name: found for entity, found in configs.items()}
     rows = [
         Row(at, p, _min_isr(by_name.get(t.name, {})), moves.get(at))
@@ -65,27 +64,27 @@ async def describe(admin: Admin, asked: Asked) -> tuple[Described, list[Refusal]
         for at, p in ((TopicPartition(t.name, n), p) for n, p in t.partitions.items())
     ]
     own = {name: {k: c for k, c in found.items() if c.source is ConfigSource.TOPIC} for name, found in by_name.items()}
-    return Described(topics, own, passing(rows, asked.filters, cluster.brokers)), refused
+    return Described(topics, own, passing(rows, query.filters, cluster.brokers)), refused
 
 
-def _names(cluster: Cluster, asked: Asked) -> list[str]:
-    if asked.topic_id is not None:
-        return [t.name for t in cluster.topics.values() if t.id == asked.topic_id]
-    return selected(cluster, asked.pattern, exclude_internal=asked.exclude_internal)
+def _names(cluster: Cluster, query: TopicQuery) -> list[str]:
+    if query.topic_id is not None:
+        return [t.name for t in cluster.topics.values() if t.id == query.topic_id]
+    return selected(cluster, query.pattern, exclude_internal=query.exclude_internal)
 
 
 async def _configs(admin: Admin, topics: Sequence[Topic]) -> tuple[Mapping[Entity, Configs], list[Refusal]]:
-    """Brokers without ZooKeeper tell who leads and follows, and of no config: that is not waited for all the time."""
+    """Brokers without ZooKeeper answer metadata, but not configs: use only a third of the timeout for these."""
     try:
         async with asyncio.timeout(admin.left_s / 3):
             configs, refused = await read_configs(admin, [Entity(TOPIC, t.name) for t in topics])
     except TimeoutError:
-        return {}, [_UNTOLD]
+        return {}, [_CONFIGS_UNKNOWN]
     return configs, [r for r in refused if r.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]  # deleted since
 
 
 async def _moves(admin: Admin) -> Mapping[TopicPartition, ReplicaAssignment]:
-    """Brokers older than 2.4, and those that do not let us, tell of none; as Kafka's tool does."""
+    """Empty for brokers older than 2.4 or without permission, as in Kafka's tool."""
     try:
         return await read_moves(admin)
     except CannotAsk:
@@ -97,7 +96,7 @@ def _min_isr(configs: Mapping[str, Config]) -> int:
     return int(text) if text and text.isdigit() else 1
 
 
-def tell(described: Described, filters: Filters, as_json: bool) -> None:
+def print_description(described: Described, filters: Filters, as_json: bool) -> None:
     if as_json:
         print_json(as_data(described))
         return
@@ -128,19 +127,19 @@ def _partition_row(row: Row) -> Sequence[object]:
 
 
 def _states(row: Row) -> list[str]:
-    """What is not as it should be, or on its way."""
-    said = []
+    """Problems of the partition, and its reassignment."""
+    problems = []
     if row.partition.leader < 0:
-        said.append("no leader")
+        problems.append("no leader")
     elif row.is_non_preferred:
-        said.append("not preferred")
+        problems.append("not preferred")
     if row.is_under_min_isr and row.partition.leader >= 0:
-        said.append("below min ISR")
+        problems.append("below min ISR")
     elif row.is_under_replicated:
-        said.append("under-replicated")
+        problems.append("under-replicated")
     if row.move is not None:
-        said.append(f"adding {listed(row.move.adding) or 'none'}, removing {listed(row.move.removing) or 'none'}")
-    return said
+        problems.append(f"adding {listed(row.move.adding) or 'none'}, removing {listed(row.move.removing) or 'none'}")
+    return problems
 
 
 def as_data(described: Described) -> list[dict[str, Any]]:

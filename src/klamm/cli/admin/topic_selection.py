@@ -1,4 +1,4 @@
-"""Which topics and partitions a command is about. Source: TopicFilter.java, TopicCommand.java."""
+"""Select topics and partitions. Source: TopicFilter.java, TopicCommand.java."""
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -13,27 +13,27 @@ _LITERAL: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def topic_pattern(text: str) -> "re.Pattern[str]":
-    """As Kafka's tools: a regular expression, or several with commas in between. Raises UsageError."""
+    """As in Kafka's tools: a regular expression, or several separated by commas. Raises UsageError."""
     try:
         return re.compile("|".join(f"(?:{part.strip()})" for part in text.strip("\"' ").split(",")))
     except re.error as error:
-        raise UsageError(f"--topic {text!r} is no regular expression: {error}") from error
+        raise UsageError(f"--topic {text!r} is not a regular expression: {error}.") from error
 
 
 def literal_names(text: str) -> list[str] | None:
-    """The topics of a list that can mean nothing but these; None where it is a pattern."""
+    """The names in a list without patterns; None if there is a pattern."""
     parts = [part.strip() for part in text.split(",")]
     return parts if all(map(_LITERAL.fullmatch, parts)) else None
 
 
 def selected(cluster: Cluster, pattern: str | None, *, exclude_internal: bool = False) -> list[str]:
-    """Names, sorted. Raises UsageError for a pattern that is none."""
+    """The names of the topics that match, sorted. Raises UsageError for a malformed pattern."""
     fits: Callable[[str], object] = topic_pattern(pattern).fullmatch if pattern else lambda _name: True
     return [t.name for t in cluster.topics.values() if fits(t.name) and not (exclude_internal and t.is_internal)]
 
 
 class Filters(NamedTuple):
-    """Partitions to show; none set: all."""
+    """Which partitions to show; all if none is set."""
 
     under_replicated: bool = False
     unavailable: bool = False
@@ -43,7 +43,7 @@ class Filters(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One partition, with what its topic asks of it."""
+    """One partition with the min ISR of its topic and its reassignment."""
 
     at: TopicPartition
     partition: Partition
@@ -52,7 +52,7 @@ class Row(NamedTuple):
 
     @property
     def replication_factor(self) -> int:
-        """Replicas that it has when nothing moves."""
+        """Without the replicas that a reassignment adds."""
         if self.move is None or not {*self.move.adding, *self.move.removing}.intersection(self.partition.replicas):
             return len(self.partition.replicas)
         return len(self.move.replicas) - len(self.move.adding)
@@ -74,7 +74,7 @@ class Row(NamedTuple):
 
 
 def passing(rows: Sequence[Row], filters: Filters, live: Collection[BrokerId]) -> list[Row]:
-    """Those that any of the filters wants."""
+    """The rows that match any of the filters."""
     if not any(filters):
         return list(rows)
     return [
@@ -103,7 +103,7 @@ def parse_assignment(text: str) -> list[tuple[BrokerId, ...]]:
         if found and len(replicas) != len(found[0]):
             raise UsageError(
                 f"--replica-assignment: partition {len(found)} has {len(replicas)} replicas, partition 0 has "
-                f"{len(found[0])}; they must have equally many"
+                f"{len(found[0])}; use the same number for all."
             )
         found.append(replicas)
     return found

@@ -1,4 +1,4 @@
-"""`klamm zk`: what lies in ZooKeeper, decoded; and, where a tree has to be mended by hand, one znode set or deleted."""
+"""Read znodes, decoded; set or delete one to repair a cluster by hand."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 SESSION_MS: Final = 30_000
 WIDTH: Final = 120
-"""Characters of a value that `tree` shows."""
+"""Length at which `tree` cuts values."""
 
 
 class CannotRead(KlammError):
@@ -31,7 +31,7 @@ class CannotRead(KlammError):
 def read(
     zookeeper: str, timeout_s: float, ask: Callable[[ZooKeeper], Awaitable[T]], auth: Sequence[str] | None = None
 ) -> T:
-    """Ask on a session of its own, with `SCHEME:CREDENTIALS` where given. Raises CannotRead."""
+    """Call `ask` with a session; `auth` has `SCHEME:CREDENTIALS`. Raises CannotRead."""
     credentials = [parse_auth(text) for text in auth or ()]
 
     async def run() -> T:
@@ -39,13 +39,13 @@ def read(
         try:
             await client.connect(timeout_s)
         except KlammError as error:
-            raise CannotRead(f"ZooKeeper at {zookeeper} cannot be asked: {error}") from error
+            raise CannotRead(f"Cannot read ZooKeeper at {zookeeper}: {error}") from error
         try:
             for scheme, secret in credentials:
                 await client.add_auth(scheme, secret)
             return await ask(client)
         except NoNode as error:
-            raise CannotRead(f"there is no such znode at {zookeeper}: {error}") from error
+            raise CannotRead(f"There is no such znode at {zookeeper}: {error}") from error
         finally:
             await client.close()
 
@@ -57,13 +57,13 @@ async def list_children(client: ZooKeeper, path: str) -> list[str]:
 
 
 async def get(client: ZooKeeper, path: str) -> dict[str, Any]:
-    """Value and stat of a znode, as data."""
+    """Value and stat of a znode."""
     (data, stat), (children, _) = await asyncio.gather(client.get(path), client.children(path))
     return {"path": path, "value": decoded(data), "stat": stat_as_data(stat), "children": len(children)}
 
 
 async def tree(client: ZooKeeper, path: str, depth: int) -> list[tuple[int, str, str]]:
-    """(level, name, value on one line) of everything below `path`, parents first; level by level in bulk."""
+    """(level, name, value on one line) of `path` and all znodes below it, parents first."""
     found: dict[str, str] = {}
     level = [path]
     for _ in range(depth + 1):
@@ -80,11 +80,11 @@ async def tree(client: ZooKeeper, path: str, depth: int) -> list[tuple[int, str,
     return [(at.rstrip("/").count("/") - base, at.rpartition("/")[2] or at, found[at]) for at in _in_order(found)]
 
 
-# ---- mended by hand
+# ---- changes by hand
 
 
-class Seen(NamedTuple):
-    """A znode as it was when it was looked at; None: it is not there."""
+class ZnodeState(NamedTuple):
+    """A znode when it was read. A `version` of None: it does not exist."""
 
     path: str
     value: Any = None
@@ -93,50 +93,50 @@ class Seen(NamedTuple):
     """Its descendants, parents first."""
 
 
-async def look(client: ZooKeeper, path: str) -> Seen:
+async def read_state(client: ZooKeeper, path: str) -> ZnodeState:
     try:
         data, stat = await client.get(path)
     except NoNode:
-        return Seen(path)
+        return ZnodeState(path)
     below: list[str] = []
     level = [path]
     while level:
         listed = await client.children_many(level)
         level = [f"{at}/{child}" for at, r in zip(level, listed, strict=True) for child in sorted(r.children)]
         below += level
-    return Seen(path, decoded(data), stat.version, tuple(below))
+    return ZnodeState(path, decoded(data), stat.version, tuple(below))
 
 
 def as_value(text: str) -> bytes:
-    """Raises UsageError for JSON that is none: most of Kafka's znodes hold JSON."""
+    """Raises UsageError for malformed JSON: most of Kafka's znodes contain JSON."""
     if text[:1] in ("{", "["):
         try:
             msgspec.json.decode(text)
         except msgspec.DecodeError as error:
-            raise UsageError(f"this is no JSON: {error}") from error
+            raise UsageError(f"The value is not valid JSON: {error}.") from error
     return text.encode()
 
 
-async def put(client: ZooKeeper, seen: Seen, value: bytes) -> int:
-    """Write it over what was seen, or create it; the version it has now. Raises ZkError where it changed meanwhile."""
-    if seen.version is not None:
-        return (await client.set(seen.path, value, seen.version)).version
-    if parent := seen.path.rpartition("/")[0]:
+async def write_state(client: ZooKeeper, before: ZnodeState, value: bytes) -> int:
+    """Set or create the znode. Returns its new version. Raises ZkError if it changed since it was read."""
+    if before.version is not None:
+        return (await client.set(before.path, value, before.version)).version
+    if parent := before.path.rpartition("/")[0]:
         await client.ensure_path(parent)
-    await client.create(seen.path, value)
+    await client.create(before.path, value)
     return 0
 
 
-async def delete(client: ZooKeeper, seen: Seen) -> None:
-    """With all that was seen below it, at once or not at all. Raises KlammError where it changed meanwhile."""
-    assert seen.version is not None, "there is something to delete"
-    results = await client.multi([*(Delete(at) for at in reversed(seen.below)), Delete(seen.path, seen.version)])
+async def delete(client: ZooKeeper, before: ZnodeState) -> None:
+    """Delete it and everything below it in one transaction. Raises KlammError if it changed since it was read."""
+    assert before.version is not None, "there is something to delete"
+    results = await client.multi([*(Delete(at) for at in reversed(before.below)), Delete(before.path, before.version)])
     refused = [r.code.name for r in results if r.code not in (ZkCode.OK, ZkCode.RUNTIME_INCONSISTENCY)]
     if refused:
-        raise KlammError(f"{seen.path} was not deleted: {refused[0]}; look again")
+        raise KlammError(f"{before.path} was not deleted: {refused[0]}. Read it again.")
 
 
-# ---- words
+# ---- decoding and printing
 
 
 def _in_order(paths: Iterable[str]) -> list[str]:
@@ -145,7 +145,7 @@ def _in_order(paths: Iterable[str]) -> list[str]:
 
 
 def decoded(data: bytes | None) -> Any:
-    """JSON as it is meant; text; else bytes as hex; None where the znode holds nothing."""
+    """Decoded JSON, or text, or bytes as hex; None for an empty znode."""
     if not data:
         return None
     try:
@@ -185,7 +185,7 @@ def show_get(found: dict[str, Any], as_json: bool) -> None:
         return
     value = found["value"]
     pretty = value if isinstance(value, str) else msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
-    print_line("(nothing)" if value is None else pretty)
+    print_line("(empty)" if value is None else pretty)
     for name, fact in found["stat"].items():
         print_line(f"{name} = {fact}")
     print_line(f"children = {found['children']}")

@@ -5,24 +5,24 @@ from typing import Annotated, Any
 
 import typer
 
-from klamm.cli.admin.brokers import BrokerFacts, bytes_in_words, read_brokers
+from klamm.cli.admin.brokers import BrokerFacts, format_bytes, read_brokers
 from klamm.cli.admin.client import with_admin
 from klamm.cli.options import LOCAL, TIMEOUT_S, AsJson, Bootstrap, Timeout
 from klamm.cli.output import print_json, print_line, print_table
 
 _COLUMNS = (
-    "broker", "controller", "address", "rack", "leads", "preferred by", "replicas", "out of sync", "size", "problem",
+    "broker", "controller", "address", "rack", "leaders", "preferred", "replicas", "out of sync", "size", "problem",
 )  # fmt: skip
 _DIRECTORY_COLUMNS = ("broker", "log directory", "replicas", "size", "free", "volume", "problem")
 
 
 def brokers(
     bootstrap: Bootstrap = LOCAL,
-    log_dirs: Annotated[bool, typer.Option("--log-dirs", help="each log directory on a line, too")] = False,
+    log_dirs: Annotated[bool, typer.Option("--log-dirs", help="also show each log directory")] = False,
     as_json: AsJson = False,
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
-    """The brokers: racks, who controls, leaders, replicas, disks. Exit status 1 where one has a problem."""
+    """Show the brokers: racks, leaders, replicas, disks. Exit status 1: a broker has a problem."""
     found = with_admin(bootstrap, timeout, read_brokers)
     if as_json:
         print_json([_as_data(b) for b in found])
@@ -35,7 +35,7 @@ def brokers(
 
 
 def _row(b: BrokerFacts) -> Sequence[object]:
-    size = bytes_in_words(sum(d.bytes for d in b.directories)) if b.directories else ""
+    size = format_bytes(sum(d.bytes for d in b.directories)) if b.directories else ""
     mark = " ".join(word for word, holds in (("*", b.is_controller), ("only", b.is_controller_only)) if holds)
     return (b.id, mark, b.address, b.rack, b.leads, b.preferred_by, b.holds, b.out_of_sync, size, b.problem)
 
@@ -46,9 +46,9 @@ def _directory_rows(b: BrokerFacts) -> list[Sequence[object]]:
             b.id,
             d.path,
             d.replicas,
-            bytes_in_words(d.bytes),
-            bytes_in_words(d.usable_bytes),
-            bytes_in_words(d.total_bytes),
+            format_bytes(d.bytes),
+            format_bytes(d.usable_bytes),
+            format_bytes(d.total_bytes),
             d.error,
         )
         for d in b.directories

@@ -6,33 +6,33 @@ from typing import Annotated
 
 import typer
 
-from klamm.cli import config_reference as configuring
+from klamm.cli import config_reference
 from klamm.cli.admin.client import with_admin
 from klamm.cli.admin.configs import change_configs, read_configs
-from klamm.cli.admin.refusals import complain_of
+from klamm.cli.admin.refusals import print_refusals
 from klamm.cli.options import BOOTSTRAP_VARIABLE, LOCAL, TIMEOUT_S, AsJson, Bootstrap, Timeout, parse_pairs
 from klamm.cli.output import print_json, print_line, print_table
 from klamm.config.entities import BROKER, TOPIC, Config, Configs, Entity
 from klamm.config.topic_config import ConfigSource
 from klamm.model.errors import UsageError
 
-config_app = typer.Typer(help="Configs of topics and brokers: get, set, unset, explain.", no_args_is_help=True)
+config_app = typer.Typer(help="Get, set, unset and explain configs of topics and brokers.", no_args_is_help=True)
 
 
 class EntityType(StrEnum):
-    TOPICS = configuring.TOPICS
-    BROKERS = configuring.BROKERS
+    TOPICS = config_reference.TOPICS
+    BROKERS = config_reference.BROKERS
 
 
-Type = Annotated[EntityType | None, typer.Option("--entity-type", help="whose configs")]
-Name = Annotated[str | None, typer.Option("--entity-name", help="the topic, or the broker's id")]
-Default = Annotated[bool, typer.Option("--entity-default", help="what all brokers get that have no value of their own")]
+Type = Annotated[EntityType | None, typer.Option("--entity-type", help="topics or brokers")]
+Name = Annotated[str | None, typer.Option("--entity-name", help="topic name or broker id")]
+Default = Annotated[bool, typer.Option("--entity-default", help="the default of all brokers")]
 OfTopic = Annotated[str | None, typer.Option("--topic", help="short for --entity-type topics --entity-name")]
 OfBroker = Annotated[int | None, typer.Option("--broker", min=0, help="short for --entity-type brokers --entity-name")]
 
 
 def entity(kind: EntityType | None, name: str | None, default: bool, topic: str | None, broker: int | None) -> Entity:
-    """The one that is meant. Raises UsageError."""
+    """The entity that the options name. Raises UsageError."""
     ways = [
         *([Entity(TOPIC, topic)] if topic is not None else []),
         *([Entity(BROKER, str(broker))] if broker is not None else []),
@@ -40,39 +40,39 @@ def entity(kind: EntityType | None, name: str | None, default: bool, topic: str 
     ]
     if len(ways) == 1:
         if kind is None and (name is not None or default):
-            raise UsageError("--entity-name and --entity-default go with --entity-type")
+            raise UsageError("--entity-name and --entity-default need --entity-type.")
         return ways[0]
-    raise UsageError("say whose, in one way: --topic T, --broker N, or --entity-type topics|brokers --entity-name NAME")
+    raise UsageError("Choose one of --topic T, --broker N, and --entity-type topics|brokers with --entity-name NAME.")
 
 
 def _named(kind: EntityType, name: str | None, default: bool) -> Entity:
     if default and kind is EntityType.TOPICS:
-        raise UsageError("topics have no defaults of their own: they come from the brokers, --entity-type brokers")
+        raise UsageError("Topics have no defaults of their own: set them on the brokers with --entity-type brokers.")
     if (name is None) != default:
-        raise UsageError(f"--entity-type {kind}: which one? --entity-name NAME, or --entity-default for brokers")
+        raise UsageError(f"--entity-type {kind} needs --entity-name NAME, or --entity-default for brokers.")
     if kind is EntityType.BROKERS and not default and not (name and name.isascii() and name.isdigit()):
-        raise UsageError(f"--entity-name {name!r} is not a broker's id, for example 1")
+        raise UsageError(f"--entity-name {name!r} is not a broker id, for example 1.")
     return Entity(TOPIC if kind is EntityType.TOPICS else BROKER, name or "")
 
 
 @config_app.command()
 def get(
-    keys: Annotated[list[str] | None, typer.Argument(metavar="[KEY]...", help="only these")] = None,
+    keys: Annotated[list[str] | None, typer.Argument(metavar="[KEY]...", help="show only these")] = None,
     entity_type: Type = None,
     entity_name: Name = None,
     entity_default: Default = False,
     topic: OfTopic = None,
     broker: OfBroker = None,
-    everything: Annotated[bool, typer.Option("--all", help="also what nobody has changed")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="also show defaults")] = False,
     bootstrap: Bootstrap = LOCAL,
     as_json: AsJson = False,
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
-    """What holds, and where it comes from; without --all or KEY, what was set at run time for just this."""
+    """Show configs and where their values come from; without --all or KEY only those set for this entity."""
     wanted = entity(entity_type, entity_name, entity_default, topic, broker)
     found, refused = with_admin(bootstrap, timeout, lambda admin: read_configs(admin, [wanted], keys or None))
     if refused:
-        raise typer.Exit(complain_of(refused))
+        raise typer.Exit(print_refusals(refused))
     shown = _shown(found[wanted], wanted, everything or bool(keys))
     if as_json:
         print_json(
@@ -80,24 +80,19 @@ def get(
         )
     else:
         rows = [(c.name, "(sensitive)" if c.is_sensitive else c.value, c.source.kafka_name, _given(c)) for c in shown]
-        print_table(("key", "value", "source", "given by"), rows)
+        print_table(("key", "value", "source", "set by"), rows)
     if absent := [key for key in keys or () if key not in found[wanted]]:
-        raise UsageError(f"{wanted} has no config {absent[0]}; `klamm config explain {absent[0]}` knows the nearest")
+        raise UsageError(f"{wanted} has no config {absent[0]}. `klamm config explain {absent[0]}` shows similar keys.")
 
 
 def _shown(configs: Configs, of: Entity, everything: bool) -> list[Config]:
-    own = (
-        ConfigSource.TOPIC
-        if of.type == TOPIC
-        else ConfigSource.DYNAMIC_BROKER
-        if of.name
-        else ConfigSource.DYNAMIC_DEFAULT
-    )
+    broker_source = ConfigSource.DYNAMIC_BROKER if of.name else ConfigSource.DYNAMIC_DEFAULT
+    own = ConfigSource.TOPIC if of.type == TOPIC else broker_source
     return [c for _, c in sorted(configs.items()) if everything or c.source is own]
 
 
 def _given(config: Config) -> str:
-    """Every place that has a value, the one that counts first, as kafka-configs shows them."""
+    """All places that set a value, the effective one first, as kafka-configs shows them."""
     return ", ".join(f"{s.source.kafka_name}:{s.name}={s.value}" for s in config.synonyms)
 
 
@@ -113,7 +108,7 @@ def set_(
     as_json: AsJson = False,
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
-    """Change configs while brokers run; all of them or none."""
+    """Set configs without a restart: all of them or none."""
     wanted = entity(entity_type, entity_name, entity_default, topic, broker)
     values = parse_pairs("argument", pairs, "retention.ms=60000")
     _change(bootstrap, timeout, wanted, values, as_json)
@@ -131,7 +126,7 @@ def unset(
     as_json: AsJson = False,
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
-    """Give configs back to what holds without them."""
+    """Remove configs, so that the defaults apply again."""
     wanted = entity(entity_type, entity_name, entity_default, topic, broker)
     _change(bootstrap, timeout, wanted, dict.fromkeys(keys), as_json)
 
@@ -142,8 +137,8 @@ def _change(bootstrap: str, timeout: float, of: Entity, values: Mapping[str, str
         print_json({"entity": str(of), "changed": {} if refused else values, "refused": [r.as_data() for r in refused]})
     elif not refused:
         for name, value in values.items():
-            print_line(f"{of}: {name} is unset" if value is None else f"{of}: {name}={value}")
-    raise typer.Exit(complain_of(refused))
+            print_line(f"{of}: {name} removed" if value is None else f"{of}: {name}={value}")
+    raise typer.Exit(print_refusals(refused))
 
 
 @config_app.command()
@@ -156,27 +151,27 @@ def explain(
     broker: OfBroker = None,
     bootstrap: Annotated[
         str | None,
-        typer.Option("--bootstrap-server", "-b", envvar=BOOTSTRAP_VARIABLE, help="to say what holds, of an entity"),
+        typer.Option("--bootstrap-server", "-b", envvar=BOOTSTRAP_VARIABLE, help="to show the value of an entity"),
     ] = None,
     as_json: AsJson = False,
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
-    """What a key means, its type and default, what it may be, whether it is dynamic; of an entity, what holds now."""
+    """Show meaning, type, default and valid values of a key, and its value for an entity."""
     kind = EntityType.TOPICS if topic is not None else EntityType.BROKERS if broker is not None else entity_type
-    explained = configuring.explain_key(key, kind)
+    explained = config_reference.explain_key(key, kind)
     now: Config | None = None
     if topic is not None or broker is not None or entity_name is not None or entity_default:
         now = _now(bootstrap or LOCAL, timeout, entity(entity_type, entity_name, entity_default, topic, broker), key)
     if as_json:
-        print_json([configuring.as_data(e, now) for e in explained])
+        print_json([config_reference.as_data(e, now) for e in explained])
         return
     for index, about in enumerate(explained):
         if index:
             print_line()
-        _tell(configuring.rows(about, now))
+        _print(config_reference.rows(about, now))
 
 
-def _tell(rows: Sequence[tuple[str, object]]) -> None:
+def _print(rows: Sequence[tuple[str, object]]) -> None:
     for name, fact in rows:
         print_line(f"{name + ':' if name else '':<15}{fact}")
 
@@ -184,5 +179,5 @@ def _tell(rows: Sequence[tuple[str, object]]) -> None:
 def _now(bootstrap: str, timeout: float, of: Entity, key: str) -> Config | None:
     found, refused = with_admin(bootstrap, timeout, lambda a: read_configs(a, [of], [key], documented=True))
     if refused:
-        raise typer.Exit(complain_of(refused))
+        raise typer.Exit(print_refusals(refused))
     return found[of].get(key)

@@ -4,9 +4,16 @@ from typing import Annotated
 
 import typer
 
-from klamm.cli.admin import znodes as zk
+from klamm.cli.admin import znodes
 from klamm.cli.admin.client import parse_addresses, with_admin
-from klamm.cli.admin.controller import Office, hand_to, named_controller, read_office, read_queues, reelect
+from klamm.cli.admin.controller import (
+    ControllerStatus,
+    hand_to,
+    named_controller,
+    read_controller_status,
+    read_queues,
+    reelect,
+)
 from klamm.cli.options import LOCAL, TIMEOUT_S, AsJson, Bootstrap, Data, Ensemble, Timeout, Yes
 from klamm.cli.output import confirm, print_error, print_json, print_line, print_table
 from klamm.explain import sources
@@ -19,7 +26,7 @@ from klamm.runtime.disk import RealDisk
 from klamm.runtime.main_loop import run_loop
 from klamm.runtime.world import real_world
 
-controller_app = typer.Typer(help="Who controls the cluster; a new election; what brokers have not answered.")
+controller_app = typer.Typer(help="Show or move the controller; show its request queues.")
 
 
 @controller_app.callback(invoke_without_command=True)
@@ -27,40 +34,43 @@ def controller(
     context: typer.Context,
     bootstrap: Bootstrap = LOCAL,
     zookeeper: Annotated[
-        str | None, typer.Option("--zookeeper", help="HOST:PORT[/chroot], to know epoch and since when")
+        str | None, typer.Option("--zookeeper", help="HOST:PORT[/chroot], to show epoch and start time")
     ] = None,
     as_json: AsJson = False,
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
-    """Who is controller; with --zookeeper also its epoch and since when. Exit status 1: nobody, or two opinions."""
+    """Show the controller; with --zookeeper also its epoch and start time.
+
+    Exit status 1: there is none, or brokers and ZooKeeper disagree.
+    """
     if context.invoked_subcommand is not None:
         return
-    office: Office | None = None
+    status: ControllerStatus | None = None
     if zookeeper is not None:
-        office = zk.read(zookeeper, timeout, read_office)
-        named, address = (office.controller, None)
+        status = znodes.read(zookeeper, timeout, read_controller_status)
+        named, address = (status.controller, None)
     if zookeeper is None or bootstrap != LOCAL:
         named, address = with_admin(bootstrap, timeout, named_controller)
-    _tell(named, address, office, as_json)
-    if office is not None and office.controller != named:
+    _print(named, address, status, as_json)
+    if status is not None and status.controller != named:
         print_error(
-            f"the brokers name {_who(named)}, ZooKeeper {_who(office.controller)}: they have not heard of it yet"
+            f"The brokers say {_who(named)}, ZooKeeper says {_who(status.controller)}: the brokers have old metadata."
         )
-    raise typer.Exit(int(named is None or (office is not None and office.controller != named)))
+    raise typer.Exit(int(named is None or (status is not None and status.controller != named)))
 
 
 def _who(broker: BrokerId | None) -> str:
-    return "nobody" if broker is None else f"broker {broker}"
+    return "none" if broker is None else f"broker {broker}"
 
 
-def _tell(named: BrokerId | None, address: Address | None, office: Office | None, as_json: bool) -> None:
-    since = utc_time(office.since_ms) if office is not None and office.since_ms is not None else None
-    epoch = office.epoch if office is not None else None
+def _print(named: BrokerId | None, address: Address | None, status: ControllerStatus | None, as_json: bool) -> None:
+    since = utc_time(status.since_ms) if status is not None and status.since_ms is not None else None
+    epoch = status.epoch if status is not None else None
     if as_json:
         where = str(address) if address else None
         print_json({"controller": named, "address": where, "epoch": epoch, "since": since})
         return
-    known = "" if office is None else f", epoch {epoch}" + (f", since {since}" if since else "")
+    known = "" if status is None else f", epoch {epoch}" + (f", since {since}" if since else "")
     print_line(f"controller: {_who(named)}{f' at {address}' if address else ''}{known}")
 
 
@@ -68,27 +78,29 @@ def _tell(named: BrokerId | None, address: Address | None, office: Office | None
 def reelect_(
     zookeeper: Ensemble,
     broker: Annotated[
-        int | None, typer.Option("--broker", min=0, help="the klamm node that shall have it; it is never free then")
+        int | None, typer.Option("--broker", min=0, help="the klamm node that becomes controller, without a gap")
     ] = None,
     yes: Yes = False,
     as_json: AsJson = False,
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
-    """Take the office away; whoever has it next takes up everything anew. Nothing is lost.
+    """Elect a new controller, which reads everything again. Nothing is lost.
 
-    With --broker a klamm node takes it in one transaction, whoever has it now. Without, all brokers run for it, and the
-    quickest wins: that may be the same again. A broker of Apache Kafka cannot be named: none can be told to run alone.
+    With --broker this klamm node becomes controller in one transaction. Without it, /controller is deleted, and the
+    first broker to create it wins, which may be the same one. Apache Kafka's brokers cannot be chosen with --broker.
     """
-    seen = zk.read(zookeeper, timeout, read_office)
+    seen = znodes.read(zookeeper, timeout, read_controller_status)
     if seen.since_ms is None:
-        raise KlammError("nobody holds the office: brokers that live take it at once; look at their logs")
+        raise KlammError(
+            "There is no controller. A live broker should become controller at once: look at the brokers' logs."
+        )
     if broker is not None and seen.controller == broker:
-        raise KlammError(f"broker {broker} has the office already")
-    confirm(f"This deletes /controller, held by {_who(seen.controller)}, epoch {seen.epoch}.", yes)
+        raise KlammError(f"Broker {broker} is already the controller.")
+    confirm(f"This ends the term of the controller, {_who(seen.controller)}, epoch {seen.epoch}.", yes)
     if broker is None:
-        now = zk.read(zookeeper, timeout, lambda client: reelect(client, seen))
+        now = znodes.read(zookeeper, timeout, lambda client: reelect(client, seen))
     else:
-        now = zk.read(zookeeper, timeout, lambda client: hand_to(client, seen, BrokerId(broker)))
+        now = znodes.read(zookeeper, timeout, lambda client: hand_to(client, seen, BrokerId(broker)))
     if as_json:
         print_json({"before": seen.controller, "controller": now.controller, "epoch": now.epoch})
     else:
@@ -98,23 +110,27 @@ def reelect_(
 @controller_app.command()
 def queues(
     metrics: Annotated[
-        list[str] | None, typer.Option("--metrics", help="HOST:PORT of a node's klamm.metrics.port; repeatable")
+        list[str] | None, typer.Option("--metrics", help="HOST:PORT of klamm.metrics.port of a node; repeatable")
     ] = None,
     data: Data = "klamm-data",
-    journal: Annotated[list[str] | None, typer.Option("--journal", help="a node's journal; repeatable")] = None,
+    journal: Annotated[
+        list[str] | None, typer.Option("--journal", help="journal directory of a node; repeatable")
+    ] = None,
     as_json: AsJson = False,
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
-    """What brokers were told and have not answered: how much, how old, how many changes joined in one request.
+    """Show control requests that brokers have not answered: number, age, merged changes.
 
-    Depth and waiting times come from the controller's metrics; age and joined changes from its journal.
+    Depth and waiting times come from the metrics of the controller; age and merged changes from its journal.
     """
     found = []
     if metrics:
         addresses = [address for text in metrics for address in parse_addresses(text, "--metrics")]
         found = run_loop(read_queues(real_world(), addresses, timeout))
         if not found:
-            raise KlammError("none of these nodes is controller: name the controller's metrics, or those of all nodes")
+            raise KlammError(
+                "None of these nodes is the controller. Name the metrics of the controller, or of all nodes."
+            )
     waiting = []
     try:
         waiting = unanswered(
@@ -122,21 +138,21 @@ def queues(
         )
     except sources.CannotExplain as error:
         if not metrics:
-            raise UsageError(f"--metrics HOST:PORT, or a journal: {error}") from error
+            raise UsageError(f"Add --metrics HOST:PORT, or a journal. {error}") from error
     if as_json:
         print_json({"queues": [q._asdict() for q in found], "unanswered": [u._asdict() for u in waiting]})
         return
     if found:
         columns = ("broker", "depth", "sent", "waited p50 ms", "waited p99 ms")
         rows = [(q.broker, q.depth, q.sent, _quantile(q.waited_ms, 0.5), _quantile(q.waited_ms, 0.99)) for q in found]
-        print_table(columns, rows, f"requests of the controller at {found[0].controller}")
+        print_table(columns, rows, f"request queues of the controller at {found[0].controller}")
     if found and waiting:
         print_line()
     if waiting or not found:
         print_table(
-            ("broker", "request", "age s", "partitions", "joined changes", "last failure"),
+            ("broker", "request", "age s", "partitions", "merged changes", "last failure"),
             [(u.broker, u.api, f"{u.age_ms / 1000:.1f}", u.partitions, u.merged, u.failed) for u in waiting],
-            "unanswered, as the journal tells",
+            "unanswered requests in the journal",
         )
 
 

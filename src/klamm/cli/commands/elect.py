@@ -8,7 +8,7 @@ from klamm.cli.admin.client import Admin, with_admin
 from klamm.cli.admin.cluster import read_cluster
 from klamm.cli.admin.elections import Elected, ElectionType
 from klamm.cli.admin.elections import elect as run_elect
-from klamm.cli.admin.refusals import complain_of
+from klamm.cli.admin.refusals import print_refusals
 from klamm.cli.options import LOCAL, TIMEOUT_S, AsJson, Bootstrap, Timeout, Yes
 from klamm.cli.output import confirm, print_json, print_table
 from klamm.model.errors import UsageError
@@ -22,22 +22,26 @@ _FILE = "--path-to-json-file"
 def elect(
     election_type: Annotated[ElectionType, typer.Option("--election-type", help="unclean may lose records")],
     bootstrap: Bootstrap = LOCAL,
-    topic: Annotated[str | None, typer.Option("--topic", help="with --partition; alone: all of its partitions")] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="all partitions of the topic, or one with --partition")
+    ] = None,
     partition: Annotated[int | None, typer.Option("--partition", min=0)] = None,
-    all_partitions: Annotated[bool, typer.Option("--all-topic-partitions", help="of the whole cluster")] = False,
+    all_partitions: Annotated[
+        bool, typer.Option("--all-topic-partitions", help="all partitions of the cluster")
+    ] = False,
     file: Annotated[str | None, typer.Option(_FILE, help='{"partitions":[{"topic":"orders","partition":0}]}')] = None,
     yes: Yes = False,
     as_json: AsJson = False,
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
-    """Elect leaders: the preferred ones, or where nobody in sync is alive, one that is (unclean)."""
+    """Elect leaders: the preferred replicas; or with unclean, any live replica where no in-sync one is alive."""
     if sum((topic is not None, all_partitions, file is not None)) != 1:
-        raise UsageError(f"say which, in one way: --topic, --all-topic-partitions or {_FILE}")
+        raise UsageError(f"Choose partitions with exactly one of --topic, --all-topic-partitions and {_FILE}.")
     if partition is not None and topic is None:
-        raise UsageError(f"--partition {partition} of which topic? Add --topic")
+        raise UsageError(f"--partition {partition} needs a topic: add --topic.")
     listed = None if file is None else parse_election(read_file(RealDisk(), _FILE, file), file)
     if election_type is ElectionType.UNCLEAN:
-        confirm("An unclean election loses every record that the new leader does not have.", yes)
+        confirm("An unclean election loses all records that the new leader does not have.", yes)
 
     async def work(admin: Admin) -> Elected:
         if topic is None:
@@ -45,16 +49,16 @@ def elect(
         numbers = [partition] if partition is not None else await _partitions(admin, topic)
         return await run_elect(admin, election_type, [TopicPartition(topic, n) for n in numbers])
 
-    _tell(with_admin(bootstrap, timeout, work), as_json)
+    _print(with_admin(bootstrap, timeout, work), as_json)
 
 
 async def _partitions(admin: Admin, topic: str) -> list[int]:
-    """All there are; where there is no such topic, its first: the controller says so."""
+    """All partitions; for an unknown topic its first one, so that the controller answers with the error."""
     found = (await read_cluster(admin, [topic])).topics.get(topic)
     return list(found.partitions) if found else [0]
 
 
-def _tell(outcome: Elected, as_json: bool) -> None:
+def _print(outcome: Elected, as_json: bool) -> None:
     if as_json:
         print_json(
             {
@@ -67,4 +71,4 @@ def _tell(outcome: Elected, as_json: bool) -> None:
         rows = [(at, "elected") for at in outcome.elected] + [(at, "not needed") for at in outcome.not_needed]
         rows += [(at, "refused") for at, _ in outcome.refused]
         print_table(("partition", "election"), sorted(rows))
-    raise typer.Exit(complain_of([refusal for _, refusal in outcome.refused]))
+    raise typer.Exit(print_refusals([refusal for _, refusal in outcome.refused]))

@@ -12,18 +12,18 @@ from klamm.embedded.cluster import ClusterOptions
 
 
 def up(
-    nodes: Annotated[int, typer.Option("--nodes", "-n", help="how many nodes")] = 3,
+    nodes: Annotated[int, typer.Option("--nodes", "-n", help="number of nodes")] = 3,
     zookeeper: Annotated[
-        str | None, typer.Option("--zookeeper", help="HOST:PORT[,HOST:PORT][/chroot] of an ensemble to use")
+        str | None, typer.Option("--zookeeper", help="HOST:PORT[,HOST:PORT][/chroot] of a running ensemble to use")
     ] = None,
     data: Data = "klamm-data",
-    port: Annotated[int, typer.Option("--port", help="port of the first node; 0 picks free ones")] = 9092,
+    port: Annotated[int, typer.Option("--port", help="port of the first node; 0 chooses free ports")] = 9092,
     zookeeper_port: Annotated[
-        int, typer.Option("--zookeeper-port", help="port of our ZooKeeper; 0: a free one")
+        int, typer.Option("--zookeeper-port", help="port of the ZooKeeper server; 0 chooses a free port")
     ] = 2181,
     override: Override = None,
 ) -> None:
-    """Start ZooKeeper and some nodes on this machine, and say how to connect; Ctrl-C stops them."""
+    """Start ZooKeeper and some nodes on this machine. Ctrl-C stops them; the data is kept."""
     options = ClusterOptions(data, nodes, zookeeper, port, zookeeper_port, parse_overrides(override or []))
     raise typer.Exit(run_up(options))
 
@@ -38,12 +38,12 @@ class _RunsByDefault(typer.core.TyperGroup):
 
 
 node_app = typer.Typer(cls=_RunsByDefault, no_args_is_help=True, help="Run a node, or stop one.")
-Properties = Annotated[str, typer.Argument(metavar="server.properties", help="as Apache Kafka's brokers read it")]
+Properties = Annotated[str, typer.Argument(metavar="server.properties", help="in the format of Apache Kafka")]
 
 
 @node_app.command("run")
 def node(properties: Properties, override: Override = None) -> None:
-    """Run one node against the ensemble that its server.properties names; SIGTERM stops it in order."""
+    """Run one node in the foreground. SIGTERM starts a controlled shutdown."""
     from klamm.broker.run import run_node
 
     raise typer.Exit(run_node(properties, parse_overrides(override or [])))
@@ -53,14 +53,14 @@ def node(properties: Properties, override: Override = None) -> None:
 def node_stop(
     properties: Properties,
     check: Annotated[
-        bool, typer.Option("--check", help="only say what would be at risk; exit status 1 if anything")
+        bool, typer.Option("--check", help="only show partitions at risk; exit status 1 if there are any")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="stop it although partitions are at risk")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="the verdict as one JSON object")] = False,
-    timeout: Annotated[float, typer.Option("--timeout", help="how many seconds to wait for its end")] = 60,
+    force: Annotated[bool, typer.Option("--force", help="stop the node even if partitions are at risk")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object")] = False,
+    timeout: Annotated[float, typer.Option("--timeout", help="seconds to wait for its end")] = 60,
     override: Override = None,
 ) -> None:
-    """Stop a node of this machine in order, unless partitions would lose their leader or fall below min ISR."""
+    """Stop a node of this machine, unless partitions would lose their leader or fall below min ISR."""
     raise typer.Exit(stop_node(properties, parse_overrides(override or []), check, force, as_json, timeout))
 
 

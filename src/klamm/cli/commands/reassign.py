@@ -6,31 +6,30 @@ from typing import Annotated
 import msgspec
 import typer
 
-from klamm.cli.admin import reassignments as asking
+from klamm.cli.admin import reassignments
 from klamm.cli.admin.client import Admin, with_admin
 from klamm.cli.admin.cluster import read_moves
-from klamm.cli.admin.reassignments import Planned, Started, Wanted
-from klamm.cli.admin.refusals import Refusal, complain_of
+from klamm.cli.admin.reassignments import Planned, PlanRequest, Started
+from klamm.cli.admin.refusals import Refusal, print_refusals
 from klamm.cli.options import LOCAL, TIMEOUT_S, AsJson, Bootstrap, Timeout, Wait
 from klamm.cli.output import print_json, print_line, print_table
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.cluster import listed
 from klamm.model.errors import UsageError
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.plan import json_files as files
-from klamm.plan.progress import Standing, in_words, is_complete, is_over
+from klamm.plan import json_files
+from klamm.plan.progress import PartitionProgress, describe, is_complete, is_over
 from klamm.plan.throttles import Changes
 from klamm.runtime.disk import RealDisk
 
-reassign_app = typer.Typer(
-    help="Move partitions to other brokers: plan, apply, status, cancel, list.", no_args_is_help=True
-)
+reassign_app = typer.Typer(help="Move partitions to other brokers.", no_args_is_help=True)
 File = Annotated[str, typer.Option("--reassignment-json-file", help='{"version":1,"partitions":[{"topic":..., ...}]}')]
-KeepThrottles = Annotated[bool, typer.Option("--preserve-throttles", help="leave the throttles as they are")]
+KeepThrottles = Annotated[bool, typer.Option("--preserve-throttles", help="keep the throttles")]
 _FILE = "--reassignment-json-file"
 _WAIT_S = 600.0
 MaybeTimeout = Annotated[
-    float | None, typer.Option("--timeout", min=0.1, help="seconds until it is given up; 30, with --wait 600")
+    float | None,
+    typer.Option("--timeout", min=0.1, help="give up after this many seconds; default 30, with --wait 600"),
 ]
 
 
@@ -39,71 +38,71 @@ def plan(
     bootstrap: Bootstrap = LOCAL,
     topics_file: Annotated[
         str | None,
-        typer.Option("--topics-to-move-json-file", help='{"version":1,"topics":[{"topic":"orders"}]}; else all'),
+        typer.Option("--topics-to-move-json-file", help='{"version":1,"topics":[{"topic":"orders"}]}; default: all'),
     ] = None,
-    topic: Annotated[list[str] | None, typer.Option("--topic", help="only this one; repeatable")] = None,
+    topic: Annotated[list[str] | None, typer.Option("--topic", help="only this topic; repeatable")] = None,
     broker_list: Annotated[
-        str | None, typer.Option("--broker-list", help="1,2,3: who shall hold them; load is spread over these")
+        str | None, typer.Option("--broker-list", help="1,2,3: spread the replicas over these brokers")
     ] = None,
     remove_broker: Annotated[
-        list[int] | None, typer.Option("--remove-broker", help="who shall hold none any more; repeatable")
+        list[int] | None, typer.Option("--remove-broker", help="move all replicas off this broker; repeatable")
     ] = None,
     replication_factor: Annotated[
-        int | None, typer.Option("--replication-factor", min=1, help="how many replicas each shall have")
+        int | None, typer.Option("--replication-factor", min=1, help="new number of replicas")
     ] = None,
-    disable_rack_aware: Annotated[bool, typer.Option("--disable-rack-aware", help="racks do not count")] = False,
+    disable_rack_aware: Annotated[bool, typer.Option("--disable-rack-aware", help="ignore racks")] = False,
     out: Annotated[
         str | None, typer.Option("--out", help=f"write the plan to this file, for {_FILE} of `klamm reassign apply`")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="the plan itself, as kafka-reassign-partitions takes it")] = (
-        False
-    ),
+    as_json: Annotated[
+        bool, typer.Option("--json", help="print the plan in the format of kafka-reassign-partitions")
+    ] = (False),
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
-    """Say which replicas should move, and why; as few as possible. Changes nothing."""
+    """Plan which replicas to move, with a reason for each; as few as possible. Changes nothing."""
     if broker_list is None and not remove_broker and replication_factor is None:
-        raise UsageError("say what for: --broker-list 1,2,3, --remove-broker 3 or --replication-factor 3")
+        raise UsageError("Add a goal: --broker-list 1,2,3, --remove-broker 3 or --replication-factor 3.")
     topics = topic or None
     if topics_file is not None and topic:
-        raise UsageError("--topic and --topics-to-move-json-file say the same thing: leave one out")
+        raise UsageError("Choose one of --topic and --topics-to-move-json-file.")
     if topics_file is not None:
-        content = files.read_file(RealDisk(), "--topics-to-move-json-file", topics_file)
-        topics = files.parse_topics_to_move(content, topics_file)
+        content = json_files.read_file(RealDisk(), "--topics-to-move-json-file", topics_file)
+        topics = json_files.parse_topics_to_move(content, topics_file)
     brokers = None if broker_list is None else parse_brokers(broker_list)
     removed = tuple(BrokerId(b) for b in remove_broker or ())
-    wanted = Wanted(topics, brokers, removed, replication_factor, not disable_rack_aware)
-    planned = with_admin(bootstrap, timeout, lambda admin: asking.make_plan(admin, wanted))
-    document = files.reassignment_as_data(planned.plan.moves)
+    wanted = PlanRequest(topics, brokers, removed, replication_factor, not disable_rack_aware)
+    planned = with_admin(bootstrap, timeout, lambda admin: reassignments.make_plan(admin, wanted))
+    document = json_files.reassignment_as_data(planned.plan.moves)
     if out is not None:
         RealDisk().write_atomically(out, msgspec.json.encode(document))
     if as_json:
         print_json(document)
     else:
-        _tell_plan(planned, out)
+        _print_plan(planned, out)
 
 
 def parse_brokers(text: str) -> list[BrokerId]:
     """`1,2,3`. Raises UsageError."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() for part in parts):
-        raise UsageError(f"--broker-list {text!r} is not a list of broker ids, for example 1,2,3")
+        raise UsageError(f"--broker-list {text!r} is not a list of broker ids, for example 1,2,3.")
     brokers = [BrokerId(int(part)) for part in parts]
     if len(set(brokers)) < len(brokers):
-        raise UsageError(f"--broker-list {text} names a broker twice")
+        raise UsageError(f"--broker-list {text} lists a broker twice.")
     return brokers
 
 
-def _tell_plan(planned: Planned, out: str | None) -> None:
+def _print_plan(planned: Planned, out: str | None) -> None:
     moves = planned.plan.moves
     rows = [
         (at, listed(planned.current[at]), listed(replicas), "; ".join(planned.plan.reasons[at]))
         for at, replicas in moves.items()
     ]
-    print_table(("partition", "now", "then", "why"), rows)
+    print_table(("partition", "replicas", "new replicas", "reasons"), rows)
     copied = sum(b not in planned.current[at] for at, replicas in moves.items() for b in replicas)
-    complaint = "" if out or not moves else "; --json or --out FILE gives it to `klamm reassign apply`"
+    hint = "" if out or not moves else "; use --out FILE for `klamm reassign apply`"
     typer.echo(
-        f"{len(moves):,} of {len(planned.current):,} partitions change, {copied:,} replicas are copied{complaint}",
+        f"{len(moves):,} of {len(planned.current):,} partitions change, {copied:,} replicas are copied{hint}",
         err=True,
     )
 
@@ -116,53 +115,53 @@ def apply(
         int | None, typer.Option("--throttle", min=1, help="bytes per second that each broker may copy")
     ] = None,
     additional: Annotated[
-        bool, typer.Option("--additional", help="although others move; the throttle is then changed for all")
+        bool, typer.Option("--additional", help="start even if others are running; the throttle then applies to all")
     ] = False,
     preserve_throttles: KeepThrottles = False,
     wait: Wait = False,
     as_json: AsJson = False,
     timeout: MaybeTimeout = None,
 ) -> None:
-    """Begin a reassignment, and print how it was, for a rollback; with --wait, see it through."""
+    """Start a reassignment. Prints the current assignment for a rollback. --wait waits for the end."""
     wanted = _read(file)
 
-    async def work(admin: Admin) -> tuple[Started, list[Standing], Changes, list[Refusal]]:
-        current = await asking.current_assignment(admin, wanted)
+    async def work(admin: Admin) -> tuple[Started, list[PartitionProgress], Changes, list[Refusal]]:
+        current = await reassignments.current_assignment(admin, wanted)
         if not as_json:  # before anything is changed
-            print_line("current assignment, for a rollback:")
-            print_json(files.reassignment_as_data(current))
-        started = await asking.start(admin, wanted, current, throttle, additional)
+            print_line("Current assignment, for a rollback:")
+            print_json(json_files.reassignment_as_data(current))
+        started = await reassignments.start(admin, wanted, current, throttle, additional)
         if not wait or not started.begun:
             return started, [], {}, []
-        found = await asking.wait_until_over(admin, {at: wanted[at] for at in started.begun})
+        found = await reassignments.wait_until_over(admin, {at: wanted[at] for at in started.begun})
         if preserve_throttles or await read_moves(admin):  # others still need them
             return started, found, {}, []
-        return started, found, *await asking.unthrottle(admin, {at.topic for at in wanted})
+        return started, found, *await reassignments.unthrottle(admin, {at.topic for at in wanted})
 
-    started, found, unset, refused = with_admin(bootstrap, _patience_s(timeout, wait), work)
+    started, found, unset, refused = with_admin(bootstrap, _timeout_s(timeout, wait), work)
     if as_json:
         print_json(
             {
-                "current": files.reassignment_as_data(started.current),
+                "current": json_files.reassignment_as_data(started.current),
                 "started": [at._asdict() for at in started.begun],
                 "refused": [r.as_data() for r in started.refused],
-                "status": _standings_as_data(found),
+                "status": _progress_as_data(found),
                 "throttles_removed": _removed_as_data(unset),
             }
         )
     else:
-        _tell_start(started, throttle, wait)
+        _print_start(started, throttle, wait)
         if found:
-            _tell_standings(found, unset)
+            _print_progress(found, unset)
     is_fine = not wait or is_complete(found)
-    raise typer.Exit(complain_of([*started.refused, *refused]) or int(not is_fine))
+    raise typer.Exit(print_refusals([*started.refused, *refused]) or int(not is_fine))
 
 
-def _tell_start(started: Started, throttle: int | None, wait: bool) -> None:
+def _print_start(started: Started, throttle: int | None, wait: bool) -> None:
     if started.begun:
-        print_line(f"begun: {len(started.begun):,} partitions ({_some(started.begun)})")
+        print_line(f"Started: {len(started.begun):,} partitions ({_some(started.begun)})")
     if started.begun and throttle is not None and not wait:
-        print_line("throttled: `klamm reassign status` with the same file takes the throttles away when all is done")
+        print_line("Throttled: run `klamm reassign status` with the same file at the end; it removes the throttles.")
 
 
 def _some(partitions: Sequence[TopicPartition], most: int = 10) -> str:
@@ -171,43 +170,45 @@ def _some(partitions: Sequence[TopicPartition], most: int = 10) -> str:
 
 @reassign_app.command()
 def status(
-    file: Annotated[str | None, typer.Option(_FILE, help="what was asked for; else all that moves now")] = None,
+    file: Annotated[
+        str | None, typer.Option(_FILE, help="the applied file; default: all running reassignments")
+    ] = None,
     bootstrap: Bootstrap = LOCAL,
     preserve_throttles: KeepThrottles = False,
     wait: Wait = False,
     as_json: AsJson = False,
     timeout: MaybeTimeout = None,
 ) -> None:
-    """How far it is; when nothing moves any more, the throttles go. Exit status 1: not (yet) as the file says."""
+    """Show the progress; remove the throttles when everything is complete. Exit status 1: not complete."""
     wanted = None if file is None else _read(file)
 
-    async def work(admin: Admin) -> tuple[list[Standing], Changes, list[Refusal]]:
-        found, moving = await asking.standings(admin, wanted)
+    async def work(admin: Admin) -> tuple[list[PartitionProgress], Changes, list[Refusal]]:
+        found, moving = await reassignments.read_progress(admin, wanted)
         if wait and not is_over(found):
-            found = await asking.wait_until_over(admin, wanted or {s.at: s.wanted for s in found})
+            found = await reassignments.wait_until_over(admin, wanted or {s.at: s.wanted for s in found})
             moving = bool(await read_moves(admin))
         if wanted is None or moving or preserve_throttles:
             return found, {}, []
-        return found, *await asking.unthrottle(admin, {at.topic for at in wanted})
+        return found, *await reassignments.unthrottle(admin, {at.topic for at in wanted})
 
-    found, unset, refused = with_admin(bootstrap, _patience_s(timeout, wait), work)
+    found, unset, refused = with_admin(bootstrap, _timeout_s(timeout, wait), work)
     if as_json:
-        print_json({"partitions": _standings_as_data(found), "throttles_removed": _removed_as_data(unset)})
+        print_json({"partitions": _progress_as_data(found), "throttles_removed": _removed_as_data(unset)})
     else:
-        _tell_standings(found, unset)
-    raise typer.Exit(complain_of(refused) or int(not is_complete(found)))
+        _print_progress(found, unset)
+    raise typer.Exit(print_refusals(refused) or int(not is_complete(found)))
 
 
-def _tell_standings(found: Sequence[Standing], unset: Changes) -> None:
+def _print_progress(found: Sequence[PartitionProgress], unset: Changes) -> None:
     print_table(
         ("partition", "state", "wanted", "replicas"),
-        [(s.at, in_words(s), listed(s.wanted), listed(s.replicas)) for s in found],
+        [(s.at, describe(s), listed(s.wanted), listed(s.replicas)) for s in found],
     )
     for entity, changes in unset.items():
-        typer.echo(f"throttle removed: {entity}: {', '.join(changes)}", err=True)
+        typer.echo(f"Throttle removed: {entity}: {', '.join(changes)}", err=True)
 
 
-def _standings_as_data(found: Sequence[Standing]) -> list[dict[str, object]]:
+def _progress_as_data(found: Sequence[PartitionProgress]) -> list[dict[str, object]]:
     return [
         {
             **s.at._asdict(),
@@ -227,21 +228,23 @@ def _removed_as_data(unset: Changes) -> list[dict[str, object]]:
 
 @reassign_app.command()
 def cancel(
-    file: Annotated[str | None, typer.Option(_FILE, help="cancel these, as far as they move")] = None,
-    topic: Annotated[list[str] | None, typer.Option("--topic", help="cancel what moves of it; repeatable")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="cancel all that moves")] = False,
+    file: Annotated[str | None, typer.Option(_FILE, help="cancel these partitions")] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", help="cancel the partitions of this topic; repeatable")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="cancel everything")] = False,
     bootstrap: Bootstrap = LOCAL,
     preserve_throttles: KeepThrottles = False,
     as_json: AsJson = False,
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
-    """Back to where the replicas were."""
+    """Cancel reassignments: the replicas stay where they were."""
     if sum((file is not None, bool(topic), everything)) != 1:
-        raise UsageError(f"say which, in one way: {_FILE} FILE, --topic TOPIC or --all")
+        raise UsageError(f"Choose exactly one of {_FILE} FILE, --topic TOPIC and --all.")
     wanted = None if file is None else _read(file)
 
     cancelled, unset, refused = with_admin(
-        bootstrap, timeout, lambda admin: asking.cancel(admin, wanted, topic or (), preserve_throttles)
+        bootstrap, timeout, lambda admin: reassignments.cancel(admin, wanted, topic or (), preserve_throttles)
     )
     if as_json:
         print_json(
@@ -252,28 +255,28 @@ def cancel(
             }
         )
     else:
-        print_line(f"cancelled: {_some(cancelled)}" if cancelled else "nothing of it moves")
-    raise typer.Exit(complain_of(refused))
+        print_line(f"Cancelled: {_some(cancelled)}" if cancelled else "None of these is being reassigned.")
+    raise typer.Exit(print_refusals(refused))
 
 
 @reassign_app.command("list")
 def list_(bootstrap: Bootstrap = LOCAL, as_json: AsJson = False, timeout: Timeout = TIMEOUT_S) -> None:
-    """Everything that moves now."""
+    """List the running reassignments."""
     moves = with_admin(bootstrap, timeout, read_moves)
     if as_json:
         print_json([{**at._asdict(), **move._asdict()} for at, move in moves.items()])
     else:
-        _tell_moves(moves)
+        _print_moves(moves)
 
 
-def _tell_moves(moves: Mapping[TopicPartition, ReplicaAssignment]) -> None:
+def _print_moves(moves: Mapping[TopicPartition, ReplicaAssignment]) -> None:
     rows = [(at, listed(m.replicas), listed(m.adding), listed(m.removing)) for at, m in moves.items()]
     print_table(("partition", "replicas", "adding", "removing"), rows)
 
 
-def _patience_s(timeout: float | None, wait: bool) -> float:
+def _timeout_s(timeout: float | None, wait: bool) -> float:
     return timeout if timeout is not None else _WAIT_S if wait else TIMEOUT_S
 
 
 def _read(path: str) -> dict[TopicPartition, tuple[BrokerId, ...]]:
-    return files.parse_reassignment(files.read_file(RealDisk(), _FILE, path), path)
+    return json_files.parse_reassignment(json_files.read_file(RealDisk(), _FILE, path), path)

@@ -1,46 +1,45 @@
-"""`klamm zk ls`, `get`, `tree`, and to mend by hand what an audit found: `set`, `delete`."""
+"""`klamm zk ls|get|tree|set|delete`: read znodes, and repair them by hand."""
 
 from typing import Annotated
 
-import msgspec
 import typer
 
-from klamm.cli.admin import znodes as zk
+from klamm.cli.admin import znodes
 from klamm.cli.options import AsJson, Auth, ConnectTimeout, Ensemble, Yes
 from klamm.cli.output import confirm, print_json, print_line
 from klamm.model.errors import KlammError
 
-zk_app = typer.Typer(help="What lies in ZooKeeper, decoded; set and delete mend it by hand.", no_args_is_help=True)
+zk_app = typer.Typer(help="Read and repair znodes.", no_args_is_help=True)
 
 
 @zk_app.command("ls")
 def zk_ls(
     path: str, zookeeper: Ensemble, timeout: ConnectTimeout = 15, as_json: AsJson = False, auth: Auth = None
 ) -> None:
-    """The children of a znode."""
-    names = zk.read(zookeeper, timeout, lambda client: zk.list_children(client, path), auth)
-    print_line(msgspec.json.encode(names).decode() if as_json else "\n".join(names))
+    """List the children of a znode."""
+    names = znodes.read(zookeeper, timeout, lambda client: znodes.list_children(client, path), auth)
+    print_json(names) if as_json else print_line("\n".join(names))
 
 
 @zk_app.command("get")
 def zk_get(
     path: str, zookeeper: Ensemble, timeout: ConnectTimeout = 15, as_json: AsJson = False, auth: Auth = None
 ) -> None:
-    """A znode's value, JSON laid out, and its stat."""
-    zk.show_get(zk.read(zookeeper, timeout, lambda client: zk.get(client, path), auth), as_json)
+    """Print the value and the stat of a znode."""
+    znodes.show_get(znodes.read(zookeeper, timeout, lambda client: znodes.get(client, path), auth), as_json)
 
 
 @zk_app.command("tree")
 def zk_tree(
     zookeeper: Ensemble,
-    path: Annotated[str, typer.Argument(help="from here on")] = "/",
+    path: Annotated[str, typer.Argument(help="the znode to start at")] = "/",
     depth: Annotated[int, typer.Option("--depth", help="levels below it")] = 8,
     timeout: ConnectTimeout = 15,
     as_json: AsJson = False,
     auth: Auth = None,
 ) -> None:
-    """Everything below a znode, each with its value on one line."""
-    zk.show_tree(zk.read(zookeeper, timeout, lambda client: zk.tree(client, path, depth), auth), as_json)
+    """Print all znodes below a path with their values."""
+    znodes.show_tree(znodes.read(zookeeper, timeout, lambda client: znodes.tree(client, path, depth), auth), as_json)
 
 
 @zk_app.command("set")
@@ -53,38 +52,38 @@ def zk_set(
     as_json: AsJson = False,
     auth: Auth = None,
 ) -> None:
-    """Give a znode this value, and make it where it is not there. Brokers and controller are not asked."""
-    content = zk.as_value(value)
-    seen = zk.read(zookeeper, timeout, lambda client: zk.look(client, path), auth)
-    was = "which is not there yet" if seen.version is None else f"now {zk.one_line(seen.value) or '(nothing)'}"
-    confirm(f"This writes {path}, {was}, behind the back of brokers and controller.", yes)
-    version = zk.read(zookeeper, timeout, lambda client: zk.put(client, seen, content), auth)
+    """Set the value of a znode, or create it. Brokers and controller are not involved."""
+    content = znodes.as_value(value)
+    before = znodes.read(zookeeper, timeout, lambda client: znodes.read_state(client, path), auth)
+    was = "which does not exist yet" if before.version is None else f"now {znodes.one_line(before.value) or '(empty)'}"
+    confirm(f"This writes {path}, {was}, without the brokers and the controller.", yes)
+    version = znodes.read(zookeeper, timeout, lambda client: znodes.write_state(client, before, content), auth)
     if as_json:
-        print_json({"path": path, "before": seen.value, "version": version})
+        print_json({"path": path, "before": before.value, "version": version})
     else:
-        print_line(f"{path} is written, version {version}; before: {zk.one_line(seen.value) or '(nothing)'}")
+        print_line(f"Wrote {path}, version {version}. Value before: {znodes.one_line(before.value) or '(empty)'}")
 
 
 @zk_app.command("delete")
 def zk_delete(
     path: str,
     zookeeper: Ensemble,
-    recursive: Annotated[bool, typer.Option("--recursive", help="with what is below it")] = False,
+    recursive: Annotated[bool, typer.Option("--recursive", help="also delete all znodes below it")] = False,
     yes: Yes = False,
     timeout: ConnectTimeout = 15,
     as_json: AsJson = False,
     auth: Auth = None,
 ) -> None:
-    """Delete a znode. Brokers and controller are not asked."""
-    seen = zk.read(zookeeper, timeout, lambda client: zk.look(client, path), auth)
-    if seen.version is None:
-        raise KlammError(f"there is no znode {path}")
-    if seen.below and not recursive:
-        raise KlammError(f"{path} has {len(seen.below):,} znodes below it: --recursive deletes them, too")
-    more = f" and the {len(seen.below):,} znodes below it" if seen.below else ""
-    confirm(f"This deletes {path}{more}, behind the back of brokers and controller.", yes)
-    zk.read(zookeeper, timeout, lambda client: zk.delete(client, seen), auth)
+    """Delete a znode. Brokers and controller are not involved."""
+    before = znodes.read(zookeeper, timeout, lambda client: znodes.read_state(client, path), auth)
+    if before.version is None:
+        raise KlammError(f"There is no znode {path}.")
+    if before.below and not recursive:
+        raise KlammError(f"{path} has {len(before.below):,} znodes below it. Pass --recursive to delete them, too.")
+    more = f" and the {len(before.below):,} znodes below it" if before.below else ""
+    confirm(f"This deletes {path}{more}, without the brokers and the controller.", yes)
+    znodes.read(zookeeper, timeout, lambda client: znodes.delete(client, before), auth)
     if as_json:
-        print_json({"path": path, "before": seen.value, "deleted": [path, *seen.below]})
+        print_json({"path": path, "before": before.value, "deleted": [path, *before.below]})
     else:
-        print_line(f"{path}{more} deleted; it was: {zk.one_line(seen.value) or '(nothing)'}")
+        print_line(f"Deleted {path}{more}. Value before: {znodes.one_line(before.value) or '(empty)'}")

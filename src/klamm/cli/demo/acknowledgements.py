@@ -1,4 +1,4 @@
-"""What earlier runs of the demo were promised: one Parquet file of acknowledged rows for each run."""
+"""The acknowledged rows of each run of the demo, as one Parquet file per run."""
 
 import re
 from posixpath import join
@@ -12,7 +12,7 @@ from klamm.runtime.disk import Disk
 _NAME: Final = re.compile(r"acknowledged-(\d+)\.parquet")
 
 
-class Books:
+class AcknowledgedRows:
     def __init__(self, disk: Disk, directory: str) -> None:
         self._disk = disk
         self._directory = directory
@@ -20,7 +20,7 @@ class Books:
 
     @property
     def runs(self) -> list[int]:
-        """The numbers of the runs that were kept, rising."""
+        """The numbers of the stored runs, ascending."""
         matches = (_NAME.fullmatch(name) for name in self._disk.list_directory(self._directory))
         return sorted(int(m[1]) for m in matches if m)
 
@@ -29,13 +29,13 @@ class Books:
         return [self._path(run) for run in self.runs]
 
     def begin_run(self) -> int:
-        """A number of its own for this run, also where it should not come to its end."""
+        """A new run number; it is stored at once, in case the run does not finish."""
         run = max(self.runs, default=0) + 1
         self.keep(run, bytearray())
         return run
 
     def keep(self, run: int, acknowledged: bytearray) -> None:
-        """`acknowledged` has one byte for each row: 1 where it was acknowledged."""
+        """`acknowledged` has one byte for each row: 1 if it was acknowledged."""
         rows = [number for number, flag in enumerate(acknowledged) if flag]
         table = pa.table({"run": pa.array([run] * len(rows), pa.int32()), "row": pa.array(rows, pa.int32())})
         sink = pa.BufferOutputStream()
@@ -43,7 +43,7 @@ class Books:
         self._disk.write_atomically(self._path(run), sink.getvalue().to_pybytes())
 
     def forget(self) -> None:
-        """The topic they speak of is gone."""
+        """Remove all runs, because their topic does not exist any more."""
         for path in self.paths:
             self._disk.remove(path)
 

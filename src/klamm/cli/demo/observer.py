@@ -1,4 +1,4 @@
-"""Looking at the demo's cluster from outside: who is controller, what is in sync."""
+"""Observe the cluster of the demo from outside: the controller, the leaders, what is in sync."""
 
 import asyncio
 from collections import Counter
@@ -13,26 +13,26 @@ from klamm.model.ids import NO_BROKER, BrokerId
 from klamm.net.client import ConnectionLost
 from klamm.runtime.world import World
 
-LOOK_S: Final = 0.1
+POLL_S: Final = 0.1
 HEAL_TIMEOUT_S: Final = 60.0
 
 
-class NotHealed(KlammError):
+class NotReached(KlammError):
     pass
 
 
-async def until(what: str, holds: Callable[[], Awaitable[bool]], timeout_s: float = HEAL_TIMEOUT_S) -> None:
-    """Look again and again. Raises NotHealed where it does not come true in time."""
+async def wait_until(what: str, holds: Callable[[], Awaitable[bool]], timeout_s: float = HEAL_TIMEOUT_S) -> None:
+    """Poll until it holds. Raises NotReached at the timeout."""
     now = asyncio.get_running_loop().time
     deadline = now() + timeout_s
     while not await holds():
         if now() > deadline:
-            raise NotHealed(f"not within {timeout_s:g} s: {what}")
-        await asyncio.sleep(LOOK_S)
+            raise NotReached(f"Not reached within {timeout_s:g} s: {what}.")
+        await asyncio.sleep(POLL_S)
 
 
-class Witness:
-    """Asks every node that runs; only what all say alike counts."""
+class ClusterObserver:
+    """Asks every running node; an answer counts only if all agree."""
 
     def __init__(self, world: World, cluster: LocalCluster, topic: str) -> None:
         self._world = world
@@ -40,31 +40,31 @@ class Witness:
         self._topic = topic
 
     async def controller_id(self) -> BrokerId:
-        """NO_BROKER while nodes do not answer or do not agree."""
+        """NO_BROKER while nodes do not answer or disagree."""
         seen = {facts.controller if facts else NO_BROKER for facts in await self._ask()}
         return seen.pop() if len(seen) == 1 else NO_BROKER
 
     async def is_complete(self) -> bool:
-        """Every node of the cluster runs, answers, and knows every other."""
+        """Whether all nodes run, answer, and know each other."""
         ids = {node.broker_id for node in self._cluster.nodes}
         seen = await self._ask()
         return len(seen) == len(ids) and all(facts is not None and facts.brokers == ids for facts in seen)
 
     async def all_in_sync(self) -> bool:
-        """Every node runs and says that every partition of the topic has all its replicas in sync."""
+        """Whether all nodes run and report all replicas of the topic in sync."""
         if not await self.is_complete():
             return False
         return all(facts is not None and self._in_sync(facts) for facts in await self._ask())
 
     async def leaders(self) -> Counter[int]:
-        """How many of the topic's partitions each node leads, by the first node that answers."""
+        """How many partitions of the topic each node leads, by the first node that answers."""
         for facts in await self._ask():
             if facts is not None:
                 return Counter(p.leader for tp, p in facts.partitions.items() if tp.topic == self._topic)
         return Counter()
 
     async def has_topic(self) -> bool:
-        """Whether some node knows the topic."""
+        """Whether a node knows the topic."""
         return any(facts is not None and self._partitions(facts) for facts in await self._ask())
 
     def _partitions(self, facts: ClusterFacts) -> list[int]:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
 
-from klamm.cli.admin.controller import hand_to, read_office, reelect
+from klamm.cli.admin.controller import hand_to, read_controller_status, reelect
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
 from klamm.sim.loop import SimulatedLoop
@@ -35,11 +35,11 @@ class Cluster:
         await replace_controller(client, TWO, 0, request.epoch)  # type: ignore[arg-type]
 
     async def hand_to(self, broker: int) -> BrokerId | None:
-        seen = await read_office(self.operator)  # type: ignore[arg-type]
+        seen = await read_controller_status(self.operator)  # type: ignore[arg-type]
         return (await hand_to(self.operator, seen, BrokerId(broker))).controller  # type: ignore[arg-type]
 
 
-def test_the_node_that_is_named_has_it_and_no_wish_is_left() -> None:
+def test_the_named_node_becomes_controller_and_the_request_is_removed() -> None:
     async def main() -> None:
         cluster = Cluster()
         await cluster.elect()
@@ -52,8 +52,8 @@ def test_the_node_that_is_named_has_it_and_no_wish_is_left() -> None:
     SimulatedLoop().run(main())
 
 
-@pytest.mark.parametrize(("broker", "why"), [(2, "broker 1 keeps it"), (3, "broker 3 is not alive")])
-def test_whoever_does_not_take_it_is_not_waited_for_in_zookeeper(broker: int, why: str) -> None:
+@pytest.mark.parametrize(("broker", "why"), [(2, "broker 1 remains"), (3, "Broker 3 is not alive")])
+def test_a_handover_that_fails_removes_its_request(broker: int, why: str) -> None:
     async def main() -> None:
         cluster = Cluster()
         await cluster.elect()
@@ -65,8 +65,8 @@ def test_whoever_does_not_take_it_is_not_waited_for_in_zookeeper(broker: int, wh
     SimulatedLoop().run(main())
 
 
-def test_a_wish_goes_with_whoever_gave_up_waiting() -> None:
-    """As where a broker of Apache Kafka was named: nobody is to stumble over it, or to take the office later."""
+def test_a_handover_request_ends_with_the_session_that_made_it() -> None:
+    """For example with a broker of Apache Kafka, which ignores the request."""
 
     async def main() -> None:
         cluster = Cluster()
@@ -85,7 +85,7 @@ def test_a_wish_goes_with_whoever_gave_up_waiting() -> None:
 
 
 @pytest.mark.parametrize("is_ours", [True, False], ids=["whose answer was lost", "of somebody else"])
-def test_a_wish_that_is_there_is_somebody_elses_only_where_another_session_keeps_it(is_ours: bool) -> None:
+def test_an_existing_handover_request_of_another_session_is_respected(is_ours: bool) -> None:
     async def main() -> None:
         cluster = Cluster()
         await cluster.elect()
@@ -97,19 +97,19 @@ def test_a_wish_that_is_there_is_somebody_elses_only_where_another_session_keeps
             assert await cluster.hand_to(2) == 2
             await node
         else:
-            with pytest.raises(KlammError, match="somebody else asks"):
+            with pytest.raises(KlammError, match="another handover is running"):
                 await cluster.hand_to(2)
 
     SimulatedLoop().run(main())
 
 
-def test_an_office_that_is_free_is_waited_for_whoever_freed_it() -> None:
+def test_reelect_waits_for_a_controller_when_the_znode_is_already_gone() -> None:
     """Ourselves, where only the answer was lost."""
 
     async def main() -> None:
         cluster = Cluster()
         await cluster.elect()
-        seen = await read_office(cluster.operator)  # type: ignore[arg-type]
+        seen = await read_controller_status(cluster.operator)  # type: ignore[arg-type]
         cluster.ensemble.apply([Delete(CONTROLLER)])
         asking = asyncio.get_running_loop().create_task(reelect(cluster.operator, seen))  # type: ignore[arg-type]
         await asyncio.sleep(1)
@@ -120,15 +120,15 @@ def test_an_office_that_is_free_is_waited_for_whoever_freed_it() -> None:
     SimulatedLoop().run(main())
 
 
-def test_an_office_that_another_has_by_now_is_left_alone() -> None:
+def test_reelect_does_not_remove_a_newer_controller() -> None:
     async def main() -> None:
         cluster = Cluster()
         await cluster.elect()
-        seen = await read_office(cluster.operator)  # type: ignore[arg-type]
+        seen = await read_controller_status(cluster.operator)  # type: ignore[arg-type]
         cluster.ensemble.apply([Delete(CONTROLLER)])
         await cluster.elect()
 
-        with pytest.raises(KlammError, match="changed hands"):
+        with pytest.raises(KlammError, match="Another controller was elected"):
             await reelect(cluster.operator, seen)  # type: ignore[arg-type]
         assert CONTROLLER in cluster.ensemble.nodes
 

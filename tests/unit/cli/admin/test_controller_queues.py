@@ -15,7 +15,7 @@ def page(*readings: Reading) -> str:
     return render(readings, "text/plain")[0].decode()
 
 
-def test_depth_and_waiting_times_of_each_broker() -> None:
+def test_queue_depth_and_waiting_times_per_broker() -> None:
     timer = Timer()
     for ms in (1.0, 3.0):
         timer.observe(ms)
@@ -28,7 +28,7 @@ def test_depth_and_waiting_times_of_each_broker() -> None:
     assert found[1] == Queue("b1:1", "10", 10, 0, {})
 
 
-def test_who_is_not_controller_has_none() -> None:
+def test_a_node_that_is_not_controller_has_no_queues() -> None:
     assert queues("b1:1", page(Reading(ACTIVE, 0), Reading(SIZE, 3, ("2",)))) == []
 
 
@@ -36,7 +36,7 @@ def entry(seq: int, kind: str, **facts: object) -> Entry:
     return Entry(seq * 1000, 1, 1, seq, "c", kind, facts)
 
 
-def test_what_was_sent_and_not_answered() -> None:
+def test_requests_without_an_answer() -> None:
     lines = [
         entry(1, "request", broker=2, api="UPDATE_METADATA", count=5),
         entry(2, "request", broker=2, api="LEADER_AND_ISR", count=7, causes=["a", "b"]),

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from tests.unit.cli.admin.scripted_brokers import Brokers, run
 
-from klamm.cli.admin.reassignments import Wanted, cancel, make_plan, standings
+from klamm.cli.admin.reassignments import PlanRequest, cancel, make_plan, read_progress
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.plan.progress import State
+from klamm.plan.progress import MoveState
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     AlterPartitionReassignmentsResponse,
@@ -43,19 +43,19 @@ def cluster(*known: tuple[int, ...]) -> Brokers:
     return brokers
 
 
-def test_a_broker_that_has_not_heard_of_the_end_is_asked_again() -> None:
-    [standing], moving = run(cluster((1, 2), (1, 2), (2, 1)), lambda admin: standings(admin, WANTED))
+def test_stale_metadata_after_a_reassignment_is_read_again() -> None:
+    [progress], moving = run(cluster((1, 2), (1, 2), (2, 1)), lambda admin: read_progress(admin, WANTED))
 
-    assert (standing.state, moving) == (State.COMPLETE, False)
-
-
-def test_what_stays_elsewhere_is_said_to_be() -> None:
-    [standing], _ = run(cluster((1, 2)), lambda admin: standings(admin, WANTED))
-
-    assert standing.state is State.ELSEWHERE
+    assert (progress.state, moving) == (MoveState.COMPLETE, False)
 
 
-def test_a_plan_gives_nothing_to_who_is_only_there_to_be_controller() -> None:
+def test_a_partition_with_other_replicas_is_reported() -> None:
+    [progress], _ = run(cluster((1, 2)), lambda admin: read_progress(admin, WANTED))
+
+    assert progress.state is MoveState.ELSEWHERE
+
+
+def test_a_plan_gives_no_replica_to_a_controller_only_broker() -> None:
     def config(_version: int, asked: Any) -> DescribeConfigsResponse:
         [resource] = asked.resources
         value = "2" if resource.resource_name == "1" else None
@@ -69,7 +69,7 @@ def test_a_plan_gives_nothing_to_who_is_only_there_to_be_controller() -> None:
     at = MetadataResponsePartition(0, 0, 1, 0, [1, 3], [1, 3])
     brokers.answers[ApiKey.METADATA] = lambda _v, _m: brokers.metadata([MetadataResponseTopic(0, "t", partitions=[at])])
     brokers.answers[ApiKey.DESCRIBE_CONFIGS] = config
-    wanted = Wanted(None, None, (BrokerId(1),), None, True)
+    wanted = PlanRequest(None, None, (BrokerId(1),), None, True)
 
     planned = run(brokers, lambda admin: make_plan(admin, wanted))
 
@@ -97,7 +97,9 @@ def throttles(_version: int, asked: Any) -> DescribeConfigsResponse:
 
 
 @pytest.mark.parametrize(("moving", "unset"), LEFT.values(), ids=LEFT)
-def test_what_throttles_a_move_goes_with_it_and_no_others(moving: tuple[str, ...], unset: dict[str, list[str]]) -> None:
+def test_cancel_removes_the_throttles_of_the_cancelled_reassignments_only(
+    moving: tuple[str, ...], unset: dict[str, list[str]]
+) -> None:
     brokers = Brokers(1, 2)
     ongoing = OngoingPartitionReassignment(0, [1, 2], [2], [])
     answer = ListPartitionReassignmentsResponse(topics=[OngoingTopicReassignment(t, [ongoing]) for t in moving])
@@ -114,7 +116,7 @@ def test_what_throttles_a_move_goes_with_it_and_no_others(moving: tuple[str, ...
     assert refused == []
 
 
-def test_what_throttles_a_topic_stays_while_another_partition_of_it_moves() -> None:
+def test_a_topic_keeps_its_throttle_while_another_of_its_partitions_moves() -> None:
     brokers = Brokers(1, 2)
     ongoing = [OngoingPartitionReassignment(n, [1, 2], [2], []) for n in (0, 1)]
     answer = ListPartitionReassignmentsResponse(topics=[OngoingTopicReassignment("t", ongoing)])

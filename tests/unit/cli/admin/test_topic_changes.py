@@ -31,7 +31,7 @@ def probed(brokers: Brokers, codes: Iterator[ErrorCode]) -> None:
     brokers.answers[ApiKey.CREATE_TOPICS] = answer
 
 
-def test_a_topic_is_gone_when_its_name_is_free_again() -> None:
+def test_a_topic_is_deleted_when_its_name_is_free() -> None:
     brokers = Brokers(1, 2)
     probed(brokers, iter([EXISTS, EXISTS, ErrorCode.NONE]))
 
@@ -39,11 +39,11 @@ def test_a_topic_is_gone_when_its_name_is_free_again() -> None:
     assert [api for _, api, _ in brokers.asked] == ["CREATE_TOPICS"] * 3
 
 
-def test_znodes_that_an_acl_keeps_are_not_gone() -> None:
+def test_a_topic_whose_znodes_remain_is_not_deleted() -> None:
     brokers = Brokers(1)
     probed(brokers, iter([EXISTS] * 100))
 
-    with pytest.raises(CannotAsk, match=r"ZooKeeper still holds znodes of 1 of 1 topics \(a\)"):
+    with pytest.raises(CannotAsk, match=r"ZooKeeper still has znodes of 1 of 1 topics \(a\)"):
         run(brokers, lambda admin: wait_until_gone(admin, ["a"]))
 
 
@@ -51,7 +51,9 @@ def test_znodes_that_an_acl_keeps_are_not_gone() -> None:
     ("code", "untold"),
     [(ErrorCode.POLICY_VIOLATION, {}), (ErrorCode.TOPIC_AUTHORIZATION_FAILED, {"a": "TOPIC_AUTHORIZATION_FAILED"})],
 )
-def test_what_is_not_told_is_not_claimed(code: ErrorCode, untold: dict[str, str]) -> None:
+def test_a_deletion_that_brokers_do_not_confirm_is_reported_as_unconfirmed(
+    code: ErrorCode, untold: dict[str, str]
+) -> None:
     brokers = Brokers(1)
     probed(brokers, iter([code]))
 
@@ -59,7 +61,7 @@ def test_what_is_not_told_is_not_claimed(code: ErrorCode, untold: dict[str, str]
 
 
 @pytest.mark.parametrize(("code", "found"), [(EXISTS, ["known", "un.led"]), (ErrorCode.NONE, ["known"])])
-def test_a_topic_without_metadata_is_found_by_its_name(code: ErrorCode, found: list[str]) -> None:
+def test_a_topic_that_only_zookeeper_has_is_found_by_its_name(code: ErrorCode, found: list[str]) -> None:
     brokers = Brokers(1)
     known = [MetadataResponseTopic(0, "known", partitions=[MetadataResponsePartition(0, 0, 1, 0, [1], [1])])]
     brokers.answers[ApiKey.METADATA] = lambda _v, _m: brokers.metadata(known)
@@ -68,7 +70,7 @@ def test_a_topic_without_metadata_is_found_by_its_name(code: ErrorCode, found: l
     assert run(brokers, lambda admin: find_deletable(admin, "known, un.led")) == found
 
 
-def test_a_pattern_names_no_topic_that_nobody_knows() -> None:
+def test_a_pattern_does_not_match_topics_without_metadata() -> None:
     brokers = Brokers(1)
 
     assert run(brokers, lambda admin: find_deletable(admin, "orders-[0-9]+")) == []

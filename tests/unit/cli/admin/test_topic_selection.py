@@ -2,7 +2,7 @@
 
 import pytest
 
-from klamm.cli.admin import topic_descriptions as describing
+from klamm.cli.admin import topic_descriptions
 from klamm.cli.admin.topic_descriptions import Described
 from klamm.cli.admin.topic_selection import Filters, Row, literal_names, parse_assignment, passing, selected
 from klamm.config.entities import Config
@@ -30,7 +30,7 @@ def cluster(*names: str) -> Cluster:
     return Cluster(BrokerId(1), {BrokerId(1): Broker(Address("b1", 1), None)}, topics)
 
 
-def test_topics_by_pattern_as_kafkas_tools_take_it() -> None:
+def test_topic_patterns_are_those_of_kafkas_tools() -> None:
     there = cluster("__own", "a", "a.b", "aXb", "b")
 
     assert selected(there, None) == ["__own", "a", "a.b", "aXb", "b"]
@@ -38,11 +38,11 @@ def test_topics_by_pattern_as_kafkas_tools_take_it() -> None:
     assert selected(there, "a.b") == ["a.b", "aXb"]
     assert selected(there, "a,b") == ["a", "b"]
     assert selected(there, "a.*") == ["a", "a.b", "aXb"]
-    with pytest.raises(UsageError, match="no regular expression"):
+    with pytest.raises(UsageError, match="not a regular expression"):
         selected(there, "(")
 
 
-def test_only_plain_names_are_asked_for_by_name() -> None:
+def test_only_literal_names_are_requested_by_name() -> None:
     assert literal_names("a, b-c_1") == ["a", "b-c_1"]
     assert literal_names("a.b") is None
     assert literal_names("a|b") is None
@@ -74,19 +74,19 @@ def test_filters(filters: Filters, expected: tuple[Row, ...]) -> None:
     assert passing(ALL, filters, ids(1, 2)) == list(expected)
 
 
-def test_assignments_by_hand() -> None:
+def test_replica_assignments() -> None:
     assert parse_assignment("1:2,2:3") == [(1, 2), (2, 3)]
-    for wrong, why in {"1:x": "BROKER:BROKER", "1:1": "twice", "1:2,3": "equally many", "": "BROKER:BROKER"}.items():
+    for wrong, why in {"1:x": "BROKER:BROKER", "1:1": "twice", "1:2,3": "the same number", "": "BROKER:BROKER"}.items():
         with pytest.raises(UsageError, match=why):
             parse_assignment(wrong)
 
 
-def test_leader_preferred_and_isr_are_drawn_apart(capsys: pytest.CaptureFixture[str]) -> None:
+def test_leader_preferred_leader_and_isr_are_separate_columns(capsys: pytest.CaptureFixture[str]) -> None:
     partitions = {r.at.partition: r.partition for r in (OTHER_LEADS, TOO_FEW, UNOWNED, GROWING)}
     own = {"t": {"a": Config("a", "b", ConfigSource.TOPIC, False, False, (), None)}}
     described = Described([Topic("t", None, False, partitions)], own, [OTHER_LEADS, TOO_FEW, UNOWNED, GROWING])
 
-    describing.tell(described, Filters(), as_json=False)
+    topic_descriptions.print_description(described, Filters(), as_json=False)
 
     topic, _, _, *rows = capsys.readouterr().out.splitlines()[1:]
     assert topic == "t\t\t4\t0\ta=b"
