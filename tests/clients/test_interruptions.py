@@ -1,6 +1,6 @@
 """Nodes are killed, stopped and frozen under load: nothing acknowledged is lost, doubled or out of order.
 
-A short campaign; `make campaign` runs the long one.
+A short campaign; `make real-faults` runs the long one.
 """
 
 from collections.abc import Iterator

@@ -50,8 +50,8 @@ def test_the_topic_tells_what_the_files_tell(tmp_path: Path, capsys: pytest.Capt
 
         running = ",".join(n.address for n in survivors)
         assert run_explain(["orders-0"], Sources("nowhere", (), running)) == 0
-        said = capsys.readouterr().out
-        assert "told nodes" in said
-        assert "orders-0 then: node" in said
+        output = capsys.readouterr().out
+        assert "sent LEADER_AND_ISR to nodes" in output
+        assert "orders-0 then: leader is node" in output
     finally:
         cluster.kill()

@@ -1,7 +1,7 @@
 """Apache Kafka's brokers under our controller, and ours under Apache Kafka's; the office moves in the midst of work.
 
 One cluster for all of it, in this order: node 100 is klamm's, nodes 1-3 are Apache Kafka's, a producer never stops.
-`make mixed` plays longer, at two protocol versions.
+`make mixed-cluster` plays longer, at two protocol versions.
 """
 
 import subprocess
