@@ -72,13 +72,13 @@ def _step(entry: Entry) -> str:
         case "decision":
             return _decision(facts)
         case "write":
-            return f"wrote {facts.pop('what', '')}{_rest(facts)}"
+            return f"wrote {facts.pop('what', '')} to ZooKeeper{_rest(facts)}"
         case "refused":
             what, why = facts.pop("what", ""), facts.pop("why", "")
             return f"refused {what}: {why}{_rejected(facts)}{_rest(facts)}"
         case "response":
             return f"node {facts.pop('broker', '?')} answered {facts.pop('api', '?')}{_rest(facts)}"
-    return f"{entry.kind}{_rest(facts)}"
+    return f"{entry.kind.replace('-', ' ')}{_rest(facts)}"
 
 
 def _decision(facts: dict[str, Any]) -> str:

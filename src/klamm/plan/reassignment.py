@@ -95,14 +95,14 @@ class _Draft:
         for broker in reversed(self.replicas[at]):
             if len(self.replicas[at]) > wanted and self._is_removed(broker):
                 self._set(at, tuple(b for b in self.replicas[at] if b != broker))
-                plan.add_reason(at, f"- {broker}: the broker is removed, and the replication factor is {wanted}")
+                plan.add_reason(at, f"- {broker}: the broker is excluded, and the replication factor is {wanted}")
 
     def move_off_removed_brokers(self, at: TopicPartition, plan: Plan) -> None:
         for index, broker in enumerate(self.replicas[at]):
             if self._is_removed(broker):
                 new = self._best(at, without=broker, leads=index == 0)
                 self._replace(at, broker, new)
-                plan.add_reason(at, f"{broker} -> {new}: broker {broker} is removed")
+                plan.add_reason(at, f"{broker} -> {new}: broker {broker} is excluded")
 
     def adjust_replication_factor(self, at: TopicPartition, plan: Plan) -> None:
         wanted = self._wanted(at)

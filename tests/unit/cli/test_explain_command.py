@@ -52,7 +52,7 @@ def test_the_history_of_a_partition(data: Path, capsys: pytest.CaptureFixture[st
         "2023-11-14 22:13:21.000  controller 2, epoch 4: BrokerChange: dead [1]",
         "    decided offline: leader is node 3 (was node 1), leader epoch 9, ISR 3 (was 1, 3) "
         "(not 1: dead; not 2: not in the ISR)",
-        "    wrote states",
+        "    wrote states to ZooKeeper",
         "    sent LEADER_AND_ISR to node 3",
         "    sent UPDATE_METADATA to nodes 2, 3",
         "orders-0 now: leader is node 3, leader epoch 9, ISR 3",

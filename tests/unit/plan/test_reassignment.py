@@ -76,7 +76,7 @@ def test_a_lower_replication_factor_drops_the_removed_broker_without_copying() -
     plan = plan_moves(assigned("123", "312", "124"), [at(0), at(1), at(2)], Goal(racks("1 2"), 2, spread=False))
 
     assert [sorted(replicas) for replicas in plan.moves.values()] == [[1, 2], [1, 2], [1, 2]]
-    assert plan.reasons[at(0)] == ["- 3: the broker is removed, and the replication factor is 2"]
+    assert plan.reasons[at(0)] == ["- 3: the broker is excluded, and the replication factor is 2"]
 
 
 def test_the_leader_stays_when_a_follower_is_dropped() -> None:
