@@ -121,12 +121,3 @@ def run_tool(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run one of its tools with `words` as standard input; the caller looks at status and output."""
     return subprocess.run(java(main, *arguments), input=words, capture_output=True, timeout=timeout_s, check=False)
-
-
-def dump_log(*segments: Path, deep: bool = False) -> str:
-    """What DumpLogSegments prints about these files. Raises RuntimeError where it fails."""
-    flags = ["--deep-iteration", "--print-data-log"] if deep else []
-    done = run_tool("kafka.tools.DumpLogSegments", *flags, "--files", ",".join(map(str, segments)))
-    if done.returncode:
-        raise RuntimeError(done.stderr.decode(errors="replace"))
-    return done.stdout.decode(errors="replace")

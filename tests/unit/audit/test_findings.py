@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from klamm.audit.findings import CHECKS, Finding, Severity, findings, is_healthy
+from klamm.audit.finding import Finding, Severity
+from klamm.audit.findings import CHECKS, findings, is_healthy
 from klamm.audit.snapshot import Age, Ownership, Snapshot
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol

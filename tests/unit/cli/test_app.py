@@ -1,4 +1,4 @@
-"""The command line's own rules."""
+"""The command line: commands, options, output."""
 
 import inspect
 import re
@@ -10,6 +10,7 @@ import pytest
 
 from klamm import __version__
 from klamm.audit import remedies
+from klamm.cli import output
 from klamm.cli.app import COMMANDS, app, load_command
 from klamm.cli.commands.nodes import parse_overrides
 from klamm.model.errors import UsageError
@@ -83,3 +84,15 @@ def test_every_remedy_of_the_audit_is_an_existing_command() -> None:
             command = command.commands[word]
         known = {name for parameter in command.params for name in parameter.opts}
         assert set(options.split()) <= known, (words, options)
+
+
+def test_a_narrow_terminal_wraps_long_values(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "is_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "30")
+
+    output.print_table(("topic", "topic id"), [("orders", "7LgXkUygR3evvB_9UGhLWg" * 2)])
+
+    told = "".join(c for c in capsys.readouterr().out if c.isalnum() or c == "_")
+    assert told.count("7LgXkUygR3evvB_9UGhLWg") == 2

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from klamm.audit.findings import Finding, Severity, findings, is_healthy
+from klamm.audit.finding import Finding, Severity
+from klamm.audit.findings import findings, is_healthy
 from klamm.audit.snapshot import Snapshot, take_snapshot
 from klamm.cli.options import Auth
 from klamm.cli.output import is_terminal, print_json, print_line, print_table

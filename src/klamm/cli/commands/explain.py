@@ -7,8 +7,8 @@ import typer
 
 from klamm.cli.options import Data
 from klamm.cli.output import print_json, print_line
-from klamm.explain import answers
-from klamm.explain.answers import Answer
+from klamm.explain import brokers, partitions
+from klamm.explain.answer import Answer, zookeeper_problem
 from klamm.explain.sources import ExplainInputs, Sources, is_not_partition_line, read
 from klamm.model.errors import UsageError
 from klamm.model.ids import BrokerId, parse_topic_partition
@@ -58,7 +58,7 @@ def run_explain(
     subject = parse_subject(words, None if everything else MAX_EVENTS)
     inputs = read(sources, disk or RealDisk(), subject.needed_lines)
     answer = subject.answer(inputs)
-    lines = [*answer.lines, *answers.zookeeper_problem(inputs)]
+    lines = [*answer.lines, *zookeeper_problem(inputs)]
     if as_json:
         print_json({"subject": " ".join(words), "known": answer.is_known, "lines": lines})
     else:
@@ -72,11 +72,11 @@ def parse_subject(words: Sequence[str], max_events: int | None = None) -> Subjec
     """Raises UsageError when the words are not a subject."""
     match list(words):
         case ["controller"]:
-            return Subject(answers.controller, is_not_partition_line)
+            return Subject(brokers.controller, is_not_partition_line)
         case ["reassignment"]:
-            return Subject(answers.reassignment, is_not_partition_line)
+            return Subject(brokers.reassignment, is_not_partition_line)
         case ["broker", number] if number.isdigit():
-            return Subject(lambda inputs: answers.broker(inputs, BrokerId(int(number))), is_not_partition_line)
+            return Subject(lambda inputs: brokers.broker(inputs, BrokerId(int(number))), is_not_partition_line)
         case [name] if name != "broker":
             topics = {name, name.rpartition("-")[0] or name}
             return Subject(lambda inputs: _topic_or_partition(inputs, name, max_events), about(*sorted(topics)))
@@ -90,8 +90,8 @@ def _topic_or_partition(inputs: ExplainInputs, name: str, max_events: int | None
     try:
         partition = parse_topic_partition(name)
     except ValueError:
-        return answers.topic(inputs, name)
-    answer = answers.partition(inputs, partition, max_events)
-    if not answer.is_known and (as_topic := answers.topic(inputs, name)).is_known:
+        return partitions.topic(inputs, name)
+    answer = partitions.partition(inputs, partition, max_events)
+    if not answer.is_known and (as_topic := partitions.topic(inputs, name)).is_known:
         return as_topic
     return answer

@@ -1,9 +1,10 @@
-"""Which topics are meant, which partitions a filter lets through, and what the tables say of them."""
+"""Selecting and describing topics."""
 
 import pytest
+from tests.unit.cli.admin.scripted_brokers import Brokers, run
 
 from klamm.cli.admin import topic_descriptions
-from klamm.cli.admin.topic_descriptions import Described
+from klamm.cli.admin.topic_descriptions import Described, TopicQuery, describe
 from klamm.cli.admin.topic_selection import Filters, Row, literal_names, parse_assignment, passing, selected
 from klamm.config.entities import Config
 from klamm.config.topic_config import ConfigSource
@@ -11,6 +12,8 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.cluster import Address, Broker, Cluster, Partition, Topic
 from klamm.model.errors import UsageError
 from klamm.model.ids import BrokerId, TopicPartition
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import MetadataResponsePartition, MetadataResponseTopic
 
 
 def ids(*numbers: int) -> tuple[BrokerId, ...]:
@@ -96,3 +99,16 @@ def test_leader_preferred_leader_and_isr_are_separate_columns(capsys: pytest.Cap
         "t\t4\tnone\t1\t1,2\t1\t\tno leader, under-replicated",
         "t\t6\t1\t1\t1,3\t1\t\tadding 3, removing none",
     ]
+
+
+def test_partitions_are_shown_when_brokers_without_zookeeper_return_no_configs() -> None:
+    brokers = Brokers(1, 2)
+    at = MetadataResponsePartition(0, 0, 2, 0, [2, 1], [2, 1])
+    brokers.answers[ApiKey.METADATA] = lambda _v, _m: brokers.metadata([MetadataResponseTopic(0, "t", partitions=[at])])
+    brokers.answers[ApiKey.DESCRIBE_CONFIGS] = lambda _v, _m: None
+
+    described, [refusal] = run(brokers, lambda admin: describe(admin, TopicQuery("t")))
+
+    assert [row.partition.leader for row in described.rows] == [2]
+    assert str(refusal).endswith("cannot reach ZooKeeper; see klamm audit --zookeeper (NETWORK_EXCEPTION)")
+    assert {api for _, api, _ in brokers.asked} == {"DESCRIBE_CONFIGS"}

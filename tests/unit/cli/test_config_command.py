@@ -1,9 +1,12 @@
-"""What `klamm config explain` says of keys, and whose configs a command line means."""
+"""`klamm config`: the reference, entities, changes."""
 
 from dataclasses import fields
 
 import pytest
+from tests.unit.cli.admin.scripted_brokers import Brokers, run
 
+from klamm.cli.admin.client import CannotAsk
+from klamm.cli.admin.configs import change_configs
 from klamm.cli.commands.config import EntityType, entity
 from klamm.cli.config_reference import explain_key, rows
 from klamm.config.broker_keys import BROKER_KEYS
@@ -13,6 +16,7 @@ from klamm.config.meanings import BROKER_MEANINGS
 from klamm.config.node_config import NodeConfig
 from klamm.config.topic_config import ConfigSource
 from klamm.model.errors import UsageError
+from klamm.wire.api import ApiKey
 
 
 def test_topics_and_brokers_may_share_a_key() -> None:
@@ -88,3 +92,17 @@ def test_the_entity_of_a_config_command() -> None:
     ):
         with pytest.raises(UsageError, match=why):
             entity(*wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("entity", [Entity(TOPIC, "t"), Entity(BROKER, "2")])
+def test_an_unanswered_change_is_reported_as_possibly_done(entity: Entity) -> None:
+    brokers = Brokers(1, 2)
+    brokers.answers[ApiKey.INCREMENTAL_ALTER_CONFIGS] = lambda _v, _m: None
+
+    with pytest.raises(CannotAsk, match="The change may still happen: check before you repeat it"):
+        run(brokers, lambda admin: change_configs(admin, {entity: {"retention.ms": "1"}}))
+
+
+def test_a_change_that_was_not_sent_is_not_reported_as_possibly_done() -> None:
+    with pytest.raises(CannotAsk, match=r"broker 9 is not alive \(BROKER_NOT_AVAILABLE\); alive are 1, 2$"):
+        run(Brokers(1, 2), lambda admin: change_configs(admin, {Entity(BROKER, "9"): {"retention.ms": "1"}}))

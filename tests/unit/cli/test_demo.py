@@ -1,8 +1,27 @@
-"""What the demo says about leaders."""
+"""The acknowledged rows and the report of the demo."""
 
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from klamm.cli.demo.acknowledgements import AcknowledgedRows
 from klamm.cli.demo.report import merge_leader_gaps
 from klamm.model.ids import TopicPartition
+from klamm.runtime.disk import RealDisk
 from klamm.telemetry.journal_reader import LeaderChange
+
+
+def test_runs_are_numbered_and_kept(tmp_path: Path) -> None:
+    acknowledged_rows = AcknowledgedRows(RealDisk(), str(tmp_path / "demo"))
+    assert acknowledged_rows.begin_run() == 1
+    assert acknowledged_rows.begin_run() == 2  # the first one was cut short
+
+    acknowledged_rows.keep(2, bytearray([1, 0, 1]))
+
+    kept = pq.read_table(acknowledged_rows.paths).to_pylist()
+    assert kept == [{"run": 2, "row": 0}, {"run": 2, "row": 2}]
+    acknowledged_rows.forget()
+    assert acknowledged_rows.paths == []
 
 
 def change(ts_ms: int, partition: int, leader_from: int, leader_to: int) -> LeaderChange:
