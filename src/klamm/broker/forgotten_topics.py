@@ -85,6 +85,6 @@ class ForgottenTopics:
         """Of topics that were once told of, those that are gone by now."""
         asked = list(topics)
         store = self._store()
-        await store.client.sync(znodes.TOPICS)
+        await store.sync(znodes.TOPICS)
         there = frozenset(await store.list_topics())
         return [t for t in asked if t not in there]

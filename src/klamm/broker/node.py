@@ -19,6 +19,7 @@ from klamm.broker.controller_channel import (
     says_not_controller_anywhere,
     says_not_controller_of_any_topic,
 )
+from klamm.broker.controller_handover import ControllerHandover
 from klamm.broker.dispatch import Dispatcher, Route
 from klamm.broker.failure_notices import FailureNotices
 from klamm.broker.features import Features
@@ -31,7 +32,6 @@ from klamm.broker.journal_topic import JournalTopic
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.metrics import NodeMetrics
 from klamm.broker.metrics_endpoint import MetricsEndpoint
-from klamm.broker.office_requests import OfficeRequests
 from klamm.broker.own_registration import OwnRegistration
 from klamm.broker.pid_file import write_pid
 from klamm.broker.producer_ids import ProducerIdBlock, ProducerIds
@@ -104,7 +104,7 @@ class Node:
         self._isr_znodes: IsrZnodes | None = None
         self._features = Features(lambda: self._sessions.store, self._on_mistake)
         self._metrics_endpoint: MetricsEndpoint | None = None
-        self._office_requests: OfficeRequests | None = None
+        self._controller_handover: ControllerHandover | None = None
         self._own_registration: OwnRegistration | None = None
         self._journal: Journal | None = None
         self._journal_files: JournalFiles | None = None
@@ -166,7 +166,7 @@ class Node:
             self._close_own_registration,
             self._close_config_changes,
             self._features.close,
-            self._close_office_requests,
+            self._close_controller_handover,
             self._close_metrics,
             self._close_journal_topic,
             self._server.close,
@@ -312,7 +312,7 @@ class Node:
         return replicas, replica_logs
 
     def _assemble_controller(self, cache: MetadataCache, channel: ControllerChannel) -> Controller:
-        """Ours, which may never have the office, its journal, and what it hands out to every node."""
+        """Ours, which may never be active, its journal, and what it hands out to every node."""
         # plain files beside the partitions: Apache Kafka, given this directory, takes folders for partitions
         assert self._logs is not None
         first, *others = self._logs.live_directories
@@ -336,7 +336,7 @@ class Node:
             self._register_again,
             wait_for_features=self._features.wait_for,
         )
-        self._office_requests = OfficeRequests(
+        self._controller_handover = ControllerHandover(
             lambda: self._sessions.store, self.broker_id, controller, self._on_mistake
         )
         self._own_registration = OwnRegistration(
@@ -433,8 +433,8 @@ class Node:
         self._features.start()
         self._controller.start(store)
         self._config_changes.start()
-        assert self._office_requests is not None
-        self._office_requests.start()
+        assert self._controller_handover is not None
+        self._controller_handover.start()
         assert self._own_registration is not None
         self._own_registration.registered(store.client.session_id)
         self._own_registration.start()
@@ -469,15 +469,15 @@ class Node:
         if self._config_changes is not None:
             self._config_changes.renewed()
         self._features.renewed()
-        if self._office_requests is not None:
-            self._office_requests.renewed()
+        if self._controller_handover is not None:
+            self._controller_handover.renewed()
 
     def _on_watch(self, event: WatchEvent) -> None:
         for part in (
             self._controller,
             self._config_changes,
             self._features,
-            self._office_requests,
+            self._controller_handover,
             self._own_registration,
         ):
             if part is not None:
@@ -560,9 +560,9 @@ class Node:
         if self._journal_topic is not None:
             await self._journal_topic.close()
 
-    async def _close_office_requests(self) -> None:
-        if self._office_requests is not None:
-            await self._office_requests.close()
+    async def _close_controller_handover(self) -> None:
+        if self._controller_handover is not None:
+            await self._controller_handover.close()
 
     async def _close_own_registration(self) -> None:
         if self._own_registration is not None:

@@ -28,6 +28,7 @@ class OwnRegistration:
     ) -> None:
         """`store()` is that of the newest ZooKeeper session; it and `register` raise KlammError."""
         self._store = store
+        self._broker_id = broker_id
         self._path = broker_path(broker_id)
         self._register = register
         self._session_id = 0
@@ -51,10 +52,10 @@ class OwnRegistration:
     async def look(self) -> None:
         """Watch it; where it is gone, register again. Raises KlammError."""
         store = self._store()
-        if store.client.session_id != self._session_id:
+        if store.session_id != self._session_id:
             return
-        while (stat := await store.client.exists(self._path, watch=True)) is None:
+        while (owner := await store.watch_registration(self._broker_id)) is None:
             log.error("somebody deleted our registration; registering again", znode=self._path)
             await self._register(store)
-        if stat.ephemeral_owner != self._session_id:
-            log.error("our registration is another's", znode=self._path, session=f"0x{stat.ephemeral_owner:x}")
+        if owner != self._session_id:
+            log.error("our registration is another's", znode=self._path, session=f"0x{owner:x}")

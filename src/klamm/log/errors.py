@@ -53,3 +53,7 @@ class BadLogDirectory(KlammError):
 
 class CorruptFile(KlammError):
     """A checkpoint, snapshot or index that cannot be read as what it should be."""
+
+
+class ProducersRestoring(KlammError):
+    """After a truncation a thread still replays the producers of the log: append again soon."""

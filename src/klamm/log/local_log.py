@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from klamm.config.topic_config import TopicConfig
-from klamm.log.loader import create_segment_file, new_segment
+from klamm.log.loader import create_segment_file
 from klamm.log.names import DELETED
 from klamm.log.open_files import OpenFiles
-from klamm.log.segment import Segment
+from klamm.log.segment import Segment, new_segment
 from klamm.log.segments import Segments
 from klamm.runtime.clock import Clock
 from klamm.wire.records.batch import NO_TIMESTAMP, PREFIX_BYTES, CorruptRecords, entry_size

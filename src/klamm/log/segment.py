@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
+from klamm.config.topic_config import TopicConfig
 from klamm.log.errors import CorruptFile
 from klamm.log.indexes import MOST_RELATIVE_OFFSET, OffsetIndex, TimeIndex, TimestampOffset
 from klamm.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, segment_file
@@ -273,3 +274,14 @@ class Segment:
 
     def __repr__(self) -> str:
         return f"Segment({self.log_path}, {self.size} bytes)"
+
+
+def new_segment(files: OpenFiles, directory: str, base_offset: int, config: TopicConfig, now_ms: int) -> Segment:
+    return Segment(
+        files,
+        directory,
+        base_offset,
+        index_interval_bytes=config.index_interval_bytes,
+        index_max_bytes=config.segment_index_bytes,
+        created_ms=now_ms,
+    )

@@ -12,10 +12,10 @@ from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
 from klamm.runtime.world import World
 from klamm.zk import znodes
-from klamm.zk.client import ZooKeeper
+from klamm.zk.controller_handover import remove_handover_request, request_handover
 from klamm.zk.errors import NodeExists, NoNode, ZkCode, error_of
-from klamm.zk.office_requests import ask_for_office, remove_office_request
 from klamm.zk.operations import Check, Delete
+from klamm.zk.port import ZooKeeperClient
 
 QUEUE_SIZE: Final = "kafka_controller_controllerchannelmanager_queuesize"
 QUEUE_TIME: Final = "kafka_controller_controllerchannelmanager_requestrateandqueuetimems"
@@ -52,7 +52,7 @@ async def named_controller(admin: Admin) -> tuple[BrokerId | None, Address | Non
     return (admin.controller if admin.controller >= 0 else None), address
 
 
-async def read_controller_status(client: ZooKeeper) -> ControllerStatus:
+async def read_controller_status(client: ZooKeeperClient) -> ControllerStatus:
     """Raises MalformedZnode if the epoch is not a number."""
     epoch, epoch_version = None, -1
     try:
@@ -68,7 +68,7 @@ async def read_controller_status(client: ZooKeeper) -> ControllerStatus:
     return ControllerStatus(registration.broker if registration else None, epoch, stat.ctime, epoch_version)
 
 
-async def reelect(client: ZooKeeper, seen: ControllerStatus) -> ControllerStatus:
+async def reelect(client: ZooKeeperClient, seen: ControllerStatus) -> ControllerStatus:
     """End the term of `seen`, and wait for the next controller. Raises KlammError if another was elected meanwhile.
 
     If the answer to the deletion was lost, this call may have ended the term itself. Without a controller there is
@@ -88,19 +88,19 @@ async def reelect(client: ZooKeeper, seen: ControllerStatus) -> ControllerStatus
     return found
 
 
-async def hand_to(client: ZooKeeper, seen: ControllerStatus, broker: BrokerId) -> ControllerStatus:
+async def hand_to(client: ZooKeeperClient, seen: ControllerStatus, broker: BrokerId) -> ControllerStatus:
     """Make this klamm node the controller; the current one stays until then. Raises KlammError if that fails."""
     if await client.exists(znodes.broker_path(broker)) is None:
         raise KlammError(f"Broker {broker} is not alive. Nothing was changed.")
     assert seen.epoch is not None, "a controller has an epoch"
     try:
-        await ask_for_office(client, broker, seen.epoch)
+        await request_handover(client, broker, seen.epoch)
     except NodeExists as error:
         raise KlammError(
             f"{znodes.NEXT_CONTROLLER} exists: another handover is running. Wait, or delete the znode."
         ) from error
     found = await _wait_for_another(client, seen)
-    await remove_office_request(client)
+    await remove_handover_request(client)
     if found is None:
         raise KlammError(
             f"Broker {broker} did not become controller within {_ELECTION_TIMEOUT_S:g} s; {_named(seen.controller)} "
@@ -115,7 +115,7 @@ def _named(broker: BrokerId | None) -> str:
     return "no broker" if broker is None else f"broker {broker}"
 
 
-async def _wait_for_another(client: ZooKeeper, seen: ControllerStatus) -> ControllerStatus | None:
+async def _wait_for_another(client: ZooKeeperClient, seen: ControllerStatus) -> ControllerStatus | None:
     try:
         async with asyncio.timeout(_ELECTION_TIMEOUT_S):
             while True:

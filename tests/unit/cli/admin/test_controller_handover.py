@@ -1,4 +1,4 @@
-"""`klamm controller reelect`: what the command does. A named node's part is `broker/office_requests.py`."""
+"""`klamm controller reelect`: what the command does. A named node's part is `broker/controller_handover.py`."""
 
 import asyncio
 
@@ -9,8 +9,8 @@ from klamm.cli.admin.controller import hand_to, read_controller_status, reelect
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
 from klamm.sim.loop import SimulatedLoop
+from klamm.zk.controller_handover import request_handover, watch_handover_request
 from klamm.zk.election import register_controller, replace_controller
-from klamm.zk.office_requests import ask_for_office, watch_office_request
 from klamm.zk.operations import Create, Delete
 from klamm.zk.znodes import CONTROLLER, NEXT_CONTROLLER, broker_path
 
@@ -27,16 +27,16 @@ class Cluster:
         self.operator = self.ensemble.client()
 
     async def elect(self) -> None:
-        await register_controller(self.ensemble.client(), ONE, 0)  # type: ignore[arg-type]
+        await register_controller(self.ensemble.client(), ONE, 0)
 
     async def take_when_asked(self, client: MemoryZooKeeper) -> None:
-        while (request := await watch_office_request(client)) is None:  # type: ignore[arg-type]  # noqa: ASYNC110
+        while (request := await watch_handover_request(client)) is None:  # noqa: ASYNC110
             await asyncio.sleep(1)
-        await replace_controller(client, TWO, 0, request.epoch)  # type: ignore[arg-type]
+        await replace_controller(client, TWO, 0, request.epoch)
 
     async def hand_to(self, broker: int) -> BrokerId | None:
-        seen = await read_controller_status(self.operator)  # type: ignore[arg-type]
-        return (await hand_to(self.operator, seen, BrokerId(broker))).controller  # type: ignore[arg-type]
+        seen = await read_controller_status(self.operator)
+        return (await hand_to(self.operator, seen, BrokerId(broker))).controller
 
 
 def test_the_named_node_becomes_controller_and_the_request_is_removed() -> None:
@@ -90,7 +90,7 @@ def test_an_existing_handover_request_of_another_session_is_respected(is_ours: b
         cluster = Cluster()
         await cluster.elect()
         asker = cluster.operator if is_ours else cluster.ensemble.client()
-        await ask_for_office(asker, TWO, 1)  # type: ignore[arg-type]
+        await request_handover(asker, TWO, 1)
 
         if is_ours:
             node = asyncio.get_running_loop().create_task(cluster.take_when_asked(cluster.ensemble.client()))
@@ -109,9 +109,9 @@ def test_reelect_waits_for_a_controller_when_the_znode_is_already_gone() -> None
     async def main() -> None:
         cluster = Cluster()
         await cluster.elect()
-        seen = await read_controller_status(cluster.operator)  # type: ignore[arg-type]
+        seen = await read_controller_status(cluster.operator)
         cluster.ensemble.apply([Delete(CONTROLLER)])
-        asking = asyncio.get_running_loop().create_task(reelect(cluster.operator, seen))  # type: ignore[arg-type]
+        asking = asyncio.get_running_loop().create_task(reelect(cluster.operator, seen))
         await asyncio.sleep(1)
         await cluster.elect()
 
@@ -124,12 +124,12 @@ def test_reelect_does_not_remove_a_newer_controller() -> None:
     async def main() -> None:
         cluster = Cluster()
         await cluster.elect()
-        seen = await read_controller_status(cluster.operator)  # type: ignore[arg-type]
+        seen = await read_controller_status(cluster.operator)
         cluster.ensemble.apply([Delete(CONTROLLER)])
         await cluster.elect()
 
         with pytest.raises(KlammError, match="Another controller was elected"):
-            await reelect(cluster.operator, seen)  # type: ignore[arg-type]
+            await reelect(cluster.operator, seen)
         assert CONTROLLER in cluster.ensemble.nodes
 
     SimulatedLoop().run(main())

@@ -1,4 +1,4 @@
-"""Taking the office when an operator wants this node to have it: `klamm controller reelect --broker N`."""
+"""Becoming controller when an operator requests it for this node: `klamm controller reelect --broker N`."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -7,7 +7,6 @@ import structlog
 
 from klamm.broker.following import Following, OnMistake, tell_mistake
 from klamm.model.ids import BrokerId
-from klamm.zk.office_requests import remove_office_request, watch_office_request
 from klamm.zk.store import Store
 from klamm.zk.watches import WatchEvent
 from klamm.zk.znodes import NEXT_CONTROLLER, MalformedZnode
@@ -16,10 +15,10 @@ log = structlog.get_logger("node")
 
 
 class Candidate(Protocol):
-    async def take_office(self, epoch: int) -> bool: ...
+    async def become_controller(self, epoch: int) -> bool: ...
 
 
-class OfficeRequests:
+class ControllerHandover:
     """`start` once ZooKeeper may be asked; `renewed` with each later session; `close` at the end."""
 
     def __init__(
@@ -33,7 +32,7 @@ class OfficeRequests:
         self._store = store
         self._broker_id = broker_id
         self._candidate = candidate
-        self._following = Following("requests for the office", self.look, on_mistake)
+        self._following = Following("handover requests", self.look, on_mistake)
         self._obeyed: int | None = None
         """The last wish, by its zxid."""
 
@@ -56,16 +55,16 @@ class OfficeRequests:
 
         A wish that ZooKeeper does not let us remove is looked at again and again, and obeyed once.
         """
-        client = self._store().client
+        store = self._store()
         try:
-            request = await watch_office_request(client)
+            request = await store.watch_handover_request()
         except MalformedZnode as error:
-            log.error("request for the office ignored", reason=str(error))
+            log.error("handover request ignored", reason=str(error))
             return
         if request is None or request.broker != self._broker_id:
             return
         if request.zxid != self._obeyed:
             self._obeyed = request.zxid
-            taken = await self._candidate.take_office(request.epoch)
-            log.info("the office was asked for", epoch=request.epoch, taken=taken)
-        await remove_office_request(client, request.version)
+            taken = await self._candidate.become_controller(request.epoch)
+            log.info("handover requested", epoch=request.epoch, taken=taken)
+        await store.remove_handover_request(request.version)
