@@ -18,7 +18,7 @@ from tests.support.cluster import SESSION_TIMEOUT_S, Cluster
 from tests.support.faults import Campaign, Healed
 from tests.support.workload import Workload
 
-from klamm.cli.cluster import klamm_node
+from klamm.embedded.nodes import klamm_node
 
 TOPIC = "campaign"
 PARTITIONS = 6

@@ -7,9 +7,9 @@ from tests.support.kafka_server import served
 from tests.support.scripted_brokers import ScriptedCluster
 from tests.unit.spark.scripts import log, options
 
-from klamm.client.addresses import Address
 from klamm.client.blocking import BlockingConnection, BlockingSettings
 from klamm.client.errors import AnswerTimedOut
+from klamm.model.cluster import Address
 from klamm.model.ids import TopicPartition
 from klamm.runtime.blocking import RealBlockingWorld
 from klamm.spark.plan import plan_ranges

@@ -1,6 +1,6 @@
 """Nodes are killed, stopped and frozen under load: nothing acknowledged is lost, doubled or out of order.
 
-A short campaign; `make campaign` runs the long one.
+A short campaign; `make real-faults` runs the long one.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tests.support.cluster import SESSION_TIMEOUT_S, Cluster, running_cluster
 from tests.support.faults import Campaign
 from tests.support.workload import Workload
 
-from klamm.cli.cluster import Command, klamm_node
+from klamm.embedded.nodes import Command, klamm_node
 
 TOPIC = "interrupted"
 PARTITIONS = 4

@@ -1,6 +1,6 @@
 """The scenarios: what is there, what is done or befalls, and which partitions an operator asks about.
 
-Times are virtual seconds. To add one, put it into `SCENARIOS`, run `make scenarios`, and read what it wrote.
+Times are virtual seconds. To add one, put it into `SCENARIOS`, run `make transcripts`, and read what it wrote.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What an operator sees stays as it was read and approved; `make scenarios` writes it anew."""
+"""What an operator sees stays as it was read and approved; `make transcripts` writes it anew."""
 
 import pytest
 from tests.scenarios.record import TRANSCRIPTS, path_of

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from tests.scenarios.scenarios import TROUBLE_S, Scenario
 
-from klamm.cli.explaining.story import last_state, told
+from klamm.explain.timeline import last_state, timeline_lines
 from klamm.model.ids import parse_topic_partition
 from klamm.sim.cluster import run_script
 from klamm.sim.world import START_MS
@@ -68,4 +68,4 @@ def _requests(entries: Sequence[Entry]) -> list[str]:
 
 def _explained(entries: Iterable[Entry], partition: str) -> list[str]:
     story = story_of(entries, parse_topic_partition(partition))
-    return [*map(_in_tenths, told(story)), f"{partition} now: {last_state(story)}"]
+    return [*map(_in_tenths, timeline_lines(story)), f"{partition} now: {last_state(story)}"]

@@ -8,8 +8,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
 from tests.support import zookeeper as zk
 
-from klamm.cli.cluster import Command, NodeProcess, klamm_node, make_nodes, stop_all
-from klamm.cli.zookeeper import ZooKeeperServer
+from klamm.embedded.nodes import Command, NodeProcess, klamm_node, make_nodes, stop_all
+from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.runtime.ports import free_ports
 from klamm.runtime.processes import ticks
 

@@ -9,7 +9,7 @@ from kazoo.client import KazooClient
 from tests.support.cluster import SESSION_TIMEOUT_S, Cluster
 from tests.support.workload import Workload
 
-from klamm.cli.cluster import NodeProcess
+from klamm.embedded.nodes import NodeProcess
 
 HEAL_S = SESSION_TIMEOUT_S + 15.0
 """From the fault on (or from its end, where it lasts) until every partition has all its replicas in sync."""

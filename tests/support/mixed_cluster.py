@@ -12,7 +12,7 @@ from kazoo.exceptions import NoNodeError
 from tests.support import apache_kafka
 from tests.support.cluster import SESSION_TIMEOUT_S, Cluster
 
-from klamm.cli.cluster import NodeProcess, klamm_node, local_properties
+from klamm.embedded.nodes import NodeProcess, klamm_node, local_properties
 from klamm.runtime.ports import free_ports
 from klamm.runtime.processes import ticks
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from klamm.cli.zookeeper import Peer, ServerOptions, ZooKeeperServer
+from klamm.embedded.zookeeper import Peer, ServerOptions, ZooKeeperServer
 from klamm.runtime.ports import free_port, free_ports
 
 TICK_MS = 200

@@ -1,10 +1,10 @@
-"""What a cluster tells its clients about itself, asked by the command line over klamm's own wire."""
+"""Read a cluster's metadata from one broker."""
 
 from typing import Final, NamedTuple
 
-from klamm.client.addresses import Address
 from klamm.client.asynchronous import AsyncClient, AsyncSettings
 from klamm.client.cluster import metadata_request
+from klamm.model.cluster import Address
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.runtime.world import World
 

@@ -1,14 +1,6 @@
 """Where brokers listen."""
 
-from typing import NamedTuple
-
-
-class Address(NamedTuple):
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+from klamm.model.cluster import Address
 
 
 def parse_addresses(text: str) -> tuple[Address, ...]:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar, cast
 
-from klamm.client.addresses import Address
 from klamm.client.cluster import ClusterMetadata
 from klamm.client.connection import Connection
 from klamm.client.errors import ConnectionLost, UnsupportedVersion
 from klamm.client.steps import Running, Steps, Wait
 from klamm.client.versions import Request
+from klamm.model.cluster import Address
 from klamm.runtime.world import World
 
 T = TypeVar("T")

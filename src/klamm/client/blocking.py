@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar, cast
 
-from klamm.client.addresses import Address
 from klamm.client.cluster import ClusterMetadata
 from klamm.client.errors import AnswerTimedOut, ConnectionLost, ConnectionRefused, UnsupportedVersion
 from klamm.client.protocol import ClientProtocol, InFlight
 from klamm.client.steps import Running, Steps, Wait
 from klamm.client.versions import ApiVersions, Request, negotiate
+from klamm.model.cluster import Address
 from klamm.runtime.blocking import BlockingWorld
 
 T = TypeVar("T")

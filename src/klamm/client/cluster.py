@@ -4,10 +4,10 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from klamm.client.addresses import Address
 from klamm.client.errors import ConnectionLost, RetriableError
 from klamm.client.steps import Ask, Steps
 from klamm.client.versions import Request
+from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID, id_to_text

@@ -3,9 +3,9 @@
 from enum import IntEnum
 from typing import Any, Final
 
-from klamm.client.addresses import Address
 from klamm.client.errors import RetriableError, retriable_or_raise
 from klamm.client.versions import Request
+from klamm.model.cluster import Address
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import FindCoordinatorRequest
 

@@ -4,12 +4,12 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any, Final
 
-from klamm.client.addresses import Address
 from klamm.client.backoff import Backoff
 from klamm.client.cluster import ClusterMetadata
 from klamm.client.errors import ConnectionLost, RetriableError, retriable_or_raise
 from klamm.client.steps import Ask, Steps, Wait
 from klamm.client.versions import Request
+from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.wire.api import ApiKey

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from klamm.client.addresses import Address
 from klamm.client.backoff import Backoff
 from klamm.client.cluster import ClusterMetadata
 from klamm.client.coordinators import CoordinatorType, coordinator_in, find_coordinator_request
 from klamm.client.errors import ConnectionLost, RetriableError
 from klamm.client.steps import Ask, Steps, Wait
 from klamm.client.versions import Request
+from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import NO_BROKER
 

@@ -7,10 +7,10 @@ written, and tested, once.
 from collections.abc import Callable, Generator
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-from klamm.client.addresses import Address
 from klamm.client.backoff import Backoff
 from klamm.client.errors import ConnectionLost, RetriableError
 from klamm.client.versions import Request
+from klamm.model.cluster import Address
 
 T = TypeVar("T")
 

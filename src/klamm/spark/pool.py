@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from klamm.client.addresses import Address
 from klamm.client.blocking import BlockingClient, BlockingSettings
+from klamm.model.cluster import Address
 from klamm.runtime.blocking import BlockingWorld
 
 MAX_IDLE_S: Final = 60.0

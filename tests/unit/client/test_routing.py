@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from klamm.client.addresses import Address, parse_addresses
+from klamm.client.addresses import parse_addresses
 from klamm.client.backoff import Backoff
 from klamm.client.cluster import MIN_ABSENCE_S, ClusterMetadata, TopicGone
 from klamm.client.coordinators import CoordinatorType, coordinator_in, find_coordinator_request
@@ -14,6 +14,7 @@ from klamm.client.errors import ConnectionLost, RetriableError, Unreachable
 from klamm.client.fetching import FetchLimits, fetch_request, fetched_in
 from klamm.client.offsets import LATEST, list_offsets
 from klamm.client.steps import Ask, Steps, Wait, retried
+from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.wire.messages import (

@@ -9,16 +9,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from klamm.cli.speech import WrongUse
 from klamm.client import addresses
-from klamm.client.addresses import Address
 from klamm.client.asynchronous import AsyncClient, AsyncSettings
 from klamm.client.backoff import Backoff
 from klamm.client.errors import AnswerTimedOut, ConnectionRefused, Unreachable, UnsupportedVersion
 from klamm.client.routing import NoController, Unconfirmed, to_any, to_controller
 from klamm.client.steps import Ask, Steps, retried
 from klamm.client.versions import Build, Request
-from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.cluster import Address
+from klamm.model.errors import ErrorCode, KlammError, UsageError
 from klamm.model.ids import BrokerId
 from klamm.runtime.main_loop import run_loop
 from klamm.runtime.world import World, real_world
@@ -170,11 +169,11 @@ class Admin:
 
 
 def parse_addresses(text: str, option: str = "--bootstrap-server") -> list[Address]:
-    """`host:port,host:port`. Raises WrongUse."""
+    """`host:port,host:port`. Raises UsageError."""
     try:
         return list(addresses.parse_addresses(text))
     except ValueError as error:
-        raise WrongUse(f"{option} {error}") from None
+        raise UsageError(f"{option} {error}") from None
 
 
 def with_admin(bootstrap: str, timeout_s: float, work: Callable[[Admin], Awaitable[T]]) -> T:
