@@ -13,6 +13,8 @@ def server_limits(config: NodeConfig) -> ServerLimits:
     return ServerLimits(
         config.socket_request_max_bytes,
         config.connections_max_idle_ms,
+        config.queued_max_request_bytes,
+        config.klamm_queued_max_response_bytes,
         ConnectionLimits(config.max_connections, config.max_connections_per_ip, config.connections_per_address),
     )
 

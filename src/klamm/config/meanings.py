@@ -34,6 +34,7 @@ klamm.delete.topic.dead.broker.wait.ms: How long a deletion waits for brokers th
 klamm.journal.topic: The topic that a node also writes its journal to; empty for none.
 klamm.metrics.host: The address at which a node shows its metrics.
 klamm.metrics.port: The port at which a node shows its metrics to Prometheus; 0 for none.
+klamm.queued.max.response.bytes: Memory for answers that clients do not read; beyond it the slowest are closed.
 leader.imbalance.check.interval.seconds: How often the controller looks whether leaders are where they are preferred.
 leader.imbalance.per.broker.percentage: The share of a broker's preferred leaderships that may be elsewhere.
 leader.replication.throttled.rate: Bytes per second that throttled leaders on this broker may send together.

@@ -59,6 +59,8 @@ class NodeConfig:
     max_connections: int
     max_connections_per_ip: int
     connections_max_idle_ms: int
+    queued_max_request_bytes: int
+    klamm_queued_max_response_bytes: int
     num_partitions: int
     default_replication_factor: int
     auto_create_topics_enable: bool
