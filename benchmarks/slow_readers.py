@@ -5,7 +5,7 @@
 A node as a process of its own leads a topic with `--mib` of records; the node that follows it is stopped. A quiet
 client fetches one batch at a time and measures its p99. Then `--readers` consumers ask for 55 MiB each, `--followers`
 connections call themselves the follower and ask for 2 GiB, and none of them reads, while the quiet client goes on.
-Fails where the node grows by more than 256 MiB, or where the p99 of the quiet client more than doubles and is above 5 ms.
+Fails where the node grows by more than 256 MiB, or the p99 of the quiet client more than doubles and is above 5 ms.
 """
 
 import argparse
