@@ -69,14 +69,13 @@ def fetch_frame(
 
 def connect(address: str) -> socket.socket:
     host, port = address.rsplit(":", 1)
-    made = socket.create_connection((host, int(port)), 30)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
-    return made
+    return socket.create_connection((host, int(port)), 30)
 
 
 def ask(address: str, replica_id: int, max_bytes: int, first: int) -> socket.socket:
     """A client that sends one Fetch and reads nothing."""
     client = connect(address)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
     client.sendall(fetch_frame(replica_id, max_bytes, max_bytes, first))
     return client
 
@@ -115,6 +114,7 @@ def p99(values: list[float]) -> float:
 def fill(cluster: Cluster, mib: int) -> None:
     cluster.create_topic(TOPIC, PARTITIONS, 2, {"segment.bytes": str(64 << 20)})
     words = ["--bootstrap", cluster.bootstrap, "--topic", TOPIC, "--size", "1000", "--acks", "1", "--seconds", "1"]
+    words += ["--batch-bytes", "16384"]
     size = 0.0
     while size < mib:
         done = subprocess.run([sys.executable, str(LOADER), "produce", *words], capture_output=True, check=True)

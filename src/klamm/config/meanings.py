@@ -59,6 +59,7 @@ offsets.topic.num.partitions: Partitions of the topic that keeps the groups' off
 offsets.topic.replication.factor: Replicas of the topic that keeps the groups' offsets.
 producer.id.expiration.check.interval.ms: How often producers that were idle for too long are looked for.
 producer.id.expiration.ms: How long an idle producer's last batches are remembered, against duplicates.
+queued.max.request.bytes: Memory for requests that arrive or are served; beyond it no more is read; -1 for no bound.
 replica.fetch.backoff.ms: How long a follower waits after a fetch that failed.
 replica.fetch.max.bytes: Bytes that a follower asks of one partition at a time.
 replica.fetch.min.bytes: Bytes that a leader gathers for a follower before it answers.
@@ -73,7 +74,9 @@ request.timeout.ms: How long a broker waits for another's answer.
 reserved.broker.max.id: The highest id that can be given by hand where ids are also generated.
 socket.connection.setup.timeout.ms: How long it may take to connect to another broker.
 socket.listen.backlog.size: Connections that may wait to be accepted.
+socket.receive.buffer.bytes: What the system may hold of what a client sends; -1 lets it decide.
 socket.request.max.bytes: The largest request that a broker reads.
+socket.send.buffer.bytes: What the system may hold of an answer that a client does not read; -1 lets it decide.
 transaction.state.log.num.partitions: Partitions of the topic that keeps the state of transactions.
 transaction.state.log.replication.factor: Replicas of the topic that keeps the state of transactions.
 zookeeper.connect: The ensemble, HOST:PORT with commas in between, and a chroot after the last.

@@ -56,6 +56,8 @@ class NodeConfig:
     inter_broker_protocol_version: str
     socket_request_max_bytes: int
     socket_listen_backlog_size: int
+    socket_send_buffer_bytes: int
+    socket_receive_buffer_bytes: int
     max_connections: int
     max_connections_per_ip: int
     connections_max_idle_ms: int

@@ -16,7 +16,7 @@ from klamm.net.connection_table import ConnectionLimits, ConnectionTable
 from klamm.net.memory_limits import MIN_CHUNK_BYTES, NO_LIMIT, RequestMemory, ResponseMemory
 from klamm.net.receive_buffer import SMALL_BYTES, BadFrameSize, ReceiveBuffer
 from klamm.net.response_writer import Answer, ResponseWriter
-from klamm.runtime.network import Listener, Network
+from klamm.runtime.network import SYSTEM_BUFFERS, Listener, Network, SocketBuffers
 
 _WRITE_HIGH_WATER_BYTES: Final = MIN_CHUNK_BYTES - 1  # one chunk at a time
 _IDLE_CHECKS: Final = 10
@@ -45,6 +45,7 @@ class ServerLimits:
     max_idle_ms: int = 600_000
     queued_request_bytes: int = NO_LIMIT
     queued_response_bytes: int = 128 * 1024 * 1024
+    buffers: SocketBuffers = SYSTEM_BUFFERS
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
 
 
@@ -79,7 +80,7 @@ class Server:
                 self.response_memory,
             )
 
-        listener = await self._network.listen(make, host, port, backlog)
+        listener = await self._network.listen(make, host, port, backlog, self._limits.buffers)
         self._listeners.append(listener)
         return listener.port
 

@@ -282,7 +282,7 @@ class FakeNetwork:
     async def connect(self, make, host, port):  # type: ignore[no-untyped-def]
         raise OSError
 
-    async def listen(self, make, host, port, backlog=50) -> Listener:  # type: ignore[no-untyped-def]
+    async def listen(self, make, host, port, backlog=50, buffers=None) -> Listener:  # type: ignore[no-untyped-def]
         self.make = make
 
         class Open:
