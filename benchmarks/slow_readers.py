@@ -24,7 +24,7 @@ from rich.console import Console
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
 
-from klamm.cli.cluster import Command, NodeProcess, klamm_node
+from klamm.embedded.nodes import Command, NodeProcess, klamm_node
 from klamm.wire.api import ApiKey
 from klamm.wire.frames import RequestHeader, decode_response, encode_request
 from klamm.wire.messages import FetchPartition, FetchRequest, FetchTopic
