@@ -236,7 +236,7 @@ class MixedCluster(Cluster):
         for _ in ticks(timeout_s, 0.1):
             if not (wrong := self.wrongs(topic, assignment)):
                 return
-        raise AssertionError(f"{topic} is not right after {timeout_s:g} s: {wrong}\n{self.story()}")
+        raise AssertionError(f"{topic} is not right after {timeout_s:g} s: {wrong}\n{self.recent_logs()}")
 
     def wrongs(self, topic: str, assignment: Assignment) -> list[str]:
         """Where znodes, metadata of each running node and its disk differ from this assignment, all in sync."""
