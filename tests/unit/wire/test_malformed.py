@@ -23,7 +23,7 @@ from klamm.wire.messages import (
     ProduceRequest,
 )
 from klamm.wire.schema import Message
-from klamm.wire.source import Refused, least_bytes, more_uvarint, read_uvarint, uvarint
+from klamm.wire.source import ParseError, min_bytes, more_uvarint, read_uvarint, uvarint
 
 ALL = [(m, v) for m in MESSAGES.values() for v in versions(m)]
 
@@ -121,12 +121,12 @@ def test_an_element_takes_at_least_a_byte_so_a_count_is_bounded_by_what_remains(
         for struct_ in message.structs():
             for f in struct_.fields:
                 if f.is_array and version in f.versions:
-                    assert least_bytes(f.element, version, message.is_flexible(version)) > 0
+                    assert min_bytes(f.element, version, message.is_flexible(version)) > 0
 
 
 def test_least_bytes_is_not_more_than_a_message_can_take() -> None:
     for message, version in ALL:
-        least = least_bytes(message.body, version, message.is_flexible(version))
+        least = min_bytes(message.body, version, message.is_flexible(version))
         assert least <= len(class_of(message)().encode(version))
 
 
@@ -186,9 +186,9 @@ def test_uvarints_come_back(value: int) -> None:
 @pytest.mark.parametrize("wire", ["ffffffff08", "ffffffffff01", "8080808080"])
 def test_uvarints_beyond_31_bits_are_refused(wire: str) -> None:
     raw = bytes.fromhex(wire)
-    with pytest.raises(Refused):
+    with pytest.raises(ParseError):
         read_uvarint(raw, 0)
-    with pytest.raises(Refused):
+    with pytest.raises(ParseError):
         more_uvarint(raw, 1, raw[0])
 
 

@@ -44,7 +44,7 @@ _CRC_POSITION: Final = 17
 _CHECKED_POSITION: Final = 21
 _CHECKED_HEADER: Final = struct.Struct(">hiqqqhii")
 _LEGACY_TIMESTAMP: Final = struct.Struct(">q")
-_LEGACY_LEAST_BYTES: Final = {0: 14, 1: 22}
+_MIN_LEGACY_BYTES: Final = {0: 14, 1: 22}
 _CRC_PIECE_BYTES: Final = 64 * 1024
 _MAX_SEQUENCE: Final = 2**31 - 1
 
@@ -136,7 +136,7 @@ def add_to_sequence(sequence: int, increment: int) -> int:
 def entry_size(buffer: Buffer, position: int = 0) -> int:
     """Bytes of the entry that begins at `position`, of which 12 must be there. Raises CorruptRecords."""
     offset, length = _PREFIX.unpack_from(buffer, position)
-    if length < _LEGACY_LEAST_BYTES[0]:
+    if length < _MIN_LEGACY_BYTES[0]:
         raise CorruptRecords(f"entry at offset {offset} gives its length as {length}; 14 is the least")
     return int(length) + PREFIX_BYTES
 
@@ -158,7 +158,7 @@ def _legacy_header(buffer: Buffer, position: int) -> BatchHeader:
     if position + IDENTIFYING_BYTES > len(buffer):
         raise CorruptRecords(f"{len(buffer) - position} bytes are too few for a batch header")
     offset, length, crc, magic = _IDENTIFYING.unpack_from(buffer, position)
-    least = _LEGACY_LEAST_BYTES.get(magic)
+    least = _MIN_LEGACY_BYTES.get(magic)
     if least is None:
         what = "its header is cut off" if magic == MAGIC else f"magic {magic} is not known"
         raise CorruptRecords(f"batch at offset {offset}: {what}")
