@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.wire.dealt import deal
+from tests.unit.wire.generated import deal
 from tests.unit.wire.strategies import by_message, class_of, versions
 
 from klamm.wire import plain

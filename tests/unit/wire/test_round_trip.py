@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.unit.wire.dealt import deal
+from tests.unit.wire.generated import deal
 from tests.unit.wire.strategies import by_message, class_of, instances, versions
 
 from klamm.model.topic_ids import ZERO_ID

@@ -20,7 +20,7 @@ import kafka.protocol.producer
 import kafka.protocol.sasl
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
-from tests.unit.wire.dealt import NOTHING_SPECIAL, deal
+from tests.unit.wire.generated import NOTHING_SPECIAL, deal
 from tests.unit.wire.strategies import by_message, class_of, versions
 
 from klamm.model.errors import ErrorCode
