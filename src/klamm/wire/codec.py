@@ -1,4 +1,4 @@
-"""What all message classes share: encoding and decoding in any version, compiled when first asked for."""
+"""What all message classes share: encoding and decoding in any version, compiled at first use."""
 
 import struct
 from collections.abc import Callable, Mapping
@@ -18,7 +18,7 @@ Buffer = bytes | bytearray | memoryview
 _DECODE_ERRORS: Final = (ParseError, struct.error, IndexError)
 _ENCODE_ERRORS: Final = (struct.error, TypeError, ValueError, AttributeError)
 LARGE_BYTES: Final = 4096
-"""Pieces from this size travel on their own; smaller ones are joined."""
+"""Pieces of at least this size are sent separately; smaller ones are joined."""
 
 
 class Codec:

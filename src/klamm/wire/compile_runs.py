@@ -72,8 +72,8 @@ class Runs(dict[tuple[int, ...], Run]):
         line = source.line
         line("before = len(items)")
         line("add = items.append")
-        line(f"most = min(left, (end - p) // {shape.size})")
-        line(f"for {', '.join(names)}, in iter_unpack(m[p:p + most * {shape.size}]):")
+        line(f"count = min(left, (end - p) // {shape.size})")
+        line(f"for {', '.join(names)}, in iter_unpack(m[p:p + count * {shape.size}]):")
         source.indent()
         if wrong:
             line(f"if {' or '.join(wrong)}: break")

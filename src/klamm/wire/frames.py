@@ -1,4 +1,4 @@
-"""Frames and headers: how messages lie on a connection. Source: RequestHeader.java, NetworkReceive.java."""
+"""Frames and headers: messages on a connection. Source: RequestHeader.java, NetworkReceive.java."""
 
 import struct
 from typing import Any, Final, NamedTuple
@@ -10,7 +10,7 @@ from klamm.wire.errors import MalformedFrame, MalformedHeader
 from klamm.wire.source import ParseError, skip_tagged
 
 MAX_REQUEST_BYTES: Final = 104_857_600
-"""`socket.request.max.bytes` where nobody says otherwise."""
+"""`socket.request.max.bytes` by default."""
 
 _SIZE: Final = struct.Struct(">i")
 _REQUEST: Final = struct.Struct(">hhi")

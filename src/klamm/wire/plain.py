@@ -1,7 +1,6 @@
-"""The codec in its plainest form: walks the facts field by field, slowly, and knows where it stands.
+"""The reference codec: it reads and writes field by field, slowly, and knows the path of the current field.
 
-It answers which field is at fault when compiled code gives up, and is the measure that compiled code is tested
-against.
+Where compiled code fails, this one names the field. Tests compare compiled code with it.
 """
 
 import struct
@@ -28,8 +27,8 @@ def encode(message: Message, version: int, value: Any) -> bytes:
     return _Writer(message, version).message(value)
 
 
-class _Place:
-    """Where in a message a codec stands: `topics[3].partitions[0].records`."""
+class _FieldPath:
+    """The current field's path in a message: `topics[3].partitions[0].records`."""
 
     def __init__(self, message: Message, version: int) -> None:
         self._message = message
@@ -49,7 +48,7 @@ class _Place:
         return "".join(s if s.startswith("[") else f".{s}" for s in self._path).lstrip(".")
 
 
-class _Reader(_Place):
+class _Reader(_FieldPath):
     def __init__(self, message: Message, version: int, classes: Mapping[str, type], buffer: bytes, offset: int) -> None:
         super().__init__(message, version)
         self._classes = classes
@@ -85,7 +84,7 @@ class _Reader(_Place):
     def _sized(self, field: Field, stop: int) -> Any:
         value = self._field(field)
         if self._at != stop:
-            raise ParseError("the tagged field does not have the size it says")
+            raise ParseError("the tagged field does not have its declared size")
         return value
 
     def _field(self, field: Field) -> Any:
@@ -100,8 +99,8 @@ class _Reader(_Place):
         return self._primitive(field.element, nullable)
 
     def _array(self, element: Kind | Struct, count: int) -> Any:
-        least = min_bytes(element, self._version, self._flexible)
-        if count > (len(self._buffer) - self._at) // least:
+        minimum = min_bytes(element, self._version, self._flexible)
+        if count > (len(self._buffer) - self._at) // minimum:
             raise ParseError(f"{count} elements cannot fit in the {len(self._buffer) - self._at} bytes that remain")
         items = [self._inside(f"[{i}]", partial(self._element, element)) for i in range(count)]
         return items if isinstance(element, Struct) else tuple(items)
@@ -148,7 +147,7 @@ class _Reader(_Place):
             raise ParseError(f"{size} bytes expected, {len(self._buffer) - self._at} remain")
 
 
-class _Writer(_Place):
+class _Writer(_FieldPath):
     def message(self, value: Any) -> bytes:
         try:
             return self._struct(self._message.body, value)
@@ -218,7 +217,7 @@ class _Writer(_Place):
 
 
 def is_default(field: Field, value: Any) -> bool:
-    """Is it what a message has where nobody said anything? Then a version may lack the field."""
+    """Whether it is the field's default, so that a version without the field can be written."""
     if field.null_default:
         return value is None
     if field.is_array:

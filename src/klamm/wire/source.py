@@ -10,7 +10,7 @@ from typing import Any, Final
 from klamm.wire.schema import FIXED, Field, Kind, Struct
 
 MAX_STRING_BYTES: Final = 32767
-"""Kafka refuses longer strings in every encoding."""
+"""Kafka rejects longer strings in every encoding."""
 
 _CACHED_COUNT: Final = 16
 _CACHED_SHAPES: Final = 512
@@ -18,7 +18,7 @@ _ONE_BYTE_LENGTH: Final = 127
 
 
 class ParseError(Exception):
-    """Bytes do not parse; who and where is found out afterwards, by the plain codec."""
+    """The bytes do not parse. The reference codec then finds the field."""
 
 
 class Source:
@@ -59,7 +59,7 @@ class Source:
 
 
 def min_bytes(element: Kind | Struct, version: int, flexible: bool) -> int:
-    """The fewest bytes one element of an array can take: a count above what remains divided by it is a lie."""
+    """The minimum size of an array's element; a count above the remaining bytes divided by it is malformed."""
     if isinstance(element, Kind):
         if element in FIXED:
             return FIXED[element][1]
@@ -122,7 +122,7 @@ def skip_tagged(buffer: bytes, position: int, count: int) -> int:
 
 @lru_cache(maxsize=4096)
 def uuid_of(raw: bytes) -> uuid.UUID:
-    """Topic ids come again and again, and making a UUID is slow."""
+    """Cached: topic ids repeat, and creating a UUID is slow."""
     return uuid.UUID(bytes=raw)
 
 
@@ -157,7 +157,7 @@ class ShapedPack(dict[tuple[int, ...], Callable[..., bytes]]):
     """The pack function of a struct of numbers whose arrays have the lengths of the key.
 
     `shape` has a `struct` character for a number, one in brackets for an array; the function takes the numbers in
-    order, before an array what stands on the wire for its length. Lengths a cluster does not repeat are not
+    order, before an array the encoded length. Lengths a cluster does not repeat are not
     remembered, so the dictionary is bounded.
     """
 
