@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
+from klamm.cli.cluster import klamm_node
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
 
-from klamm.cli.cluster import klamm_node
 from klamm.runtime.processes import ticks
 
 TOPIC = "orders"
