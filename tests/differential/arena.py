@@ -12,7 +12,7 @@ from tests.differential.nodes import StartNode
 from tests.differential.script_context import ScriptContext
 from tests.differential.transcript import Difference
 
-from klamm.cli.zookeeper import ZooKeeperServer
+from klamm.embedded.zookeeper import ZooKeeperServer
 
 
 class Arena:

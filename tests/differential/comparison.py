@@ -16,7 +16,7 @@ from tests.differential.scripts import SCRIPTS
 from tests.differential.shortcuts import without_shortcuts
 from tests.differential.transcript import Difference, Steps
 
-from klamm.cli.zookeeper import ZooKeeperServer
+from klamm.embedded.zookeeper import ZooKeeperServer
 
 
 async def play(script: Script, start_node: StartNode, server: ZooKeeperServer, chroot: str, directory: Path) -> Steps:

@@ -45,7 +45,7 @@ from tests.differential.scripts import SCRIPTS
 from tests.differential.transcript import Difference, Steps, steps_to_lines
 from tests.support import apache_kafka, zookeeper
 
-from klamm.cli.zookeeper import ZooKeeperServer
+from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.telemetry.logs import configure_logs
 
 PARALLEL_SCRIPTS = 4

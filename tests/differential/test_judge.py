@@ -21,9 +21,9 @@ from tests.differential.recordings import GENERATED, RECORDED
 from tests.differential.scripts import SCRIPTS
 from tests.differential.transcript import Difference
 
-from klamm.cli.zookeeper import ZooKeeperServer
 from klamm.controller.controller import Controller
 from klamm.controller.handlers import partitions
+from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.wire.messages import AlterPartitionResponse
 
 PARALLEL_SCRIPTS = 8

@@ -118,7 +118,7 @@ class MemoryLog:
         self.pieces.append(piece)
         self.end_offset = piece.last + 1
 
-    def read(self, offset: int, max_bytes: int, upper_bound: int, at_least_one: bool) -> Records:
+    def slice(self, offset: int, max_bytes: int, upper_bound: int, at_least_one: bool) -> Records:
         self._check()
         taken = b""
         for piece in self.pieces:

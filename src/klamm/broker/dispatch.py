@@ -8,7 +8,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from types import CoroutineType
 from typing import Any, NamedTuple
 
-from klamm.net.server import Answer, CloseConnection, Peer
+from klamm.net.client_connection import ClientConnection, Peer
+from klamm.net.response_writer import Answer
+from klamm.net.server import CloseConnection, EndsWithClient
 from klamm.runtime.eager import Rest, first_step
 from klamm.telemetry.meters import Timer
 from klamm.wire.api import ApiKey, api
@@ -23,7 +25,11 @@ class Request(NamedTuple):
     version: int
     correlation_id: int
     client_id: str
-    peer: Peer
+    connection: ClientConnection
+
+    @property
+    def peer(self) -> Peer:
+        return self.connection.peer
 
 
 class Offered(NamedTuple):
@@ -43,6 +49,8 @@ class Route(NamedTuple):
     handle: Handle
     is_hot: bool = False
     """Its first step runs at once, see `runtime.eager` for what it must not do."""
+    ends_with_client: bool = False
+    """What still waits is cancelled when its client is gone: nothing is left half done by that."""
 
 
 class Dispatcher:
@@ -54,7 +62,7 @@ class Dispatcher:
         """From a request's arrival to its answer, by api key."""
         self._decoders = {key: api(ApiKey(key)).request.decode for key in self._routes}
 
-    def __call__(self, frame: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
+    def __call__(self, frame: bytes, connection: ClientConnection) -> Answer | Awaitable[Answer] | EndsWithClient:
         """Raises CloseConnection."""
         try:
             header, body = decode_request_header(frame)
@@ -64,7 +72,7 @@ class Dispatcher:
         if route is None:
             raise CloseConnection(f"api key {header.api_key} v{header.api_version} is not offered")
         api_key = route.offered.api_key
-        request = Request(api_key, header.api_version, header.correlation_id, header.client_id, peer)
+        request = Request(api_key, header.api_version, header.correlation_id, header.client_id, connection)
         message: Any = None
         if route.offered.min_version <= request.version <= route.offered.max_version:
             try:
@@ -79,10 +87,12 @@ class Dispatcher:
         response = route.handle(request, message)
         if isinstance(response, CoroutineType):
             if not route.is_hot:
+                assert not route.ends_with_client, "only hot routes can end with their client"
                 return _answer_later(request, response, timer, began)
             response = first_step(response)
             if isinstance(response, Rest):
-                return _answer_later(request, response, timer, began)
+                later = _answer_later(request, response, timer, began)
+                return EndsWithClient(later) if route.ends_with_client else later
         timer.observe((loop.time() - began) * 1000)
         return _answer(request, response)
 

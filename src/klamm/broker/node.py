@@ -41,6 +41,7 @@ from klamm.broker.routes import routes
 from klamm.broker.settings import controller_settings, log_settings, replication_settings, server_limits
 from klamm.broker.start import CannotStart
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
+from klamm.client.connection import Connection
 from klamm.config.dynamic_config import DynamicConfig
 from klamm.config.node_config import NodeConfig
 from klamm.controller.controller import Controller
@@ -56,7 +57,6 @@ from klamm.model.brokers import Broker, Endpoint
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId
 from klamm.model.topic_ids import new_topic_id
-from klamm.net.client import Connection
 from klamm.net.server import Server
 from klamm.replication.quota import ReplicationQuotas
 from klamm.replication.replica_manager import ReplicaManager

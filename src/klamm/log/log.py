@@ -13,6 +13,7 @@ from klamm.config.topic_config import TopicConfig
 from klamm.log.append_rules import AppendRules
 from klamm.log.epochs import LeaderEpochs
 from klamm.log.errors import AppendRefused, CorruptFile, OffsetOutOfRange, ProducersRestoring, StorageFailed
+from klamm.log.file_slice import FileSlice
 from klamm.log.flushing import Durability, FlushJob
 from klamm.log.follower_append import Run, runs
 from klamm.log.leader_append import CheckedBatch, assigned, check_batch, preparation_for, prepared_batch
@@ -41,6 +42,7 @@ from klamm.wire.records.batch import NO_LEADER_EPOCH, NO_TIMESTAMP
 
 _OPEN_WHILE_LOADING = 4
 _RESTORING = "the producers before a truncation are being replayed. Append again soon."
+_FEW_BYTES = 16 * 1024
 
 
 class AppendInfo(NamedTuple):
@@ -323,18 +325,33 @@ class Log:
     ) -> ReadResult:
         """Batches from the one that holds `offset` on, below the bound (None: the log's end).
 
-        Raises OffsetOutOfRange, StorageFailed.
+        Raises OffsetOutOfRange, StorageFailed, CorruptRecords.
         """
+        bound = self._bound(offset, upper_bound_offset)
+        with self._storage():
+            return self._local.read(offset, max_bytes, bound, min_one=min_one_message)
+
+    def slice(self, offset: int, max_bytes: int, upper_bound_offset: int, min_one_message: bool) -> ReadResult:
+        """The same batches, to be read later, whatever becomes of the log until then.
+
+        Where readers keep too many files open already, few bytes are read at once. Raises what `read` raises.
+        """
+        bound = self._bound(offset, upper_bound_offset)
+        with self._storage():
+            found = self._local.locate(offset, max_bytes, bound, min_one=min_one_message)
+            segment = found.segment
+            shared = segment.lend_file() if found.size else None
+            if shared is None:
+                return self._local.read(offset, min(max_bytes, _FEW_BYTES), bound, min_one=min_one_message)
+            records = FileSlice(self._world.disk, segment.log_path, shared, found.position, found.size, self._fail)
+            return ReadResult(records, segment.base_offset, found.position)
+
+    def _bound(self, offset: int, upper_bound_offset: int | None) -> int:
         self._refuse_if_failed_hard()
         end = self._local.end_offset
         if offset > end or offset < self._log_start:
             raise OffsetOutOfRange(self.partition, offset, self._log_start, end)
-        bound = end if upper_bound_offset is None or upper_bound_offset > end else upper_bound_offset
-        try:
-            return self._local.read(offset, max_bytes, bound, min_one=min_one_message)
-        except OSError as error:
-            self._fail(error)
-            raise StorageFailed(f"{self.directory}: {error}") from error
+        return end if upper_bound_offset is None or upper_bound_offset > end else upper_bound_offset
 
     def aborted_in(self, result: ReadResult, offset: int, bound: int) -> list[AbortedTransaction]:
         """The aborted transactions that touch what was read from `offset` on, below `bound`.

@@ -290,10 +290,10 @@ def test_a_repetition_tells_what_is_refused_only_where_it_is_new(tmp_path: Path)
     def event(repeats: str, *refused: str) -> None:
         cause = journal.event("Resume")
         if repeats:
-            journal.repeats(repeats)
+            journal.begin_retry(repeats)
         for why in refused:
             journal.refused(cause, "move", why)
-        journal.event_over(is_tried_again=bool(refused))
+        journal.end_event(is_retried=bool(refused))
 
     event("", "an ACL")
     event("Resume()", "an ACL")

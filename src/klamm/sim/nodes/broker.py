@@ -25,14 +25,14 @@ from klamm.broker.isr_znodes import IsrZnodes
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.settings import server_limits
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
-from klamm.controller.channels import BrokerConnection
+from klamm.client.connection import Connection
+from klamm.client.ports import BrokerConnection
 from klamm.controller.controller import Controller
 from klamm.controller.events import Expire
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID, new_topic_id
-from klamm.net.client import Connection
 from klamm.net.server import CloseConnection, Server
 from klamm.replication.orders import Order, answer_orders, orders_of, stop_orders_of
 from klamm.runtime.world import World

@@ -1,0 +1,183 @@
+"""One connection to one broker on asyncio: requests go out in order, answers come back in order.
+
+Source: NetworkClient.java. A request that is not answered in time ends the connection, as in Kafka: nobody can tell
+how far behind the peer is.
+"""
+
+import asyncio
+import errno
+import re
+from typing import Any, Final, Self, cast
+
+from klamm.client.errors import AnswerTimedOut, ConnectionLost, ConnectionRefused
+from klamm.client.protocol import ClientProtocol, InFlight
+from klamm.client.versions import ApiVersions, Request, negotiate
+from klamm.net.receive_buffer import BadFrameSize, ReceiveBuffer
+from klamm.runtime.world import World
+
+MAX_RESPONSE_BYTES: Final = 2**31 - 1
+_JOIN_BYTES: Final = 64 * 1024
+_NUMBER: Final = re.compile(r"\[Errno (\d+)\]")
+
+
+class _Pending(InFlight):
+    __slots__ = ("answer", "deadline")
+
+    def __init__(self, api_key: int, version: int, answer: "asyncio.Future[Any]") -> None:
+        super().__init__(api_key, version)
+        self.answer = answer
+        self.deadline: asyncio.TimerHandle | None = None
+
+    def finish(self) -> None:
+        if self.deadline is not None:
+            self.deadline.cancel()
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Open it with `Connection.open`; it never reconnects by itself.
+
+    Brokers among themselves know each other's versions by configuration and use `request`; whoever does not calls
+    `negotiate` first and then `ask`.
+    """
+
+    def __init__(self, peer: str, client_id: str, max_response_bytes: int = MAX_RESPONSE_BYTES) -> None:
+        self.peer = peer
+        self._protocol: ClientProtocol[_Pending] = ClientProtocol(peer, client_id)
+        self._received = ReceiveBuffer(max_response_bytes)
+        self._transport: asyncio.Transport | None = None
+        self._versions: ApiVersions | None = None
+        self._reason = f"{peer}: connection closed"
+        self._loop = asyncio.get_running_loop()
+        self._gone: asyncio.Future[None] = self._loop.create_future()
+
+    @classmethod
+    async def open(cls, world: World, host: str, port: int, client_id: str, timeout_s: float) -> Self:
+        """Raises ConnectionLost where nobody answers there in time."""
+        peer = f"{host}:{port}"
+        try:
+            # not wait_for: in Python 3.11 it swallows a cancellation that meets the answer
+            async with asyncio.timeout(timeout_s):
+                return await world.network.connect(lambda: cls(peer, client_id), host, port)
+        except TimeoutError:
+            raise ConnectionLost(f"{peer} did not accept a connection within {timeout_s:g} s") from None
+        except OSError as error:
+            kind = ConnectionRefused if _is_refusal(error) else ConnectionLost
+            raise kind(f"no connection to {peer}: {error.strerror or error}") from error
+
+    @property
+    def closed(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._protocol)
+
+    async def negotiate(self, timeout_s: float) -> None:
+        """Agree on versions; `timeout_s` for each message. Where that fails the connection is closed.
+
+        Raises ConnectionLost.
+        """
+        handshake = negotiate(self.peer)
+        greeting = next(handshake)
+        try:
+            while self._versions is None:
+                answer = await self.request(*greeting, timeout_s)
+                try:
+                    greeting = handshake.send(answer)
+                except StopIteration as done:
+                    self._versions = done.value
+        except BaseException:
+            self.close()
+            raise
+
+    async def ask(self, request: Request, timeout_s: float) -> Any:
+        """The answer, in the version agreed upon. Raises ConnectionLost, UnsupportedVersion."""
+        assert self._versions is not None, f"{self.peer}: negotiate first"
+        version = self._versions.agreed(request)
+        return await self.send(request.key, version, request.body(version), timeout_s)
+
+    async def request(self, api_key: int, version: int, message: Any, timeout_s: float) -> Any:
+        """The answer to `message`. Several may be in flight; answers are matched in order.
+
+        Raises ConnectionLost (AnswerTimedOut where that is why).
+        """
+        return await self.send(api_key, version, message, timeout_s)
+
+    def send(self, api_key: int, version: int, message: Any, timeout_s: float) -> "asyncio.Future[Any]":
+        """Write now, answer later: for callers that keep an order of their own. Raises ConnectionLost."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            raise ConnectionLost(self._reason)
+        pending = _Pending(api_key, version, self._loop.create_future())
+        parts = self._protocol.send(pending, message)
+        pending.deadline = self._loop.call_later(timeout_s, self._on_deadline, pending, timeout_s)
+        if sum(map(len, parts)) <= _JOIN_BYTES:
+            transport.write(b"".join(parts))
+        else:
+            for part in parts:
+                transport.write(part)
+        return pending.answer
+
+    def close(self) -> None:
+        """End it now; requests in flight fail with ConnectionLost."""
+        self._end(f"{self.peer}: closed by us")
+
+    async def wait_closed(self) -> None:
+        await asyncio.shield(self._gone)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(f"{self.peer}: connection lost: {exc}" if exc else f"{self.peer}: the peer closed the connection")
+        if not self._gone.done():
+            self._gone.set_result(None)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._received.writable()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._received.received(nbytes)
+        try:
+            while self._transport is not None and (frame := self._received.next_frame()) is not None:
+                self._on_frame(frame)
+        except BadFrameSize as error:
+            self._end(f"{self.peer}: {error}")
+        except ConnectionLost as error:
+            self._end(str(error))
+
+    def _on_frame(self, frame: bytes) -> None:
+        pending = self._protocol.match(frame)
+        pending.finish()
+        if pending.answer.done():  # its caller gave up
+            return
+        try:
+            pending.answer.set_result(self._protocol.decode(pending, frame))
+        except ConnectionLost as error:
+            pending.answer.set_exception(error)
+            raise
+
+    def _on_deadline(self, pending: _Pending, timeout_s: float) -> None:
+        reason = f"{self.peer}: no answer to {pending} within {timeout_s:g} s"
+        if not pending.answer.done():
+            pending.answer.set_exception(AnswerTimedOut(reason))
+        self._end(reason)
+
+    def _end(self, reason: str) -> None:
+        transport, self._transport = self._transport, None
+        if transport is None:
+            return
+        self._reason = reason
+        transport.abort()
+        for pending in self._protocol.end():
+            pending.finish()
+            if not pending.answer.done():
+                pending.answer.set_exception(ConnectionLost(reason))
+
+
+def _is_refusal(error: OSError) -> bool:
+    """Also where a name has several addresses: asyncio then joins the texts of all failures into one error."""
+    if isinstance(error, ConnectionRefusedError):
+        return True
+    numbers = {int(n) for n in _NUMBER.findall(str(error))} if error.errno is None else set[int]()
+    return errno.ECONNREFUSED in numbers and numbers <= {errno.ECONNREFUSED, errno.EADDRNOTAVAIL, errno.ENETUNREACH}

@@ -1,0 +1,234 @@
+"""Requests and answers of one connection, against a peer that the test plays byte by byte."""
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from tests.unit.net.transports import RecordingTransport, connect, feed
+
+from klamm.client.connection import Connection
+from klamm.client.errors import AnswerTimedOut, ConnectionLost, ConnectionRefused
+from klamm.client.versions import Request
+from klamm.runtime.world import World
+from klamm.wire.api import ApiKey
+from klamm.wire.frames import decode_request_header, encode_response
+from klamm.wire.messages import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+LONG_S = 1000.0
+
+
+@pytest.fixture
+async def connection() -> Connection:
+    return Connection("b1:9092", "7")
+
+
+@pytest.fixture
+async def peer(connection: Connection) -> RecordingTransport:
+    return connect(connection)
+
+
+def versions(connection: Connection, timeout_s: float = LONG_S) -> "asyncio.Future[ApiVersionsResponse]":
+    return connection.send(ApiKey.API_VERSIONS, 2, ApiVersionsRequest(), timeout_s)
+
+
+def answer(correlation_id: int, key: int = 0) -> bytes:
+    body = ApiVersionsResponse(api_keys=[ApiVersion(api_key=key, min_version=0, max_version=1)])
+    return b"".join(encode_response(ApiKey.API_VERSIONS, 2, correlation_id, body))
+
+
+async def test_requests_carry_client_id_and_rising_correlation_ids(
+    connection: Connection, peer: RecordingTransport
+) -> None:
+    versions(connection)
+    first = bytes(peer.written[4:])
+    peer.written.clear()
+    versions(connection)
+
+    assert decode_request_header(first)[0] == (ApiKey.API_VERSIONS, 2, 0, "7")
+    assert decode_request_header(bytes(peer.written[4:]))[0].correlation_id == 1
+
+
+async def test_pipelined_answers_go_to_their_callers(connection: Connection, peer: RecordingTransport) -> None:
+    asked = [versions(connection) for _ in range(3)]
+
+    feed(peer, b"".join(answer(n, key=n) for n in range(3)), at_most=5)
+
+    assert [(await a).api_keys[0].api_key for a in asked] == [0, 1, 2]
+    assert connection.in_flight == 0
+
+
+async def test_flexible_headers(connection: Connection, peer: RecordingTransport) -> None:
+    asked = connection.send(ApiKey.DESCRIBE_CLUSTER, 1, DescribeClusterRequest(), LONG_S)
+
+    feed(peer, b"".join(encode_response(ApiKey.DESCRIBE_CLUSTER, 1, 0, DescribeClusterResponse(cluster_id="c"))))
+
+    assert (await asked).cluster_id == "c"
+
+
+async def test_a_lost_connection_fails_all_that_wait(connection: Connection, peer: RecordingTransport) -> None:
+    asked = [versions(connection) for _ in range(2)]
+
+    connection.connection_lost(ConnectionResetError("reset by peer"))
+
+    for one in asked:
+        with pytest.raises(ConnectionLost, match=r"b1:9092: .*reset by peer"):
+            await one
+    assert connection.closed
+    with pytest.raises(ConnectionLost):
+        versions(connection)
+
+
+async def test_an_answer_out_of_order_ends_the_connection(connection: Connection, peer: RecordingTransport) -> None:
+    asked = versions(connection)
+
+    feed(peer, answer(5))
+
+    with pytest.raises(ConnectionLost, match="answer 5 came where 0 was due"):
+        await asked
+    assert peer.aborted
+
+
+async def test_an_answer_nobody_asked_for_ends_the_connection(connection: Connection, peer: RecordingTransport) -> None:
+    feed(peer, answer(0))
+
+    assert peer.aborted
+
+
+async def test_an_answer_that_does_not_parse_ends_the_connection(
+    connection: Connection, peer: RecordingTransport
+) -> None:
+    asked = versions(connection)
+
+    feed(peer, b"\0\0\0\x08" + bytes(4) + b"\0\0\xff\xff")
+
+    with pytest.raises(ConnectionLost):
+        await asked
+    assert peer.aborted
+
+
+async def test_no_answer_in_time_ends_the_connection(connection: Connection, peer: RecordingTransport) -> None:
+    late, next_ = versions(connection, timeout_s=0.0), versions(connection)
+
+    with pytest.raises(AnswerTimedOut, match="API_VERSIONS v2 within 0 s"):
+        await late
+    with pytest.raises(ConnectionLost):
+        await next_
+    assert peer.aborted
+
+
+async def test_a_caller_that_gave_up_does_not_disturb_the_order(
+    connection: Connection, peer: RecordingTransport
+) -> None:
+    gone, waiting = versions(connection), versions(connection)
+    gone.cancel()
+
+    feed(peer, answer(0) + answer(1, key=9))
+
+    assert (await waiting).api_keys[0].api_key == 9
+
+
+async def test_closing_ourselves(connection: Connection, peer: RecordingTransport) -> None:
+    asked = versions(connection)
+
+    connection.close()
+
+    with pytest.raises(ConnectionLost, match="closed by us"):
+        await asked
+    connection.connection_lost(None)
+    await connection.wait_closed()
+
+
+class NetworkOnDemand:
+    """Connects when the test says so."""
+
+    def __init__(self) -> None:
+        self.connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def connect(self, make: Callable[[], asyncio.Protocol], _host: str, _port: int) -> asyncio.Protocol:
+        await self.connected
+        return make()
+
+
+@pytest.mark.parametrize("steps_between", range(5))
+async def test_a_cancellation_that_meets_the_connection_is_not_lost(steps_between: int) -> None:
+    world = SimpleNamespace(network=NetworkOnDemand())
+    opening = asyncio.create_task(Connection.open(cast(World, world), "b1", 9092, "7", LONG_S))
+    await asyncio.sleep(0)
+
+    world.network.connected.set_result(None)
+    for _ in range(steps_between):
+        await asyncio.sleep(0)
+    was_cancelled = opening.cancel()
+    await asyncio.wait([opening])
+
+    assert opening.cancelled() == was_cancelled
+
+
+@pytest.mark.parametrize(
+    ("error", "is_refusal"),
+    [
+        (ConnectionRefusedError(111, "Connection refused"), True),
+        (OSError("Multiple exceptions: [Errno 111] Connect call failed ('::1', 9), [Errno 111] ..."), True),
+        (OSError("Multiple exceptions: [Errno 101] Network is unreachable, [Errno 111] Connect call failed"), True),
+        (OSError("Multiple exceptions: [Errno 113] No route to host, [Errno 111] Connect call failed"), False),
+        (OSError(113, "No route to host"), False),
+        (OSError("[Errno 101] Network is unreachable"), False),
+    ],
+)
+async def test_a_refused_connection_is_told_from_others_that_fail(error: OSError, is_refusal: bool) -> None:
+    class Network:
+        async def connect(self, *_: object) -> Connection:
+            raise error
+
+    world = type("World", (), {"network": Network()})
+    with pytest.raises(ConnectionLost) as lost:
+        await Connection.open(cast(Any, world), "h", 1, "c", 1.0)
+
+    assert isinstance(lost.value, ConnectionRefused) is is_refusal
+
+
+async def test_versions_are_agreed_upon_once_and_then_used(connection: Connection, peer: RecordingTransport) -> None:
+    negotiating = asyncio.ensure_future(connection.negotiate(LONG_S))
+    await asyncio.sleep(0)
+    offer = ApiVersionsResponse(api_keys=[ApiVersion(ApiKey.DESCRIBE_CLUSTER, 0, 0)])
+    feed(peer, b"".join(encode_response(ApiKey.API_VERSIONS, 3, 0, offer)))
+    await negotiating
+    peer.written.clear()
+
+    asked = asyncio.ensure_future(connection.ask(Request(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest()), LONG_S))
+    await asyncio.sleep(0)
+
+    assert decode_request_header(bytes(peer.written[4:]))[0][:2] == (ApiKey.DESCRIBE_CLUSTER, 0)
+    asked.cancel()
+
+
+async def test_a_negotiation_that_is_given_up_closes_the_connection(
+    connection: Connection, peer: RecordingTransport
+) -> None:
+    negotiating = asyncio.ensure_future(connection.negotiate(LONG_S))
+    await asyncio.sleep(0)
+
+    negotiating.cancel()
+    await asyncio.gather(negotiating, return_exceptions=True)
+
+    assert connection.closed
+
+
+async def test_a_broker_that_refuses_to_negotiate_is_left(connection: Connection, peer: RecordingTransport) -> None:
+    negotiating = asyncio.ensure_future(connection.negotiate(LONG_S))
+    for number, version in enumerate((99, 0)):  # 99: in the layout of version 0
+        await asyncio.sleep(0)
+        refusal = ApiVersionsResponse(error_code=35)
+        feed(peer, b"".join(encode_response(ApiKey.API_VERSIONS, version, number, refusal)))
+
+    with pytest.raises(ConnectionLost, match="does not say which versions it speaks: UNSUPPORTED_VERSION"):
+        await negotiating
+    assert connection.closed
