@@ -1,4 +1,4 @@
-"""Following what others change in the configs: one list of notices, one reader, the newest state of each entity.
+"""ZnodeFollower what others change in the configs: one list of notices, one reader, the newest state of each entity.
 
 A notice only says whose config changed; what it is now is read from the entity. So several notices of one entity are
 one reading, and a broker that was away misses nothing. Source: ZkConfigManager, ZkNodeChangeNotificationListener (3.9).
@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from klamm.broker.following import Following, OnMistake, tell_mistake
+from klamm.broker.znode_follower import OnUnexpectedError, ZnodeFollower, log_unexpected_error
 from klamm.model.errors import KlammError
 from klamm.zk.configs import DEFAULT_ENTITY, ConfigStore
 from klamm.zk.store import Store
@@ -43,7 +43,7 @@ class ConfigChanges:
         broker_id: int,
         follower: Follower,
         now_ms: Callable[[], int],
-        on_mistake: OnMistake = tell_mistake,
+        on_unexpected_error: OnUnexpectedError = log_unexpected_error,
     ) -> None:
         """`store()` is that of the newest ZooKeeper session; raises KlammError where there is none."""
         self._store = store
@@ -53,8 +53,8 @@ class ConfigChanges:
         self._last = -1
         self._ignored: frozenset[str] = frozenset()
         """Notices that cannot be read, told of already."""
-        self._following = Following("config changes", self.catch_up, on_mistake)
-        self._on_mistake = on_mistake
+        self._following = ZnodeFollower("config changes", self.catch_up, on_unexpected_error)
+        self._on_unexpected_error = on_unexpected_error
         self.followed = 0
         """Notices that were acted upon so far."""
 
@@ -112,7 +112,7 @@ class ConfigChanges:
         except KlammError:
             raise
         except Exception as error:
-            self._on_mistake(f"applying {what}", error)
+            self._on_unexpected_error(f"applying {what}", error)
 
 
 async def read_broker_configs(configs: ConfigStore, broker_id: int) -> tuple[dict[str, str], dict[str, str]]:

@@ -6,7 +6,7 @@ from typing import Final
 
 import structlog
 
-from klamm.broker.following import Following, OnMistake, tell_mistake
+from klamm.broker.znode_follower import OnUnexpectedError, ZnodeFollower, log_unexpected_error
 from klamm.zk.store import Store
 from klamm.zk.watches import WatchEvent
 from klamm.zk.znodes import FEATURE, MalformedZnode
@@ -18,7 +18,9 @@ log = structlog.get_logger("features")
 class Features:
     """`start` once ZooKeeper may be asked; `renewed` with each later session; `close` at the end."""
 
-    def __init__(self, store: Callable[[], Store], on_mistake: OnMistake = tell_mistake) -> None:
+    def __init__(
+        self, store: Callable[[], Store], on_unexpected_error: OnUnexpectedError = log_unexpected_error
+    ) -> None:
         """`store()` is that of the newest ZooKeeper session; raises KlammError where there is none."""
         self._store = store
         self.levels: Mapping[str, int] = {}
@@ -26,7 +28,7 @@ class Features:
         """The znode's version; -1 where there is none, or features are disabled."""
         self._seen = NOTHING_FINALIZED
         self._changed = asyncio.Event()
-        self._following = Following("finalized features", self.read, on_mistake)
+        self._following = ZnodeFollower("finalized features", self.read, on_unexpected_error)
 
     def start(self) -> None:
         self._following.start()

@@ -19,27 +19,27 @@ from klamm.broker.controller_channel import (
     says_not_controller_anywhere,
     says_not_controller_of_any_topic,
 )
+from klamm.broker.controller_handover import ControllerHandover
 from klamm.broker.dispatch import Dispatcher, Route
-from klamm.broker.failure_notices import FailureNotices
 from klamm.broker.features import Features
-from klamm.broker.following import tell_mistake
-from klamm.broker.forgotten_topics import ForgottenTopics
 from klamm.broker.handlers.fetch import Fetch
 from klamm.broker.identity import check_log_directories, choose_broker_id
 from klamm.broker.isr_znodes import IsrZnodes
 from klamm.broker.journal_topic import JournalTopic
+from klamm.broker.log_dir_failures import LogDirFailureNotifier
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.metrics import NodeMetrics
 from klamm.broker.metrics_endpoint import MetricsEndpoint
-from klamm.broker.office_requests import OfficeRequests
-from klamm.broker.own_registration import OwnRegistration
 from klamm.broker.pid_file import write_pid
 from klamm.broker.producer_ids import ProducerIdBlock, ProducerIds
+from klamm.broker.registration_watch import RegistrationWatch
 from klamm.broker.replica_logs import ReplicaLogs
 from klamm.broker.replication_throttles import ReplicationThrottles
 from klamm.broker.routes import routes
 from klamm.broker.settings import controller_settings, log_settings, replication_settings, server_limits
+from klamm.broker.stale_topics import StaleTopics
 from klamm.broker.start import CannotStart
+from klamm.broker.znode_follower import log_unexpected_error
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
 from klamm.config.dynamic_config import DynamicConfig
 from klamm.config.node_config import NodeConfig
@@ -85,7 +85,7 @@ class Node:
         self._config = config
         self._dynamic = DynamicConfig(config)
         self._sessions = ZooKeeperSessions(world, config, self._session_expired, self._session_renewed)
-        self._notices = FailureNotices(lambda: self._sessions.store)
+        self._notices = LogDirFailureNotifier(lambda: self._sessions.store)
         self._server = Server(world.network, server_limits(config), config.inter_broker_listener)
         self.broker_epoch = -1
         self.broker_id = BrokerId(-1)
@@ -94,18 +94,18 @@ class Node:
         self._replicas: ReplicaManager | None = None
         self._controller: Controller | None = None
         self._channel: ControllerChannel | None = None
-        self._forgotten: ForgottenTopics | None = None
+        self._forgotten: StaleTopics | None = None
         self._producer_ids: ProducerIds | None = None
         self._registrar: BrokerRegistrar | None = None
         self._failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._hurry = asyncio.Event()
+        self._skip_controlled_shutdown = asyncio.Event()
         self._ports: dict[str, int] = {}
         self._config_changes: ConfigChanges | None = None
         self._isr_znodes: IsrZnodes | None = None
-        self._features = Features(lambda: self._sessions.store, self._on_mistake)
+        self._features = Features(lambda: self._sessions.store, self._on_unexpected_error)
         self._metrics_endpoint: MetricsEndpoint | None = None
-        self._office_requests: OfficeRequests | None = None
-        self._own_registration: OwnRegistration | None = None
+        self._office_requests: ControllerHandover | None = None
+        self._own_registration: RegistrationWatch | None = None
         self._journal: Journal | None = None
         self._journal_files: JournalFiles | None = None
         self._journal_topic: JournalTopic | None = None
@@ -181,9 +181,9 @@ class Node:
                 log.error("could not close in order", step=close.__name__, reason=str(error))
         self.state = BrokerState.NOT_RUNNING
 
-    def hurry(self) -> None:
+    def skip_controlled_shutdown(self) -> None:
         """Stop without waiting for the controller."""
-        self._hurry.set()
+        self._skip_controlled_shutdown.set()
 
     async def failed(self) -> str:
         """Why the node cannot go on, once that is so."""
@@ -243,7 +243,7 @@ class Node:
         if self._logs.live_directories:
             if self._journal_files is not None:
                 self._journal_files.leave(failure.directory, self._logs.live_directories[0])
-            self._notices.give(self.broker_id)
+            self._notices.notify(self.broker_id)
         elif not self._failure.done():
             self._failure.set_result(
                 f"no log directory is left ({failure.directory}: {failure.reason}); mend the disk and start again"
@@ -279,7 +279,9 @@ class Node:
         cache = self._cache = MetadataCache(config.inter_broker_listener)
         connect_s = config.socket_connection_setup_timeout_ms / 1000
         channel = ControllerChannel(self._world, cache, self.broker_id, connect_s, config.request_timeout_ms / 1000)
-        forgotten = ForgottenTopics(cache, lambda: self._sessions.store, self._throttles.topic_gone, self._on_mistake)
+        forgotten = StaleTopics(
+            cache, lambda: self._sessions.store, self._throttles.topic_gone, self._on_unexpected_error
+        )
         self._channel, self._forgotten = channel, forgotten
 
         def metadata_updated() -> None:
@@ -336,11 +338,11 @@ class Node:
             self._register_again,
             wait_for_features=self._features.wait_for,
         )
-        self._office_requests = OfficeRequests(
-            lambda: self._sessions.store, self.broker_id, controller, self._on_mistake
+        self._office_requests = ControllerHandover(
+            lambda: self._sessions.store, self.broker_id, controller, self._on_unexpected_error
         )
-        self._own_registration = OwnRegistration(
-            lambda: self._sessions.store, self.broker_id, self._register_again, self._on_mistake
+        self._own_registration = RegistrationWatch(
+            lambda: self._sessions.store, self.broker_id, self._register_again, self._on_unexpected_error
         )
         return controller
 
@@ -380,7 +382,7 @@ class Node:
             replica_logs.topics_changed,
         )
         changes = self._config_changes = ConfigChanges(
-            lambda: self._sessions.store, self.broker_id, follower, self._world.clock.now_ms, self._on_mistake
+            lambda: self._sessions.store, self.broker_id, follower, self._world.clock.now_ms, self._on_unexpected_error
         )
         return changes
 
@@ -499,8 +501,8 @@ class Node:
         update = self._registrar.update(lambda: self._sessions.store.client, self._world.clock.now_ms)
         self._registration_update = asyncio.get_running_loop().create_task(update, name="registration-update")
 
-    def _on_mistake(self, what: str, error: Exception) -> None:
-        tell_mistake(what, error)
+    def _on_unexpected_error(self, what: str, error: Exception) -> None:
+        log_unexpected_error(what, error)
         if self._journal is not None:
             self._journal.line(self._journal.event("Mistake"), "failed", what=what, why=repr(error))
             self._journal.flush()
@@ -546,7 +548,7 @@ class Node:
             self._replicas.begin_shutdown()
         shutdown = ControlledShutdown(self._world, self._config, self.broker_id, self.broker_epoch, self._sessions)
         handing = asyncio.create_task(shutdown.run())
-        hurried = asyncio.create_task(self._hurry.wait())
+        hurried = asyncio.create_task(self._skip_controlled_shutdown.wait())
         await asyncio.wait((handing, hurried), return_when=asyncio.FIRST_COMPLETED)
         for task in (handing, hurried):
             task.cancel()

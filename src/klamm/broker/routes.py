@@ -7,6 +7,12 @@ from klamm.broker.features import Features
 from klamm.broker.handlers.alter_configs import ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, AlterConfigs
 from klamm.broker.handlers.api_versions import API_VERSIONS, ApiVersions
 from klamm.broker.handlers.control import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, Control
+from klamm.broker.handlers.controller_apis import (
+    ALLOCATE_PRODUCER_IDS,
+    ALTER_PARTITION,
+    CONTROLLED_SHUTDOWN,
+    ControllerApis,
+)
 from klamm.broker.handlers.create_partitions import CREATE_PARTITIONS, CreatePartitions
 from klamm.broker.handlers.create_topics import CREATE_TOPICS, CreateTopics
 from klamm.broker.handlers.delete_topics import DELETE_TOPICS, DeleteTopics
@@ -15,12 +21,6 @@ from klamm.broker.handlers.describe_configs import DESCRIBE_CONFIGS, DescribeCon
 from klamm.broker.handlers.describe_log_dirs import DESCRIBE_LOG_DIRS, DescribeLogDirs
 from klamm.broker.handlers.elect_leaders import ELECT_LEADERS, ElectLeaders
 from klamm.broker.handlers.fetch import FETCH, Fetch
-from klamm.broker.handlers.for_controller import (
-    ALLOCATE_PRODUCER_IDS,
-    ALTER_PARTITION,
-    CONTROLLED_SHUTDOWN,
-    ForController,
-)
 from klamm.broker.handlers.init_producer_id import INIT_PRODUCER_ID, InitProducerId
 from klamm.broker.handlers.leader_epochs import OFFSET_FOR_LEADER_EPOCH, LeaderEpochs
 from klamm.broker.handlers.list_offsets import LIST_OFFSETS, ListOffsets
@@ -72,7 +72,7 @@ def routes(
     creation = TopicCreation(config, cache, lambda: sessions.store, world.randomness, load_policy(config))
     growth = TopicGrowth(cache, lambda: sessions.store, config.klamm_controller_only_brokers)
     control = Control(cache, replicas, throttles.topic_gone)
-    for_controller = ForController(controller)
+    controller_apis = ControllerApis(controller)
     reassignments = Reassignments(controller)
     config_admin = ConfigAdmin(
         broker_id, dynamic, cache, lambda: ConfigStore(sessions.store.client), load_alter_policy(config)
@@ -91,7 +91,7 @@ def routes(
         Route(LEADER_AND_ISR, control.leader_and_isr),
         Route(STOP_REPLICA, control.stop_replica),
         Route(UPDATE_METADATA, control.update_metadata),
-        Route(CONTROLLED_SHUTDOWN, for_controller.controlled_shutdown),
+        Route(CONTROLLED_SHUTDOWN, controller_apis.controlled_shutdown),
         Route(CREATE_TOPICS, CreateTopics(cache, creation, dynamic.given, lambda: controller.is_active).handle),
         Route(
             DELETE_TOPICS, DeleteTopics(cache, lambda: sessions.store, controller, config.delete_topic_enable).handle
@@ -109,9 +109,9 @@ def routes(
         Route(UPDATE_FEATURES, UpdateFeatures(controller).handle),
         Route(ALTER_CONFIGS, alter_configs.replace),
         Route(INCREMENTAL_ALTER_CONFIGS, alter_configs.increment),
-        Route(ALTER_PARTITION, for_controller.alter_partition),
+        Route(ALTER_PARTITION, controller_apis.alter_partition),
         Route(DESCRIBE_CLUSTER, DescribeCluster(cache, cluster_id).handle),
-        Route(ALLOCATE_PRODUCER_IDS, for_controller.allocate_producer_ids),
+        Route(ALLOCATE_PRODUCER_IDS, controller_apis.allocate_producer_ids),
     ]
     offered = [API_VERSIONS, *(route.offered for route in found)]
     return [*found, Route(API_VERSIONS, ApiVersions(offered, features).handle)]

@@ -74,7 +74,7 @@ class _StopRequests:
     def ask(self) -> None:
         if self._event.is_set():
             log.warning("asked again, stopping without waiting for the controller")
-            self._node.hurry()
+            self._node.skip_controlled_shutdown()
         self._event.set()
 
     async def first_of(self, starting: "asyncio.Task[None]") -> None:

@@ -17,13 +17,13 @@ from uuid import UUID
 from klamm.broker.controlled_shutdown import ControlledShutdown
 from klamm.broker.controller_channel import ControllerChannel, says_not_controller_anywhere
 from klamm.broker.dispatch import Dispatcher, Handle, Request, Route
-from klamm.broker.failure_notices import FailureNotices
-from klamm.broker.forgotten_topics import ForgottenTopics
-from klamm.broker.handlers import control, for_controller
+from klamm.broker.handlers import control, controller_apis
 from klamm.broker.handlers.api_versions import API_VERSIONS, ApiVersions
 from klamm.broker.isr_znodes import IsrZnodes
+from klamm.broker.log_dir_failures import LogDirFailureNotifier
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.settings import controller_settings, server_limits
+from klamm.broker.stale_topics import StaleTopics
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
 from klamm.config.node_config import NodeConfig, parse_node_config
 from klamm.controller.channels import BrokerConnection
@@ -180,7 +180,7 @@ class StubBroker:
         self.config = _config(number, tuning)
         self.sessions = ZooKeeperSessions(world, self.config, self._expired, self._renewed)
         self.cache = MetadataCache(self.config.inter_broker_listener)
-        self._forgotten = ForgottenTopics(self.cache, lambda: self.sessions.store)
+        self._forgotten = StaleTopics(self.cache, lambda: self.sessions.store)
         self.cache.on_update = self._forgotten.metadata_updated
         self.replicas = Replicas(self.number, surroundings.logs)
         self.lagging: dict[BrokerId, None] = {}
@@ -199,7 +199,7 @@ class StubBroker:
         self._is_leaving = False
         self._proposed: Mapping[TopicPartition, Replica] = {}
         self._has_proposals = asyncio.Event()
-        self._notices = FailureNotices(lambda: self.sessions.store)
+        self._notices = LogDirFailureNotifier(lambda: self.sessions.store)
         host = world.network.host_name()
         self._broker = Broker(self.number, (Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, host, PORT),))
         self._channel = ControllerChannel(world, self.cache, self.number, _ANSWER_S, _ANSWER_S)
@@ -288,20 +288,20 @@ class StubBroker:
     def fail_log_dir(self, partitions: Iterable[TopicPartition]) -> None:
         """These replicas lie on a directory that fails; the controller is told. Call it on this broker's host."""
         self.replicas.fail(partitions)
-        self._notices.give(self.number)
+        self._notices.notify(self.number)
 
     # ---- orders
 
     def _routes(self) -> list[Route]:
-        asked = for_controller.ForController(self.controller)
-        versions = ApiVersions([API_VERSIONS, for_controller.ALTER_PARTITION, for_controller.CONTROLLED_SHUTDOWN])
+        asked = controller_apis.ControllerApis(self.controller)
+        versions = ApiVersions([API_VERSIONS, controller_apis.ALTER_PARTITION, controller_apis.CONTROLLED_SHUTDOWN])
         return [
             Route(API_VERSIONS, versions.handle),
             Route(control.LEADER_AND_ISR, self._ordered(self._leader_and_isr)),
             Route(control.UPDATE_METADATA, self._ordered(self._update_metadata)),
             Route(control.STOP_REPLICA, self._ordered(self._stop_replica)),
-            Route(for_controller.ALTER_PARTITION, self._asked(asked.alter_partition)),
-            Route(for_controller.CONTROLLED_SHUTDOWN, self._asked(asked.controlled_shutdown)),
+            Route(controller_apis.ALTER_PARTITION, self._asked(asked.alter_partition)),
+            Route(controller_apis.CONTROLLED_SHUTDOWN, self._asked(asked.controlled_shutdown)),
         ]
 
     def take_again(self, order: Received) -> None:

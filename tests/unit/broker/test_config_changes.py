@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
 
 from klamm.broker.config_changes import KEPT_MS, ConfigChanges
-from klamm.broker.following import Following
+from klamm.broker.znode_follower import ZnodeFollower
 from klamm.model.ids import BrokerId
 from klamm.sim.loop import SimulatedLoop
 from klamm.zk.admin_znodes import decode_config_change
@@ -257,7 +257,7 @@ def test_a_mistake_while_reading_is_tried_again_ever_more_seldom() -> None:
             if len(tries) < 4:
                 raise ZeroDivisionError
 
-        following = Following("something", read, lambda what, error: None)
+        following = ZnodeFollower("something", read, lambda what, error: None)
         following.start()
         await asyncio.sleep(30)
         assert [round(b - a) for a, b in pairwise(tries)] == [1, 2, 4]

@@ -17,7 +17,7 @@ _RETRY_S: Final = 1.0
 log = structlog.get_logger("node")
 
 
-class FailureNotices:
+class LogDirFailureNotifier:
     """One notice under way at a time: it stands for every directory that failed before it is written."""
 
     def __init__(self, store: Callable[[], Store]) -> None:
@@ -26,7 +26,7 @@ class FailureNotices:
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
-    def give(self, broker_id: BrokerId) -> None:
+    def notify(self, broker_id: BrokerId) -> None:
         """Written as soon as ZooKeeper takes it; nothing after `close`."""
         if self._closed:
             return

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import structlog
 
-from klamm.broker.following import Following, OnMistake, tell_mistake
+from klamm.broker.znode_follower import OnUnexpectedError, ZnodeFollower, log_unexpected_error
 from klamm.model.ids import BrokerId
 from klamm.zk.office_requests import remove_office_request, watch_office_request
 from klamm.zk.store import Store
@@ -19,7 +19,7 @@ class Candidate(Protocol):
     async def take_office(self, epoch: int) -> bool: ...
 
 
-class OfficeRequests:
+class ControllerHandover:
     """`start` once ZooKeeper may be asked; `renewed` with each later session; `close` at the end."""
 
     def __init__(
@@ -27,13 +27,13 @@ class OfficeRequests:
         store: Callable[[], Store],
         broker_id: BrokerId,
         candidate: Candidate,
-        on_mistake: OnMistake = tell_mistake,
+        on_unexpected_error: OnUnexpectedError = log_unexpected_error,
     ) -> None:
         """`store()` is that of the newest ZooKeeper session; raises KlammError where there is none."""
         self._store = store
         self._broker_id = broker_id
         self._candidate = candidate
-        self._following = Following("requests for the office", self.look, on_mistake)
+        self._following = ZnodeFollower("requests for the office", self.look, on_unexpected_error)
         self._obeyed: int | None = None
         """The last wish, by its zxid."""
 

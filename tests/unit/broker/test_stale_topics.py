@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from tests.support.memory_zookeeper import MemoryEnsemble
 from tests.unit.broker.cluster_state import broker, partition, update
 
-from klamm.broker.forgotten_topics import ForgottenTopics
 from klamm.broker.metadata_cache import MetadataCache
+from klamm.broker.stale_topics import StaleTopics
 from klamm.sim.loop import SimulatedLoop
 from klamm.wire.messages import UpdateMetadataRequest
 from klamm.zk import znodes
@@ -25,7 +25,7 @@ class Stage:
         self.stores: list[Store] = []
         self.heard: list[str] = []
         self.mistakes: list[str] = []
-        self.forgotten = ForgottenTopics(
+        self.forgotten = StaleTopics(
             self.cache, self._store, self.heard.append, lambda what, error: self.mistakes.append(f"{what}: {error!r}")
         )
         self.cache.on_update = self.forgotten.metadata_updated

@@ -4,7 +4,7 @@ import asyncio
 
 from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
 
-from klamm.broker.office_requests import OfficeRequests
+from klamm.broker.controller_handover import ControllerHandover
 from klamm.model.ids import BrokerId
 from klamm.sim.loop import SimulatedLoop
 from klamm.zk.office_requests import ask_for_office
@@ -19,7 +19,7 @@ class Room:
     def __init__(self) -> None:
         self.ensemble = MemoryEnsemble()
         self.session: MemoryZooKeeper = self.ensemble.client()
-        self.requests = OfficeRequests(lambda: Store(self.session), BrokerId(1), self)  # type: ignore[arg-type]
+        self.requests = ControllerHandover(lambda: Store(self.session), BrokerId(1), self)  # type: ignore[arg-type]
         self.session.on_watch = self.requests.on_watch
         self.asked: list[int] = []
 

@@ -11,8 +11,8 @@ from typing import Final
 
 import structlog
 
-from klamm.broker.following import OnMistake, tell_mistake
 from klamm.broker.metadata_cache import MetadataCache
+from klamm.broker.znode_follower import OnUnexpectedError, log_unexpected_error
 from klamm.model.errors import KlammError
 from klamm.zk import znodes
 from klamm.zk.store import Store
@@ -21,7 +21,7 @@ _RETRY_S: Final = 1.0
 log = structlog.get_logger("node")
 
 
-class ForgottenTopics:
+class StaleTopics:
     """Compares the metadata cache with ZooKeeper's list of topics, once for each controller epoch."""
 
     def __init__(
@@ -29,7 +29,7 @@ class ForgottenTopics:
         cache: MetadataCache,
         store: Callable[[], Store],
         on_topic_gone: Callable[[str], None] = lambda _topic: None,
-        on_mistake: OnMistake = tell_mistake,
+        on_unexpected_error: OnUnexpectedError = log_unexpected_error,
     ) -> None:
         """`store()` is that of the newest ZooKeeper session; raises KlammError where there is none.
 
@@ -38,7 +38,7 @@ class ForgottenTopics:
         self._cache = cache
         self._store = store
         self._on_topic_gone = on_topic_gone
-        self._on_mistake = on_mistake
+        self._on_unexpected_error = on_unexpected_error
         self._epoch = -1
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -67,7 +67,7 @@ class ForgottenTopics:
             except KlammError as error:
                 log.warning("metadata is not compared with ZooKeeper yet", reason=str(error))
             except Exception as error:  # what the cache says goes on; the next controller brings the next look
-                self._on_mistake("comparing metadata with ZooKeeper", error)
+                self._on_unexpected_error("comparing metadata with ZooKeeper", error)
                 return
             await asyncio.sleep(_RETRY_S)
 

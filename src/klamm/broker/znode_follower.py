@@ -11,23 +11,23 @@ from klamm.model.errors import KlammError
 RETRY_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 60.0
 """Between two tries after mistakes of ours, which seldom mend themselves."""
-OnMistake = Callable[[str, Exception], None]
+OnUnexpectedError = Callable[[str, Exception], None]
 """What was done when it happened, and what happened; must not raise."""
 log = structlog.get_logger("node")
 
 
-def tell_mistake(what: str, error: Exception) -> None:
+def log_unexpected_error(what: str, error: Exception) -> None:
     log.error("a mistake of ours; what was known before goes on", what=what, reason=repr(error), exc_info=error)
 
 
-class Following:
+class ZnodeFollower:
     """`start` once ZooKeeper may be asked; `wake` when something may be new; `close` at the end."""
 
-    def __init__(self, what: str, read: Callable[[], Awaitable[None]], on_mistake: OnMistake) -> None:
+    def __init__(self, what: str, read: Callable[[], Awaitable[None]], on_unexpected_error: OnUnexpectedError) -> None:
         """`read` raises KlammError where ZooKeeper cannot be asked: it is called again a second later."""
         self._what = what
         self._read = read
-        self._on_mistake = on_mistake
+        self._on_unexpected_error = on_unexpected_error
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._is_busy = False
@@ -63,7 +63,7 @@ class Following:
                 await asyncio.sleep(RETRY_S)
                 self._wanted.set()
             except Exception as error:  # the next change must be followed, whatever was wrong with this one
-                self._on_mistake(f"following {self._what}", error)
+                self._on_unexpected_error(f"following {self._what}", error)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
                 self._wanted.set()

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from klamm.broker.following import Following, OnMistake, tell_mistake
+from klamm.broker.znode_follower import OnUnexpectedError, ZnodeFollower, log_unexpected_error
 from klamm.model.ids import BrokerId
 from klamm.zk.store import Store
 from klamm.zk.watches import WatchEvent
@@ -16,7 +16,7 @@ from klamm.zk.znodes import broker_path
 log = structlog.get_logger("node")
 
 
-class OwnRegistration:
+class RegistrationWatch:
     """`registered` after each registration; `start` once ZooKeeper may be asked; `close` at the end."""
 
     def __init__(
@@ -24,14 +24,14 @@ class OwnRegistration:
         store: Callable[[], Store],
         broker_id: BrokerId,
         register: Callable[[Store], Awaitable[None]],
-        on_mistake: OnMistake = tell_mistake,
+        on_unexpected_error: OnUnexpectedError = log_unexpected_error,
     ) -> None:
         """`store()` is that of the newest ZooKeeper session; it and `register` raise KlammError."""
         self._store = store
         self._path = broker_path(broker_id)
         self._register = register
         self._session_id = 0
-        self._following = Following("our registration", self.look, on_mistake)
+        self._following = ZnodeFollower("our registration", self.look, on_unexpected_error)
 
     def start(self) -> None:
         self._following.start()
