@@ -13,7 +13,7 @@ from klamm.broker.znode_follower import OnUnexpectedError, ZnodeFollower, log_un
 from klamm.model.errors import KlammError
 from klamm.zk.configs import DEFAULT_ENTITY, ConfigStore
 from klamm.zk.store import Store
-from klamm.zk.watches import EventType, WatchEvent
+from klamm.zk.watches import EventType
 from klamm.zk.znodes import CONFIG_CHANGES, MalformedZnode
 
 KEPT_MS: Final = 15 * 60_000
@@ -34,8 +34,8 @@ class Follower(Protocol):
         ...
 
 
-class ConfigChanges:
-    """`start` once ZooKeeper may be asked; `renewed` with each later session; `close` at the end."""
+class ConfigChanges(ZnodeFollower):
+    """Reads the change notifications, and hands the new configs of each entity on."""
 
     def __init__(
         self,
@@ -46,6 +46,9 @@ class ConfigChanges:
         on_unexpected_error: OnUnexpectedError = log_unexpected_error,
     ) -> None:
         """`store()` is that of the newest ZooKeeper session; raises KlammError where there is none."""
+        super().__init__(
+            "config changes", CONFIG_CHANGES, self.catch_up, on_unexpected_error, [EventType.CHILDREN_CHANGED]
+        )
         self._store = store
         self._broker_id = broker_id
         self._follower = follower
@@ -53,28 +56,8 @@ class ConfigChanges:
         self._last = -1
         self._ignored: frozenset[str] = frozenset()
         """Notices that cannot be read, told of already."""
-        self._following = ZnodeFollower("config changes", self.catch_up, on_unexpected_error)
-        self._on_unexpected_error = on_unexpected_error
         self.followed = 0
         """Notices that were acted upon so far."""
-
-    @property
-    def is_settled(self) -> bool:
-        return self._following.is_settled
-
-    def start(self) -> None:
-        self._following.start()
-
-    async def close(self) -> None:
-        await self._following.close()
-
-    def on_watch(self, event: WatchEvent) -> None:
-        if event.path == CONFIG_CHANGES and event.type is EventType.CHILDREN_CHANGED:
-            self._following.wake()
-
-    def renewed(self) -> None:
-        """A new session knows no watches of the old one."""
-        self._following.wake()
 
     async def catch_up(self) -> None:
         """Act on every notice not seen yet, and clear away the old ones. Raises KlammError."""

@@ -6,16 +6,19 @@ Source: BrokerMetadataCheckpoint.scala, KafkaServer.getOrGenerateBrokerId (3.9).
 from posixpath import join
 from typing import Final
 
-from klamm.broker.start import CannotStart
+from klamm.broker.lifecycle import CannotStart
 from klamm.config.node_config import NodeConfig
 from klamm.config.properties import BadProperties, parse_properties
 from klamm.model.ids import BrokerId
 from klamm.runtime.disk import Disk
+from klamm.runtime.processes import own_pid
 from klamm.zk.admin_znodes import encode_cluster_id
 from klamm.zk.store import Store
 from klamm.zk.znodes import CLUSTER_ID
 
 META_PROPERTIES: Final = "meta.properties"
+PID_FILE: Final = "node.pid"
+LOCK_FILE: Final = ".lock"
 _KRAFT: Final = "1"
 
 
@@ -77,3 +80,23 @@ def read_meta_properties(disk: Disk, directory: str) -> dict[str, str]:
     if entries.get("version") == _KRAFT:
         raise CannotStart(f"{path} was written in KRaft mode; klamm needs a directory of ZooKeeper mode")
     return entries
+
+
+def write_pid(disk: Disk, directory: str) -> None:
+    """Call it once the directory's lock is ours. Raises OSError."""
+    disk.write_atomically(f"{directory}/{PID_FILE}", f"{own_pid()}\n".encode())
+
+
+def read_pid(disk: Disk, directory: str) -> int | None:
+    """The process that holds the directory; None where none does, or it does not say which."""
+    if not disk.is_directory(directory):
+        return None
+    lock = disk.lock(f"{directory}/{LOCK_FILE}")
+    if lock is not None:
+        lock.release()
+        return None
+    try:
+        text = disk.read(f"{directory}/{PID_FILE}").strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None

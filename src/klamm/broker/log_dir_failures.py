@@ -1,6 +1,7 @@
-"""Telling the controller that a log directory failed. Source: ReplicaManager.handleLogDirFailure (3.9), KIP-112.
+"""What a node does when a log directory fails. Source: ReplicaManager.handleLogDirFailure (3.9), KIP-112.
 
-The controller asks this broker about all its replicas then, and finds other leaders for those that are out of use.
+The controller is told through ZooKeeper. It then asks this broker about all its replicas, and elects other leaders for
+those that are offline.
 """
 
 import asyncio
@@ -9,16 +10,49 @@ from typing import Final
 
 import structlog
 
+from klamm.broker.context import NodeContext
+from klamm.log.manager import DirectoryFailure, LogManager
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
 from klamm.zk.store import Store
 
-_RETRY_S: Final = 1.0
+_RETRY_BACKOFF_S: Final = 1.0
 log = structlog.get_logger("node")
 
 
+class LogDirFailures:
+    """A part of a node. A directory may fail while the logs are loaded, so it is built before them."""
+
+    def __init__(self, context: NodeContext) -> None:
+        self._context = context
+        self._notifier = LogDirFailureNotifier(context.store)
+        self._listeners: list[Callable[[DirectoryFailure], None]] = []
+
+    def add_listener(self, listener: Callable[[DirectoryFailure], None]) -> None:
+        """It must not raise. Listeners are told in the order in which they were added."""
+        self._listeners.append(listener)
+
+    def start(self) -> None:
+        """There is nothing to do before the first failure."""
+
+    async def close(self) -> None:
+        await self._notifier.close()
+
+    def on_failure(self, failure: DirectoryFailure, logs: LogManager) -> None:
+        """Without any directory left, the node cannot go on."""
+        log.error("log directory failed", directory=failure.directory, reason=failure.reason)
+        for listener in self._listeners:
+            listener(failure)
+        if logs.live_directories:
+            self._notifier.notify(self._context.broker_id)
+        else:
+            self._context.status.fail(
+                f"No log directory is left ({failure.directory}: {failure.reason}). Repair the disk and start again."
+            )
+
+
 class LogDirFailureNotifier:
-    """One notice under way at a time: it stands for every directory that failed before it is written."""
+    """At most one notification is being written: it stands for every directory that failed before."""
 
     def __init__(self, store: Callable[[], Store]) -> None:
         """`store()` is that of the newest ZooKeeper session; raises KlammError where there is none."""
@@ -27,12 +61,12 @@ class LogDirFailureNotifier:
         self._closed = False
 
     def notify(self, broker_id: BrokerId) -> None:
-        """Written as soon as ZooKeeper takes it; nothing after `close`."""
+        """Write the notification, retrying until ZooKeeper takes it. Does nothing after `close`."""
         if self._closed:
             return
         if self._task is not None:
-            self._task.cancel()  # the new one is as good
-        self._task = asyncio.get_running_loop().create_task(self._write(broker_id), name="failure-notice")
+            self._task.cancel()  # the new notification stands for it
+        self._task = asyncio.get_running_loop().create_task(self._write(broker_id), name="log-dir-failure")
 
     async def close(self) -> None:
         self._closed = True
@@ -46,5 +80,5 @@ class LogDirFailureNotifier:
                 await self._store().announce_log_dir_failure(broker_id)
                 return
             except KlammError as error:
-                log.warning("the controller does not know of the failed log directory yet", reason=str(error))
-            await asyncio.sleep(_RETRY_S)
+                log.warning("cannot tell the controller of the failed log directory; retrying", reason=str(error))
+            await asyncio.sleep(_RETRY_BACKOFF_S)

@@ -10,6 +10,13 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from klamm.broker.controller_channel import ControllerChannel, says_not_controller
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import BrokerId
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from klamm.zk.store import Store
+
 PREFETCH_AT: Final = 0.9
 _RETRY_S: Final = 0.05
 _MOST_RETRY_S: Final = 2.0
@@ -22,10 +29,14 @@ class ProducerIdBlock(NamedTuple):
     size: int
 
 
-class ProducerIds:
-    """`allocate` asks the controller for a block; None where it refused this time."""
+AllocateBlock = Callable[[], Awaitable[ProducerIdBlock | None]]
+"""Gets a new block; None where it was refused this time."""
 
-    def __init__(self, allocate: Callable[[], Awaitable[ProducerIdBlock | None]]) -> None:
+
+class ProducerIds:
+    """Hands out the ids of its block, and gets the next block in time."""
+
+    def __init__(self, allocate: AllocateBlock) -> None:
         self._allocate = allocate
         self._next = 0
         self._end = 0
@@ -82,3 +93,27 @@ class ProducerIds:
             pause_s = min(2 * pause_s, _MOST_RETRY_S)
         log.debug("block of producer ids", first=block.first, count=block.size)
         self._following = block
+
+
+async def allocate_from_zookeeper(store: Callable[[], Store], broker_id: BrokerId) -> ProducerIdBlock | None:
+    try:
+        block = await store().allocate_producer_ids(broker_id)
+    except KlammError as error:
+        log.warning("cannot allocate a block of producer ids in ZooKeeper", reason=str(error))
+        return None
+    return ProducerIdBlock(block.first, block.last - block.first + 1)
+
+
+async def allocate_from_controller(
+    channel: ControllerChannel, broker_id: BrokerId, broker_epoch: int
+) -> ProducerIdBlock | None:
+    answer: AllocateProducerIdsResponse = await channel.ask(
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+        0,
+        lambda version: AllocateProducerIdsRequest(broker_id, broker_epoch),
+        says_not_controller,
+    )
+    if answer.error_code:
+        log.warning("the controller refused a block of producer ids", error=ErrorCode(answer.error_code).name)
+        return None
+    return ProducerIdBlock(answer.producer_id_start, answer.producer_id_len)

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from klamm.broker.pid_file import read_pid
+from klamm.broker.identity import read_pid
 from klamm.cli.metadata import ClusterFacts, read_metadata
 from klamm.cli.speech import complain, say, show
 from klamm.config.node_config import NodeConfig, WrongConfig, parse_node_config

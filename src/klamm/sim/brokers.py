@@ -72,6 +72,7 @@ from klamm.zk.errors import SessionExpired
 from klamm.zk.registrar import BrokerRegistrar
 from klamm.zk.registrations import NO_FEATURES, FeatureRange
 from klamm.zk.store import Store
+from klamm.zk.watches import WatchEvent
 
 PORT: Final = 9092
 _ISR_CHECK_S: Final = 1.0
@@ -178,7 +179,8 @@ class StubBroker:
         self._fetches = surroundings.fetches
         self._step = surroundings.step
         self.config = _config(number, tuning)
-        self.sessions = ZooKeeperSessions(world, self.config, self._expired, self._renewed)
+        self.sessions = ZooKeeperSessions(world, self.config)
+        self.sessions.add_listener(self)
         self.cache = MetadataCache(self.config.inter_broker_listener)
         self._forgotten = StaleTopics(self.cache, lambda: self.sessions.store)
         self.cache.on_update = self._forgotten.metadata_updated
@@ -236,7 +238,6 @@ class StubBroker:
         found = await store.read_brokers()
         holder = await store.read_controller()
         self.cache.fill_brokers((r.broker for r in found.brokers.values()), holder.broker if holder else None)
-        store.client.on_watch = self.controller.on_watch
         self.controller.start(store)
         await self._server.start(Dispatcher(self._routes()))
         if self._isr_znodes is not None:
@@ -252,17 +253,20 @@ class StubBroker:
     async def _first_store(self) -> Store:
         while True:
             try:
-                return await self.sessions.open()
+                await self.sessions.start()
+                return self.sessions.store
             except KlammError:
                 await asyncio.sleep(_START_AGAIN_S)
 
-    async def _expired(self) -> None:
+    async def session_expired(self) -> None:
         await self.controller.session_expired()
 
-    def _renewed(self, store: Store) -> None:
+    def session_established(self, store: Store) -> None:
         self._tell(SessionFound(self.number, self.incarnation))
-        store.client.on_watch = self.controller.on_watch
         self.controller.session_established(store)
+
+    def on_watch(self, event: WatchEvent) -> None:
+        self.controller.on_watch(event)
 
     async def _register(self, store: Store) -> None:
         self.broker_epoch = await self._registrar.register(store.client, self._world.clock.now_ms())

@@ -9,8 +9,8 @@ from tests.unit.broker.cluster_state import cache, request
 from klamm.broker.config_admin import Change, ConfigAdmin, Operation
 from klamm.broker.config_policy import AlterationAsked, load_alter_policy
 from klamm.broker.handlers.alter_configs import AlterConfigs
+from klamm.broker.lifecycle import CannotStart
 from klamm.broker.logger_admin import LoggerAdmin
-from klamm.broker.start import CannotStart
 from klamm.broker.topic_policy import PolicyViolation
 from klamm.config.dynamic_config import DynamicConfig
 from klamm.config.node_config import parse_node_config

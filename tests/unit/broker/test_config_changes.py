@@ -132,7 +132,7 @@ def test_what_happened_between_two_sessions_is_followed() -> None:
         assert room.heard.topics == []
 
         room.connect()
-        room.changes.renewed()
+        room.changes.wake()
         await asyncio.sleep(2)
 
         assert room.heard.topics == [{"orders": {"retention.ms": "1"}}]
@@ -257,7 +257,7 @@ def test_a_mistake_while_reading_is_tried_again_ever_more_seldom() -> None:
             if len(tries) < 4:
                 raise ZeroDivisionError
 
-        following = ZnodeFollower("something", read, lambda what, error: None)
+        following = ZnodeFollower("something", "/something", read, lambda what, error: None)
         following.start()
         await asyncio.sleep(30)
         assert [round(b - a) for a, b in pairwise(tries)] == [1, 2, 4]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from klamm.broker.identity import check_log_directories, choose_broker_id
-from klamm.broker.start import CannotStart
+from klamm.broker.lifecycle import CannotStart
 from klamm.config.node_config import NodeConfig, parse_node_config
 from klamm.runtime.disk import RealDisk
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from klamm.broker.start import CannotStart
+from klamm.broker.lifecycle import CannotStart
 from klamm.broker.topic_policy import TopicAsked, load_policy
 from klamm.config.node_config import NodeConfig, parse_node_config
 
