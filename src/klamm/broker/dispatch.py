@@ -1,19 +1,29 @@
 """From a frame to its handler and back to a frame. Source: KafkaApis.handle, RequestContext.parseRequest.
 
 What cannot be parsed, or is not offered in that version, ends the connection: the peer has no way to read an answer.
+An unexpected error in a handler is answered with UNKNOWN_SERVER_ERROR, and the connection stays.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from types import CoroutineType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+import structlog
+
+from klamm.broker.api_rules import ApiRules
+from klamm.broker.error_responses import error_response
+from klamm.model.errors import ErrorCode
 from klamm.net.server import Answer, CloseConnection, Peer
 from klamm.runtime.eager import Rest, first_step
 from klamm.telemetry.meters import Timer
 from klamm.wire.api import ApiKey, api
 from klamm.wire.errors import WireError
 from klamm.wire.frames import decode_request_header, encode_response
+
+_NO_RULES: Final = ApiRules()
+log = structlog.get_logger("node")
 
 
 class Request(NamedTuple):
@@ -43,6 +53,8 @@ class Route(NamedTuple):
     handle: Handle
     is_hot: bool = False
     """Its first step runs at once, see `runtime.eager` for what it must not do."""
+    rules: ApiRules = _NO_RULES
+    """What authorization and which quota the API has."""
 
 
 class Dispatcher:
@@ -52,6 +64,8 @@ class Dispatcher:
         self._routes = {int(route.offered.api_key): route for route in routes}
         self.times = {key: Timer() for key in self._routes}
         """From a request's arrival to its answer, by api key."""
+        self.unexpected_errors: Counter[int] = Counter()
+        """Requests whose handler had a bug, by api key."""
         self._decoders = {key: api(ApiKey(key)).request.decode for key in self._routes}
 
     def __call__(self, frame: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
@@ -76,21 +90,50 @@ class Dispatcher:
         timer = self.times[header.api_key]
         loop = asyncio.get_running_loop()
         began = loop.time()
-        response = route.handle(request, message)
-        if isinstance(response, CoroutineType):
-            if not route.is_hot:
-                return _answer_later(request, response, timer, began)
-            response = first_step(response)
-            if isinstance(response, Rest):
-                return _answer_later(request, response, timer, began)
+        try:
+            response = route.handle(request, message)
+            if isinstance(response, CoroutineType):
+                if not route.is_hot:
+                    return self._answer_later(request, message, response, timer, began)
+                response = first_step(response)
+                if isinstance(response, Rest):
+                    return self._answer_later(request, message, response, timer, began)
+            answer = _answer(request, response)
+        except CloseConnection:
+            raise
+        except Exception as error:
+            answer = self._answer_unexpected(request, message, error)
         timer.observe((loop.time() - began) * 1000)
+        return answer
+
+    async def _answer_later(
+        self, request: Request, message: Any, response: Awaitable[Any], timer: Timer, began: float
+    ) -> Answer:
+        try:
+            answer = _answer(request, await response)
+        except CloseConnection:
+            raise
+        except Exception as error:
+            answer = self._answer_unexpected(request, message, error)
+        timer.observe((asyncio.get_running_loop().time() - began) * 1000)
+        return answer
+
+    def _answer_unexpected(self, request: Request, message: Any, error: Exception) -> Answer:
+        """Raises CloseConnection where the API owes no response, which is the only way to tell the client then."""
+        api_key, version = request.api_key, request.version
+        self.unexpected_errors[api_key] += 1
+        log.error(
+            "unexpected error while handling a request",
+            api=api_key.name,
+            version=version,
+            client=request.client_id,
+            peer=str(request.peer),
+            exc_info=error,
+        )
+        response = error_response(api_key, message, version, ErrorCode.UNKNOWN_SERVER_ERROR)
+        if response is None:
+            raise CloseConnection(f"{api_key.name} v{version} failed, and its client expects no response")
         return _answer(request, response)
-
-
-async def _answer_later(request: Request, response: Awaitable[Any], timer: Timer, began: float) -> Answer:
-    answer = _answer(request, await response)
-    timer.observe((asyncio.get_running_loop().time() - began) * 1000)
-    return answer
 
 
 def _answer(request: Request, response: Any) -> Answer:

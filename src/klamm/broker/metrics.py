@@ -72,6 +72,8 @@ class NodeMetrics:
         yield Reading("klamm_journal_lost_lines", self._journal.lost_lines)
         yield Reading("klamm_journal_topic_lost_files", topic.lost_files if topic else 0)
         yield Reading("klamm_journal_topic_waiting", int(topic.is_waiting) if topic else 0)
+        for key, count in self._dispatcher.unexpected_errors.items():
+            yield Reading("klamm_request_unexpected_errors", count, (api(ApiKey(key)).name,))
         for key, timer in self._dispatcher.times.items():
             if timer.count:
                 labels = (api(ApiKey(key)).name,)

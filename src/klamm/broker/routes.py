@@ -1,5 +1,6 @@
 """Every API this node serves, with the versions that work. ApiVersions answers from this list alone."""
 
+from klamm.broker.api_rules import RULES
 from klamm.broker.config_admin import ConfigAdmin
 from klamm.broker.config_policy import load_alter_policy
 from klamm.broker.dispatch import Route
@@ -59,7 +60,7 @@ def routes(parts: Parts) -> list[Route]:
         return await context.store().read_config("topics", topic)
 
     transactions = Transactions(replicas, context.world.clock, config.request_timeout_ms)
-    found = [
+    served = [
         Route(PRODUCE, Produce(cache, replicas).handle, is_hot=True),
         Route(FETCH, parts.fetch.handle, is_hot=True),
         Route(LIST_OFFSETS, ListOffsets(cache, replicas).handle),
@@ -87,5 +88,6 @@ def routes(parts: Parts) -> list[Route]:
         Route(DESCRIBE_CLUSTER, DescribeCluster(cache, cluster_id).handle),
         Route(ALLOCATE_PRODUCER_IDS, controller_apis.allocate_producer_ids),
     ]
-    offered = [API_VERSIONS, *(route.offered for route in found)]
-    return [*found, Route(API_VERSIONS, ApiVersions(offered, parts.features).handle)]
+    offered = [API_VERSIONS, *(route.offered for route in served)]
+    served.append(Route(API_VERSIONS, ApiVersions(offered, parts.features).handle))
+    return [route._replace(rules=RULES[route.offered.api_key]) for route in served]

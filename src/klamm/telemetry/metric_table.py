@@ -134,6 +134,8 @@ TABLE: Final[dict[str, MetricRow]] = {
         MetricRow("kafka_network_requestmetrics_totaltimems", SUMMARY, "ms", ("request",),
                   "kafka.network:type=RequestMetrics,name=TotalTimeMs,request=([A-Za-z]+)",
                   "From a request's arrival to its answer, waiting included."),
+        MetricRow("klamm_request_unexpected_errors", COUNTER, "", ("request",), "",
+                  "Requests answered with UNKNOWN_SERVER_ERROR because of a bug; the node's log has the stack."),
         MetricRow("kafka_log_logmanager_offlinelogdirectorycount", GAUGE, "", (),
                   "kafka.log:type=LogManager,name=OfflineLogDirectoryCount", "Log directories that failed."),
         MetricRow("klamm_config_changes", COUNTER, "", (), "", "Notices of changed configs that this node followed."),
