@@ -186,7 +186,7 @@ def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) ->
         config_changes=changes,
         journal_topic=_build_journal_topic(context, cache, channel),
     )
-    _build_services(parts, storage.server, lifecycle)
+    _build_services(parts, storage.listeners, lifecycle)
     return parts
 
 
@@ -373,13 +373,13 @@ def _build_journal_topic(context: NodeContext, cache: MetadataCache, channel: Co
     )
 
 
-def _build_services(parts: Parts, server: Server, lifecycle: Lifecycle) -> None:
+def _build_services(parts: Parts, listeners: BoundListeners, lifecycle: Lifecycle) -> None:
     """What others can reach. The ports open last, and close first."""
     context = parts.context
     dispatcher = Dispatcher(routes(parts))
     endpoint = MetricsEndpoint(context.world.network, NodeMetrics(parts, dispatcher).page)
     lifecycle.add("metrics endpoint", Step(lambda: _open_metrics(endpoint, context.config), endpoint.close))
-    lifecycle.add("request server", Step(lambda: server.start(dispatcher), server.close))
+    lifecycle.add("request server", Step(lambda: listeners.open(dispatcher), listeners.close))
     if parts.journal_topic is not None:
         lifecycle.add("journal topic", parts.journal_topic)
 
@@ -392,7 +392,7 @@ async def _open_metrics(endpoint: MetricsEndpoint, config: NodeConfig) -> None:
     try:
         await endpoint.open(host, port)
     except OSError as error:
-        raise cannot_bind(host, port, error, "klamm.metrics.port", config.source) from error
+        raise cannot_bind(host, port, error, config.where("klamm.metrics.port")) from error
 
 
 def _loop_ms() -> float:

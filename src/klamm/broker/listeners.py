@@ -4,14 +4,14 @@ from klamm.broker.lifecycle import CannotStart
 from klamm.config.node_config import NodeConfig
 from klamm.model.brokers import Broker, Endpoint
 from klamm.model.ids import BrokerId
-from klamm.net.server import Server
-from klamm.runtime.network import Network
+from klamm.net.server import Handler, Server
+from klamm.runtime.network import Network, is_in_use, reason_of
 
 
 class BoundListeners:
-    """A part of a node: takes the ports early, so that nobody else gets them while the logs are loaded.
+    """A part of a node: binds the ports before the logs are loaded, lets clients in after everything else has started.
 
-    The server lets clients in much later.
+    Linux allows two processes to bind one port; the second one to listen on it fails.
     """
 
     def __init__(self, server: Server, config: NodeConfig, network: Network) -> None:
@@ -28,7 +28,18 @@ class BoundListeners:
                     endpoint.listener, endpoint.host, endpoint.port, self._config.socket_listen_backlog_size
                 )
             except OSError as error:
-                raise cannot_bind(endpoint.host, endpoint.port, error, "listeners", self._config.source) from error
+                raise cannot_bind(endpoint.host, endpoint.port, error, self._config.where("listeners")) from error
+
+    async def open(self, handle: Handler) -> None:
+        """Let clients in. Raises CannotStart where another process began to listen since `start`."""
+        try:
+            await self._server.start(handle)
+        except OSError as error:
+            where = self._config.where("listeners")
+            raise CannotStart(
+                f"Cannot listen on {', '.join(map(str, self._config.endpoints))}: {reason_of(error)}. Stop the process"
+                f" that listens there, or change {where}."
+            ) from error
 
     async def close(self) -> None:
         await self._server.close()
@@ -49,8 +60,7 @@ class BoundListeners:
         return Broker(broker_id, advertised, config.broker_rack)
 
 
-def cannot_bind(host: str, port: int, error: OSError, key: str, source: str) -> CannotStart:
-    reason = error.strerror or str(error)
-    return CannotStart(
-        f"cannot bind {host}:{port} ({reason}). Stop the process that uses the port, or change {key} in {source}"
-    )
+def cannot_bind(host: str, port: int, error: OSError, where: str) -> CannotStart:
+    """`where` names the key to change, and its place."""
+    remedy = f"Stop the process that uses it, or change {where}." if is_in_use(error) else f"Change {where}."
+    return CannotStart(f"Cannot bind {host}:{port}: {reason_of(error)}. {remedy}")

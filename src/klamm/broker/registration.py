@@ -49,7 +49,9 @@ class Registration:
                 store.client, self._context.world.clock.now_ms(), timeout_s
             )
         except BrokerIdTaken as taken:
-            raise CannotStart(f"{taken}. Stop that process, or give this node another broker.id") from taken
+            raise CannotStart(
+                f"{taken}. Stop that process, or change {self._context.config.where('broker.id')}."
+            ) from taken
         self.on_registered(store.client.session_id)
 
     async def close(self) -> None:
@@ -79,7 +81,9 @@ class Registration:
         """Clients could not tell two brokers of one address apart. Raises CannotStart."""
         registered = [r.broker for r in (await store.read_brokers()).brokers.values()]
         if (problem := _shared_address(self._broker, registered)) is not None:
-            raise CannotStart(f"{problem}. Change advertised.listeners in {self._context.config.source}")
+            config = self._context.config
+            key = "advertised.listeners" if "advertised.listeners" in config.places else "listeners"
+            raise CannotStart(f"{problem}. Change {config.where(key)}.")
 
 
 def _shared_address(broker: Broker, registered: list[Broker]) -> str | None:

@@ -11,6 +11,7 @@ from klamm.config.node_config import NodeConfig, WrongConfig, parse_node_config
 from klamm.model.errors import KlammError
 from klamm.runtime.large_buffers import keep_large_buffers
 from klamm.runtime.main_loop import allow_many_open_files, run_loop, say, settle_memory
+from klamm.runtime.network import reason_of
 from klamm.runtime.signals import call_when_asked_to_stop
 from klamm.runtime.world import World, real_world
 from klamm.telemetry.logs import LogLevels, configure_logs
@@ -26,7 +27,7 @@ def run_node(config_path: str, overrides: Mapping[str, str] | None = None, log_l
     try:
         config = parse_node_config(world.disk.read(config_path), config_path, overrides)
     except OSError as error:
-        say(f"{config_path} cannot be read: {error.strerror}; name a server.properties file")
+        say(f"Cannot read {config_path}: {reason_of(error)}. Pass the path of a server.properties file.")
         return FAILED
     except WrongConfig as error:
         say(str(error))
@@ -46,7 +47,7 @@ async def _run(world: World, config: NodeConfig, log_levels: LogLevels) -> int:
     try:
         node = await requests.unless_stopped(starting)
     except (KlammError, OSError) as error:
-        say(f"cannot start: {error}")
+        say(str(error))
         return FAILED
     if node is None:
         log.info("stopped while starting")

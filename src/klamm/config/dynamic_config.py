@@ -4,6 +4,7 @@ Source: DynamicBrokerConfig.scala (3.9).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -48,7 +49,7 @@ class DynamicConfig:
         if given == dict(before.given):
             return
         try:
-            self.current = _parsed(self.static.source, given)
+            self.current = replace(_parsed(self.static.source, given), places=self.static.places)
         except (WrongConfig, InvalidConfig) as error:
             log.error("dynamic configs cannot be used together, what counted before goes on", reason=str(error))
             return

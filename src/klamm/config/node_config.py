@@ -32,6 +32,8 @@ class NodeConfig:
     given: Mapping[str, str]
     """Every entry as written, for topic defaults and for DescribeConfigs."""
     warnings: tuple[str, ...]
+    places: Mapping[str, str]
+    """Where each entry is written, for messages: `server.properties, line 2`."""
 
     # put together from several keys
     log_directories: tuple[str, ...]
@@ -108,6 +110,10 @@ class NodeConfig:
     transaction_state_log_num_partitions: int
     transaction_state_log_replication_factor: int
 
+    def where(self, key: str) -> str:
+        """The key and its place, for a message that says what to change."""
+        return f'"{key}" ({self.places.get(key, f"not set in {self.source}")})'
+
 
 class _Entry(NamedTuple):
     line: int | None  # None for an override
@@ -125,11 +131,11 @@ class _Reader:
     def refuse(self, name: str, reason: str) -> WrongConfig:
         entry = self.entries.get(name)
         if entry is None:
-            return WrongConfig(f"{self.source}: {name} is not set: {reason}")
+            return WrongConfig(f'{self.source}: "{name}" is not set: {reason}')
         return WrongConfig(f"{self.place(entry)}: {name}={entry.text}: {reason}")
 
     def place(self, entry: _Entry) -> str:
-        return "override" if entry.line is None else f"{self.source} line {entry.line}"
+        return "--override" if entry.line is None else f"{self.source}, line {entry.line}"
 
     def require(self, holds: bool, name: str, reason: str) -> None:
         if not holds:
@@ -163,7 +169,7 @@ def parse_node_config(content: bytes, source: str, overrides: Mapping[str, str] 
     try:
         properties = parse_properties(content)
     except BadProperties as error:
-        raise WrongConfig(f"{source} line {error.line}: {error}") from None
+        raise WrongConfig(f"{source}, line {error.line}: {error}") from None
     entries = {p.key: _Entry(p.line, p.value) for p in properties}
     entries.update({key: _Entry(None, value) for key, value in (overrides or {}).items()})
     reader = _Reader(source, entries)
@@ -178,6 +184,7 @@ def _composed(reader: _Reader) -> dict[str, Any]:
     hosts, chroot = _zookeeper(reader)
     return {
         "source": reader.source,
+        "places": {name: reader.place(entry) for name, entry in reader.entries.items()},
         "given": {name: entry.text for name, entry in reader.entries.items()},
         "warnings": _warnings(reader),
         "log_directories": _log_directories(reader),

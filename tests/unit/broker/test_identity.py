@@ -53,7 +53,10 @@ async def test_directories_of_another_broker(tmp_path: Path) -> None:
     made = config(tmp_path, 7)
     mark(tmp_path / "b")
 
-    with pytest.raises(CannotStart, match=r"b/meta.properties belongs to broker 3, but server.properties says .*=7"):
+    with pytest.raises(
+        CannotStart,
+        match=r"b/meta.properties belongs to broker 3, but broker.id=7. Change \"broker.id\" \(server.*, line \d\)",
+    ):
         await choose(made)
 
 
@@ -70,7 +73,7 @@ async def test_directories_of_another_cluster(tmp_path: Path) -> None:
     made = config(tmp_path)
     mark(tmp_path / "a", cluster="theirs")
 
-    said = r"belongs to the cluster theirs, .* zookeeper\.connect.* klamm zk set /cluster/id '.*theirs.*' --zookeeper"
+    said = r"belongs to the cluster theirs, .*zookeeper\.connect.* klamm zk set /cluster/id '.*theirs.*' --zookeeper"
     with pytest.raises(CannotStart, match=said):
         await choose(made)
 
@@ -86,5 +89,8 @@ async def test_a_directory_of_kraft(tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a file")
 
-    with pytest.raises(CannotStart, match=r"/a cannot be used .* log\.dirs in server\.properties"):
+    with pytest.raises(
+        CannotStart,
+        match=r"Cannot use the log directory .*/a: file exists.* change \"log\.dirs\" \(server\.properties, line \d\)",
+    ):
         config(tmp_path)

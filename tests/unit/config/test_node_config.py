@@ -68,7 +68,7 @@ def test_the_last_of_repeated_lines_counts() -> None:
 def test_an_unknown_key_is_warned_of_with_the_nearest_known_one() -> None:
     (warning,) = read("log.retention.minuts=3\nlistener.name.plaintext.max.connections=3").warnings
 
-    assert "server.properties line 2: log.retention.minuts" in warning
+    assert "server.properties, line 2: log.retention.minuts" in warning
     assert "log.retention.minutes?" in warning
 
 
@@ -79,7 +79,7 @@ REFUSED = {
     "not a choice": ("log.cleanup.policy=delete,keep", "compact, delete"),
     "not a truth value": ("auto.create.topics.enable=yes", "true or false"),
     "reserved broker id": ("broker.id=1001", "reserved.broker.max.id"),
-    "no id and none to be generated": ("broker.id.generation.enable=false", "broker.id is not set: write 0 or more"),
+    "no id and none to be generated": ("broker.id.generation.enable=false", '"broker.id" is not set: write 0 or more'),
     "no listener syntax": ("listeners=localhost:9092", "PLAINTEXT://localhost:9092"),
     "listener without protocol": ("listeners=FAST://:9092", "listener.security.protocol.map"),
     "TLS": ("listeners=SSL://:9093", "does not offer yet"),
@@ -124,7 +124,7 @@ def test_a_wrong_line_is_refused_with_its_remedy(text: str, expected: str) -> No
 
 
 def test_zookeeper_must_be_named() -> None:
-    with pytest.raises(WrongConfig, match=r"zookeeper.connect is not set: .*localhost:2181"):
+    with pytest.raises(WrongConfig, match=r"\"zookeeper.connect\" is not set: .*localhost:2181"):
         parse_node_config(b"broker.id=1", "server.properties")
 
 
@@ -133,5 +133,5 @@ def test_overrides_stand_above_the_file() -> None:
 
     assert config.broker_id == 7
     assert config.given["broker.id"] == "7"
-    with pytest.raises(WrongConfig, match=r"override: broker.id=seven: write a whole number"):
+    with pytest.raises(WrongConfig, match=r"--override: broker.id=seven: write a whole number"):
         parse_node_config(b"zookeeper.connect=z:1", "x", {"broker.id": "seven"})
