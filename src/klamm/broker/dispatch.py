@@ -27,7 +27,7 @@ log = structlog.get_logger("node")
 
 
 class Request(NamedTuple):
-    """What a handler may want to know besides the message."""
+    """What a handler may need besides the message."""
 
     api_key: ApiKey
     version: int
@@ -37,7 +37,7 @@ class Request(NamedTuple):
 
 
 class Offered(NamedTuple):
-    """A range of versions that works here."""
+    """The versions of an API that this node serves."""
 
     api_key: ApiKey
     min_version: int
@@ -45,7 +45,7 @@ class Offered(NamedTuple):
 
 
 Handle = Callable[[Request, Any], Any]
-"""(request, message) -> the response message, a coroutine for it, or None where no answer is owed."""
+"""(request, message) -> the response message, a coroutine for it, or None where the API owes no response."""
 
 
 class Route(NamedTuple):
@@ -58,12 +58,12 @@ class Route(NamedTuple):
 
 
 class Dispatcher:
-    """Serves frames; `parse_unoffered` are keys whose handler gets requests of a newer version with no message."""
+    """Serves frames. Only ApiVersions also gets requests of versions that are not offered: without a message."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self._routes = {int(route.offered.api_key): route for route in routes}
         self.times = {key: Timer() for key in self._routes}
-        """From a request's arrival to its answer, by api key."""
+        """From a request's arrival to its response, by api key."""
         self.unexpected_errors: Counter[int] = Counter()
         """Requests whose handler had a bug, by api key."""
         self._decoders = {key: api(ApiKey(key)).request.decode for key in self._routes}

@@ -1,4 +1,4 @@
-"""What a node knows of the finalized features: `/feature`, followed. Source: FinalizedFeatureChangeListener.scala."""
+"""The finalized features as this node knows them, from `/feature`. Source: FinalizedFeatureChangeListener.scala."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ class Features(ZnodeFollower):
         self._changed = asyncio.Event()
 
     async def wait_for(self, epoch: int, timeout_s: float) -> bool:
-        """Whether this version of the znode, or a later one, is known here in time."""
+        """Whether the node reads this version of the znode, or a later one, before the timeout."""
         try:
             async with asyncio.timeout(timeout_s):
                 while self._seen < epoch:
@@ -41,7 +41,7 @@ class Features(ZnodeFollower):
         return True
 
     async def read(self) -> None:
-        """Learn what is there and hear of the next change. Raises KlammError."""
+        """Read the znode and set the watch for its next change. Raises KlammError."""
         store = self._store()
         try:
             found = await store.watch_features()

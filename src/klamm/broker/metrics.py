@@ -1,4 +1,4 @@
-"""All metrics of a node, gathered when somebody asks."""
+"""All metrics of a node, read on request."""
 
 from collections.abc import Iterator
 

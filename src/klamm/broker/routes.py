@@ -1,4 +1,4 @@
-"""Every API this node serves, with the versions that work. ApiVersions answers from this list alone."""
+"""Every API that this node serves, with its versions. ApiVersions answers from this list."""
 
 from klamm.broker.api_rules import RULES
 from klamm.broker.config_admin import ConfigAdmin

@@ -1,4 +1,4 @@
-"""A node as a process: read the file, run until asked to stop, leave in order."""
+"""A node as a process: read the configuration, run until asked to stop, stop in order."""
 
 import asyncio
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from klamm.model.errors import KlammError
 from klamm.runtime.large_buffers import keep_large_buffers
 from klamm.runtime.main_loop import allow_many_open_files, run_loop, say, settle_memory
 from klamm.runtime.network import reason_of
-from klamm.runtime.signals import call_when_asked_to_stop
+from klamm.runtime.signals import on_stop_signals
 from klamm.runtime.world import World, real_world
 from klamm.telemetry.logs import LogLevels, configure_logs
 
@@ -22,7 +22,7 @@ log = structlog.get_logger("node")
 
 
 def run_node(config_path: str, overrides: Mapping[str, str] | None = None, log_level: str = "info") -> int:
-    """Run the node that this server.properties describes; the exit status. Errors are said on standard error."""
+    """Run the node that this server.properties describes; the exit status. Errors go to standard error."""
     world = real_world()
     try:
         config = parse_node_config(world.disk.read(config_path), config_path, overrides)
@@ -42,7 +42,7 @@ def run_node(config_path: str, overrides: Mapping[str, str] | None = None, log_l
 
 async def _run(world: World, config: NodeConfig, log_levels: LogLevels) -> int:
     requests = _StopRequests()
-    call_when_asked_to_stop(requests.receive)
+    on_stop_signals(requests.receive)
     starting = asyncio.create_task(start_node(world, config, log_levels))
     try:
         node = await requests.unless_stopped(starting)
@@ -74,7 +74,7 @@ class _StopRequests:
         self._received.set()
 
     async def unless_stopped(self, starting: "asyncio.Task[Node]") -> Node | None:
-        """The node once it runs; None where the stop came first: the start is undone. Raises what the start raises."""
+        """The running node; None where a stop request came first. Raises what the start raises."""
         received = asyncio.create_task(self._received.wait())
         await asyncio.wait((starting, received), return_when=asyncio.FIRST_COMPLETED)
         received.cancel()

@@ -51,9 +51,9 @@ class ZooKeeperSessions:
         self._closed = False
         self._state = SessionState.DISCONNECTED
         self.counts: Counter[SessionState] = Counter()
-        """How often a session came into each state."""
+        """How often sessions entered each state."""
         self.latency = Timer()
-        """From a request's sending to its answer, over all sessions."""
+        """From sending a request to its response, over all sessions."""
 
     @property
     def is_connected(self) -> bool:
@@ -73,7 +73,7 @@ class ZooKeeperSessions:
     async def start(self) -> None:
         """Open the first session. Raises ConnectionLoss where no server gives one in time."""
         self._client = await self._connect(self._config.zookeeper_connection_timeout_ms / 1000)
-        self._came_into(SessionState.CONNECTED)
+        self._entered(SessionState.CONNECTED)
 
     async def renewed(self) -> Store:
         """The store of a live session: after an expiry, of the next session, once there is one."""
@@ -104,14 +104,14 @@ class ZooKeeperSessions:
         await client.connect(timeout_s)
         return client
 
-    def _came_into(self, state: SessionState) -> None:
+    def _entered(self, state: SessionState) -> None:
         self._state = state
         self.counts[state] += 1
 
     def _state_changed(self, client: ZooKeeper, state: SessionState) -> None:
         if client is not self._client or self._closed:
             return
-        self._came_into(state)
+        self._entered(state)
         log.info("session state", state=state.name, session=f"0x{client.session_id:x}", server=client.server)
         if state is SessionState.EXPIRED:
             self._renewal = asyncio.get_running_loop().create_task(self._renew(), name="zookeeper-renewal")
@@ -130,7 +130,7 @@ class ZooKeeperSessions:
                 log.warning("cannot open a new session; retrying", reason=str(error))
                 await asyncio.sleep(_RETRY_BACKOFF_S)
             else:
-                self._came_into(SessionState.CONNECTED)
+                self._entered(SessionState.CONNECTED)
                 for listener in self._listeners:
                     listener.session_established(self.store)
                 return

@@ -14,7 +14,7 @@ from klamm.model.errors import KlammError
 from klamm.runtime.disk import DirectoryLock, Disk, RealDisk
 from klamm.runtime.ports import free_port, is_listening
 from klamm.runtime.processes import pause_s
-from klamm.runtime.signals import deaf_to_signals, stopped_by_signals
+from klamm.runtime.signals import ignoring_stop_signals, interrupted_by_stop_signals
 
 WATCH_INTERVAL_S: Final = 0.5
 
@@ -83,7 +83,7 @@ class LocalCluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with deaf_to_signals():
+        with ignoring_stop_signals():
             self.stop()
         if self._lock is not None:
             self._lock.release()
@@ -124,7 +124,7 @@ def up(options: UpOptions) -> int:
     if options.node_count < 1:
         raise CannotStart(f"--nodes {options.node_count}: a cluster has at least one node")
     with ExitStack() as stack:
-        stack.enter_context(stopped_by_signals())
+        stack.enter_context(interrupted_by_stop_signals())
         try:
             cluster = stack.enter_context(LocalCluster(options))
             _start(cluster)

@@ -1,7 +1,7 @@
 """`server.properties` of a node: read as Kafka reads it, checked once, frozen. Source: KafkaConfig.scala (3.9).
 
-A wrong value is refused naming file, line, key, value and what would be right. An unknown key is kept and warned of,
-with the nearest known one, as Kafka goes on with it too.
+A wrong value is refused with file, line, key, value and what is allowed. An unknown key is kept, as in Kafka, with a
+warning that names the nearest known one.
 """
 
 import difflib
@@ -21,12 +21,12 @@ _PREFIXED: Final = ("listener.name.", "rsm.config.", "rlmm.config.")
 
 
 class WrongConfig(KlammError):
-    """One line of the configuration cannot be used."""
+    """An entry of the configuration is invalid. The message names its place and what to write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
-    """What a node does with its configuration; fields are named as their keys, with `_` for `.`."""
+    """Fields are named as their keys, with `_` for `.`."""
 
     source: str
     given: Mapping[str, str]
@@ -46,7 +46,7 @@ class NodeConfig:
     zookeeper_chroot: str
     connections_per_address: Mapping[str, int]
     klamm_controller_only_brokers: frozenset[BrokerId]
-    """They are there to be controller: automatic placement gives them no replicas."""
+    """They only act as controller: automatic placement gives them no replicas."""
 
     broker_id: int
     broker_id_generation_enable: bool
@@ -121,7 +121,7 @@ class _Entry(NamedTuple):
 
 
 class _Reader:
-    """The entries of one file, and how to refuse one."""
+    """The entries of one file, and the error for an invalid one."""
 
     def __init__(self, source: str, entries: Mapping[str, _Entry]) -> None:
         self.source = source
@@ -162,7 +162,7 @@ class _Reader:
 
 
 def parse_node_config(content: bytes, source: str, overrides: Mapping[str, str] | None = None) -> NodeConfig:
-    """The configuration in `content`, whose name for messages is `source`; `overrides` stand above it.
+    """The configuration in `content`, named `source` in messages, overridden by `overrides`.
 
     Raises WrongConfig.
     """
@@ -202,7 +202,7 @@ def _composed(reader: _Reader) -> dict[str, Any]:
 
 
 def _check(reader: _Reader) -> None:
-    """Rules between keys, and what klamm does not offer."""
+    """Rules between keys, and features that klamm does not support."""
     require, number = reader.require, reader.number
     require(not reader.values["process.roles"], "process.roles", "klamm nodes run in ZooKeeper mode; remove it")
     require(

@@ -53,8 +53,8 @@ TABLE: Final[dict[str, MetricRow]] = {
     for row in (
         _controller("ActiveControllerCount", "1 on the node that is controller, else 0: the cluster's sum must be 1."),
         _controller("OfflinePartitionsCount", "Partitions without a leader that lives, of topics not being deleted."),
-        _controller("PreferredReplicaImbalanceCount", "Partitions that another than their first replica leads."),
-        _controller("ControllerState", "What the controller does this moment, by Kafka's numbers; 0 is nothing."),
+        _controller("PreferredReplicaImbalanceCount", "Partitions that are not led by their preferred replica."),
+        _controller("ControllerState", "What the controller is doing now, by Kafka's numbers; 0 is idle."),
         _controller("GlobalTopicCount", "Topics of the cluster."),
         _controller("GlobalPartitionCount", "Partitions of the cluster."),
         _controller("TopicsToDeleteCount", "Topics queued for deletion."),
@@ -122,7 +122,7 @@ TABLE: Final[dict[str, MetricRow]] = {
         _per_second("server", "ReplicaManager", "IsrShrinks", "ISRs led here that lost a member."),
         _per_second("server", "ReplicaManager", "IsrExpands", "ISRs led here that gained a member."),
         _per_second("server", "ReplicaManager", "FailedIsrUpdates",
-                    "Changes of an ISR that the controller refused, or answered too late."),
+                    "Changes of an ISR that the controller refused, or answered after the timeout."),
         _per_second("server", "BrokerTopicMetrics", "BytesIn", "Bytes of records that producers sent.", "bytes"),
         _per_second("server", "BrokerTopicMetrics", "MessagesIn", "Records that producers sent."),
         _per_second("server", "BrokerTopicMetrics", "BytesOut", "Bytes of records that consumers fetched.", "bytes"),
@@ -138,12 +138,12 @@ TABLE: Final[dict[str, MetricRow]] = {
                   "Requests answered with UNKNOWN_SERVER_ERROR because of a bug; the node's log has the stack."),
         MetricRow("kafka_log_logmanager_offlinelogdirectorycount", GAUGE, "", (),
                   "kafka.log:type=LogManager,name=OfflineLogDirectoryCount", "Log directories that failed."),
-        MetricRow("klamm_config_changes", COUNTER, "", (), "", "Notices of changed configs that this node followed."),
-        MetricRow("klamm_journal_lost_lines", COUNTER, "", (), "", "Journal lines that found no room on the disk."),
+        MetricRow("klamm_config_changes", COUNTER, "", (), "", "Config change notifications that this node handled."),
+        MetricRow("klamm_journal_lost_lines", COUNTER, "", (), "", "Journal lines lost because the disk was full."),
         MetricRow("klamm_journal_topic_lost_files", COUNTER, "", (), "",
-                  "Journal files that were rotated away before the journal's topic took them."),
+                  "Journal files rotated away before their lines were in the journal topic."),
         MetricRow("klamm_journal_topic_waiting", GAUGE, "", (), "",
-                  "1 while the journal's topic does not take the lines that wait for it in the files."),
+                  "1 while the journal topic is unavailable and lines are kept in the files."),
     )
 }  # fmt: skip
 

@@ -45,7 +45,7 @@ async def test_the_id_in_the_directories(tmp_path: Path) -> None:
     assert await choose(made) == 3
 
 
-async def test_a_new_id(tmp_path: Path) -> None:
+async def test_a_new_broker_id_is_generated_by_zookeeper(tmp_path: Path) -> None:
     assert await choose(config(tmp_path)) == 1001
 
 
@@ -78,7 +78,7 @@ async def test_directories_of_another_cluster(tmp_path: Path) -> None:
         await choose(made)
 
 
-async def test_a_directory_of_kraft(tmp_path: Path) -> None:
+async def test_a_log_directory_of_kraft_mode_is_refused(tmp_path: Path) -> None:
     made = config(tmp_path)
     mark(tmp_path / "a", version=1)
 
@@ -86,7 +86,7 @@ async def test_a_directory_of_kraft(tmp_path: Path) -> None:
         await choose(made)
 
 
-def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+def test_a_log_directory_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a file")
 
     with pytest.raises(

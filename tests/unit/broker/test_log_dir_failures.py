@@ -28,7 +28,7 @@ def announced(ensemble: MemoryEnsemble) -> list[BrokerId]:
     return found
 
 
-def test_a_notice_waits_for_a_session_and_is_written_once() -> None:
+def test_a_log_dir_notification_waits_for_a_session_and_is_written_once() -> None:
     async def main() -> None:
         ensemble = await ensemble_with_paths()
         stores: list[Store] = []
@@ -50,7 +50,7 @@ def test_a_notice_waits_for_a_session_and_is_written_once() -> None:
     SimulatedLoop().run(main())
 
 
-def test_two_failures_at_once_need_one_notice_and_a_later_one_its_own() -> None:
+def test_simultaneous_failures_share_a_notification_and_a_later_one_gets_its_own() -> None:
     async def main() -> None:
         ensemble = await ensemble_with_paths()
         notices = LogDirFailureNotifier(lambda: Store(ensemble.client()))
@@ -67,7 +67,7 @@ def test_two_failures_at_once_need_one_notice_and_a_later_one_its_own() -> None:
     SimulatedLoop().run(main())
 
 
-def test_nothing_is_written_after_the_end() -> None:
+def test_nothing_is_written_after_close() -> None:
     async def main() -> None:
         ensemble = await ensemble_with_paths()
         notices = LogDirFailureNotifier(lambda: Store(ensemble.client()))

@@ -261,7 +261,7 @@ class TestListOffsets:
 
 
 @pytest.mark.parametrize("version", range(OFFSET_FOR_LEADER_EPOCH.min_version, OFFSET_FOR_LEADER_EPOCH.max_version + 1))
-def test_where_an_epoch_ended(replicas: Replicas, version: int) -> None:
+def test_the_end_offset_of_a_leader_epoch(replicas: Replicas, version: int) -> None:
     asked = OffsetForLeaderTopic("orders", [OffsetForLeaderPartition(partition=0, leader_epoch=3)])
 
     response = LeaderEpochs(replicas).handle(  # type: ignore[arg-type]

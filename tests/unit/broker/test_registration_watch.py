@@ -52,7 +52,7 @@ class Room:
         await asyncio.sleep(2)
 
 
-def test_a_deleted_registration_comes_back_each_time_under_a_new_epoch() -> None:
+def test_a_deleted_registration_is_made_again_with_a_new_broker_epoch() -> None:
     async def main() -> None:
         room = Room()
         await room.begin()

@@ -126,7 +126,7 @@ class Gate:
 
 
 @pytest.mark.parametrize(("epoch", "error", "known"), [(4, 11, False), (5, 0, True)])
-def test_metadata_of_an_old_controller_is_not_taken(epoch: int, error: int, known: bool) -> None:
+def test_metadata_of_an_older_controller_epoch_is_ignored(epoch: int, error: int, known: bool) -> None:
     empty = MetadataCache("PLAINTEXT")
     message = update({"orders": [partition(0, 1)]})
     message.controller_epoch = epoch

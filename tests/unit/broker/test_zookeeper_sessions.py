@@ -56,7 +56,7 @@ class Ensemble(ZooKeeperSessions):
         self._state_changed(self.given[-1], SessionState.EXPIRED)
 
 
-def test_who_needs_a_session_waits_for_the_one_after_an_expiry() -> None:
+def test_after_an_expiry_callers_wait_for_the_next_session() -> None:
     async def main() -> None:
         sessions = Ensemble()
         await sessions.start()
@@ -73,7 +73,7 @@ def test_who_needs_a_session_waits_for_the_one_after_an_expiry() -> None:
     SimulatedLoop().run(main())
 
 
-def test_an_expiry_after_the_end_seeks_no_session() -> None:
+def test_an_expiry_after_close_opens_no_session() -> None:
     async def main() -> None:
         sessions = Ensemble()
         await sessions.start()

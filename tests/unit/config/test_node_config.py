@@ -29,7 +29,7 @@ def test_the_shortest_configuration_takes_kafkas_defaults() -> None:
     assert config.warnings == ()
 
 
-def test_who_is_only_there_to_be_controller() -> None:
+def test_controller_only_brokers_are_parsed() -> None:
     assert read("").klamm_controller_only_brokers == frozenset()
     assert read("klamm.controller.only.brokers=100, 101").klamm_controller_only_brokers == {100, 101}
     assert "'x' is no broker.id" in refusal("klamm.controller.only.brokers=x")
@@ -65,7 +65,7 @@ def test_the_last_of_repeated_lines_counts() -> None:
     assert read("broker.id=1\nbroker.id=2").broker_id == 2
 
 
-def test_an_unknown_key_is_warned_of_with_the_nearest_known_one() -> None:
+def test_an_unknown_key_gives_a_warning_with_the_nearest_known_key() -> None:
     (warning,) = read("log.retention.minuts=3\nlistener.name.plaintext.max.connections=3").warnings
 
     assert "server.properties, line 2: log.retention.minuts" in warning
@@ -116,7 +116,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("text", "expected"), REFUSED.values(), ids=REFUSED)
-def test_a_wrong_line_is_refused_with_its_remedy(text: str, expected: str) -> None:
+def test_an_invalid_entry_is_refused_with_what_to_write(text: str, expected: str) -> None:
     message = refusal(text)
 
     assert message.startswith("server.properties")
@@ -128,7 +128,7 @@ def test_zookeeper_must_be_named() -> None:
         parse_node_config(b"broker.id=1", "server.properties")
 
 
-def test_overrides_stand_above_the_file() -> None:
+def test_command_line_overrides_win_over_the_file() -> None:
     config = parse_node_config(b"zookeeper.connect=z:1\nbroker.id=1", "x", {"broker.id": "7"})
 
     assert config.broker_id == 7

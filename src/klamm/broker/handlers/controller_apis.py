@@ -1,4 +1,4 @@
-"""What brokers ask the controller: ControlledShutdown, AlterPartition, AllocateProducerIds. Source: KafkaApis.scala."""
+"""Brokers' requests to the controller: ControlledShutdown, AlterPartition, AllocateProducerIds."""
 
 from typing import Final
 
