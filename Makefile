@@ -105,7 +105,7 @@ model: $(READY)  ## SEQUENCES=10000 of operations on the model ZooKeeper and on 
 campaign: $(READY)  ## ROUNDS=30 kills of nodes under load, then ZooKeeper outages and frozen nodes
 	$(PY) -m tests.campaign.run --rounds $(ROUNDS) --others
 
-mixed: $(READY)  ## klamm's controller over Apache Kafka's brokers at two protocol versions, the office handed over 3 times each way
+mixed: $(READY)  ## klamm's controller over Apache Kafka's brokers at two protocol versions, controllership handed over 3 times each way
 	$(PY) -m tests.campaign.mixed
 
 coverage: $(READY)  ## branches that unit and contract tests reach

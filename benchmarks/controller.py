@@ -98,7 +98,7 @@ async def _steps(stage: Stage, count: int, whole: bool) -> None:
             await stage.register(number)
         return time.time()
 
-    await stage.measure(FAILOVER, stage.take_office)
+    await stage.measure(FAILOVER, stage.become_controller)
     await stage.measure(DEAD, partial(die, [HEAVY]))
     await stage.measure(BACK, partial(stage.register, HEAVY))
     if not whole:

@@ -96,7 +96,7 @@ class Stage:
         await self._settled()
 
     async def subject_waits(self) -> None:
-        """The node under test runs, and somebody else holds the office."""
+        """The node under test runs, and somebody else is controller."""
         await self.client.create(znodes.CONTROLLER, znodes.encode_controller(BrokerId(1), 0), ephemeral=True)
         await self.subject.start()
 
@@ -179,8 +179,8 @@ class Stage:
         self.measured.append(found)
         return found
 
-    async def take_office(self) -> float:
-        """The office is free; the moment at which the node under test won the election."""
+    async def become_controller(self) -> float:
+        """There is no controller; the moment at which the node under test won the election."""
         await self.client.delete(znodes.CONTROLLER)
 
         async def elected() -> bool:

@@ -1,9 +1,9 @@
-"""klamm's controller over Apache Kafka's brokers, at length: every verb, then the office handed over and back.
+"""klamm's controller over Apache Kafka's brokers, at length: every verb, then controllership handed over and back.
 
     python -m tests.campaign.mixed --rounds 3 --protocols 2.8 3.9
 
 At each protocol version: all that an operator does, with a producer that never stops (acks=all, idempotent); then the
-office moves from one kind of controller to the other and back, `--rounds` times, each time with reassignments and a
+controller moves from one kind to the other and back, `--rounds` times, each time with reassignments and a
 deletion half done; then klamm's brokers under Apache Kafka's controller. A line tells each verb, how long it took, the
 longest stretch without an acknowledgement and what the brokers complained of; nothing may be lost.
 """
@@ -138,7 +138,7 @@ class Verbs:
         self._o.load_is_right()
         return f"partitions {lost} were led by others"
 
-    # ---- the office
+    # ---- the controller
 
     def hand_back(self, number: int) -> str:
         """Stopped in order, killed, or frozen until its session is over: it wakes as a zombie."""
@@ -148,14 +148,14 @@ class Verbs:
         epoch, began = cluster.controller_epoch, time.monotonic()
         end = (lambda: cluster.stop_node(KLAMM), node.kill, node.pause)[number % 3]
         end()
-        cluster.wait_until("Apache Kafka has the office", lambda: cluster.office in KAFKA, SESSION_TIMEOUT_S + 20)
+        cluster.wait_until("Apache Kafka is controller", lambda: cluster.controller_id in KAFKA, SESSION_TIMEOUT_S + 20)
         took = time.monotonic() - began
         node.resume()
-        holder = cluster.wait_for_office(KAFKA)
+        holder = cluster.wait_for_controller(KAFKA)
         work.is_half_done()
         assert cluster.controller_epoch == epoch + 1
         how = ("stopped", "killed", "frozen")[number % 3]
-        return f"node {KLAMM} {how}: {holder} in office after {took:.2f} s" + self._finish(work, began)
+        return f"node {KLAMM} {how}: {holder} active after {took:.2f} s" + self._finish(work, began)
 
     def take_over(self, number: int) -> str:
         cluster = self._cluster
@@ -165,13 +165,13 @@ class Verbs:
         work = HalfDone(self._o, f"over-{number}")
         work.begin()
         began = time.monotonic()
-        tries = cluster.move_office({KLAMM})
+        tries = cluster.move_controller({KLAMM})
         took = time.monotonic() - began
         work.is_half_done()
-        return f"node {KLAMM} in office after {took:.2f} s, {tries} elections" + self._finish(work, began)
+        return f"node {KLAMM} active after {took:.2f} s, {tries} elections" + self._finish(work, began)
 
     def _finish(self, work: HalfDone, moved: float) -> str:
-        """`moved` is when the office was taken away: broker 3 was gone by then."""
+        """`moved` is when the controller's term was ended: broker 3 was gone by then."""
         gap = _told(self._o.load.longest_gap_s(moved))
         began = time.monotonic()
         work.end()
@@ -223,7 +223,7 @@ def ours_under_theirs(directory: Path, protocol: str) -> bool:
             table.play("preferred leaders elected by it", lambda: verbs.elect_preferred("load", OURS))
             cluster.create("brief", {0: (2, 1), 1: (1, 3)})
             table.play("a topic deleted by it", lambda: verbs.delete("brief"))
-            assert cluster.office == 1
+            assert cluster.controller_id == 1
             table.judge()
         return table.is_clean
     finally:

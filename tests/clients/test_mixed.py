@@ -1,4 +1,4 @@
-"""Apache Kafka's brokers under our controller, and ours under Apache Kafka's; the office moves in the midst of work.
+"""Apache Kafka's brokers under our controller, and ours under Apache Kafka's; the controller changes during work.
 
 One cluster for all of it, in this order: node 100 is klamm's, nodes 1-3 are Apache Kafka's, a producer never stops.
 `make mixed` plays longer, at two protocol versions.
@@ -38,7 +38,7 @@ def mixed(operator: Operator) -> MixedCluster:
 
 
 def test_kafkas_brokers_do_what_our_controller_says(operator: Operator, mixed: MixedCluster) -> None:
-    assert mixed.office == KLAMM
+    assert mixed.controller_id == KLAMM
     began, moved = {0: (1, 2), 1: (2, 3)}, {0: (3, 1), 1: (1, 2)}
     operator.create("orders", began, "retention.ms=3600000")
     operator.produce("orders", began)
@@ -63,14 +63,14 @@ def test_hand_back_with_a_reassignment_and_a_deletion_under_way(operator: Operat
     work = HalfDone(operator, "handed-back")
     work.begin()
     mixed.stop_node(KLAMM)
-    assert mixed.wait_for_office(KAFKA) in KAFKA
+    assert mixed.wait_for_controller(KAFKA) in KAFKA
     work.is_half_done()
     work.end()
     operator.load_is_right()
 
 
 def test_our_broker_leads_and_follows_under_kafkas_controller(operator: Operator, mixed: MixedCluster) -> None:
-    assert mixed.office in KAFKA
+    assert mixed.controller_id in KAFKA
     mixed.start_node(KLAMM)
     assignment = {0: (KLAMM, 1), 1: (2, KLAMM)}
     operator.create("shared", assignment)
@@ -91,18 +91,18 @@ def test_take_over_with_a_reassignment_and_a_deletion_under_way(operator: Operat
     said = subprocess.run([sys.executable, "-m", "klamm", *reelect], capture_output=True, text=True, timeout=60)
     assert (said.returncode, said.stdout[:24]) == (0, f"controller: broker {KLAMM}, "), said
     assert mixed.controller_epoch == epoch + 1
-    assert mixed.wait_for_office({KLAMM}) == KLAMM
+    assert mixed.wait_for_controller({KLAMM}) == KLAMM
     work.is_half_done()
     work.end()
     operator.load_is_right()
 
 
 def test_who_takes_over_ends_by_itself_what_was_left_behind(operator: Operator, mixed: MixedCluster) -> None:
-    mixed.move_office(set(KAFKA))
-    holder = mixed.office
+    mixed.move_controller(set(KAFKA))
+    holder = mixed.controller_id
     work = LeftBehind(operator, "unseen", *(b for b in KAFKA if b != holder))
     work.begin()
-    mixed.take_office_unseen(KLAMM, work.znodes)
+    mixed.become_controller_unseen(KLAMM, work.znodes)
     work.is_ended()
     mixed.wait_until_forgotten(holder)
     mixed.start_node(holder)
@@ -115,7 +115,7 @@ def test_kafkas_tools_say_the_same_of_klamm_and_of_kafka(
     if node_command is not klamm_node:
         pytest.skip("both would be Apache Kafka's")
     mixed.stop_node(KLAMM)
-    mixed.wait_for_office(KAFKA)
+    mixed.wait_for_controller(KAFKA)
     theirs = play(operator.tools, mixed, KAFKA)
     ours = play(operator.tools, cluster, (1, 2, 3))
     assert ours == theirs

@@ -165,7 +165,9 @@ def test_a_deletion_ends_without_a_dead_node_which_deletes_when_it_returns(
         cluster.wait_until("node 3 holds nothing of the deleted topics",
                            lambda: not live_directories(cluster, 3, "gone"), 30)  # fmt: skip
         assert topic_id(cluster, 3, "again-0") == topic_id(cluster, 1, "again-0") != old_id
-        cluster.wait_until("nothing is condemned", lambda: not znodes.get_children("/klamm/condemned_replicas/3"), 30)
+        cluster.wait_until(
+            "nothing is pending deletion", lambda: not znodes.get_children("/klamm/condemned_replicas/3"), 30
+        )
     finally:
         if returning is not klamm_node:
             node.stop()

@@ -249,7 +249,7 @@ class BusyLife(Life):
         if found is not None and "/admin/preferred_replica_election" not in self.stages[0]._tree:
             self.do("request_preferred", found[:2])
 
-    # ---- the office
+    # ---- the controller
 
     def fail_over(self, draw: Any) -> None:
         if not self._something_is_queued():

@@ -27,7 +27,7 @@ class Ground:
         self.count = 0
 
     async def open(self) -> list[Stage]:
-        """One stage for each controller, brokers registered, controller in office."""
+        """One stage for each controller, brokers registered, controller active."""
         self.count += 1
         stages = []
         for i, start in enumerate(self._start):

@@ -121,7 +121,7 @@ class Disguise:
         if not self._protocols:
             if not joins_requests:
                 self._patches.enter_context(patch.object(channels, "PendingRequests", EveryRequest))
-                self._patches.enter_context(patch.object(RequestBatch, "joins_steps", False))
+                self._patches.enter_context(patch.object(RequestBatch, "coalesces_requests", False))
             self._patches.enter_context(patch.object(assembly, "controller_settings", self._settings))
         self._protocols[id(config)] = protocol
 
@@ -164,7 +164,7 @@ class KlammNode:
             return f"an event in {controller.state}"
         if self._follows_configs():
             return "changes of configurations"
-        open_channels = controller.bench.channels._channels if controller.bench else {}
+        open_channels = controller.term.channels._channels if controller.term else {}
         owing = {b for b, channel in open_channels.items() if channel.waiting} - set(late)
         return f"a request to {sorted(owing)}" if owing else ""
 

@@ -54,7 +54,7 @@ def story(heard: Iterable[tuple[int, Any]], broker_epoch: int, topic_ids: dict[s
 def _sentences(request: Any, broker_epoch: int, topic_ids: dict[str, uuid.UUID]) -> list[tuple[str, str]]:
     """Subject, and what is said about it."""
     stale = "" if request.broker_epoch in (broker_epoch, NO_EPOCH) else " to a stale broker epoch"
-    office = f"by {request.controller_id} epoch {request.controller_epoch}{stale}"
+    sender = f"by {request.controller_id} epoch {request.controller_epoch}{stale}"
     if isinstance(request, LeaderAndIsrRequest):
         known = {leader.broker_id for leader in request.live_leaders}
         return [
@@ -62,7 +62,7 @@ def _sentences(request: Any, broker_epoch: int, topic_ids: dict[str, uuid.UUID])
                 f"{topic}-{p.partition_index}",
                 f"LeaderAndIsr {_state(p, p.partition_epoch)}{_changes(p)}{' new' if p.is_new else ''}"
                 f"{f' recovery {p.leader_recovery_state}' if p.leader_recovery_state else ''}"
-                f"{'' if p.leader in known else ', leader not named'}{_id(topic, topic_id, topic_ids)}, {office}",
+                f"{'' if p.leader in known else ', leader not named'}{_id(topic, topic_id, topic_ids)}, {sender}",
             )
             for topic, topic_id, p in _partitions(request)
         ]
@@ -75,21 +75,21 @@ def _sentences(request: Any, broker_epoch: int, topic_ids: dict[str, uuid.UUID])
             (
                 f"{topic}-{p.partition_index}",
                 f"UpdateMetadata {_state(p, p.zk_version)} offline {_list(p.offline_replicas)}"
-                f"{_id(topic, topic_id, topic_ids)}, {office}",
+                f"{_id(topic, topic_id, topic_ids)}, {sender}",
             )
             for topic, topic_id, p in _partitions(request)
         ]
-        return [(BROKERS, f"{brokers}, {office}"), *partitions]
+        return [(BROKERS, f"{brokers}, {sender}"), *partitions]
     assert isinstance(request, StopReplicaRequest), request
     old = [(p.topic_name, p.partition_index) for p in request.ungrouped_partitions]
     old += [(t.name, number) for t in request.topics for number in t.partition_indexes]
     delete = " delete" if request.delete_partitions else ""
     return [
-        *((f"{topic}-{number}", f"StopReplica{delete}, {office}") for topic, number in old),
+        *((f"{topic}-{number}", f"StopReplica{delete}, {sender}") for topic, number in old),
         *(
             (
                 f"{t.topic_name}-{p.partition_index}",
-                f"StopReplica leader epoch {p.leader_epoch}{' delete' if p.delete_partition else ''}, {office}",
+                f"StopReplica leader epoch {p.leader_epoch}{' delete' if p.delete_partition else ''}, {sender}",
             )
             for t in request.topic_states
             for p in t.partition_states

@@ -3,8 +3,8 @@
 Kafka takes each replica of a topic that is deleted out of its ISR, one write per replica, stops it before it tells it
 to delete, and tells brokers that return its state; ours only tells each to delete. Kafka tells all brokers the same
 again for each replica that is added; ours tells them once. Kafka writes the list of old tools' reassignments again also
-where nothing in it has changed. Ours notes in znodes of its own which replicas are condemned, and tells their brokers
-so when they return. See `docs/differences.md`.
+where nothing in it has changed. Ours notes in znodes of its own which replicas are pending deletion, and
+tells their brokers when they return. See `docs/differences.md`.
 """
 
 import re
@@ -22,7 +22,7 @@ _STATE = re.compile(r"/brokers/topics/([^/]+)/partitions/\d+/state$")
 _TOPIC = re.compile(r"/brokers/topics/([^/]+)$")
 _PLACES = ("topic", "state", "partitions", "/config/topics", "/admin/delete_topics")
 _OWN = "/klamm/"
-_CONDEMNED = "StopReplica leader epoch -2 delete"
+_PENDING_DELETION = "StopReplica leader epoch -2 delete"
 _GONE = "UpdateMetadata -2 "
 _IDLE = ("StopReplica leader epoch -2, ", "LeaderAndIsr ")
 """Told about a topic that is being deleted, to no effect."""
@@ -137,8 +137,8 @@ def _has_shortcuts(step: dict[str, Any]) -> bool:
 
 
 def _kept(texts: list[str]) -> list[str]:
-    """Without the end of what is condemned."""
-    return [text for text in texts if not text.startswith(_CONDEMNED)]
+    """Without the end of pending deletions."""
+    return [text for text in texts if not text.startswith(_PENDING_DELETION)]
 
 
 def _moves(texts: list[str]) -> bool:

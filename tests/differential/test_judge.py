@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,8 @@ async def test_a_wrong_election_is_found(
     shared_zookeeper: ZooKeeperServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     right = partitions.elect_offline
-    monkeypatch.setattr(partitions, "elect_offline", lambda facts: right(facts._replace(replicas=facts.replicas[::-1])))
+    wrong = replace(right, elect=lambda facts: right(facts._replace(replicas=facts.replicas[::-1])))
+    monkeypatch.setattr(partitions, "elect_offline", wrong)
     name = "leader_dies_returns_and_rejoins"
 
     steps = await play(SCRIPTS[name], start_klamm, shared_zookeeper, "/planted-election", tmp_path)

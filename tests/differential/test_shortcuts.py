@@ -48,7 +48,7 @@ def test_once_a_deletion_has_ended_everything_counts() -> None:
     assert left(queued, deleted, anew) == [queued, deleted, anew]
 
 
-def test_what_is_condemned_and_a_list_that_stays_are_no_matter() -> None:
+def test_pending_deletions_and_a_remaining_list_are_expected_differences() -> None:
     first = {"tree": {LIST: "{list} v0"}}
     again = {
         "tree": {LIST: "{list} v1", "/klamm/condemned_replicas/1": "null v0"},

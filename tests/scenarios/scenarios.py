@@ -46,7 +46,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         ["t1-2"],
     ),
     "the controller dies": Scenario(
-        "Node 1 is controller and is killed. Another node takes the office and then finds that a broker is dead.",
+        "Node 1 is controller and is killed. Another node becomes controller and then finds that a broker is dead.",
         [_at(0, "kill", {"node": 1, "back_s": 30.0})],
         ["t1-2"],
     ),

@@ -8,9 +8,9 @@ from tests.support.controller_room import FixedClock, ListSink, broker
 from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
 
 from klamm.controller.controller import Controller
+from klamm.controller.observer import Observer
 from klamm.controller.settings import ControllerSettings
-from klamm.controller.witness import Witness
-from klamm.controller.workbench import WaitForFeatures
+from klamm.controller.term_context import WaitForFeatures
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
@@ -23,7 +23,7 @@ from klamm.zk.registrar import BrokerRegistrar
 from klamm.zk.store import Store
 
 ROOM_TO_SETTLE = 40
-"""Turns of the loop without anything happening that count as quiet."""
+"""TimeSlices of the loop without anything happening that count as quiet."""
 
 
 class Receiver:
@@ -83,12 +83,12 @@ class Nodes:
         self,
         number: int,
         settings: ControllerSettings | None = None,
-        witness: Witness | None = None,
+        observer: Observer | None = None,
         wait_for_features: WaitForFeatures = _knows_all,
     ) -> Controller:
         self.receivers[number] = Receiver(number)
         client = self._connect(number)
-        store = Store(client)  # type: ignore[arg-type]
+        store = Store(client)
         await store.create_top_level_paths()
         self.registrars[number] = BrokerRegistrar(broker(number))
         await self._register(number, store)
@@ -99,7 +99,7 @@ class Nodes:
             self._connect_to,  # type: ignore[arg-type]
             Journal(self.sinks[number], number, FixedClock()),
             lambda s: self._register(number, s),
-            witness or Witness(),
+            observer or Observer(),
             wait_for_features,
         )
         self.controllers[number] = controller
@@ -113,7 +113,7 @@ class Nodes:
         await self.controllers[number].session_expired()
         client = self._connect(number)
         client.on_watch = self.controllers[number].on_watch
-        self.controllers[number].session_established(Store(client))  # type: ignore[arg-type]
+        self.controllers[number].session_established(Store(client))
 
     async def stop(self, number: int) -> None:
         await self.controllers.pop(number).stop()
@@ -162,7 +162,7 @@ class Nodes:
     ) -> None:
         partitions = {i: ReplicaAssignment(tuple(map(BrokerId, r))) for i, r in enumerate(assignment)}
         client = self.ensemble.client()
-        await Store(client).create_topic(name, partitions, None, config or {})  # type: ignore[arg-type]
+        await Store(client).create_topic(name, partitions, None, config or {})
         await self.settle()
 
     @property

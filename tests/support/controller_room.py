@@ -13,13 +13,13 @@ from klamm.controller.metrics import ControllerMetrics
 from klamm.controller.request_batch import RequestBatch
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import PartitionState
+from klamm.controller.term_context import TermContext
 from klamm.controller.timers import Timers
-from klamm.controller.workbench import Workbench
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.ids import BrokerId, TopicPartition, parse_topic_partition
 from klamm.model.leader_and_isr import LeaderAndIsr
-from klamm.runtime.turns import Turns
+from klamm.runtime.time_slices import TimeSlices
 from klamm.telemetry.journal import Journal
 from klamm.telemetry.journal_reader import Entry, entries_of
 from klamm.wire.messages import (
@@ -130,7 +130,7 @@ def broker(number: int, host: str = "127.0.0.1") -> Broker:
 
 
 class Room:
-    """`await Room.open(...)`: a cluster of brokers that never answer, and a controller that has taken office."""
+    """`await Room.open(...)`: a cluster of brokers that never answer, and an active controller."""
 
     def __init__(self, settings: ControllerSettings | None = None) -> None:
         self.ensemble = MemoryEnsemble()
@@ -140,10 +140,10 @@ class Room:
         self.journal = Journal(self.sink, 1, FixedClock())
         self.sessions: dict[int, MemoryZooKeeper] = {}
         self.client = self.ensemble.client()
-        self.store = Store(self.client)  # type: ignore[arg-type]
+        self.store = Store(self.client)
         self.put: list[Event] = []
         """What timers brought."""
-        self.bench: Workbench
+        self.term: TermContext
 
     @classmethod
     async def open(
@@ -158,35 +158,35 @@ class Room:
             await room.register(number)
         for name, assignment in (topics or {}).items():
             await room.write_topic(name, assignment)
-        await room.take_office()
+        await room.become_controller()
         room.channels.take()
         return room
 
-    async def take_office(self) -> None:
+    async def become_controller(self) -> None:
         """A new term with an empty memory."""
         if "/controller" in self.ensemble.nodes:
             self.ensemble.apply([Delete("/controller")])
-        epoch = await register_controller(self.client, BrokerId(1), 0)  # type: ignore[arg-type]
+        epoch = await register_controller(self.client, BrokerId(1), 0)
         context = ControllerContext(epoch.epoch)
         self.channels.open.clear()
-        turns = Turns()
-        self.bench = Workbench(
+        slices = TimeSlices()
+        self.term = TermContext(
             self.settings,
             context,
-            ControllerStore(self.client, epoch),  # type: ignore[arg-type]
+            ControllerStore(self.client, epoch),
             self.channels,  # type: ignore[arg-type]
-            RequestBatch(context, self.settings, self.channels, turns),
+            RequestBatch(context, self.settings, self.channels, slices),
             self.journal,
             lambda n: bytes([epoch.epoch]) * n,  # what is drawn anew in another term differs
             Timers(self.put.append),
-            turns,
+            slices,
             ControllerMetrics(),
             lambda: self.now_ms,
             self.knows_features,
         )
         self.journal.controller_epoch = epoch.epoch
-        self.bench.cause = self.journal.event("Startup")
-        await on_controller_failover(self.bench)
+        self.term.cause = self.journal.event("Startup")
+        await on_controller_failover(self.term)
 
     async def knows_features(self, epoch: int, timeout_s: float) -> bool:
         return True
@@ -195,7 +195,7 @@ class Room:
 
     async def register(self, number: int, host: str = "127.0.0.1") -> int:
         session = self.sessions[number] = self.ensemble.client()
-        return await BrokerRegistrar(broker(number, host)).register(session, 0)  # type: ignore[arg-type]
+        return await BrokerRegistrar(broker(number, host)).register(session, 0)
 
     def kill(self, number: int) -> None:
         self.ensemble.expire(self.sessions.pop(number))
@@ -211,7 +211,7 @@ class Room:
         self.ensemble.apply([Set(path, znodes.encode_state(state))])
 
     def crash_after(self, writes: int) -> None:
-        """The controller's host dies with its next multi but so many; take_office brings another one."""
+        """The controller's host dies with its next multi but so many; become_controller brings another one."""
         left = writes
 
         def die(ops: Sequence[Op]) -> None:
@@ -248,7 +248,7 @@ class Room:
 
     def partition(self, name: str) -> Partition:
         p = parse_topic_partition(name)
-        found = self.bench.context.partition(p.topic, p.partition)
+        found = self.term.context.partition(p.topic, p.partition)
         assert found is not None
         return found
 
@@ -256,11 +256,11 @@ class Room:
         self.journal.flush()
         return [e for e in entries_of(self.sink.content) if e.kind == kind]
 
-    async def handle(self, handler: Callable[[Workbench, object], Awaitable[None]], event: object) -> list[str]:
+    async def handle(self, handler: Callable[[TermContext, object], Awaitable[None]], event: object) -> list[str]:
         """Handle an event; the requests it led to."""
-        self.bench.cause = self.journal.event(type(event).__name__)
-        await handler(self.bench, event)
-        assert_counted(self.bench.context)
+        self.term.cause = self.journal.event(type(event).__name__)
+        await handler(self.term, event)
+        assert_counted(self.term.context)
         return self.channels.take()
 
 
@@ -280,7 +280,7 @@ def alter_partition(
 ) -> AlterPartitionReceived:
     """A leader's request, in the newest version."""
     p = parse_topic_partition(name)
-    topic = room.bench.context.topics[p.topic]
+    topic = room.term.context.topics[p.topic]
     data = AlterPartitionRequestPartitionData(
         partition_index=p.partition,
         leader_epoch=leader_epoch,
@@ -290,7 +290,7 @@ def alter_partition(
     return AlterPartitionReceived(
         AlterPartitionRequest(
             broker_id=sender,
-            broker_epoch=room.bench.context.registered[BrokerId(sender)].epoch,
+            broker_epoch=room.term.context.registered[BrokerId(sender)].epoch,
             topics=[AlterPartitionRequestTopicData(topic_id=topic.id, partitions=[data])],
         ),
         3,

@@ -87,13 +87,20 @@ class MemoryEnsemble:
 
 
 class MemoryZooKeeper:
-    """One session; the methods of `klamm.zk.client.ZooKeeper` that stores use."""
+    """One session; a `ZooKeeperClient`."""
 
     def __init__(self, ensemble: MemoryEnsemble, session_id: int) -> None:
         self.ensemble = ensemble
         self.session_id = session_id
         self.is_alive = True
         self.on_watch: Callable[[WatchEvent], None] = lambda _: None
+        self.session_timeout_ms = 18_000
+        self.server = "in memory"
+        self.last_seen_zxid: int | None = None  # None: this client has seen every write
+
+    @property
+    def seen_zxid(self) -> int:
+        return self.ensemble.zxid if self.last_seen_zxid is None else self.last_seen_zxid
 
     @property
     def data_watches(self) -> frozenset[str]:

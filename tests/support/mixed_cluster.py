@@ -1,4 +1,4 @@
-"""klamm and Apache Kafka nodes over one ZooKeeper: who holds the office, how it moves, and whether all agree."""
+"""klamm and Apache Kafka nodes over one ZooKeeper: who is controller, how that moves, and whether all agree."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from klamm.runtime.processes import ticks
 
 KLAMM: Final = 100
 KAFKA: Final = (1, 2, 3)
-OFFICE_S: Final = SESSION_TIMEOUT_S + 20.0
+ELECTION_TIMEOUT_S: Final = SESSION_TIMEOUT_S + 20.0
 Assignment = Mapping[int, Sequence[int]]
 """Partition -> replicas, the preferred one first."""
 _COMPLAINT: Final = re.compile(r"^\S+ \S+ (?:ERROR|FATAL) (.*(?:\n[\w.]+Exception:.*)?)$", re.MULTILINE)
@@ -79,10 +79,10 @@ class MixedCluster(Cluster):
         return ",".join(self.node(i).address for i in self.kafka_ids)
 
     def start_first(self, broker_id: int) -> None:
-        """ZooKeeper and one node, which takes the office."""
+        """ZooKeeper and one node, which becomes controller."""
         self.zookeeper.start()
         self.start_node(broker_id)
-        self.wait_for_office({broker_id})
+        self.wait_for_controller({broker_id})
 
     def start_others(self) -> None:
         waiting = [node for node in self.nodes if not node.is_running]
@@ -122,7 +122,7 @@ class MixedCluster(Cluster):
         else:
             node.wait_until_listening()
 
-    # ---- the office
+    # ---- the controller
 
     @property
     def znodes(self) -> KazooClient:
@@ -139,7 +139,7 @@ class MixedCluster(Cluster):
             return None
 
     @property
-    def office(self) -> int:
+    def controller_id(self) -> int:
         """Whom `/controller` names; -1 where it is not there."""
         found = self.znode("/controller")
         return -1 if found is None else int(found["brokerid"])
@@ -148,40 +148,40 @@ class MixedCluster(Cluster):
     def controller_epoch(self) -> int:
         return int(self.znodes.get("/controller_epoch")[0])
 
-    def wait_for_office(self, wanted: Collection[int]) -> int:
+    def wait_for_controller(self, wanted: Collection[int]) -> int:
         """Until one of these holds it and every running node says so to its clients."""
 
         def told() -> dict[str, int]:
             return {n.name: int(self.metadata(n).controller_id) for n in self.nodes if n.is_running}
 
         def is_known() -> bool:
-            """Whoever holds it by now: one that fails while it takes office passes it on."""
-            holder = self.office
+            """The present one: one that fails while it becomes active passes it on."""
+            holder = self.controller_id
             return holder in wanted and set(told().values()) == {holder}
 
-        self.wait_until(f"one of {sorted(wanted)} is controller, and known", is_known, OFFICE_S)
-        return self.office
+        self.wait_until(f"one of {sorted(wanted)} is controller, and known", is_known, ELECTION_TIMEOUT_S)
+        return self.controller_id
 
-    def move_office(self, wanted: Collection[int]) -> int:
+    def move_controller(self, wanted: Collection[int]) -> int:
         """Delete `/controller` until one of these is the quickest; how often that took."""
         for tries in range(1, 50):
             before = self.controller_epoch
             self.znodes.delete("/controller")
-            for _ in ticks(OFFICE_S):
-                if self.controller_epoch > before and self.office >= 0:
+            for _ in ticks(ELECTION_TIMEOUT_S):
+                if self.controller_epoch > before and self.controller_id >= 0:
                     break
-            if self.wait_for_office(set(self.kafka_ids) | {n.broker_id for n in self.nodes}) in wanted:
+            if self.wait_for_controller(set(self.kafka_ids) | {n.broker_id for n in self.nodes}) in wanted:
                 return tries
         raise AssertionError(f"none of {sorted(wanted)} ever won the election")
 
-    def take_office_unseen(self, winner: int, left_behind: Mapping[str, Any]) -> None:
-        """Who has the office dies, `winner` has it next, and finds these znodes; all others sleep until it has won.
+    def become_controller_unseen(self, winner: int, left_behind: Mapping[str, Any]) -> None:
+        """The controller dies, `winner` is the next, and finds these znodes; all others sleep until it has won.
 
         They sleep for less than a session lasts, and nobody returns meanwhile: whatever the new controller does not
         take up by itself stays as it is. (A controller that only slept would find the znodes when it wakes; Apache
         Kafka's keeps the half of a batch that ControllerMoved interrupts, and fails with it in its next term.)
         """
-        holder = self.office
+        holder = self.controller_id
         others = [n for n in self.nodes if n.is_running and n.broker_id not in (winner, holder)]
         registered = {n.broker_id: self._registered(n.broker_id) for n in others}
         for node in others:
@@ -197,11 +197,11 @@ class MixedCluster(Cluster):
                     change.create(path, data)
             change.delete("/controller")
             assert not [r for r in change.commit() if isinstance(r, Exception)]
-            self.wait_until(f"{winner} has the office", lambda: self.office == winner, SESSION_TIMEOUT_S)
+            self.wait_until(f"{winner} is controller", lambda: self.controller_id == winner, SESSION_TIMEOUT_S)
         finally:
             for node in others:
                 node.resume()
-        self.wait_for_office({winner})
+        self.wait_for_controller({winner})
         assert registered == {n.broker_id: self._registered(n.broker_id) for n in others}
 
     def _registered(self, broker_id: int) -> int:

@@ -206,7 +206,7 @@ class HalfDone:
 class LeftBehind:
     """What a controller may leave when it dies: a move that has arrived and is not ended, a deletion just asked for.
 
-    Its brokers stay, no ISR changes: only the one who takes office can end them.
+    Its brokers stay, no ISR changes: only a new controller can end them.
     """
 
     def __init__(self, operator: Operator, name: str, stays: int, leaves: int) -> None:
@@ -214,21 +214,21 @@ class LeftBehind:
         self._operator = operator
         self._cluster = operator.cluster
         self._stays, self._leaves = stays, leaves
-        self.moved, self.condemned = f"moved-{name}", f"condemned-{name}"
+        self.moved, self.deleted = f"moved-{name}", f"deleted-{name}"
 
     def begin(self) -> None:
-        for topic in (self.moved, self.condemned):
+        for topic in (self.moved, self.deleted):
             self._cluster.create(topic, {0: (self._stays, self._leaves)})
 
     @property
     def znodes(self) -> dict[str, Any]:
         path = f"/brokers/topics/{self.moved}"
         under_way = {**self._cluster.znode(path), "removing_replicas": {"0": [self._leaves]}}
-        return {path: under_way, f"/admin/delete_topics/{self.condemned}": None}
+        return {path: under_way, f"/admin/delete_topics/{self.deleted}": None}
 
     def is_ended(self) -> None:
         self._cluster.wait_until_right(self.moved, {0: (self._stays,)})
-        self._cluster.wait_until_gone(self.condemned)
+        self._cluster.wait_until_gone(self.deleted)
         self._operator.delete(self.moved)
 
 

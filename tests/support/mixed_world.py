@@ -15,7 +15,7 @@ TOPIC = "load"
 
 @contextmanager
 def operated(directory: Path, protocol: str, *, second_directory: int | None = None) -> Iterator[Operator]:
-    """Our controller in office, three brokers of Apache Kafka, a producer that never stops (acks=all, idempotent).
+    """Our controller is active; three brokers of Apache Kafka, a producer that never stops (acks=all, idempotent).
 
     The broker `second_directory` keeps its partitions in two directories.
     """

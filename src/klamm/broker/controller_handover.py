@@ -7,7 +7,6 @@ import structlog
 
 from klamm.broker.znode_follower import OnUnexpectedError, ZnodeFollower, log_unexpected_error
 from klamm.model.ids import BrokerId
-from klamm.zk.office_requests import remove_office_request, watch_office_request
 from klamm.zk.store import Store
 from klamm.zk.znodes import NEXT_CONTROLLER, MalformedZnode
 
@@ -15,7 +14,7 @@ log = structlog.get_logger("node")
 
 
 class Candidate(Protocol):
-    async def take_office(self, epoch: int) -> bool: ...
+    async def become_controller(self, epoch: int) -> bool: ...
 
 
 class ControllerHandover(ZnodeFollower):
@@ -41,9 +40,9 @@ class ControllerHandover(ZnodeFollower):
 
         A request whose removal fails is read again, and not carried out a second time.
         """
-        client = self._store().client
+        store = self._store()
         try:
-            request = await watch_office_request(client)
+            request = await store.watch_handover_request()
         except MalformedZnode as error:
             log.error("controller handover request ignored", reason=str(error))
             return
@@ -51,6 +50,6 @@ class ControllerHandover(ZnodeFollower):
             return
         if request.zxid != self._last_zxid:
             self._last_zxid = request.zxid
-            taken = await self._candidate.take_office(request.epoch)
+            taken = await self._candidate.become_controller(request.epoch)
             log.info("controller handover requested", epoch=request.epoch, became_controller=taken)
-        await remove_office_request(client, request.version)
+        await store.remove_handover_request(request.version)

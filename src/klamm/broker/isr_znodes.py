@@ -19,11 +19,10 @@ from klamm.wire.messages import (
     AlterPartitionResponsePartitionData,
     AlterPartitionResponseTopicData,
 )
-from klamm.zk.admin_znodes import encode_isr_change
 from klamm.zk.errors import BadVersion, NoNode
 from klamm.zk.fenced import chunks
 from klamm.zk.store import Store
-from klamm.zk.znodes import ISR_CHANGES, decode_state, encode_state, state_path
+from klamm.zk.znodes import ISR_CHANGES
 
 CHECK_INTERVAL_S: Final = 2.5
 MIN_QUIET_S: Final = 5.0
@@ -68,7 +67,7 @@ class IsrZnodes:
         LeaderAndIsr may arrive before this broker's ZooKeeper server has the state that it names, so sync first.
         """
         request = build(_NAMES_TOPICS)
-        await self._store().client.sync(ISR_CHANGES)
+        await self._store().sync(ISR_CHANGES)
         asked = [
             _Proposal(TopicPartition(t.topic_name, p.partition_index), p) for t in request.topics for p in t.partitions
         ]
@@ -107,18 +106,15 @@ class IsrZnodes:
             return None
         proposed = _proposed_state(stored, asked.data)
         try:
-            stat = await self._store().client.set(
-                state_path(asked.partition), encode_state(proposed), stored.partition_epoch
-            )
+            version = await self._store().write_state(asked.partition, proposed, stored.partition_epoch)
         except BadVersion:
-            await self._store().client.sync(ISR_CHANGES)
+            await self._store().sync(ISR_CHANGES)
             stored = await self._read(asked.partition)
             return stored if _is_next(stored, asked.data) else None
-        return proposed.at_partition_epoch(stat.version)
+        return proposed.at_partition_epoch(version)
 
     async def _read(self, partition: TopicPartition) -> LeaderAndIsr:
-        data, stat = await self._store().client.get(state_path(partition))
-        return decode_state(partition, data, stat.version)
+        return await self._store().read_state(partition)
 
     def _done(self, asked: _Proposal, state: LeaderAndIsr) -> AlterPartitionResponsePartitionData:
         self._changed[asked.partition] = None
@@ -147,9 +143,7 @@ class IsrZnodes:
         if not self._changed or not is_due:
             return
         for partitions in chunks(list(self._changed), MAX_PARTITIONS_PER_NOTIFICATION):
-            await self._store().client.create(
-                f"{ISR_CHANGES}/isr_change_", encode_isr_change(partitions), sequential=True
-            )
+            await self._store().announce_isr_changes(partitions)
             for partition in partitions:
                 self._changed.pop(partition, None)
         self._last_notified = now

@@ -52,7 +52,7 @@ class Registration:
             raise CannotStart(
                 f"{taken}. Stop that process, or change {self._context.config.where('broker.id')}."
             ) from taken
-        self.on_registered(store.client.session_id)
+        self.on_registered(store.session_id)
 
     async def close(self) -> None:
         if self._update is not None:
@@ -75,7 +75,7 @@ class Registration:
     async def _register(self, store: Store) -> None:
         now_ms = self._context.world.clock.now_ms()
         self._context.status.broker_epoch = await self._registrar.register(store.client, now_ms)
-        self.on_registered(store.client.session_id)
+        self.on_registered(store.session_id)
 
     async def _check_addresses(self, store: Store) -> None:
         """Clients could not tell two brokers of one address apart. Raises CannotStart."""

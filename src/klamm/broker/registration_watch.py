@@ -28,6 +28,7 @@ class RegistrationWatch(ZnodeFollower):
         """`store()` is that of the newest ZooKeeper session; it and `register` raise KlammError."""
         super().__init__("this broker's registration", broker_path(broker_id), self.look, on_unexpected_error)
         self._store = store
+        self._broker_id = broker_id
         self._register = register
         self._session_id = 0
 
@@ -39,12 +40,10 @@ class RegistrationWatch(ZnodeFollower):
     async def look(self) -> None:
         """Set the watch; where the registration is gone, register again. Raises KlammError."""
         store = self._store()
-        if store.client.session_id != self._session_id:
+        if store.session_id != self._session_id:
             return
-        while (stat := await store.client.exists(self._path, watch=True)) is None:
+        while (owner := await store.watch_registration(self._broker_id)) is None:
             log.error("registration deleted by another client; registering again", znode=self._path)
             await self._register(store)
-        if stat.ephemeral_owner != self._session_id:
-            log.error(
-                "registration belongs to another session", znode=self._path, session=f"0x{stat.ephemeral_owner:x}"
-            )
+        if owner != self._session_id:
+            log.error("registration belongs to another session", znode=self._path, session=f"0x{owner:x}")

@@ -26,13 +26,13 @@ def controller_settings(config: NodeConfig, broker_id: BrokerId) -> ControllerSe
         config.unclean_leader_election_enable,
         config.controller_socket_timeout_ms,
         config.request_timeout_ms,
-        feature_patience_s=config.zookeeper_connection_timeout_ms / 1000,
+        feature_timeout_s=config.zookeeper_connection_timeout_ms / 1000,
         token_check_interval_ms=config.delegation_token_expiry_check_interval_ms if _has_tokens(config) else None,
         auto_leader_rebalance=config.auto_leader_rebalance_enable,
         leader_imbalance_check_s=config.leader_imbalance_check_interval_seconds,
         leader_imbalance_percentage=config.leader_imbalance_per_broker_percentage,
         delete_topic_enable=config.delete_topic_enable,
-        dead_broker_patience_ms=config.klamm_delete_topic_dead_broker_wait_ms,
+        dead_broker_timeout_ms=config.klamm_delete_topic_dead_broker_wait_ms,
     )
 
 

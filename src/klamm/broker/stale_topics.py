@@ -85,6 +85,6 @@ class StaleTopics:
         """Those of the topics that ZooKeeper no longer has."""
         asked = list(topics)
         store = self._store()
-        await store.client.sync(znodes.TOPICS)
+        await store.sync(znodes.TOPICS)
         there = frozenset(await store.list_topics())
         return [t for t in asked if t not in there]

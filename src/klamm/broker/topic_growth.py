@@ -17,7 +17,6 @@ from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.zk.errors import ZkError
 from klamm.zk.store import Store
-from klamm.zk.topic_requests import read_topic, write_growth
 from klamm.zk.znodes import MalformedZnode
 
 Lists = Sequence[Sequence[int]]
@@ -60,7 +59,7 @@ class TopicGrowth:
 
     async def _grow(self, name: str, count: int, lists: Lists | None, validate_only: bool) -> bool:
         """False where another client changed the topic in between."""
-        read = await read_topic(self._store(), name)
+        read = await self._store().topic_requests.read(name)
         if read is None:
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
         topic, version = read
@@ -68,7 +67,7 @@ class TopicGrowth:
         added = plan_growth(name, topic.partitions, count, lists, brokers)
         if validate_only:
             return True
-        written = await write_growth(self._store(), name, topic, added, version)
+        written = await self._store().topic_requests.add_partitions(name, topic, added, version)
         if written:
             log.info("partitions added", topic=name, partitions=count)
         return written

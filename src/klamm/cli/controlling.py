@@ -11,10 +11,10 @@ from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
 from klamm.runtime.world import World
 from klamm.zk import znodes
-from klamm.zk.client import ZooKeeper
+from klamm.zk.controller_handover import remove_handover_request, request_handover
 from klamm.zk.errors import NodeExists, NoNode, ZkCode, error_of
-from klamm.zk.office_requests import ask_for_office, remove_office_request
 from klamm.zk.operations import Check, Delete
+from klamm.zk.port import ZooKeeperClient
 
 QUEUE_SIZE: Final = "kafka_controller_controllerchannelmanager_queuesize"
 QUEUE_TIME: Final = "kafka_controller_controllerchannelmanager_requestrateandqueuetimems"
@@ -24,7 +24,7 @@ _WIN_S: Final = 10.0
 _LOOK_S: Final = 0.1
 
 
-class Office(NamedTuple):
+class ControllerStatus(NamedTuple):
     """The controller as ZooKeeper has it."""
 
     controller: BrokerId | None
@@ -51,7 +51,7 @@ async def named_controller(admin: Admin) -> tuple[BrokerId | None, Address | Non
     return (admin.controller if admin.controller >= 0 else None), address
 
 
-async def read_office(client: ZooKeeper) -> Office:
+async def read_controller_status(client: ZooKeeperClient) -> ControllerStatus:
     """Raises MalformedZnode where the epoch is no number."""
     epoch, epoch_version = None, -1
     try:
@@ -62,42 +62,45 @@ async def read_office(client: ZooKeeper) -> Office:
     try:
         content, stat = await client.get(znodes.CONTROLLER)
     except NoNode:
-        return Office(None, epoch, None, epoch_version)
+        return ControllerStatus(None, epoch, None, epoch_version)
     registration = znodes.decode_controller(content)
-    return Office(registration.broker if registration else None, epoch, stat.ctime, epoch_version)
+    return ControllerStatus(registration.broker if registration else None, epoch, stat.ctime, epoch_version)
 
 
-async def reelect(client: ZooKeeper, seen: Office) -> Office:
-    """Take the office from who was seen in it, and wait for the next. Raises KlammError where it moved meanwhile.
+async def reelect(client: ZooKeeperClient, seen: ControllerStatus) -> ControllerStatus:
+    """End the term that was seen, and wait for the next controller. Raises KlammError where another was elected.
 
-    By us, perhaps: where the answer was lost, what is refused is the repetition. An office that is free is as wanted.
+    By us, perhaps: where the answer was lost, what is refused is the repetition. Without a
+    controller there is nothing to end.
     """
     results = await client.multi([Check(znodes.CONTROLLER_EPOCH, seen.epoch_version), Delete(znodes.CONTROLLER)])
     same_epoch, gone = (result.code for result in results)
     if same_epoch is not ZkCode.OK:
-        raise KlammError("the office changed hands meanwhile: look who has it, and say it again if need be")
+        raise KlammError(
+            "Another controller was elected meanwhile. Run `klamm controller` to see it, and reelect again if needed"
+        )
     if gone not in (ZkCode.OK, ZkCode.NO_NODE):
         raise error_of(gone, znodes.CONTROLLER)
     found = await _wait_for_another(client, seen)
     if found is None:
-        raise KlammError(f"the office is free, and nobody took it within {_WIN_S:g} s: look at the brokers' logs")
+        raise KlammError(f"No broker became controller within {_WIN_S:g} s. Look at the brokers' logs")
     return found
 
 
-async def hand_to(client: ZooKeeper, seen: Office, broker: BrokerId) -> Office:
-    """Have this klamm node take the office; nobody loses it before. Raises KlammError where it does not."""
+async def hand_to(client: ZooKeeperClient, seen: ControllerStatus, broker: BrokerId) -> ControllerStatus:
+    """Make this klamm node the controller; the present one stays until then. Raises KlammError where that fails."""
     if await client.exists(znodes.broker_path(broker)) is None:
         raise KlammError(f"broker {broker} is not alive: nothing was done")
-    assert seen.epoch is not None, "whoever holds the office has an epoch"
+    assert seen.epoch is not None, "a controller has an epoch"
     try:
-        await ask_for_office(client, broker, seen.epoch)
+        await request_handover(client, broker, seen.epoch)
     except NodeExists as error:
         raise KlammError(f"{znodes.NEXT_CONTROLLER} is there: somebody else asks; wait, or delete it") from error
     found = await _wait_for_another(client, seen)
-    await remove_office_request(client)
+    await remove_handover_request(client)
     if found is None:
         raise KlammError(
-            f"broker {broker} did not take the office within {_WIN_S:g} s, and {_named(seen.controller)} keeps it: only"
+            f"broker {broker} did not become controller within {_WIN_S:g} s, and {_named(seen.controller)} stays: only"
             " a klamm node can be named, see its log; without --broker, whoever is quickest has it"
         )
     if found.controller != broker:
@@ -109,11 +112,11 @@ def _named(broker: BrokerId | None) -> str:
     return "nobody" if broker is None else f"broker {broker}"
 
 
-async def _wait_for_another(client: ZooKeeper, seen: Office) -> Office | None:
+async def _wait_for_another(client: ZooKeeperClient, seen: ControllerStatus) -> ControllerStatus | None:
     try:
         async with asyncio.timeout(_WIN_S):
             while True:
-                now = await read_office(client)
+                now = await read_controller_status(client)
                 if now.controller is not None and now.epoch != seen.epoch:
                     return now
                 await asyncio.sleep(_LOOK_S)

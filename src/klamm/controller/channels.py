@@ -27,7 +27,7 @@ from klamm.controller.settings import ControllerSettings
 from klamm.model.brokers import Broker, Endpoint
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.runtime.turns import Turns
+from klamm.runtime.time_slices import TimeSlices
 from klamm.telemetry.journal import Journal, by_topic
 from klamm.telemetry.meters import Timer
 from klamm.wire.api import ApiKey
@@ -70,10 +70,10 @@ class Channels:
         settings: ControllerSettings,
         ports: ChannelPorts,
         journal: Journal,
-        turns: Turns,
+        slices: TimeSlices,
     ) -> None:
         self._settings = settings
-        self._builder = RequestBuilder(context, settings, turns)
+        self._builder = RequestBuilder(context, settings, slices)
         self._ports = ports
         self._journal = journal
         self._channels: dict[BrokerId, Channel] = {}

@@ -87,8 +87,8 @@ class ReplicasInDeletion(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class CondemnedReplicas:
-    """Replicas, of a deleted topic or moved away, that may not be gone yet. See `decisions/condemned.py`."""
+class ReplicasPendingDeletion:
+    """Replicas, of a deleted topic or moved away, that may not be gone yet. See `decisions/pending_deletions.py`."""
 
     broker: BrokerId
     topic: str
@@ -111,7 +111,7 @@ class ControllerContext:
     """Registered and not shutting down."""
     leaving: frozenset[BrokerId] = frozenset()
     """Registered and shutting down."""
-    unsettled: dict[BrokerId, None] = field(default_factory=dict)
+    brokers_in_transition: dict[BrokerId, None] = field(default_factory=dict)
     """Brokers that came or went, as far as `registered` says, while not all that follows from it is done yet."""
     finalized: Mapping[str, int] = field(default_factory=dict)
     """Feature levels: a broker that does not support them is left out."""
@@ -141,13 +141,13 @@ class ControllerContext:
     """By topic, how many of its replicas are in state ReplicaDeletionStarted."""
     gone_since: dict[BrokerId, float] = field(default_factory=dict)
     """When brokers were found gone, as the loop's time."""
-    condemned: dict[BrokerId, dict[uuid.UUID, CondemnedReplicas]] = field(default_factory=dict)
+    pending_deletions: dict[BrokerId, dict[uuid.UUID, ReplicasPendingDeletion]] = field(default_factory=dict)
     """By broker; lists every replica assigned to it, NonExistent ones too, and those being stopped for good."""
-    struck_out: dict[tuple[BrokerId, uuid.UUID], None] = field(default_factory=dict)
-    """Records of condemned replicas that name nothing more, and that ZooKeeper holds still."""
+    records_to_remove: dict[tuple[BrokerId, uuid.UUID], None] = field(default_factory=dict)
+    """Records of replicas pending deletion that name no replica any more, and that ZooKeeper still holds."""
     reassigning: Partitions = field(default_factory=dict)
     """Partitions with replicas to add or to remove."""
-    told_of_moves: dict[Partition, tuple[ReplicaAssignment, int]] = field(default_factory=dict)
+    last_sent_assignments: dict[Partition, tuple[ReplicaAssignment, int]] = field(default_factory=dict)
     """What all replicas of a partition that moves were told last, and in which leader epoch; since then none of their
     brokers began anew. A step of the move that is taken again need not be told again."""
     imbalanced_count: int = 0
@@ -232,7 +232,7 @@ class ControllerContext:
         self.topics_to_be_deleted.update(dict.fromkeys(new))
         for topic in new:
             for p in self.topics[topic].partitions.values():
-                self._balance(p)
+                self._clear_imbalance(p)
                 self._offline_in_deletion += p.state is PartitionState.OFFLINE
         return new
 
@@ -268,7 +268,7 @@ class ControllerContext:
     def put_assignment(self, partition: Partition, assignment: ReplicaAssignment) -> None:
         """Replicas that are new to it are NonExistent; those it loses keep their states until `forget_replica`."""
         partition.assignment = assignment_of(*assignment)
-        self._weigh(partition)
+        self._update_imbalance(partition)
         for broker in assignment.replicas:
             self.replica_states.setdefault(broker, {}).setdefault(partition, ReplicaState.NON_EXISTENT)
         if assignment.is_being_reassigned:
@@ -278,10 +278,10 @@ class ControllerContext:
 
     def told_of_move(self, partitions: Iterable[Partition]) -> None:
         """Their assignments, as they are here now, were sent to their replicas with the leader epoch of now."""
-        self.told_of_moves.update((p, (p.assignment, p.leader_epoch)) for p in partitions)
+        self.last_sent_assignments.update((p, (p.assignment, p.leader_epoch)) for p in partitions)
 
-    def is_told_of_move(self, partition: Partition, assignment: ReplicaAssignment) -> bool:
-        return self.told_of_moves.get(partition) == (assignment, partition.leader_epoch)
+    def is_last_sent_assignment(self, partition: Partition, assignment: ReplicaAssignment) -> bool:
+        return self.last_sent_assignments.get(partition) == (assignment, partition.leader_epoch)
 
     def forget_replica(self, broker: BrokerId, partition: Partition) -> None:
         """It is assigned no more, and NonExistent: its state goes, and what is known of its directory."""
@@ -304,14 +304,14 @@ class ControllerContext:
         for partition in partitions:
             self.topics[partition.topic].partitions.pop(partition.partition)
             self.partition_count -= 1
-            self._balance(partition)
+            self._clear_imbalance(partition)
             if partition.state is PartitionState.OFFLINE and self.is_to_be_deleted(partition):
                 self._offline_in_deletion -= 1
             for broker in partition.replicas:
                 self.replica_states[broker].pop(partition, None)
                 self.offline_dirs.get(broker, {}).pop(partition, None)
             self.reassigning.pop(partition, None)
-            self.told_of_moves.pop(partition, None)
+            self.last_sent_assignments.pop(partition, None)
             self.half_deleted.pop(partition, None)
             self.led_by.get(partition.leader, {}).pop(partition, None)
             for listed in self.in_state.values():
@@ -328,19 +328,19 @@ class ControllerContext:
             if before is not None:
                 self.led_by[before.leader].pop(partition, None)
             self.led_by.setdefault(leadership.leader, {})[partition] = None
-            self._weigh(partition)
+            self._update_imbalance(partition)
 
-    def _weigh(self, partition: Partition) -> None:
+    def _update_imbalance(self, partition: Partition) -> None:
         """Whether its preferred replica leads, as far as anybody leads it or did."""
         replicas = partition.assignment.replicas
         leadership = partition.leadership
         if leadership is None or not replicas or leadership.leader == replicas[0]:
-            self._balance(partition)
+            self._clear_imbalance(partition)
         elif not partition.is_imbalanced and not self.is_to_be_deleted(partition):
             partition.is_imbalanced = True
             self.imbalanced_count += 1
 
-    def _balance(self, partition: Partition) -> None:
+    def _clear_imbalance(self, partition: Partition) -> None:
         """Count it no more."""
         self.imbalanced_count -= partition.is_imbalanced
         partition.is_imbalanced = False

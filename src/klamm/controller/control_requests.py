@@ -25,7 +25,7 @@ from klamm.model.leader_and_isr import (
     LeaderAndIsr,
 )
 from klamm.model.topic_ids import ZERO_ID
-from klamm.runtime.turns import Turns
+from klamm.runtime.time_slices import TimeSlices
 from klamm.wire.messages import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
@@ -232,9 +232,9 @@ def _goes_without_state(controller_epoch: int) -> LeaderAndIsr:
 class RequestBuilder:
     """Makes wire messages of items, for one controller in one term."""
 
-    def __init__(self, context: ControllerContext, settings: ControllerSettings, turns: Turns) -> None:
+    def __init__(self, context: ControllerContext, settings: ControllerSettings, slices: TimeSlices) -> None:
         self._context = context
-        self._turns = turns
+        self._slices = slices
         self._settings = settings
         self._versions = settings.versions
 
@@ -246,22 +246,22 @@ class RequestBuilder:
     async def bodies(self, item: ControlItem, broker: Broker) -> list[Any]:
         """What to send, one after the other; a large LeaderAndIsr is encoded in pieces: the loop is not held."""
         if isinstance(item, UpdateMetadataItem) and not self._is_encoded(item):
-            await self._turns.take_for(len(item.states))
+            await self._slices.take_for(len(item.states))
         if not isinstance(item, LeaderAndIsrItem) or len(item.states) <= PIECE or self._versions.leader_and_isr < 2:
             return self.messages(item, broker)
         request = self._leader_and_isr(item, broker)
         topics: dict[str, LeaderAndIsrTopicState] = {}
-        async for chunk in self._turns.over(item.states.items(), PIECE):
+        async for chunk in self._slices.over(item.states.items(), PIECE):
             self._group(chunk, topics)
         request.topic_states = list(topics.values())
-        return [await encode_in_pieces(request, self._versions.leader_and_isr, self._turns)]
+        return [await encode_in_pieces(request, self._versions.leader_and_isr, self._slices)]
 
     async def let_go(self, item: ControlItem) -> None:
         """Nobody needs it any more. One LeaderAndIsr may name all replicas of its broker; others were cut."""
         if isinstance(item, LeaderAndIsrItem):
-            await self._turns.let_go(item.states)
+            await self._slices.let_go(item.states)
         else:
-            await self._turns.take_for(len(item.partitions))
+            await self._slices.take_for(len(item.partitions))
 
     def messages(self, item: ControlItem, broker: Broker) -> list[Any]:
         """One message; two for StopReplica before version 3, which cannot mix stops and deletions."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 from klamm.controller import events
 from klamm.controller.channels import ChannelPorts, Connect
 from klamm.controller.context import ReplicasInDeletion
+from klamm.controller.controller_election import ControllerElection, ElectionPorts
 from klamm.controller.decisions.features import FeatureAnswer, FeatureUpdate
 from klamm.controller.event_queue import EventQueue, QueuedEvent
 from klamm.controller.events import Event, ProducerIds, ShutdownAnswer
@@ -26,13 +27,12 @@ from klamm.controller.handlers import (
     topics,
 )
 from klamm.controller.metrics import NOTHING_IN_DELETION, ControllerMetrics, count_deletion
-from klamm.controller.office import Office, OfficePorts
+from klamm.controller.observer import Observer
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import ControllerState
+from klamm.controller.term_context import TermContext, WaitForFeatures
 from klamm.controller.timers import Timers
 from klamm.controller.watches import event_of, events_after
-from klamm.controller.witness import Witness
-from klamm.controller.workbench import WaitForFeatures, Workbench
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.runtime.world import World
@@ -44,11 +44,11 @@ from klamm.zk.store import Store
 from klamm.zk.watches import WatchEvent
 from klamm.zk.znodes import FEATURE
 
-Handler = Callable[[Workbench, Any], Awaitable[None]]
+Handler = Callable[[TermContext, Any], Awaitable[None]]
 
 TRY_AGAIN_S: Final = 1.0
 """After ZooKeeper refused a registration, or to read what a watch called for: an ACL may forbid it for a while."""
-MOST_PAUSE_S: Final = 16.0
+MAX_RETRY_BACKOFF_S: Final = 16.0
 """What fails again and again may be much work each time."""
 STOP_PATIENCE_S: Final = 5.0
 QUEUE_TIMES_KEPT_S: Final = 300.0
@@ -61,7 +61,7 @@ HANDLERS: Final[dict[type[Event], Handler]] = {
     events.PartitionModifications: topics.on_partition_modifications,
     events.TopicDeletion: topic_deletion.on_topic_deletion,
     events.TopicDeletionStopReplicaResponseReceived: topic_deletion.on_replica_deletion_answer,
-    events.DeadBrokerPatienceOver: topic_deletion.on_patience_over,
+    events.DeadBrokerTimeout: topic_deletion.on_dead_broker_timeout,
     events.ControlledShutdown: shutdown.on_controlled_shutdown,
     events.UncleanLeaderElectionEnable: elections.on_unclean_enabled,
     events.TopicUncleanLeaderElectionEnable: elections.on_topic_unclean_enabled,
@@ -84,7 +84,7 @@ HANDLERS: Final[dict[type[Event], Handler]] = {
 """What the active controller does."""
 
 
-_NOBODY: Final = Witness()
+_NOBODY: Final = Observer()
 
 
 async def _knows_features(_epoch: int, _timeout_s: float) -> bool:
@@ -115,19 +115,19 @@ class Controller:
         connect: Connect,
         journal: Journal,
         register: Callable[[Store], Awaitable[object]],
-        witness: Witness = _NOBODY,
+        observer: Observer = _NOBODY,
         wait_for_features: WaitForFeatures = _knows_features,
     ) -> None:
         self._journal = journal
-        self._witness = witness
+        self._observer = observer
         self._register = register
         self._wait_for_features = wait_for_features
         self._queue = EventQueue()
-        ports = OfficePorts(
+        ports = ElectionPorts(
             ChannelPorts(connect, self._queue.put), world.clock.now_ms, world.randomness.bytes, wait_for_features
         )
         self._metrics = ControllerMetrics()
-        self._office = Office(settings, ports, journal, self._metrics, witness)
+        self._election = ControllerElection(settings, ports, journal, self._metrics, observer)
         self._store: Store | None = None
         self._worker: asyncio.Task[None] | None = None
         self._timers = Timers(self._queue.put)
@@ -140,17 +140,17 @@ class Controller:
     @property
     def is_active(self) -> bool:
         """From the election on, while the context is still being read, too."""
-        return self._office.bench is not None
+        return self._election.term is not None
 
     @property
     def epoch(self) -> int:
         """The epoch it acts in; 0 while it does not."""
-        return self._office.bench.context.epoch if self._office.bench else 0
+        return self._election.term.context.epoch if self._election.term else 0
 
     @property
-    def bench(self) -> Workbench | None:
+    def term(self) -> TermContext | None:
         """The term's memory and tools, for metrics and tests: read only."""
-        return self._office.bench
+        return self._election.term
 
     @property
     def queue_size(self) -> int:
@@ -158,22 +158,22 @@ class Controller:
 
     async def count_deletion(self) -> ReplicasInDeletion:
         """What `readings` cannot tell at once."""
-        bench = self._office.bench
-        return await count_deletion(bench.context, bench.turns) if bench is not None else NOTHING_IN_DELETION
+        term = self._election.term
+        return await count_deletion(term.context, term.slices) if term is not None else NOTHING_IN_DELETION
 
     def readings(self, deletion: ReplicasInDeletion = NOTHING_IN_DELETION) -> Iterator[Reading]:
         """Its metrics now; nothing is counted for them that is not counted anyway."""
         if asyncio.get_running_loop().time() - self._last_event_at > QUEUE_TIMES_KEPT_S:
             self._metrics.queue_time.forget()  # quantiles of an hour ago mislead (KAFKA-10189)
-        bench = self._office.bench
-        context, channels = (bench.context, bench.channels) if bench is not None else (None, None)
+        term = self._election.term
+        context, channels = (term.context, term.channels) if term is not None else (None, None)
         return self._metrics.readings(self.state, len(self._queue), context, channels, deletion)
 
     # ---- the node's life
 
     def start(self, store: Store) -> None:
         self._store = store
-        self._office.use(store)
+        self._election.use(store)
         self._worker = asyncio.get_running_loop().create_task(self._work(), name="controller-events")
         self._queue.put(events.Startup())
 
@@ -185,7 +185,7 @@ class Controller:
             await asyncio.wait([self._worker], timeout=STOP_PATIENCE_S)
             self._worker.cancel()  # it may wait for a ZooKeeper that is gone (KAFKA-9189)
             await asyncio.gather(self._worker, return_exceptions=True)
-        await self._office.resign("", "shut down")
+        await self._election.resign("", "shut down")
         self._journal.flush()
 
     async def session_expired(self) -> None:
@@ -236,13 +236,13 @@ class Controller:
         return await event.reply
 
     def is_queued_for_deletion(self, topic: str) -> bool:
-        bench = self._office.bench
-        return bench is not None and topic in bench.context.topics_to_be_deleted
+        term = self._election.term
+        return term is not None and topic in term.context.topics_to_be_deleted
 
     def topic_name(self, topic_id: uuid.UUID) -> str | None:
         """None where no topic has this id, or we do not act."""
-        bench = self._office.bench
-        found = bench.context.topic_with_id(topic_id) if bench is not None else None
+        term = self._election.term
+        found = term.context.topic_with_id(topic_id) if term is not None else None
         return None if found is None else found.name
 
     async def update_features(
@@ -259,9 +259,9 @@ class Controller:
             return answer
         return answer.unseen(f"written, but this node has not seen {FEATURE} of version {answer.epoch} in time")
 
-    async def take_office(self, epoch: int) -> bool:
+    async def become_controller(self, epoch: int) -> bool:
         """From whoever holds it in this controller epoch; whether this node is controller afterwards."""
-        event = events.TakeOffice(epoch)
+        event = events.BecomeController(epoch)
         self._queue.put(event)
         return await event.reply
 
@@ -274,7 +274,7 @@ class Controller:
 
     def allow_unclean_election(self, allowed: bool) -> None:
         """The brokers' default changed; where it now allows it, partitions without a leader are tried again."""
-        self._office.allow_unclean_election(allowed)
+        self._election.allow_unclean_election(allowed)
         if allowed:
             self.unclean_election_enabled()
 
@@ -301,39 +301,39 @@ class Controller:
         self._metrics.event_taken(waited_ms)
         if self._pauses and repr(event) in self._pauses:
             self._journal.repeats(repr(event))
-        self._witness.event_begins(event, self._queue)
+        self._observer.event_begins(event, self._queue)
         try:
             await self._handle(event, cause)
         except ControllerMoved as moved:
             self._journal.line(cause, "moved", why=str(moved))
             event.refuse(ErrorCode.NOT_CONTROLLER)
-            await self._guard(self._office.maybe_resign(cause), cause)
+            await self._guard(self._election.maybe_resign(cause), cause)
         except KlammError as error:
             self._journal.line(cause, "failed", what=type(event).__name__, why=str(error))
             self._try_again(events.Reelect() if isinstance(event, events.RegisterBrokerAndReelect) else event)
             if self.is_active:
                 self._try_again(events.ResumeAfterFailure())
         except Exception as error:  # a mistake of ours: what memory holds cannot be trusted any more
-            self._witness.mistake(error)
+            self._observer.mistake(error)
             self._journal.line(cause, "failed", what=type(event).__name__, why=repr(error))
-            await self._guard(self._office.move(cause, f"mistake in {type(event).__name__}"), cause)
+            await self._guard(self._election.move(cause, f"mistake in {type(event).__name__}"), cause)
         else:
-            self._went_well(event)
+            self._on_event_succeeded(event)
         finally:
             event.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
-            self._witness.event_ends(event)
-            if self._office.bench is not None:
-                self._office.bench.batch.clear()
+            self._observer.event_ends(event)
+            if self._election.term is not None:
+                self._election.term.batch.clear()
             self.state = ControllerState.IDLE
             self._metrics.event_done(event.state, (loop.time() - began) * 1000)
             self._journal.line(cause, "done", event=type(event).__name__, ms=round((loop.time() - began) * 1000, 1))
             self._journal.event_over(is_tried_again=bool(self._pauses))
             self._journal.flush()
 
-    def _went_well(self, event: Event) -> None:
+    def _on_event_succeeded(self, event: Event) -> None:
         """As far as it goes: single writes may have been refused, and what waits for them is looked for again."""
-        bench = self._office.bench
-        again = events_after(bench.store.take_refused()) if bench is not None else {}
+        term = self._election.term
+        again = events_after(term.store.writer.take_refused()) if term is not None else {}
         for late in again.values():
             self._try_again(late)
         if self._pauses and repr(event) not in again:
@@ -342,11 +342,11 @@ class Controller:
     def _try_again(self, event: Event) -> None:
         """What a watch told of, and could not be read: perhaps nobody watches it now. Kafka never looks there again."""
         assert self._store is not None, "events are handled from the start on"
-        if not event.is_tried_again or event.owes_answer or not self._store.client.is_alive:
+        if not event.is_tried_again or event.owes_answer or not self._store.is_alive:
             return
         name = repr(event)
         if name not in self._timers:
-            self._pauses[name] = min(2 * self._pauses.get(name, TRY_AGAIN_S / 2), MOST_PAUSE_S)
+            self._pauses[name] = min(2 * self._pauses.get(name, TRY_AGAIN_S / 2), MAX_RETRY_BACKOFF_S)
             self._timers.after(name, self._pauses[name], event)
 
     async def _guard(self, step: Awaitable[None], cause: str) -> None:
@@ -355,53 +355,53 @@ class Controller:
             await step
         except Exception as error:
             if not isinstance(error, KlammError):
-                self._witness.mistake(error)
+                self._observer.mistake(error)
             why = str(error) if isinstance(error, KlammError) else repr(error)
             self._journal.line(cause, "failed", what="looking who is controller", why=why)
             self._try_again(events.Reelect())
 
     async def _handle(self, event: Event, cause: str) -> None:
         if isinstance(event, events.Startup):
-            await self._office.elect(cause)
+            await self._election.elect(cause)
         elif isinstance(event, events.ControllerChange | events.Reelect):
             # after a change, too: the creation of `/controller` spends the watch, its deletion right after goes unseen
-            await self._office.maybe_resign(cause)
-            await self._office.elect(cause)
-        elif isinstance(event, events.TakeOffice):
-            await self._office.take(cause, event.epoch)
+            await self._election.maybe_resign(cause)
+            await self._election.elect(cause)
+        elif isinstance(event, events.BecomeController):
+            await self._election.take(cause, event.epoch)
             event.answer(self.is_active)
         elif isinstance(event, events.Expire):
-            await self._office.resign(cause, "the ZooKeeper session expired")
+            await self._election.resign(cause, "the ZooKeeper session expired")
         elif isinstance(event, events.RegisterBrokerAndReelect):
             await self._register_and_reelect(event, cause)
-        elif (bench := self._office.bench) is None:
+        elif (term := self._election.term) is None:
             event.refuse(ErrorCode.NOT_CONTROLLER)
         else:
-            bench.cause = cause
-            await self._do(event, bench)
+            term.cause = cause
+            await self._do(event, term)
 
-    async def _do(self, event: Event, bench: Workbench) -> None:
+    async def _do(self, event: Event, term: TermContext) -> None:
         """Where ZooKeeper fails on the way, brokers hear of what it took before: nobody would tell them later."""
         try:
-            await HANDLERS[type(event)](bench, event)
+            await HANDLERS[type(event)](term, event)
         except ControllerMoved:
             raise
         except KlammError:
-            await bench.send_requests()
+            await term.send_requests()
             raise
 
     async def _register_and_reelect(self, event: events.RegisterBrokerAndReelect, cause: str) -> None:
         """A registration that is refused is tried again: Kafka leaves the broker unregistered."""
         if event.store is not self._store:
             return  # a repetition for a session that is gone by now
-        self._office.use(event.store)
+        self._election.use(event.store)
         try:
             await self._register(event.store)
         except KlammError as error:
             self._journal.line(cause, "failed", what="registration", why=str(error))
             self._timers.after(event.store, TRY_AGAIN_S, event)
             return
-        await self._office.elect(cause)
+        await self._election.elect(cause)
 
 
 def _facts(event: Event) -> dict[str, Any]:

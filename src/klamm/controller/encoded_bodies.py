@@ -6,7 +6,7 @@ tests compare them with whole encodings in every version.
 
 from typing import Any, Final
 
-from klamm.runtime.turns import Turns
+from klamm.runtime.time_slices import TimeSlices
 from klamm.wire.messages import LeaderAndIsrRequest, LeaderAndIsrTopicState, UpdateMetadataRequest
 
 PIECE: Final = 2_500  # partitions encoded between two awaits
@@ -78,14 +78,14 @@ class EncodedBody:
         return list(self._pieces)
 
 
-async def encode_in_pieces(request: LeaderAndIsrRequest, version: int, turns: Turns) -> EncodedBody:
+async def encode_in_pieces(request: LeaderAndIsrRequest, version: int, slices: TimeSlices) -> EncodedBody:
     """The same bytes as `request.encode(version)`, a few thousand partitions at a time."""
     topics, request.topic_states = request.topic_states, []
     empty = request.encode(version)
     at = _TOPIC_STATES_AT[version]
     pieces = [empty[:at], _array_length(len(topics), version)]
     for group in _groups(topics):
-        await turns.take()
+        await slices.take()
         piece = LeaderAndIsrRequest(topic_states=group).encode(version)
         pieces.append(piece[at + len(_array_length(len(group), version)) : -_tail(version)])
     pieces.append(empty[at + len(_array_length(0, version)) :])

@@ -94,7 +94,7 @@ class Reelect(Event):
 
 
 @dataclass(slots=True, eq=False)
-class TakeOffice(Answered[bool]):
+class BecomeController(Answered[bool]):
     """An operator wants this node to be controller; `epoch` is the one in which that was said. Whether it is, then."""
 
     epoch: int
@@ -204,7 +204,7 @@ class TopicDeletionStopReplicaResponseReceived(Event):
 
 
 @dataclass(slots=True, eq=False)
-class DeadBrokerPatienceOver(Event):
+class DeadBrokerTimeout(Event):
     """Deletions that wait for this broker need wait no longer, if it is still gone."""
 
     broker: BrokerId

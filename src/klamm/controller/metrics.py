@@ -10,7 +10,7 @@ from typing import Final
 from klamm.controller.channels import Channels
 from klamm.controller.context import ControllerContext, ReplicasInDeletion
 from klamm.controller.states import ControllerState
-from klamm.runtime.turns import Turns
+from klamm.runtime.time_slices import TimeSlices
 from klamm.telemetry.exposition import Reading
 from klamm.telemetry.meters import Timer
 
@@ -82,7 +82,7 @@ class ControllerMetrics:
             yield Reading(f"{_CHANNELS}requestrateandqueuetimems", queue_time, (str(broker),))
 
 
-async def count_deletion(context: ControllerContext, turns: Turns) -> ReplicasInDeletion:
+async def count_deletion(context: ControllerContext, slices: TimeSlices) -> ReplicasInDeletion:
     """Over all topics to be deleted; they may change meanwhile."""
     counts = [NOTHING_IN_DELETION]
     counted = 0
@@ -91,7 +91,7 @@ async def count_deletion(context: ControllerContext, turns: Turns) -> ReplicasIn
         counted += counts[-1].left
         if counted > COUNTED_AT_ONCE:
             counted = 0
-            await turns.take()
+            await slices.take()
     return ReplicasInDeletion(*map(sum, zip(*counts, strict=True)))
 
 

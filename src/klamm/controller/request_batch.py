@@ -19,7 +19,7 @@ from klamm.controller.control_requests import (
 from klamm.controller.settings import ControllerSettings
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import EPOCH_DURING_DELETE
-from klamm.runtime.turns import Turns
+from klamm.runtime.time_slices import TimeSlices
 from klamm.wire.messages import LeaderAndIsrPartitionState, StopReplicaPartitionState
 
 METADATA_CHUNK: Final = 2_500  # partitions in one UpdateMetadata: encoding it holds the loop a few ms
@@ -33,13 +33,15 @@ class Outbox(Protocol):
 
 
 class RequestBatch:
-    joins_steps = True
+    coalesces_requests = True
     """What the steps of one event tell goes as one where that is as good; the judge has them apart, as in Kafka."""
 
-    def __init__(self, context: ControllerContext, settings: ControllerSettings, outbox: Outbox, turns: Turns) -> None:
+    def __init__(
+        self, context: ControllerContext, settings: ControllerSettings, outbox: Outbox, slices: TimeSlices
+    ) -> None:
         self._context = context
         self._settings = settings
-        self._turns = turns
+        self._slices = slices
         self.outbox = outbox
         self._leader_and_isr: defaultdict[BrokerId, Partitions] = defaultdict(dict)
         self._new: defaultdict[BrokerId, Partitions] = defaultdict(dict)
@@ -112,7 +114,7 @@ class RequestBatch:
         partitions = self._metadata_partitions
         while partitions:
             going = min(STATE_CHUNK, len(partitions))
-            await self._turns.take_for(going)
+            await self._slices.take_for(going)
             for _ in range(going):
                 partitions.popitem()[0].order = None
 
@@ -127,7 +129,7 @@ class RequestBatch:
             leading: set[int] = set()
             asked, new = self._leader_and_isr.pop(broker), self._new.pop(broker, {})
             states = cast("dict[Partition, LeaderAndIsrPartitionState]", asked)  # in place: a second one would grow
-            async for chunk in self._turns.over(asked, STATE_CHUNK):
+            async for chunk in self._slices.over(asked, STATE_CHUNK):
                 for p in chunk:
                     made = p.order
                     if made is None or made.is_new is not (p in new):
@@ -144,7 +146,7 @@ class RequestBatch:
         if not brokers:
             return
         sent, sending = 0, object()
-        async for chunk in self._turns.over(self._metadata_partitions, METADATA_CHUNK):
+        async for chunk in self._slices.over(self._metadata_partitions, METADATA_CHUNK):
             told = [p for p in chunk if p.leadership is not None or p in self._context.half_deleted]
             if told:
                 sent += 1
@@ -165,6 +167,6 @@ class RequestBatch:
 
     async def _send_stops(self, cause: str) -> None:
         for broker in self._registered(self._stops):
-            async for chunk in self._turns.over(self._stops.pop(broker).items(), STATE_CHUNK):
+            async for chunk in self._slices.over(self._stops.pop(broker).items(), STATE_CHUNK):
                 item = StopReplicaItem(dict(chunk), (cause,), self._context.broker_list_version)
                 self.outbox.send(broker, item)

@@ -74,7 +74,7 @@ class ControllerSettings:
     """`controller.socket.timeout.ms`: how long connecting to a broker may take."""
     request_timeout_ms: int = 30_000
     resend_pause_ms: int = 100
-    feature_patience_s: float = 18.0
+    feature_timeout_s: float = 18.0
     """How long a new controller waits until its own node knows the finalized features: the ZooKeeper time-out."""
     supported_features: Mapping[str, FeatureRange] = field(default_factory=lambda: NO_FEATURES)
     """What may be finalized; nothing in any release of this mode so far."""
@@ -85,7 +85,7 @@ class ControllerSettings:
     leader_imbalance_check_s: int = 300
     leader_imbalance_percentage: int = 10
     delete_topic_enable: bool = True
-    dead_broker_patience_ms: int = 60_000
+    dead_broker_timeout_ms: int = 60_000
     """`klamm.delete.topic.dead.broker.wait.ms`: how long a topic's deletion waits for a broker that is gone."""
 
     @property
@@ -110,7 +110,7 @@ class ControllerSettings:
         return self.ibp >= (3, 2, 0)
 
     @property
-    def alone_writes_states(self) -> bool:
+    def controller_owns_partition_state(self) -> bool:
         """Leaders ask for ISR changes (AlterPartition, 2.7-IV2); before, they wrote the states themselves."""
         return self.ibp >= FIRST_WITH_ALTER_PARTITION
 

@@ -92,7 +92,7 @@ async def update_feature(stage: Stage, draw: Draw) -> None:
 
 
 async def hand_over(stage: Stage, draw: Draw) -> None:
-    """`klamm controller reelect --broker N`: a node takes the office, if that of whoever had it is not over."""
+    """`klamm controller reelect --broker N`: a node becomes controller, if the term it was requested in is not over."""
     number = draw("node", lambda dice: dice.choice(list(stage.nodes)))
     after_s = draw("after_s", lambda dice: dice.choice((0.0, 0.0, 0.2)))
     epoch = stage.history.epoch
@@ -101,7 +101,7 @@ async def hand_over(stage: Stage, draw: Draw) -> None:
     if not node.host.is_alive or not node.broker.is_ready:
         return
     stage.tell(f"node {number} is to take the office from whoever has it in epoch {epoch}")
-    taken = await ask_on_its_host(stage, node, node.broker.controller.take_office(epoch))
+    taken = await ask_on_its_host(stage, node, node.broker.controller.become_controller(epoch))
     stage.tell(f"node {number} {'is' if taken else 'is not'} controller now")
 
 
@@ -117,24 +117,24 @@ class _NoMemory(NamedTuple):
 
 
 async def run_out_of_memory(stage: Stage, draw: Draw) -> None:
-    """A controller finds no memory for an order, in the midst of its work, or while it takes office."""
+    """A controller finds no memory for an order, in the midst of its work, or while it becomes active."""
     new = draw("new", lambda dice: dice.random() < 0.5)
     if (node := acting_controller(stage)) is None:
         return
-    bench = node.broker.controller.bench
+    term = node.broker.controller.term
     if new:
         await stage.store.client.delete(znodes.CONTROLLER)
-        while (node := acting_controller(stage)) is None or node.broker.controller.bench is bench:  # noqa: ASYNC110  # looks on from outside
+        while (node := acting_controller(stage)) is None or node.broker.controller.term is term:  # noqa: ASYNC110  # looks on from outside
             await asyncio.sleep(_AT_ONCE_S)
-        bench = node.broker.controller.bench
-    assert bench is not None, "who acts has a term"
+        term = node.broker.controller.term
+    assert term is not None, "who acts has a term"
     stage.tell(f"node {node.broker.number} has no memory for what it sends next")
-    before = bench.batch.outbox
-    bench.batch.outbox = _NoMemory(bench.batch, before)
+    before = term.batch.outbox
+    term.batch.outbox = _NoMemory(term.batch, before)
     try:
         await asyncio.sleep(_NO_MEMORY_S)
     finally:
-        bench.batch.outbox = before
+        term.batch.outbox = before
 
 
 async def allow_unclean_by_default(stage: Stage, draw: Draw) -> None:
@@ -175,16 +175,21 @@ async def ask_oddly(stage: Stage, draw: Draw) -> None:
 
 def _odd_request(broker: StubBroker, p: TopicPartition, oddity: str) -> AlterPartitionRequest | None:
     """None where nothing of the kind can be asked of this controller."""
-    bench = broker.controller.bench
-    partition = bench.context.partition(p.topic, p.partition) if bench is not None else None
-    if bench is None or partition is None or partition.leadership is None or not bench.settings.alone_writes_states:
+    term = broker.controller.term
+    partition = term.context.partition(p.topic, p.partition) if term is not None else None
+    if (
+        term is None
+        or partition is None
+        or partition.leadership is None
+        or not term.settings.controller_owns_partition_state
+    ):
         return None
-    now, topic_id = partition.leadership, bench.context.topics[p.topic].id
-    others = sorted(b for b in bench.context.registered if b != now.leader)
+    now, topic_id = partition.leadership, term.context.topics[p.topic].id
+    others = sorted(b for b in term.context.registered if b != now.leader)
     if oddity == _ANOTHER and not others:
         return None
     sender = others[0] if oddity == _ANOTHER else now.leader
-    asker, strangers = bench.context.registered.get(BrokerId(sender)), _strangers(bench.context, partition)
+    asker, strangers = term.context.registered.get(BrokerId(sender)), _strangers(term.context, partition)
     if asker is None or topic_id is None or (oddity == _A_STRANGER and not strangers):
         return None
     isrs = {

@@ -38,6 +38,7 @@ from klamm.net.client import Connection
 from klamm.net.server import CloseConnection, Server
 from klamm.replication.orders import Order, answer_orders, orders_of, stop_orders_of
 from klamm.runtime.world import World
+from klamm.sim.controller_observer import ControllerObserver, Tell
 from klamm.sim.hosts import Host
 from klamm.sim.replicas import Logs, Replica, Replicas
 from klamm.sim.trace import (
@@ -51,7 +52,6 @@ from klamm.sim.trace import (
     StancesTaken,
 )
 from klamm.sim.traps import Step, StepKind, Trap
-from klamm.sim.witness import ControllerWitness, Tell
 from klamm.sim.zookeeper.ensemble import Loss
 from klamm.telemetry.journal import Journal, Sink
 from klamm.wire.api import ApiKey
@@ -209,20 +209,20 @@ class StubBroker:
         settings = _controller_settings(self.config, self.number, tuning)
         self._registrar = BrokerRegistrar(self._broker, features=settings.supported_features)
         self._alter_version = _ALTER_PARTITION_VERSION if settings.uses_topic_ids else _ALTER_PARTITION_BY_NAME
-        writes_isrs = not settings.alone_writes_states
+        writes_isrs = not settings.controller_owns_partition_state
         self._isr_znodes = IsrZnodes(lambda: self.sessions.store, number) if writes_isrs else None
         """How leaders of old protocols change their ISRs: without the controller."""
         self._numbers = itertools.count()
         self._asking: dict[int, str] = {}
         """What is asked of its controller and not answered, by name."""
-        self._witness = ControllerWitness(self.number, incarnation, self._hear)
+        self._observer = ControllerObserver(self.number, incarnation, self._hear)
         self.controller = Controller(
             world,
             settings,
             self._connect,
             Journal(surroundings.journal, number, world.clock),
             self._register,
-            self._witness,
+            self._observer,
         )
 
     # ---- life
@@ -272,7 +272,7 @@ class StubBroker:
         self.broker_epoch = await self._registrar.register(store.client, self._world.clock.now_ms())
 
     async def _connect(self, host: str, port: int, client_id: str, timeout_s: float) -> BrokerConnection:
-        return self._witness.watch(host, await Connection.open(self._world, host, port, client_id, timeout_s))
+        return self._observer.watch(host, await Connection.open(self._world, host, port, client_id, timeout_s))
 
     async def shut_down(self) -> bool:
         """Leave in order, as a node does: hand over, close, end the session; whether all leaders moved."""

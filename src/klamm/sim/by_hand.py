@@ -147,7 +147,7 @@ async def forbid(stage: Stage, draw: Draw) -> None:
 
 
 async def delete_znodes(stage: Stage, draw: Draw) -> None:
-    """Somebody deletes znodes by hand, in this order: a topic, the office, what brokers make only when they start."""
+    """Somebody deletes znodes by hand, in order: a topic, `/controller`, what brokers make only when they start."""
     paths = draw("paths", lambda dice: [znodes.CONTROLLER])
     stage.tell(f"somebody deletes {paths}")
     for path in paths:

@@ -11,7 +11,6 @@ from klamm.runtime.randomness import Dice
 from klamm.sim.stage import Draw, Stage, later, restart
 from klamm.zk import znodes
 from klamm.zk.store import TopicExists
-from klamm.zk.topic_requests import read_topic, request_deletions, write_growth
 from klamm.zk.znodes import MalformedZnode
 
 _LOOK_S: Final = 0.05
@@ -25,7 +24,7 @@ async def delete_topics(stage: Stage, draw: Draw) -> None:
     topics = draw("topics", lambda dice: [t for t in _topics(stage) if dice.random() < 0.3])
     if topics:
         stage.tell(f"topics {topics} are to be deleted")
-        await request_deletions(stage.store, topics)
+        await stage.store.topic_requests.request_deletions(topics)
 
 
 async def recreate_topic(stage: Stage, draw: Draw) -> None:
@@ -36,7 +35,7 @@ async def recreate_topic(stage: Stage, draw: Draw) -> None:
     topic = draw("topic", lambda dice: dice.choice(known))
     replicas = draw("replicas", lambda dice: [_some_nodes(stage, dice) for _ in range(dice.randint(1, 3))])
     stage.tell(f"topic {topic} is to be deleted, and made again at once: {replicas}")
-    await request_deletions(stage.store, [topic])
+    await stage.store.topic_requests.request_deletions([topic])
     await _create_again(stage, topic, replicas)
 
 
@@ -50,9 +49,9 @@ async def grow_topic(stage: Stage, draw: Draw) -> None:
     replicas = draw("replicas", lambda dice: [_some_nodes(stage, dice) for _ in range(dice.randint(1, 2))])
     deletes_first = draw("deletes_first", lambda dice: dice.random() < 0.3)
     if deletes_first:
-        await request_deletions(stage.store, [topic])
+        await stage.store.topic_requests.request_deletions([topic])
     try:
-        read = await read_topic(stage.store, topic)
+        read = await stage.store.topic_requests.read(topic)
     except MalformedZnode:
         return
     if read is None:
@@ -61,7 +60,7 @@ async def grow_topic(stage: Stage, draw: Draw) -> None:
     first = max(now.partitions, default=-1) + 1
     added = dict(enumerate(replicas, first))
     stage.tell(f"topic {topic}{', which is to be deleted,' if deletes_first else ''} grows by {added}")
-    await write_growth(stage.store, topic, now, added, version)
+    await stage.store.topic_requests.add_partitions(topic, now, added, version)
 
 
 async def delete_without_a_node(stage: Stage, draw: Draw) -> None:
@@ -76,7 +75,7 @@ async def delete_without_a_node(stage: Stage, draw: Draw) -> None:
     stage.tell(f"node {number} dies, for {away_s} s; topics {topics} are to be deleted; {topics[0]} again: {again}")
     stage.loop.kill(node.host)
     later(stage, away_s, restart, stage, number)
-    await request_deletions(stage.store, topics)
+    await stage.store.topic_requests.request_deletions(topics)
     if again:
         await _create_again(stage, topics[0], again)
 

@@ -23,15 +23,15 @@ from klamm.sim.zookeeper.tree import Change, CreateChange, DeleteChange, SetChan
 from klamm.wire.messages import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
 from klamm.zk import znodes
 from klamm.zk.admin_znodes import decode_config
-from klamm.zk.deletions import Condemned, decode_condemned
 from klamm.zk.operations import Check, Op
+from klamm.zk.pending_deletions import PendingDeletion, decode_pending_deletion
 from klamm.zk.znodes import MalformedZnode
 
 _TOPIC_PREFIX = znodes.TOPICS + "/"
 _BROKER_PREFIX = znodes.BROKER_IDS + "/"
 _MARKER_PREFIX = znodes.DELETE_TOPICS + "/"
 _CONFIG_PREFIX = znodes.topic_config_path("")
-_RECORD_DEPTH = znodes.CONDEMNED_REPLICAS.count("/") + 2
+_RECORD_DEPTH = znodes.PENDING_DELETIONS.count("/") + 2
 _UNCLEAN = "unclean.leader.election.enable"
 
 Versions = list[LeaderAndIsr]
@@ -123,7 +123,7 @@ class History:
     """When a partition of this name got its first state, also where it is gone by now: the zxid."""
     buried_replicas: dict[TopicPartition, tuple[BrokerId, ...]] = field(default_factory=dict)
     """Who had replicas of a partition when its topic was deleted."""
-    condemned: dict[BrokerId, dict[str, Condemned]] = field(default_factory=lambda: defaultdict(dict))
+    pending_deletions: dict[BrokerId, dict[str, PendingDeletion]] = field(default_factory=lambda: defaultdict(dict))
     """By broker and path: the records of what gone brokers hold of deleted topics."""
     told_of: set[tuple[TopicPartition, BrokerId, int]] = field(default_factory=set)
     """(partition, broker, broker epoch) of which LeaderAndIsr was sent, since the topic came up."""
@@ -253,8 +253,8 @@ class History:
                 self._marked(path[len(_MARKER_PREFIX) :], isinstance(change, DeleteChange))
             elif path.startswith(_CONFIG_PREFIX):
                 self._configured(path, change)
-            elif path.startswith(f"{znodes.CONDEMNED_REPLICAS}/") and path.count("/") == _RECORD_DEPTH:
-                self._condemned(path, change)
+            elif path.startswith(f"{znodes.PENDING_DELETIONS}/") and path.count("/") == _RECORD_DEPTH:
+                self._on_pending_deletion(path, change)
             elif path == znodes.REASSIGN_PARTITIONS and isinstance(change, CreateChange | SetChange):
                 self.reassignment_request = change.data
 
@@ -269,12 +269,12 @@ class History:
             if any(TopicPartition(topic, n) in self.states for n in partitions):
                 self.partitions_when_marked[topic] = partitions
 
-    def _condemned(self, path: str, change: Change) -> None:
+    def _on_pending_deletion(self, path: str, change: Change) -> None:
         broker = BrokerId(int(path.split("/")[3]))
-        self.condemned[broker].pop(path, None)
+        self.pending_deletions[broker].pop(path, None)
         if isinstance(change, CreateChange | SetChange):
             with contextlib.suppress(MalformedZnode):  # written by hand
-                self.condemned[broker][path] = decode_condemned(path, change.data)
+                self.pending_deletions[broker][path] = decode_pending_deletion(path, change.data)
 
     def _configured(self, path: str, change: Change) -> None:
         topic = path[len(_CONFIG_PREFIX) :]
@@ -290,7 +290,7 @@ class History:
     def default_forbids_unclean(self) -> None:
         """From now on; what events in work decided while it was allowed may still be on its way to ZooKeeper."""
         for run, event in self.doing.items():
-            if event.term is None or event.term.bench.settings.unclean_leader_election:
+            if event.term is None or event.term.internals.settings.unclean_leader_election:
                 self.may_be_unclean.add(run)
 
     def _elected(self, event: trace.Elected) -> None:
@@ -370,7 +370,7 @@ class History:
         self.doing.pop((event.broker, event.incarnation), None)
         self.may_be_unclean.discard((event.broker, event.incarnation))
         asked = event.event
-        leaving = event.term.bench.context.shutting_down if event.term is not None else ()
+        leaving = event.term.internals.context.shutting_down if event.term is not None else ()
         for broker in [b for b in self.untold if b in leaving]:
             self.untold.pop(broker)  # it hears of no election but those that its own departure brought about
         if isinstance(asked, ControlledShutdown) and event.term is not None and event.known is not None:
@@ -379,7 +379,7 @@ class History:
                 self.leaving[asked.broker] = registered, event.term.epoch
 
     def _order_queued(self, event: trace.OrderQueued) -> None:
-        item, context = event.item, event.term.bench.context
+        item, context = event.item, event.term.internals.context
         to = context.epoch, event.target, context.registered[event.target].epoch
         untold = self.untold.get(event.target, {})
         if isinstance(item, LeaderAndIsrItem):
@@ -389,7 +389,7 @@ class History:
                 if untold.get(p.key, 1 << 40) <= state.leader_epoch:
                     untold.pop(p.key)
         elif isinstance(item, StopReplicaItem):
-            carries_epochs = event.term.bench.settings.versions.stop_replica >= _STOP_REPLICA_WITH_EPOCHS
+            carries_epochs = event.term.internals.settings.versions.stop_replica >= _STOP_REPLICA_WITH_EPOCHS
             for p, stop in item.stops.items():
                 told = stop.leader_epoch if carries_epochs else NO_EPOCH
                 queued = Queued(True, told, int(stop.delete_partition))

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from klamm.sim.options import Options
 from klamm.sim.script import Happening, Script
-from klamm.zk.znodes import CONDEMNED_REPLICAS, CONTROLLER, DELETE_TOPICS, LOG_DIR_EVENTS, TOPICS, topic_path
+from klamm.zk.znodes import CONTROLLER, DELETE_TOPICS, LOG_DIR_EVENTS, PENDING_DELETIONS, TOPICS, topic_path
 
 BEGINS_AT_S: Final = 15.0
 HEALED_AT_S: Final = 40.0
@@ -119,7 +119,7 @@ OPERATIONS: Final[dict[str, Sequence[Happening]]] = {
         Happening(BEGINS_AT_S + 2, "update feature", {"level": 2, "how": 1}),
         Happening(BEGINS_AT_S + 3, "foreign broker", {"first": "the brokers' listener", "for_s": 1.2}),
     ],
-    "the office is handed over": [
+    "controllership is handed over": [
         *_begun("hand over", {"node": 2, "after_s": 0.0}),
         Happening(BEGINS_AT_S + 2, "hand over", {"node": 2, "after_s": 0.0}),
     ],
@@ -206,7 +206,7 @@ WHOLE: Final[dict[str, Sequence[Happening]]] = {
     ],
     "records that nobody may write for a while": [
         Happening(9.0, "write nonsense", {"what": "condemned replicas, no JSON"}),
-        *_begun("forbid", {"what": "to change", "paths": [CONDEMNED_REPLICAS, DELETE_TOPICS], "for_s": 6.0}),
+        *_begun("forbid", {"what": "to change", "paths": [PENDING_DELETIONS, DELETE_TOPICS], "for_s": 6.0}),
         *_begun("reassign", {"targets": {"t2-0": [2], "t2-1": [1, 3]}}),
         *_begun("delete topics", {"topics": ["t1"]}),
     ],

@@ -130,13 +130,13 @@ class Sometimes:
         if any(kind is not type(event.event) for kind in event.waiting):
             self.reached[f"{event.event.state.name} while others wait"] += 1
         if isinstance(event.event, events.BrokerChange):
-            registered = event.term.bench.context.registered
+            registered = event.term.internals.context.registered
             self._registered[event.term.epoch] = {b: broker.epoch for b, broker in registered.items()}
 
     def _event_ended(self, event: trace.EventEnded) -> None:
         if event.term is not None and isinstance(event.event, events.BrokerChange):
             before = self._registered.pop(event.term.epoch, {})
-            after = event.term.bench.context.registered
+            after = event.term.internals.context.registered
             if any(b in before and before[b] < broker.epoch for b, broker in after.items()):
                 self.reached["a broker is seen as bounced"] += 1
         elif isinstance(event.event, events.AlterPartitionReceived):
@@ -210,7 +210,7 @@ class Sometimes:
 
 
 def _failover_step(term: trace.Term, host: Host) -> str | None:
-    """Where the controller stands that is taking office in this term; None where it has done so."""
+    """Where the controller stands that is becoming active in this term; None where it has done so."""
     worker = f"node-{term.broker}.{term.incarnation}/controller-events"
     for task in host.unfinished():
         if not task.get_name().startswith(worker):

@@ -1,6 +1,6 @@
 """What happens in a simulated cluster, one kind of event for each way of seeing it: the input of every invariant.
 
-ZooKeeper tells of each transaction that changed something, a controller's witness of what goes on in it, its
+ZooKeeper tells of each transaction that changed something, a controller's observer of what goes on in it, its
 connections of what was sent, and a broker of what it received.
 """
 
@@ -12,7 +12,7 @@ from klamm.controller import events
 from klamm.controller.context import Partition
 from klamm.controller.control_requests import ControlItem
 from klamm.controller.states import PartitionState, ReplicaState
-from klamm.controller.workbench import Workbench
+from klamm.controller.term_context import TermContext
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
@@ -87,15 +87,15 @@ class Described(NamedTuple):
 
 
 class Term(NamedTuple):
-    """One run of one process in office."""
+    """One term of one process."""
 
     broker: BrokerId
     incarnation: int
-    bench: Workbench
+    internals: TermContext
 
     @property
     def epoch(self) -> int:
-        return self.bench.context.epoch
+        return self.internals.context.epoch
 
     def __repr__(self) -> str:
         return f"term {self.epoch} of broker {self.broker}.{self.incarnation}"
@@ -127,13 +127,13 @@ class EventEnded(NamedTuple):
     """The one in which it began."""
     event: events.Event
     known: Any
-    """What the controller knew when it began; see `witness.py`."""
+    """What the controller knew when it began; see `controller_observer.py`."""
     is_cut_short: bool
     """The node stops, and waited for it no longer: it was not done, and the next controller does what it left."""
 
 
 class Mistaken(NamedTuple):
-    """A controller ran into an error that nobody foresaw, and gave up its office."""
+    """A controller ran into an error that nobody foresaw, and resigned."""
 
     broker: BrokerId
     error: Exception

@@ -27,7 +27,7 @@ class Step(NamedTuple):
     """The paths written, or the name of the request."""
 
     @property
-    def takes_office(self) -> bool:
+    def becomes_controller(self) -> bool:
         """An election is won with it; a check of the epoch alone, which fences other writes, is none."""
         return (
             self.kind is StepKind.WRITE and self.actor > 0 and self.what.split()[-2:] == [CONTROLLER, CONTROLLER_EPOCH]

@@ -39,7 +39,7 @@ class LeaderChange(NamedTuple):
 
 
 class Term(NamedTuple):
-    """One controller's time in office, as far as its journal tells; a killed one never wrote `resigned_ms`."""
+    """One controller's term, as far as its journal tells; a killed one never wrote `resigned_ms`."""
 
     controller_epoch: int
     node: int

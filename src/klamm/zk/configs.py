@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 from klamm.model.errors import KlammError
 from klamm.zk import znodes
 from klamm.zk.admin_znodes import decode_config, decode_config_change, encode_config, encode_config_change
-from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import NoAuth, NoNode, NotEmpty, ZkCode, error_of
 from klamm.zk.operations import Check, Create, Op, Set
+from klamm.zk.port import ZooKeeperClient
 from klamm.zk.znodes import CONFIG_CHANGES, MalformedZnode
 
 CHANGE_PREFIX: Final = "config_change_"
@@ -47,7 +47,7 @@ class Change(NamedTuple):
 class ConfigStore:
     """Reads and writes of one ZooKeeper session."""
 
-    def __init__(self, client: ZooKeeper) -> None:
+    def __init__(self, client: ZooKeeperClient) -> None:
         self._client = client
 
     async def read(self, entity_type: str, entity: str) -> StoredConfig:

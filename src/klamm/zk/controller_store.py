@@ -6,19 +6,23 @@ Source: KafkaZkClient.scala (3.9): updateLeaderAndIsr, createTopicPartitionState
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from klamm.model.assignment import ReplicaAssignment
-from klamm.model.errors import KlammError
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.zk import znodes
 from klamm.zk.admin_znodes import FinalizedFeatures, decode_features, encode_features
-from klamm.zk.client import ZooKeeper
+from klamm.zk.delegation_tokens import TokenStore
 from klamm.zk.election import ControllerEpoch
-from klamm.zk.errors import BadVersion, NodeExists, NoNode, ZkCode
-from klamm.zk.fenced import chunks, write_fenced
+from klamm.zk.errors import BadVersion, NodeExists, NoNode, WriteRefused, ZkCode
+from klamm.zk.fenced import FencedWriter, chunks
 from klamm.zk.operations import Check, Create, Delete, Op, Result, Set
+from klamm.zk.pending_deletions import PendingDeletionStore
+from klamm.zk.port import ZooKeeperClient
 from klamm.zk.store import Store
+from klamm.zk.tool_requests import ToolRequestStore
+from klamm.zk.topic_assignments import AssignmentStore
+from klamm.zk.topic_deletion import TopicDeletionStore
 from klamm.zk.znodes import MalformedZnode, PartitionLike
 
 READ_CHUNK = 1_000  # states decoded between two awaits: holds the loop a few ms
@@ -27,19 +31,14 @@ P = TypeVar("P", bound=PartitionLike)
 
 _new = tuple.__new__  # a NamedTuple without its keyword handling: they come by the hundred thousand
 
-_RACES: Final = frozenset({ZkCode.NO_NODE, ZkCode.NODE_EXISTS, ZkCode.BAD_VERSION})
-"""Somebody was faster: whoever wrote looks what is there now."""
-
-
-class WriteRefused(KlammError):
-    """ZooKeeper keeps one znode as it is: an ACL forbids the write, or somebody put something below it."""
-
 
 @dataclass(slots=True)
 class StatesRead(Generic[P]):
     found: dict[P, LeaderAndIsr] = field(default_factory=dict)
     unreadable: dict[P, str] = field(default_factory=dict)
     """No state znode, a malformed one, or an error of ZooKeeper, in words."""
+    missing: set[P] = field(default_factory=set)
+    """Those of the unreadable that have no state znode."""
     not_shown: set[P] = field(default_factory=set)
     """Those of the unreadable that ZooKeeper refused to show: later it may."""
 
@@ -56,11 +55,15 @@ class StatesWritten(Generic[P]):
 class ControllerStore(Store):
     """A `Store` that belongs to one term; after ControllerMoved it is of no more use."""
 
-    def __init__(self, client: ZooKeeper, office: ControllerEpoch) -> None:
+    def __init__(self, client: ZooKeeperClient, won: ControllerEpoch) -> None:
         super().__init__(client)
-        self.epoch = office.epoch
-        self._epoch_version = office.version
-        self._refused: dict[str, None] = {}
+        self.epoch = won.epoch
+        self.writer = FencedWriter(client, won.version)
+        self.assignments = AssignmentStore(client, self.writer)
+        self.topic_deletion = TopicDeletionStore(client, self.writer)
+        self.pending_deletions = PendingDeletionStore(client, self.writer)
+        self.tool_requests = ToolRequestStore(client, self.writer)
+        self.tokens = TokenStore(client, self.writer)
 
     # ---- partition states
 
@@ -70,10 +73,9 @@ class ControllerStore(Store):
             results = await self.client.get_many([znodes.state_path(p) for p in chunk], watch=watch)
             for partition, result in zip(chunk, results, strict=True):
                 if result.code is not ZkCode.OK or result.stat is None:
-                    missing = result.code is ZkCode.NO_NODE
-                    read.unreadable[partition] = "no state znode" if missing else f"ZooKeeper: {result.code.name}"
-                    if not missing:
-                        read.not_shown.add(partition)
+                    is_missing = result.code is ZkCode.NO_NODE
+                    read.unreadable[partition] = "no state znode" if is_missing else f"ZooKeeper: {result.code.name}"
+                    (read.missing if is_missing else read.not_shown).add(partition)
                     continue
                 try:
                     read.found[partition] = znodes.decode_state(partition, result.data, result.stat.version)
@@ -109,9 +111,6 @@ class ControllerStore(Store):
         if result.code is not ZkCode.OK:
             raise WriteRefused(f"{znodes.topic_path(topic)} cannot be changed: {result.code.name}")
 
-    async def list_topic_deletions(self) -> list[str]:
-        return sorted((await self.client.children(znodes.DELETE_TOPICS, watch=True))[0])
-
     # ---- notifications
 
     async def list_notifications(self, parent: str) -> list[str]:
@@ -131,7 +130,7 @@ class ControllerStore(Store):
         """Exactly these; one that is gone already is no matter."""
         await self.write([Delete(f"{parent}/{child}") for child in children])
 
-    # ---- the office
+    # ---- the controller
 
     async def set_up_features(self, version: int, enabled: bool) -> tuple[dict[str, int], int]:
         """`/feature` as this protocol version wants it: what is finalized then, and the znode's version.
@@ -167,33 +166,18 @@ class ControllerStore(Store):
         return (await self.client.set(znodes.FEATURE, encode_features(features), version)).version
 
     async def delete_controller(self) -> None:
-        """Give the office up, so that all brokers elect anew. Raises WriteRefused."""
+        """Delete `/controller`, so that all brokers elect anew. Raises WriteRefused."""
         [result] = await self.write([Delete(znodes.CONTROLLER)])
         if result.code not in (ZkCode.OK, ZkCode.NO_NODE):
             raise WriteRefused(f"{znodes.CONTROLLER} cannot be deleted: {result.code.name}")
 
-    async def confirm_office(self) -> None:
+    async def confirm_controllership(self) -> None:
         """Before what cannot be undone, where no write goes before it. Raises ControllerMoved."""
         await self.write([Check(znodes.CONTROLLER_EPOCH, -1)])
 
     async def write(self, ops: Sequence[Op]) -> list[Result]:
         """One result per operation. Raises ControllerMoved."""
-        if not ops:
-            return []
-        results = await write_fenced(self.client, self._epoch_version, ops)
-        for op, result in zip(ops, results, strict=True):
-            if result.code is not ZkCode.OK and result.code not in _RACES:
-                self._refused[op.path] = None
-        return results
-
-    def take_refused(self) -> list[str]:
-        """Paths that ZooKeeper kept as they are since it was last asked: what hangs on them is to be tried again."""
-        taken, self._refused = self._refused, {}
-        return list(taken)
-
-    def was_refused(self, path: str) -> None:
-        """It could not be read, where a write hangs on it."""
-        self._refused[path] = None
+        return await self.writer.write(ops)
 
 
 def _outcome(states: Mapping[P, LeaderAndIsr], results: Sequence[Result], conflict: ZkCode) -> StatesWritten[P]:

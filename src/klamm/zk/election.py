@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from klamm.model.ids import BrokerId
-from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import NodeExists, NoNode, ZkCode, error_of
 from klamm.zk.fenced import ControllerMoved
 from klamm.zk.operations import Create, Delete, Op, Set
+from klamm.zk.port import ZooKeeperClient
 from klamm.zk.znodes import (
     CONTROLLER,
     CONTROLLER_EPOCH,
@@ -31,14 +31,14 @@ class ControllerEpoch(NamedTuple):
     version: int
 
 
-async def register_controller(client: ZooKeeper, broker: BrokerId, now_ms: int) -> ControllerEpoch:
+async def register_controller(client: ZooKeeperClient, broker: BrokerId, now_ms: int) -> ControllerEpoch:
     """Raises ControllerMoved where another was faster, ZkError for anything else."""
     epoch, version = await _read_epoch(client)
     return await _register(client, broker, now_ms, epoch, version, [])
 
 
-async def replace_controller(client: ZooKeeper, broker: BrokerId, now_ms: int, epoch: int) -> ControllerEpoch:
-    """The same from whoever holds the office in this epoch: it is never free, so nobody else can win it.
+async def replace_controller(client: ZooKeeperClient, broker: BrokerId, now_ms: int, epoch: int) -> ControllerEpoch:
+    """The same in place of the controller of this epoch: there is always one, so nobody else can win an election.
 
     The holder sees `/controller` go, finds another in it and resigns, as after any election; its writes are fenced from
     the transaction on. Raises as `register_controller`, ControllerMoved also where the epoch is another by now.
@@ -51,7 +51,7 @@ async def replace_controller(client: ZooKeeper, broker: BrokerId, now_ms: int, e
 
 
 async def _register(
-    client: ZooKeeper, broker: BrokerId, now_ms: int, epoch: int, version: int, before: Sequence[Op]
+    client: ZooKeeperClient, broker: BrokerId, now_ms: int, epoch: int, version: int, before: Sequence[Op]
 ) -> ControllerEpoch:
     won = epoch + 1
     results = await client.multi(
@@ -71,7 +71,7 @@ async def _register(
     return ControllerEpoch(won, stat.version)
 
 
-async def _read_epoch(client: ZooKeeper) -> tuple[int, int]:
+async def _read_epoch(client: ZooKeeperClient) -> tuple[int, int]:
     try:
         data, stat = await client.get(CONTROLLER_EPOCH)
     except NoNode:
@@ -83,7 +83,7 @@ async def _read_epoch(client: ZooKeeper) -> tuple[int, int]:
     return decode_controller_epoch(data), stat.version
 
 
-async def _after_a_race(client: ZooKeeper, broker: BrokerId, won: int) -> ControllerEpoch:
+async def _after_a_race(client: ZooKeeperClient, broker: BrokerId, won: int) -> ControllerEpoch:
     """Somebody won; it was us where only the answer had been lost."""
     try:
         data, stat = await client.get(CONTROLLER)

@@ -162,3 +162,7 @@ def error_of(code: ZkCode, path: str) -> ZkError:
 
 def _words(code: ZkCode) -> str:
     return f"ZooKeeper: {code.name.lower().replace('_', ' ')}"
+
+
+class WriteRefused(KlammError):
+    """ZooKeeper keeps one znode as it is: an ACL forbids the write, or somebody put something below it."""

@@ -11,7 +11,7 @@ from typing import Final, Protocol, TypeVar
 
 from klamm.model.errors import KlammError
 from klamm.zk.errors import ZkCode, error_of
-from klamm.zk.operations import Check, Create, Op, Result, Set
+from klamm.zk.operations import Check, Create, Delete, Op, Result, Set
 from klamm.zk.znodes import CONTROLLER_EPOCH
 
 T = TypeVar("T")
@@ -19,6 +19,9 @@ T = TypeVar("T")
 MAX_OPS: Final = 1_000
 MAX_BYTES: Final = 400_000  # under half of a server's usual packet limit of 1 MiB
 OP_OVERHEAD_BYTES: Final = 64  # an open ACL, lengths, version
+DELETES_AT_ONCE: Final = 2_000
+_RACES: Final = frozenset({ZkCode.NO_NODE, ZkCode.NODE_EXISTS, ZkCode.BAD_VERSION})
+"""Somebody was faster: whoever wrote looks what is there now."""
 _NARROWING: Final = 4  # how much smaller the multis of a second attempt are
 
 
@@ -28,6 +31,43 @@ class ControllerMoved(KlammError):
 
 class MultiClient(Protocol):
     async def multi(self, operations: Sequence[Op]) -> list[Result]: ...
+
+
+class FencedWriter:
+    """The writes of one term; after ControllerMoved it is of no more use."""
+
+    def __init__(self, client: MultiClient, epoch_version: int) -> None:
+        self._client = client
+        self._epoch_version = epoch_version
+        self._refused: dict[str, None] = {}
+
+    async def write(self, ops: Sequence[Op]) -> list[Result]:
+        """One result per operation. Raises ControllerMoved."""
+        if not ops:
+            return []
+        results = await write_fenced(self._client, self._epoch_version, ops)
+        for op, result in zip(ops, results, strict=True):
+            if result.code is not ZkCode.OK and result.code not in _RACES:
+                self._refused[op.path] = None
+        return results
+
+    async def delete_all(self, paths: Sequence[str]) -> dict[str, ZkCode]:
+        """What stays, with ZooKeeper's reason; what is gone already does not matter."""
+        failed: dict[str, ZkCode] = {}
+        for chunk in chunks(paths, DELETES_AT_ONCE):
+            for path, result in zip(chunk, await self.write([Delete(path) for path in chunk]), strict=True):
+                if result.code not in (ZkCode.OK, ZkCode.NO_NODE):
+                    failed[path] = result.code
+        return failed
+
+    def take_refused(self) -> list[str]:
+        """Paths that ZooKeeper refused to change since the last call: what depends on them is to be retried."""
+        taken, self._refused = self._refused, {}
+        return list(taken)
+
+    def add_refused(self, path: str) -> None:
+        """It could not be read, and a write depends on it."""
+        self._refused[path] = None
 
 
 async def write_fenced(client: MultiClient, epoch_version: int, ops: Sequence[Op]) -> list[Result]:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 
 from klamm.model.brokers import Broker
 from klamm.model.errors import KlammError
-from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import NoNode, ZkCode, error_of
 from klamm.zk.operations import Create, Set
+from klamm.zk.port import ZooKeeperClient
 from klamm.zk.registrations import NO_FEATURES, VERSION_WITH_FEATURES, FeatureRange, encode_registration
 from klamm.zk.znodes import broker_path
 
@@ -43,7 +43,7 @@ class BrokerRegistrar:
     def _payload(self, now_ms: int) -> bytes:
         return encode_registration(self._broker, now_ms, self._jmx_port, self._version, self._features)
 
-    async def register(self, client: ZooKeeper, now_ms: int) -> int:
+    async def register(self, client: ZooKeeperClient, now_ms: int) -> int:
         """The broker epoch, which is the znode's czxid. Raises BrokerIdTaken."""
         path = broker_path(self._broker.id)
         payload = self._payload(now_ms)
@@ -66,7 +66,7 @@ class BrokerRegistrar:
         """What every later registration says."""
         self._broker = broker
 
-    async def update(self, client: Callable[[], ZooKeeper], now_ms: Callable[[], int]) -> None:
+    async def update(self, client: Callable[[], ZooKeeperClient], now_ms: Callable[[], int]) -> None:
         """Say it in the registration that is there, whose czxid stays; again until ZooKeeper takes it.
 
         Where there is none, the next registration says it.
@@ -86,7 +86,7 @@ class BrokerRegistrar:
             except KlammError:
                 await asyncio.sleep(RETRY_S)
 
-    async def register_when_free(self, client: ZooKeeper, now_ms: int, timeout_s: float) -> int:
+    async def register_when_free(self, client: ZooKeeperClient, now_ms: int, timeout_s: float) -> int:
         """The same, but wait for a dead session's registration to go. Raises BrokerIdTaken after the time-out."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         while True:
@@ -100,7 +100,7 @@ class BrokerRegistrar:
             while asyncio.get_running_loop().time() < deadline and await client.exists(path):  # noqa: ASYNC110
                 await asyncio.sleep(RETRY_S)
 
-    async def _settle(self, client: ZooKeeper, path: str) -> int | None:
+    async def _settle(self, client: ZooKeeperClient, path: str) -> int | None:
         """Whose is it? Ours from this session: its epoch. Ours from before: removed. None where it is gone now."""
         try:
             data, stat = await client.get(path)

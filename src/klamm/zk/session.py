@@ -20,6 +20,7 @@ from klamm.zk.frames import PacketReader
 from klamm.zk.hosts import Server
 from klamm.zk.jute import MalformedPacket, Reader
 from klamm.zk.requests import Request
+from klamm.zk.server_rotation import Dice, ServerRotation
 from klamm.zk.states import (
     AUTH_FAILED,
     CLOSED,
@@ -33,7 +34,6 @@ from klamm.zk.states import (
     Phase,
     SessionState,
 )
-from klamm.zk.tour import Dice, Tour
 from klamm.zk.watches import EventType, Watches, WatchEvent
 
 MAX_PACKET_BYTES: Final = 4 << 20
@@ -74,7 +74,7 @@ class Session:
         auth: Sequence[tuple[str, bytes]] = (),
         now: float = 0.0,
     ) -> None:
-        self._tour = Tour(servers, dice)
+        self._rotation = ServerRotation(servers, dice)
         self._max_in_flight = max_in_flight
         self._max_packet_bytes = max_packet_bytes
         self.phase = WAITING
@@ -106,7 +106,7 @@ class Session:
     @property
     def server(self) -> Server:
         """The one to connect to in this attempt."""
-        return self._tour.server
+        return self._rotation.server
 
     @property
     def wants_connection(self) -> bool:
@@ -250,9 +250,9 @@ class Session:
 
     def _try_next(self, now: float) -> None:
         self._move(CONNECTING)
-        self._tour.go_on()
+        self._rotation.go_on()
         self.attempt += 1
-        self._due = now + self._tour.attempt_s(self.timeout_ms)
+        self._due = now + self._rotation.attempt_s(self.timeout_ms)
 
     def _lose(self, reason: str, now: float, *, hung_up: bool = False) -> None:
         was_connected = self.phase is CONNECTED
@@ -265,9 +265,9 @@ class Session:
         self._move(WAITING)
         if was_connected:
             self._outcomes.append(SessionState.DISCONNECTED)
-            self._tour.was_good(now - self._connected_at)
+            self._rotation.was_good(now - self._connected_at)
             self._send_again(hung_up)
-        self._due = now + self._tour.failed()
+        self._due = now + self._rotation.failed()
 
     def _send_again(self, hung_up: bool) -> None:
         """What was in flight goes back to the front of the queue, in its order."""

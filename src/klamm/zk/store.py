@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import KlammError
-from klamm.model.ids import BrokerId
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.model.topic_ids import id_to_text
 from klamm.zk import znodes
 from klamm.zk.admin_znodes import (
@@ -21,14 +22,18 @@ from klamm.zk.admin_znodes import (
     decode_producer_id_block,
     encode_cluster_id,
     encode_config,
+    encode_isr_change,
     encode_log_dir_event,
     encode_producer_id_block,
 )
-from klamm.zk.client import ZooKeeper
+from klamm.zk.controller_handover import HandoverRequest, remove_handover_request, watch_handover_request
+from klamm.zk.election import ControllerEpoch, register_controller, replace_controller
 from klamm.zk.errors import BadVersion, NodeExists, NoNode, ZkCode, ZkError
 from klamm.zk.jute import Stat
+from klamm.zk.port import ZooKeeperClient
 from klamm.zk.registrations import Registration, decode_registration
 from klamm.zk.topic_creation import TopicToCreate, look, write_topics
+from klamm.zk.topic_requests import TopicRequestStore
 from klamm.zk.znodes import MalformedZnode, TopicZnode
 
 PRODUCER_ID_BLOCK_SIZE = 1_000
@@ -63,8 +68,47 @@ class Unreadable(NamedTuple):
 class Store:
     """Reads and the unfenced writes: top-level paths, cluster id, topics, configs, producer ids."""
 
-    def __init__(self, client: ZooKeeper) -> None:
+    def __init__(self, client: ZooKeeperClient) -> None:
         self.client = client
+        """For what no store has a method for: registrations, and the tools of operators and tests."""
+        self.topic_requests = TopicRequestStore(client)
+
+    # ---- the session
+
+    @property
+    def session_id(self) -> int:
+        """0 before the first connection."""
+        return self.client.session_id
+
+    @property
+    def is_alive(self) -> bool:
+        """The session is not expired, refused or closed; says nothing about being connected."""
+        return self.client.is_alive
+
+    async def sync(self, path: str) -> None:
+        """Reads that follow show every change that was made before."""
+        await self.client.sync(path)
+
+    # ---- elections of the controller
+
+    async def register_controller(self, broker: BrokerId, now_ms: int) -> ControllerEpoch:
+        """Raises ControllerMoved where another was faster, ZkError for anything else."""
+        return await register_controller(self.client, broker, now_ms)
+
+    async def replace_controller(self, broker: BrokerId, now_ms: int, epoch: int) -> ControllerEpoch:
+        """In place of the controller of this epoch. Raises as `register_controller`."""
+        return await replace_controller(self.client, broker, now_ms, epoch)
+
+    async def delete_controller_version(self, version: int) -> None:
+        """Delete `/controller` where it still has this version. Raises NoNode, BadVersion."""
+        await self.client.delete(znodes.CONTROLLER, version)
+
+    async def watch_handover_request(self) -> HandoverRequest | None:
+        """None where nobody asks; its coming is notified. Raises MalformedZnode."""
+        return await watch_handover_request(self.client)
+
+    async def remove_handover_request(self, version: int) -> None:
+        await remove_handover_request(self.client, version)
 
     # ---- the cluster
 
@@ -138,6 +182,11 @@ class Store:
         except NoNode:
             return None
         return decode_registration(broker, data, stat.czxid)
+
+    async def watch_registration(self, broker: BrokerId) -> int | None:
+        """The session that owns a broker's registration; None where there is none. Its next change is notified."""
+        stat = await self.client.exists(znodes.broker_path(broker), watch=True)
+        return None if stat is None else stat.ephemeral_owner
 
     async def watch_features(self) -> tuple[FinalizedFeatures, int] | None:
         """What is finalized, with the znode's version; None where nothing ever was. The next change is told.
@@ -246,7 +295,23 @@ class Store:
                 unreadable[topic] = str(error)
         return found, unreadable
 
+    # ---- partition states, as a leader of protocol 2.6 writes them
+
+    async def read_state(self, partition: TopicPartition) -> LeaderAndIsr:
+        """Raises NoNode, MalformedZnode."""
+        data, stat = await self.client.get(znodes.state_path(partition))
+        return znodes.decode_state(partition, data, stat.version)
+
+    async def write_state(self, partition: TopicPartition, state: LeaderAndIsr, version: int) -> int:
+        """The znode's new version. Raises NoNode, BadVersion."""
+        return (await self.client.set(znodes.state_path(partition), znodes.encode_state(state), version)).version
+
     # ---- notifications
+
+    async def announce_isr_changes(self, partitions: Sequence[TopicPartition]) -> None:
+        """The controller watches for these."""
+        path = f"{znodes.ISR_CHANGES}/isr_change_"
+        await self.client.create(path, encode_isr_change(partitions), sequential=True)
 
     async def announce_log_dir_failure(self, broker: BrokerId) -> None:
         """The controller watches for these; a notice written twice does no harm."""

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 from klamm.model.assignment import ReplicaAssignment
 from klamm.zk import znodes
 from klamm.zk.admin_znodes import encode_config
-from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import ZkCode
 from klamm.zk.operations import Create, Op, Set
+from klamm.zk.port import ZooKeeperClient
 
 MOST_TOPICS: Final = 200
 MOST_BYTES: Final = 400_000  # under half of a server's usual packet limit
@@ -25,7 +25,7 @@ class TopicToCreate(NamedTuple):
     config: Mapping[str, str]
 
 
-async def look(client: ZooKeeper, names: Sequence[str]) -> dict[str, str | None]:
+async def look(client: ZooKeeperClient, names: Sequence[str]) -> dict[str, str | None]:
     """Why a name cannot be given to a new topic; None where it can."""
     marked = await client.exists_many([znodes.delete_topic_path(name) for name in names])
     there = await client.exists_many([znodes.topic_path(name) for name in names])
@@ -39,7 +39,7 @@ def _why_taken(name: str, marked: bool, there: bool) -> str | None:
     return f"Topic '{name}' already exists." if there else None
 
 
-async def write_topics(client: ZooKeeper, wanted: Sequence[TopicToCreate]) -> list[TopicToCreate]:
+async def write_topics(client: ZooKeeperClient, wanted: Sequence[TopicToCreate]) -> list[TopicToCreate]:
     """Those that could not be written so: each alone may be, or tells why not.
 
     A config that is left over from a topic of that name is replaced.
@@ -63,7 +63,7 @@ def _piece(topic: TopicToCreate, has_config: bool) -> list[Op]:
 Piece = tuple[TopicToCreate, list[Op]]
 
 
-async def _write(client: ZooKeeper, pieces: Sequence[Piece]) -> list[TopicToCreate]:
+async def _write(client: ZooKeeperClient, pieces: Sequence[Piece]) -> list[TopicToCreate]:
     """Where one piece is refused ZooKeeper takes none: the others are sent again without it."""
     left: list[TopicToCreate] = []
     while pieces:

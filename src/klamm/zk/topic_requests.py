@@ -11,7 +11,7 @@ from klamm.zk import znodes
 from klamm.zk.errors import BadVersion, NodeExists, NoNode, ZkCode, error_of
 from klamm.zk.fenced import chunks
 from klamm.zk.operations import Create
-from klamm.zk.store import Store
+from klamm.zk.port import ZooKeeperClient
 from klamm.zk.znodes import TopicZnode
 
 REQUESTS_AT_ONCE = 500
@@ -24,53 +24,56 @@ class DeletionsRequested(NamedTuple):
     """Those whose deletion somebody requested already."""
 
 
-async def request_deletions(store: Store, topics: Sequence[str]) -> DeletionsRequested:
-    """Mark topics for deletion, all of them in few steps. Raises ZkError."""
-    there = await store.client.exists_many([znodes.topic_path(t) for t in topics])
-    missing = [t for t, stat in zip(topics, there, strict=True) if stat is None]
-    existing = [t for t, stat in zip(topics, there, strict=True) if stat is not None]
-    marked = await store.client.exists_many([znodes.delete_topic_path(t) for t in existing])
-    new = [t for t, stat in zip(existing, marked, strict=True) if stat is None]
-    for chunk in chunks(new, REQUESTS_AT_ONCE):
-        if len(chunk) == 1:
-            await _mark_singly(store, chunk)
-            continue
-        results = await store.client.multi([Create(znodes.delete_topic_path(t)) for t in chunk])
-        failed = next((r.code for r in results if r.code not in (ZkCode.OK, ZkCode.RUNTIME_INCONSISTENCY)), None)
-        if failed is ZkCode.NODE_EXISTS:
-            await _mark_singly(store, chunk)
-        elif failed is not None:
-            raise error_of(failed, znodes.DELETE_TOPICS)
-    return DeletionsRequested(missing, {t for t in existing if t not in new})
+class TopicRequestStore:
+    """Unfenced: any node may ask the controller for these."""
 
+    def __init__(self, client: ZooKeeperClient) -> None:
+        self._client = client
 
-async def _mark_singly(store: Store, topics: Sequence[str]) -> None:
-    """One after the other: of several, somebody else marks some in this moment."""
-    for topic in topics:
+    async def request_deletions(self, topics: Sequence[str]) -> DeletionsRequested:
+        """Mark topics for deletion, all of them in few steps. Raises ZkError."""
+        there = await self._client.exists_many([znodes.topic_path(t) for t in topics])
+        missing = [t for t, stat in zip(topics, there, strict=True) if stat is None]
+        existing = [t for t, stat in zip(topics, there, strict=True) if stat is not None]
+        marked = await self._client.exists_many([znodes.delete_topic_path(t) for t in existing])
+        new = [t for t, stat in zip(existing, marked, strict=True) if stat is None]
+        for chunk in chunks(new, REQUESTS_AT_ONCE):
+            if len(chunk) == 1:
+                await self._mark_singly(chunk)
+                continue
+            results = await self._client.multi([Create(znodes.delete_topic_path(t)) for t in chunk])
+            failed = next((r.code for r in results if r.code not in (ZkCode.OK, ZkCode.RUNTIME_INCONSISTENCY)), None)
+            if failed is ZkCode.NODE_EXISTS:
+                await self._mark_singly(chunk)
+            elif failed is not None:
+                raise error_of(failed, znodes.DELETE_TOPICS)
+        return DeletionsRequested(missing, {t for t in existing if t not in new})
+
+    async def _mark_singly(self, topics: Sequence[str]) -> None:
+        """One after the other: of several, somebody else marks some in this moment."""
+        for topic in topics:
+            try:
+                await self._client.create(znodes.delete_topic_path(topic), None)
+            except NodeExists:
+                continue
+
+    async def read(self, topic: str) -> tuple[TopicZnode, int] | None:
+        """The topic and the version of its znode; None where there is none. Raises MalformedZnode."""
+        [read] = await self._client.get_many([znodes.topic_path(topic)])
+        if read.code is ZkCode.NO_NODE:
+            return None
+        if read.code is not ZkCode.OK or read.stat is None:
+            raise error_of(read.code, read.path)
+        return znodes.decode_topic(topic, read.data), read.stat.version
+
+    async def add_partitions(
+        self, topic: str, now: TopicZnode, added: Mapping[int, Sequence[int]], version: int
+    ) -> bool:
+        """Add partitions to a topic as it was read; False where it changed since, or is gone."""
+        grown = {n: ReplicaAssignment(tuple(r)) for n, r in added.items()}  # type: ignore[arg-type]
+        payload = znodes.encode_topic(now.topic_id, {**now.partitions, **grown})
         try:
-            await store.client.create(znodes.delete_topic_path(topic), None)
-        except NodeExists:
-            continue
-
-
-async def read_topic(store: Store, topic: str) -> tuple[TopicZnode, int] | None:
-    """The topic and the version of its znode; None where there is none. Raises MalformedZnode."""
-    [read] = await store.client.get_many([znodes.topic_path(topic)])
-    if read.code is ZkCode.NO_NODE:
-        return None
-    if read.code is not ZkCode.OK or read.stat is None:
-        raise error_of(read.code, read.path)
-    return znodes.decode_topic(topic, read.data), read.stat.version
-
-
-async def write_growth(
-    store: Store, topic: str, now: TopicZnode, added: Mapping[int, Sequence[int]], version: int
-) -> bool:
-    """Add partitions to a topic as it was read; False where it changed since, or is gone."""
-    grown = {n: ReplicaAssignment(tuple(r)) for n, r in added.items()}  # type: ignore[arg-type]
-    payload = znodes.encode_topic(now.topic_id, {**now.partitions, **grown})
-    try:
-        await store.client.set(znodes.topic_path(topic), payload, version)
-    except (BadVersion, NoNode):
-        return False
-    return True
+            await self._client.set(znodes.topic_path(topic), payload, version)
+        except (BadVersion, NoNode):
+            return False
+        return True

@@ -42,7 +42,7 @@ CLUSTER_ID: Final = "/cluster/id"
 FEATURE: Final = "/feature"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 MIGRATION: Final = "/migration"
-CONDEMNED_REPLICAS: Final = "/klamm/condemned_replicas"
+PENDING_DELETIONS: Final = "/klamm/condemned_replicas"
 """Klamm's own: what gone brokers still hold of deleted topics. Apache Kafka never looks there."""
 NEXT_CONTROLLER: Final = "/klamm/next_controller"
 """Klamm's own: which klamm node an operator wants to be controller. It is there for seconds."""
@@ -111,8 +111,8 @@ def delete_topic_path(topic: str) -> str:
     return f"/admin/delete_topics/{topic}"
 
 
-def condemned_path(broker: int, topic_id: uuid.UUID) -> str:
-    return f"{CONDEMNED_REPLICAS}/{broker}/{id_to_text(topic_id)}"
+def pending_deletion_path(broker: int, topic_id: uuid.UUID) -> str:
+    return f"{PENDING_DELETIONS}/{broker}/{id_to_text(topic_id)}"
 
 
 def config_path(entity_type: str, entity: str) -> str:

@@ -103,7 +103,7 @@ async def test_a_topic_comes_online_its_leader_dies_and_returns(world: World) ->
     assert json.loads((await kazoo_reads(world, "/config/topics/orders"))[0])["config"] == {"retention.ms": "1000"}
 
     await brokers[3].stop()
-    await eventually(lambda: controller.bench is not None and len(controller.bench.context.registered) == 2)
+    await eventually(lambda: controller.term is not None and len(controller.term.context.registered) == 2)
     await eventually(lambda: controller.state == 0)
     content, version = await kazoo_reads(world, state)
     assert json.loads(content) == {"controller_epoch": 1, "leader": 2, "version": 1, "leader_epoch": 1, "isr": [2, 1]}
@@ -238,7 +238,7 @@ async def test_one_stale_write_among_thousands_holds_no_other_up(world: World) -
     assert read.found == outcome.written
 
 
-async def test_the_office_of_another_session_of_ours_is_not_ours(world: World) -> None:
+async def test_a_controller_znode_of_an_earlier_session_of_this_broker_is_not_ours(world: World) -> None:
     await world.store()
     earlier, later = await world.client(), await world.client()
     await register_controller(earlier, BrokerId(1), 0)

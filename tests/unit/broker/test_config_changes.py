@@ -49,7 +49,7 @@ class Room:
     def _store(self) -> Store:
         if self.session is None:
             raise SessionExpired("", "there is no session")
-        return Store(self.session)  # type: ignore[arg-type]
+        return Store(self.session)
 
     def connect(self) -> None:
         self.session = self.ensemble.client()
@@ -59,7 +59,7 @@ class Room:
         self.connect()
         await self._store().create_top_level_paths()
         self.ensemble.apply([Create("/controller", encode_controller(BrokerId(1), 0))])
-        self.others = ConfigStore(self.ensemble.client())  # type: ignore[arg-type]
+        self.others = ConfigStore(self.ensemble.client())
         return self
 
     async def alter(self, kind: str, entity: str, config: Mapping[str, str]) -> None:

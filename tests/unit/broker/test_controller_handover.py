@@ -1,4 +1,4 @@
-"""A node takes the office when an operator names it; and only then."""
+"""A node becomes controller when an operator names it; and only then."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
 from klamm.broker.controller_handover import ControllerHandover
 from klamm.model.ids import BrokerId
 from klamm.sim.loop import SimulatedLoop
-from klamm.zk.office_requests import ask_for_office
+from klamm.zk.controller_handover import request_handover
 from klamm.zk.operations import Create, Delete
 from klamm.zk.store import Store
 from klamm.zk.znodes import NEXT_CONTROLLER
@@ -19,16 +19,16 @@ class Room:
     def __init__(self) -> None:
         self.ensemble = MemoryEnsemble()
         self.session: MemoryZooKeeper = self.ensemble.client()
-        self.requests = ControllerHandover(lambda: Store(self.session), BrokerId(1), self)  # type: ignore[arg-type]
+        self.requests = ControllerHandover(lambda: Store(self.session), BrokerId(1), self)
         self.session.on_watch = self.requests.on_watch
         self.asked: list[int] = []
 
-    async def take_office(self, epoch: int) -> bool:
+    async def become_controller(self, epoch: int) -> bool:
         self.asked.append(epoch)
         return False
 
     async def ask(self, broker: int, epoch: int) -> None:
-        await ask_for_office(self.ensemble.client(), BrokerId(broker), epoch)  # type: ignore[arg-type]
+        await request_handover(self.ensemble.client(), BrokerId(broker), epoch)
         await asyncio.sleep(1)
 
 
@@ -62,7 +62,7 @@ def test_a_handover_request_that_cannot_be_removed_is_carried_out_once() -> None
         room.ensemble.unwritable.clear()
         await asyncio.sleep(2)
         assert NEXT_CONTROLLER not in room.ensemble.nodes
-        await ask_for_office(operator, BrokerId(1), 7)  # type: ignore[arg-type]
+        await request_handover(operator, BrokerId(1), 7)
         await asyncio.sleep(1)
 
         assert room.asked == [7, 7]

@@ -18,7 +18,7 @@ class Room:
     def __init__(self) -> None:
         self.ensemble = MemoryEnsemble()
         self.session = self._connect()
-        self.features = Features(lambda: Store(self.session))  # type: ignore[arg-type]
+        self.features = Features(lambda: Store(self.session))
 
     def _connect(self) -> MemoryZooKeeper:
         session = self.ensemble.client()

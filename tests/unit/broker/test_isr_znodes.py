@@ -38,10 +38,10 @@ class Room:
     def __init__(self) -> None:
         self.ensemble = MemoryEnsemble()
         self.session = self.ensemble.client()
-        self.isr = IsrZnodes(lambda: Store(self.session), 1)  # type: ignore[arg-type]
+        self.isr = IsrZnodes(lambda: Store(self.session), 1)
 
     async def begin(self) -> "Room":
-        await Store(self.session).create_top_level_paths()  # type: ignore[arg-type]
+        await Store(self.session).create_top_level_paths()
         await self.session.ensure_path(state_path(ORDERS).rpartition("/")[0])
         self.ensemble.apply([Create(state_path(ORDERS), encode_state(FIRST))])
         return self

@@ -24,7 +24,7 @@ class Room:
         self.ensemble = MemoryEnsemble()
         self.registrar = BrokerRegistrar(Broker(BrokerId(1), ()))
         self.epochs: list[int] = []
-        self.own = RegistrationWatch(lambda: Store(self.session), BrokerId(1), self.register)  # type: ignore[arg-type]
+        self.own = RegistrationWatch(lambda: Store(self.session), BrokerId(1), self.register)
         self.session = self.new_session()
 
     def new_session(self) -> MemoryZooKeeper:
@@ -37,8 +37,8 @@ class Room:
         self.own.registered(store.client.session_id)
 
     async def begin(self) -> None:
-        await Store(self.session).create_top_level_paths()  # type: ignore[arg-type]
-        await self.register(Store(self.session))  # type: ignore[arg-type]
+        await Store(self.session).create_top_level_paths()
+        await self.register(Store(self.session))
         self.own.start()
         await asyncio.sleep(1)
 
@@ -76,7 +76,7 @@ def test_in_a_new_session_the_controller_registers_first() -> None:
         await asyncio.sleep(2)
         assert room.owner is None
 
-        await room.register(Store(room.session))  # type: ignore[arg-type]
+        await room.register(Store(room.session))
         await asyncio.sleep(1)
         await room.delete()
         assert room.owner == room.session.session_id

@@ -37,10 +37,10 @@ class Cluster:
 
     def __init__(self) -> None:
         self.ensemble = MemoryEnsemble()
-        self.store = Store(self.ensemble.client())  # type: ignore[arg-type]
+        self.store = Store(self.ensemble.client())
         self.known = cache(update({"orders": [partition(0, 1), partition(1, 2)]}))
         self.is_active = True
-        self.condemned: set[str] = set()
+        self.to_be_deleted: set[str] = set()
         self.left_out: set[BrokerId] = set()
 
     async def open(self) -> "Cluster":
@@ -50,7 +50,7 @@ class Cluster:
         return self
 
     def is_queued_for_deletion(self, topic: str) -> bool:
-        return topic in self.condemned
+        return topic in self.to_be_deleted
 
     def topic_name(self, topic_id: uuid.UUID) -> str | None:
         return "orders" if topic_id == ORDERS else None
@@ -171,9 +171,9 @@ async def test_a_topic_under_reassignment_gets_no_partitions(cluster: Cluster) -
 async def test_a_duplicate_a_topic_in_deletion_and_a_request_to_another_broker_are_refused(cluster: Cluster) -> None:
     [twice] = await cluster.grow(to(3), to(4))
     assert twice.error_code == ErrorCode.INVALID_REQUEST
-    cluster.condemned.add("orders")
-    [condemned] = await cluster.grow(to(3))
-    assert condemned.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    cluster.to_be_deleted.add("orders")
+    [refused] = await cluster.grow(to(3))
+    assert refused.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     cluster.is_active = False
     [elsewhere] = await cluster.grow(to(3))
     assert elsewhere.error_code == ErrorCode.NOT_CONTROLLER

@@ -1,16 +1,16 @@
-"""`klamm controller reelect`: what the command does. A named node's part is `broker/office_requests.py`."""
+"""`klamm controller reelect`: what the command does. A named node's part is `broker/controller_handover.py`."""
 
 import asyncio
 
 import pytest
 from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
 
-from klamm.cli.controlling import hand_to, read_office, reelect
+from klamm.cli.controlling import hand_to, read_controller_status, reelect
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
 from klamm.sim.loop import SimulatedLoop
+from klamm.zk.controller_handover import request_handover, watch_handover_request
 from klamm.zk.election import register_controller, replace_controller
-from klamm.zk.office_requests import ask_for_office, watch_office_request
 from klamm.zk.operations import Create, Delete
 from klamm.zk.znodes import CONTROLLER, NEXT_CONTROLLER, broker_path
 
@@ -27,16 +27,16 @@ class Cluster:
         self.operator = self.ensemble.client()
 
     async def elect(self) -> None:
-        await register_controller(self.ensemble.client(), ONE, 0)  # type: ignore[arg-type]
+        await register_controller(self.ensemble.client(), ONE, 0)
 
     async def take_when_asked(self, client: MemoryZooKeeper) -> None:
-        while (request := await watch_office_request(client)) is None:  # type: ignore[arg-type]  # noqa: ASYNC110
+        while (request := await watch_handover_request(client)) is None:  # noqa: ASYNC110
             await asyncio.sleep(1)
-        await replace_controller(client, TWO, 0, request.epoch)  # type: ignore[arg-type]
+        await replace_controller(client, TWO, 0, request.epoch)
 
     async def hand_to(self, broker: int) -> BrokerId | None:
-        seen = await read_office(self.operator)  # type: ignore[arg-type]
-        return (await hand_to(self.operator, seen, BrokerId(broker))).controller  # type: ignore[arg-type]
+        seen = await read_controller_status(self.operator)
+        return (await hand_to(self.operator, seen, BrokerId(broker))).controller
 
 
 def test_the_node_that_is_named_has_it_and_no_wish_is_left() -> None:
@@ -52,7 +52,7 @@ def test_the_node_that_is_named_has_it_and_no_wish_is_left() -> None:
     SimulatedLoop().run(main())
 
 
-@pytest.mark.parametrize(("broker", "why"), [(2, "broker 1 keeps it"), (3, "broker 3 is not alive")])
+@pytest.mark.parametrize(("broker", "why"), [(2, "broker 1 stays"), (3, "broker 3 is not alive")])
 def test_whoever_does_not_take_it_is_not_waited_for_in_zookeeper(broker: int, why: str) -> None:
     async def main() -> None:
         cluster = Cluster()
@@ -66,7 +66,7 @@ def test_whoever_does_not_take_it_is_not_waited_for_in_zookeeper(broker: int, wh
 
 
 def test_a_wish_goes_with_whoever_gave_up_waiting() -> None:
-    """As where a broker of Apache Kafka was named: nobody is to stumble over it, or to take the office later."""
+    """As where a broker of Apache Kafka was named: nobody is to find it, or to become controller by it, later."""
 
     async def main() -> None:
         cluster = Cluster()
@@ -90,7 +90,7 @@ def test_a_wish_that_is_there_is_somebody_elses_only_where_another_session_keeps
         cluster = Cluster()
         await cluster.elect()
         asker = cluster.operator if is_ours else cluster.ensemble.client()
-        await ask_for_office(asker, TWO, 1)  # type: ignore[arg-type]
+        await request_handover(asker, TWO, 1)
 
         if is_ours:
             node = asyncio.get_running_loop().create_task(cluster.take_when_asked(cluster.ensemble.client()))
@@ -103,15 +103,15 @@ def test_a_wish_that_is_there_is_somebody_elses_only_where_another_session_keeps
     SimulatedLoop().run(main())
 
 
-def test_an_office_that_is_free_is_waited_for_whoever_freed_it() -> None:
+def test_reelect_waits_for_a_controller_whoever_deleted_the_znode() -> None:
     """Ourselves, where only the answer was lost."""
 
     async def main() -> None:
         cluster = Cluster()
         await cluster.elect()
-        seen = await read_office(cluster.operator)  # type: ignore[arg-type]
+        seen = await read_controller_status(cluster.operator)
         cluster.ensemble.apply([Delete(CONTROLLER)])
-        asking = asyncio.get_running_loop().create_task(reelect(cluster.operator, seen))  # type: ignore[arg-type]
+        asking = asyncio.get_running_loop().create_task(reelect(cluster.operator, seen))
         await asyncio.sleep(1)
         await cluster.elect()
 
@@ -120,16 +120,16 @@ def test_an_office_that_is_free_is_waited_for_whoever_freed_it() -> None:
     SimulatedLoop().run(main())
 
 
-def test_an_office_that_another_has_by_now_is_left_alone() -> None:
+def test_reelect_leaves_another_controller_alone() -> None:
     async def main() -> None:
         cluster = Cluster()
         await cluster.elect()
-        seen = await read_office(cluster.operator)  # type: ignore[arg-type]
+        seen = await read_controller_status(cluster.operator)
         cluster.ensemble.apply([Delete(CONTROLLER)])
         await cluster.elect()
 
-        with pytest.raises(KlammError, match="changed hands"):
-            await reelect(cluster.operator, seen)  # type: ignore[arg-type]
+        with pytest.raises(KlammError, match="Another controller was elected"):
+            await reelect(cluster.operator, seen)
         assert CONTROLLER in cluster.ensemble.nodes
 
     SimulatedLoop().run(main())

@@ -184,7 +184,7 @@ def test_the_senders_epoch(broker: int, epoch: int, error: ErrorCode) -> None:
 
 async def ask(room: Room, version: int = 3, **content: Any) -> tuple[AlterPartitionResponse, list[str]]:
     facts = {"leader_epoch": 0, "partition_epoch": 0, "isr": (1, 2), "sender": 1, "topic": "a", "epoch": None} | content
-    known = room.bench.context.topics.get(facts["topic"])
+    known = room.term.context.topics.get(facts["topic"])
     isr: dict[str, Any] = {"new_isr": facts["isr"]}
     if version >= 3:
         isr = {"new_isr_with_epochs": [BrokerState(b, -1) for b in facts["isr"]]}
@@ -196,7 +196,7 @@ async def ask(room: Room, version: int = 3, **content: Any) -> tuple[AlterPartit
         topic.topic_name = facts["topic"]
     else:
         topic.topic_id = known.id if known else facts["topic_id"]
-    broker = room.bench.context.registered.get(BrokerId(facts["sender"]))
+    broker = room.term.context.registered.get(BrokerId(facts["sender"]))
     epoch = broker.epoch if broker and facts["epoch"] is None else facts["epoch"] or 0
     request = AlterPartitionRequest(broker_id=facts["sender"], broker_epoch=epoch, topics=[topic])
     request = AlterPartitionRequest.decode(request.encode(version), version)
@@ -214,7 +214,7 @@ async def test_all_versions_are_answered_in_their_own_terms(version: int) -> Non
     response = AlterPartitionResponse.decode(response.encode(version), version)
     [topic] = response.topics
     assert (topic.topic_name == "a") == (version < 2)
-    assert (topic.topic_id == room.bench.context.topics["a"].id) == (version >= 2)
+    assert (topic.topic_id == room.term.context.topics["a"].id) == (version >= 2)
     [answer] = topic.partitions
     assert (answer.error_code, answer.leader_id, answer.isr, answer.partition_epoch) == (0, 1, (1, 2), 1)
     assert requests == ["UMR a-0=1/[1,2]/0/1 -> 1,2,3"]
@@ -230,12 +230,12 @@ async def test_under_a_protocol_without_topic_ids_names_do_and_ids_that_are_ther
     if not has_id:
         znode = encode_topic(None, {0: ReplicaAssignment(ids("123"))})
         room.ensemble.apply([Create("/brokers/topics/a", znode)])
-        await room.take_office()
+        await room.become_controller()
 
     response, _ = await ask(room, version, isr=(1, 2, 3))
 
     [topic] = response.topics
-    assert (topic.topic_name == "a", topic.topic_id == room.bench.context.topics["a"].id) == (not has_id, has_id)
+    assert (topic.topic_name == "a", topic.topic_id == room.term.context.topics["a"].id) == (not has_id, has_id)
     [answer] = topic.partitions
     assert (answer.error_code, answer.isr, answer.partition_epoch) == (0, (1, 2, 3), 0)  # as it is: nothing is written
 

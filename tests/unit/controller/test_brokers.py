@@ -67,7 +67,7 @@ async def test_leaders_of_an_old_protocol_write_states_themselves_so_they_are_re
     room = await Room.open(topics={"a": [(1, 2, 3)]}, settings=ControllerSettings(BrokerId(1), ibp=(2, 6, 0)))
     shrunk, whole = [room.stored("a-0")._replace(isr=tuple(map(BrokerId, isr))) for isr in ((1, 2), (1, 2, 3))]
     room.write_state("a-0", shrunk)
-    room.bench.context.put_leadership(room.partition("a-0"), room.stored("a-0"))
+    room.term.context.put_leadership(room.partition("a-0"), room.stored("a-0"))
     room.write_state("a-0", whole)
     room.kill(3)
 
@@ -78,7 +78,7 @@ async def test_leaders_of_an_old_protocol_write_states_themselves_so_they_are_re
 
 async def test_leaders_that_ask_the_controller_need_not_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
-    monkeypatch.setattr(room.bench.store, "read_states", None)
+    monkeypatch.setattr(room.term.store, "read_states", None)
     room.kill(1)
 
     await room.handle(on_broker_change, BrokerChange())
@@ -106,8 +106,8 @@ async def fails(room: Room, below: str) -> None:
     """A broker change that ZooKeeper fails; what was to be told is told, as the controller does it."""
     room.fail_once(below)
     with pytest.raises(MalformedReply):
-        await on_broker_change(room.bench, BrokerChange())
-    await room.bench.send_requests()
+        await on_broker_change(room.term, BrokerChange())
+    await room.term.send_requests()
 
 
 async def test_what_follows_from_a_death_is_done_although_zookeeper_failed_at_first() -> None:
@@ -119,7 +119,7 @@ async def test_what_follows_from_a_death_is_done_although_zookeeper_failed_at_fi
     await room.handle(on_broker_change, BrokerChange())
 
     assert (room.now("a-0"), room.now("b-0")) == ("2 / [2] / 1 / 1", "2 / [2] / 1 / 1")
-    assert room.bench.context.replicas_on(BrokerId(1))[room.partition("b-0")] is ReplicaState.OFFLINE
+    assert room.term.context.replicas_on(BrokerId(1))[room.partition("b-0")] is ReplicaState.OFFLINE
 
 
 async def test_what_follows_from_a_return_is_done_although_zookeeper_failed_at_first() -> None:
@@ -143,14 +143,14 @@ async def test_a_broker_that_bounced_is_a_bounced_one_again_where_zookeeper_fail
     await room.register(1)
 
     await fails(room, "/brokers/topics/a")
-    assert BrokerId(1) not in room.bench.context.registered
+    assert BrokerId(1) not in room.term.context.registered
     requests = await room.handle(on_broker_change, BrokerChange())
 
     assert room.now("a-0") == "2 / [2] / 1 / 1"
     assert "LISR a-0=2/[2]/1/1 -> 1" in requests
 
 
-async def test_a_returned_broker_hears_nothing_before_what_is_condemned_could_be_looked_at(
+async def test_a_returned_broker_gets_no_request_before_its_pending_deletions_were_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its first LeaderAndIsr has to be whole: until the next attempt nothing else may come first."""
@@ -165,7 +165,7 @@ async def test_a_returned_broker_hears_nothing_before_what_is_condemned_could_be
     with monkeypatch.context() as broken:
         broken.setattr("klamm.controller.handlers.brokers.on_brokers_return", unwilling)
         with pytest.raises(MalformedReply):
-            await on_broker_change(room.bench, BrokerChange())
+            await on_broker_change(room.term, BrokerChange())
     room.channels.take()
     await room.handle(on_alter_partition, alter_partition(room, 2, 1, 1, [2, 1]))
     assert 1 not in room.channels.open
@@ -192,7 +192,7 @@ async def test_what_an_election_told_is_not_told_again_when_the_dead_replica_goe
 
 async def test_whom_an_election_passes_over_is_told_when_the_dead_replica_goes_offline() -> None:
     room = await Room.open((1, 2, 3), topics={"a": [(1, 2, 3)]})
-    room.bench.context.begin_shutdown(BrokerId(3))
+    room.term.context.begin_shutdown(BrokerId(3))
     room.kill(1)
 
     requests = await room.handle(on_broker_change, BrokerChange())
@@ -322,7 +322,7 @@ async def test_a_changed_listener_is_told_to_everyone() -> None:
     room.ensemble.apply([Set("/brokers/ids/2", moved)])
 
     assert await room.handle(on_broker_modifications, BrokerModifications(BrokerId(2))) == ["UMR -> 1,2,3"]
-    assert room.bench.context.registered[BrokerId(2)].endpoints[0].host == "elsewhere"
+    assert room.term.context.registered[BrokerId(2)].endpoints[0].host == "elsewhere"
     assert await room.handle(on_broker_modifications, BrokerModifications(BrokerId(2))) == []
 
 
@@ -335,7 +335,7 @@ async def test_a_broker_that_bounced_before_its_change_was_looked_at_is_still_a_
     await room.handle(on_broker_change, BrokerChange())
 
     assert room.now("a-0").startswith("3 / ")  # nobody knows what its restart lost
-    assert room.bench.context.registered[BrokerId(2)].endpoints[0].host == "elsewhere"
+    assert room.term.context.registered[BrokerId(2)].endpoints[0].host == "elsewhere"
 
 
 async def test_a_registration_that_became_unreadable_or_went_changes_nothing() -> None:
@@ -344,14 +344,14 @@ async def test_a_registration_that_became_unreadable_or_went_changes_nothing() -
 
     assert await room.handle(on_broker_modifications, BrokerModifications(BrokerId(2))) == []
     assert await room.handle(on_broker_modifications, BrokerModifications(BrokerId(9))) == []
-    assert list(room.bench.context.registered) == [1, 2, 3]
+    assert list(room.term.context.registered) == [1, 2, 3]
 
 
 # ---- controlled shutdown
 
 
 async def leave(room: Room, number: int, epoch: int | None = None) -> ControlledShutdown:
-    registered = room.bench.context.registered.get(BrokerId(number))
+    registered = room.term.context.registered.get(BrokerId(number))
     event = ControlledShutdown(BrokerId(number), epoch if epoch is not None else registered.epoch if registered else 0)
     await room.handle(on_controlled_shutdown, event)
     return event
@@ -371,7 +371,7 @@ async def test_a_shutdown_is_refused(number: int, epoch: int, error: ErrorCode) 
     event = await leave(room, number, epoch)
 
     assert event.reply.result() == (error, ())
-    assert not room.bench.context.shutting_down
+    assert not room.term.context.shutting_down
 
 
 async def test_without_an_epoch_a_known_broker_may_leave() -> None:
@@ -405,7 +405,7 @@ async def test_a_broker_about_to_leave_is_not_elected_and_comes_back_as_new() ->
     room.kill(2)
     await room.register(2)
     await room.handle(on_broker_change, BrokerChange())
-    assert BrokerId(2) in room.bench.context.live
+    assert BrokerId(2) in room.term.context.live
 
 
 async def test_asking_twice_moves_what_was_left() -> None:
@@ -428,13 +428,13 @@ async def test_asking_twice_moves_what_was_left() -> None:
 
 def answered(room: Room, response: LeaderAndIsrResponse) -> LeaderAndIsrResponseReceived:
     """By broker 1, as it is registered now."""
-    return LeaderAndIsrResponseReceived(response, BrokerId(1), room.bench.context.registered[BrokerId(1)].epoch)
+    return LeaderAndIsrResponseReceived(response, BrokerId(1), room.term.context.registered[BrokerId(1)].epoch)
 
 
 def answer(room: Room, **codes: ErrorCode) -> LeaderAndIsrResponse:
     topics = [
         LeaderAndIsrTopicError(
-            room.bench.context.topics[name].id, [LeaderAndIsrPartitionError(partition_index=0, error_code=code)]
+            room.term.context.topics[name].id, [LeaderAndIsrPartitionError(partition_index=0, error_code=code)]
         )
         for name, code in codes.items()
     ]
@@ -456,7 +456,7 @@ async def test_a_replica_on_a_failed_directory_gives_leadership_away_and_gets_we
 
     healed = answered(room, answer(room, a=ErrorCode.NONE))
     await room.handle(on_leader_and_isr_response, healed)
-    assert not room.bench.context.offline_dirs
+    assert not room.term.context.offline_dirs
 
 
 async def test_other_codes_and_errors_at_the_top_say_nothing_of_a_directory() -> None:
@@ -526,5 +526,5 @@ async def test_a_dead_brokers_failed_directories_are_forgotten() -> None:
 
     await room.handle(on_broker_change, BrokerChange())
 
-    assert not room.bench.context.offline_dirs
-    assert room.bench.context.replicas_on(BrokerId(1))[room.partition("a-0")] is ReplicaState.ONLINE
+    assert not room.term.context.offline_dirs
+    assert room.term.context.replicas_on(BrokerId(1))[room.partition("a-0")] is ReplicaState.ONLINE

@@ -17,7 +17,7 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.runtime.turns import Turns
+from klamm.runtime.time_slices import TimeSlices
 from klamm.telemetry.journal import Journal
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
@@ -76,8 +76,8 @@ async def test_a_request_is_sent_again_until_it_is_answered(nodes: Nodes) -> Non
     receiver.received.clear()
     receiver.refuses_connections = True
     await nodes.topic("a", [(1,)])
-    assert nodes.controllers[1].bench is not None
-    assert nodes.controllers[1].bench.channels.waiting == 2
+    assert nodes.controllers[1].term is not None
+    assert nodes.controllers[1].term.channels.waiting == 2
 
     receiver.refuses_connections = False
     await nodes.eventually(lambda: bool(receiver.take("UpdateMetadata")))
@@ -93,7 +93,7 @@ async def test_what_a_gone_broker_was_to_delete_counts_as_refused() -> None:
     endpoint = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "node-2", 9092)
     broker = Broker(BrokerId(2), (endpoint,), epoch=40)
     unused: Any = None
-    builder = RequestBuilder(ControllerContext(1), ControllerSettings(BrokerId(1)), Turns())
+    builder = RequestBuilder(ControllerContext(1), ControllerSettings(BrokerId(1)), TimeSlices())
     channel = Channel(broker, endpoint, builder, unused, ChannelPorts(unused, told.append), unused)
     deleted, stopped = (Partition("a", n, ReplicaAssignment((BrokerId(1),))) for n in (0, 1))
     states = {deleted: StopReplicaPartitionState(0, 5, True), stopped: StopReplicaPartitionState(1, 5, False)}
@@ -133,7 +133,7 @@ async def test_a_request_that_cannot_be_written_is_given_up_and_those_behind_it_
         return FakeConnection(receiver, lambda: None)
 
     journal = Journal(sink, 1, FixedClock())
-    channels = Channels(context, settings, ChannelPorts(connect, lambda event: None), journal, Turns())
+    channels = Channels(context, settings, ChannelPorts(connect, lambda event: None), journal, TimeSlices())
     channels.add(Broker(BrokerId(1), (Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "h", 9092),)))
     beyond = StopReplicaPartitionState(0, 2**31, False)  # no field has room for this leader epoch
     channels.send(BrokerId(1), StopReplicaItem({replicas[0]: beyond}, ("1.1.1",), 1))
@@ -164,9 +164,9 @@ async def test_a_broker_that_dies_is_no_longer_tried(nodes: Nodes) -> None:
     await nodes.stop(other)
     await nodes.settle()
 
-    bench = nodes.controllers[active].bench
-    assert bench is not None
-    assert (len(bench.channels), bench.channels.waiting) == (1, 0)
+    term = nodes.controllers[active].term
+    assert term is not None
+    assert (len(term.channels), term.channels.waiting) == (1, 0)
 
 
 async def test_nothing_leaves_after_a_resignation(nodes: Nodes) -> None:
@@ -183,7 +183,7 @@ async def test_nothing_leaves_after_a_resignation(nodes: Nodes) -> None:
         await asyncio.sleep(0)
 
     assert len(receiver.received) == before
-    assert controller.bench is None
+    assert controller.term is None
 
 
 async def test_an_error_in_an_answer_to_metadata_becomes_an_event(nodes: Nodes) -> None:
@@ -212,21 +212,21 @@ async def test_an_answer_to_leader_and_isr_becomes_an_event_with_what_was_answer
     nodes.receivers[1].answer = answer
     await nodes.topic("a", [(1,)])
 
-    assert controller.bench is not None
-    assert [str(p) for p in controller.bench.context.offline_dirs[BrokerId(1)]] == ["a-0"]
+    assert controller.term is not None
+    assert [str(p) for p in controller.term.context.offline_dirs[BrokerId(1)]] == ["a-0"]
 
 
 async def test_of_answers_to_stops_only_deletions_become_events_and_name_nothing_else(nodes: Nodes) -> None:
     controller = await nodes.start(1)
     await nodes.topic("a", [(1,), (1,)])
     await nodes.topic("b", [(1,)])
-    bench = controller.bench
-    assert bench is not None
-    deleted, stopped, other = (bench.context.partition(t, n) for t, n in (("a", 0), ("a", 1), ("b", 0)))
+    term = controller.term
+    assert term is not None
+    deleted, stopped, other = (term.context.partition(t, n) for t, n in (("a", 0), ("a", 1), ("b", 0)))
     heard: list[Event] = []
     ports = ChannelPorts(nodes._connect_to, heard.append)
-    channels = Channels(bench.context, bench.settings, ports, bench.journal, bench.turns)
-    assert channels.add(bench.context.registered[BrokerId(1)]) is None
+    channels = Channels(term.context, term.settings, ports, term.journal, term.slices)
+    assert channels.add(term.context.registered[BrokerId(1)]) is None
 
     for stops in ({stopped: False, other: False}, {deleted: True, stopped: False}):
         items = {p: StopReplicaPartitionState(p.partition, 0, d) for p, d in stops.items() if p is not None}
@@ -253,7 +253,7 @@ async def test_control_requests_go_to_the_control_plane_listener_and_to_no_other
         Endpoint(n, SecurityProtocol.PLAINTEXT, "h", p) for n, p in (("PLAINTEXT", 9092), ("CONTROLLER", 9093))
     ]
     context, journal = ControllerContext(1), Journal(ListSink(), 1, FixedClock())
-    channels = Channels(context, settings, ChannelPorts(refuse, lambda event: None), journal, Turns())
+    channels = Channels(context, settings, ChannelPorts(refuse, lambda event: None), journal, TimeSlices())
 
     assert channels.add(Broker(BrokerId(1), tuple(endpoints))) is None
     assert "no listener CONTROLLER" in (channels.add(Broker(BrokerId(2), tuple(endpoints[:1]))) or "")

@@ -17,6 +17,7 @@ from klamm.wire.messages import AlterPartitionRequest
 from klamm.zk.admin_znodes import encode_preferred_election, encode_reassignment
 from klamm.zk.errors import MalformedReply
 from klamm.zk.operations import Create, Delete, Op, Set
+from klamm.zk.port import ZooKeeperClient
 from klamm.zk.registrar import BrokerIdTaken
 from klamm.zk.watches import EventType, WatchEvent
 from klamm.zk.znodes import (
@@ -55,7 +56,7 @@ async def test_of_three_started_at_once_one_is_elected(nodes: Nodes) -> None:
     assert controller_epoch(nodes) == 1
 
 
-async def test_the_office_moves_when_its_holder_stops(nodes: Nodes) -> None:
+async def test_another_node_becomes_controller_when_the_controller_stops(nodes: Nodes) -> None:
     for number in (1, 2):
         await nodes.start(number)
     await nodes.settle()
@@ -123,7 +124,7 @@ async def test_callers_after_the_stop_are_told(nodes: Nodes) -> None:
 
 
 def depose(nodes: Nodes) -> None:
-    """Broker 9 has the office, and node 1 has not heard of it yet."""
+    """Broker 9 is controller, and node 1 has not heard of it yet."""
     nodes.clients[1].is_not_told_of(CONTROLLER)
     nodes.ensemble.apply([Set(CONTROLLER_EPOCH, b"2"), Delete(CONTROLLER)])
     nodes.ensemble.apply([Create(CONTROLLER, encode_controller(BrokerId(9), 0))])
@@ -204,10 +205,10 @@ async def test_a_controller_znode_of_an_earlier_session_of_ours_does_not_make_us
     assert controller.is_active
 
 
-async def test_an_office_held_by_our_own_session_under_which_nobody_acts_is_given_up(nodes: Nodes) -> None:
+async def test_a_controller_znode_of_this_session_without_a_term_is_deleted(nodes: Nodes) -> None:
     controller = await nodes.start(1)
     await nodes.settle()
-    await controller._office.resign("", "a test says so")
+    await controller._election.resign("", "a test says so")
     await nodes.settle()
     assert not controller.is_active
 
@@ -229,7 +230,7 @@ async def test_a_kraft_controller_is_left_alone(nodes: Nodes) -> None:
     assert nodes.ensemble.nodes[CONTROLLER].data == payload
 
 
-async def test_the_office_moves_when_an_operator_deletes_the_znode(nodes: Nodes) -> None:
+async def test_another_node_becomes_controller_when_an_operator_deletes_the_znode(nodes: Nodes) -> None:
     await nodes.start(1)
     await nodes.settle()
 
@@ -248,10 +249,10 @@ class Reluctant:
         self._refuses = refuses
         nodes.registrars[1] = self  # type: ignore[assignment]
 
-    async def register(self, client: object, now_ms: int) -> int:
+    async def register(self, client: ZooKeeperClient, now_ms: int) -> int:
         if self._refuses():
             raise BrokerIdTaken("someone else")
-        return await self._registrar.register(client, now_ms)  # type: ignore[arg-type]
+        return await self._registrar.register(client, now_ms)
 
 
 async def test_a_refused_registration_is_tried_again(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,10 +268,10 @@ async def test_a_refused_registration_is_tried_again(nodes: Nodes, monkeypatch: 
     assert not list(refusals)
 
 
-async def test_a_registration_that_is_tried_again_leaves_an_office_that_was_taken_meanwhile(
+async def test_a_retried_registration_leaves_a_term_that_began_meanwhile(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was taken for a new session's, whose term of office has to be over."""
+    """It was taken for a new session's, whose term has to be over."""
     monkeypatch.setattr("klamm.controller.controller.TRY_AGAIN_S", 0)
     controller = await nodes.start(1)
     await nodes.settle()
@@ -278,7 +279,7 @@ async def test_a_registration_that_is_tried_again_leaves_an_office_that_was_take
     Reluctant(nodes, lambda: is_refused)
 
     await nodes.expire(1)
-    assert await controller.take_office(epoch=1)
+    assert await controller.become_controller(epoch=1)
     is_refused = False
     await nodes.eventually(lambda: "/brokers/ids/1" in nodes.ensemble.nodes)
     await nodes.settle()
@@ -410,7 +411,7 @@ async def test_an_epoch_that_nobody_can_read_is_looked_at_until_it_is_put_right(
 ) -> None:
     """Nobody was elected, so nothing comes or goes that a watch could tell of."""
     monkeypatch.setattr("klamm.controller.controller.TRY_AGAIN_S", 0.001)
-    monkeypatch.setattr("klamm.controller.office.PAUSE_AFTER_FAILURE_S", 0)
+    monkeypatch.setattr("klamm.controller.controller_election.PAUSE_AFTER_FAILURE_S", 0)
     controller = await nodes.start(1)
     await nodes.settle()
 
@@ -445,7 +446,7 @@ def test_every_event_of_a_term_has_a_handler() -> None:
         events.Startup,
         events.ControllerChange,
         events.Reelect,
-        events.TakeOffice,
+        events.BecomeController,
         events.RegisterBrokerAndReelect,
         events.Expire,
         events.ShutdownEventThread,
@@ -466,7 +467,7 @@ async def test_producer_ids_go_to_registered_brokers_with_the_right_epoch(nodes:
     assert (await controller.allocate_producer_ids(BrokerId(9), epoch)).error is ErrorCode.BROKER_ID_NOT_REGISTERED
 
 
-async def test_a_session_that_dies_while_taking_office_leaves_nobody_acting(nodes: Nodes) -> None:
+async def test_a_session_that_expires_while_becoming_controller_leaves_no_term(nodes: Nodes) -> None:
     controller = await nodes.start(1)
     nodes.ensemble.before_multi = lambda ops: nodes.ensemble.expire(nodes.clients[1]) if controller.is_active else None
     nodes.ensemble.apply([Create("/isr_change_notification/isr_change_", sequential=True)])
@@ -478,16 +479,16 @@ async def test_a_session_that_dies_while_taking_office_leaves_nobody_acting(node
     await controller.session_expired()
 
 
-async def test_a_failed_start_gives_the_office_up(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_failover_deletes_the_controller_znode(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     failing = [True]
 
-    async def broken(bench: object) -> None:
+    async def broken(term: object) -> None:
         if failing.pop():
             failing.append(False)
             raise MalformedZnode("/feature", "rubbish")
 
-    monkeypatch.setattr("klamm.controller.office.on_controller_failover", broken)
-    monkeypatch.setattr("klamm.controller.office.PAUSE_AFTER_FAILURE_S", 0)
+    monkeypatch.setattr("klamm.controller.controller_election.on_controller_failover", broken)
+    monkeypatch.setattr("klamm.controller.controller_election.PAUSE_AFTER_FAILURE_S", 0)
     await nodes.start(1)
     await nodes.settle()
 
@@ -540,7 +541,7 @@ async def test_watches_that_are_not_the_controllers_are_ignored(nodes: Nodes) ->
     assert controller.queue_size == 0
 
 
-async def test_a_mistake_in_a_handler_moves_the_office(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unexpected_error_in_a_handler_ends_the_term(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     await nodes.start(1)
     await nodes.settle()
     await nodes.topic("a", [(1,)])
@@ -557,7 +558,7 @@ async def test_a_mistake_in_a_handler_moves_the_office(nodes: Nodes, monkeypatch
     assert "ZeroDivisionError" in nodes.journal(1, "failed")[0].facts["why"]
 
 
-async def test_a_mistake_while_giving_the_office_up_does_not_end_the_worker(
+async def test_an_unexpected_error_while_resigning_does_not_end_the_event_loop(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await nodes.start(1)
@@ -568,7 +569,7 @@ async def test_a_mistake_while_giving_the_office_up_does_not_end_the_worker(
 
     with monkeypatch.context() as broken:
         broken.setattr("klamm.controller.handlers.topics.load_topics", mistaken)
-        broken.setattr("klamm.controller.office.Office.move", mistaken)
+        broken.setattr("klamm.controller.controller_election.ControllerElection.move", mistaken)
         await nodes.topic("a", [(1,)])
     handled = len(nodes.journal(1, "done"))
     await nodes.topic("b", [(1,)])
@@ -576,22 +577,22 @@ async def test_a_mistake_while_giving_the_office_up_does_not_end_the_worker(
     assert len(nodes.journal(1, "done")) > handled
 
 
-async def test_a_node_that_is_asked_to_takes_the_office_and_the_holder_resigns(nodes: Nodes) -> None:
+async def test_a_node_becomes_controller_on_request_and_the_former_one_resigns(nodes: Nodes) -> None:
     for number in (1, 2, 3):
         await nodes.start(number)
     await nodes.settle()
     [first] = nodes.active
     wanted = next(n for n in (1, 2, 3) if n != first)
 
-    assert not await nodes.controllers[wanted].take_office(epoch=7)
+    assert not await nodes.controllers[wanted].become_controller(epoch=7)
     assert nodes.active == [first]
-    assert await nodes.controllers[wanted].take_office(epoch=1)
+    assert await nodes.controllers[wanted].become_controller(epoch=1)
     await nodes.settle()
 
     assert nodes.active == [wanted]
     assert controller_epoch(nodes) == 2
     assert f"broker {wanted} is controller now" in nodes.journal(first, "resigned")[0].facts["why"]
-    assert await nodes.controllers[wanted].take_office(epoch=1)
+    assert await nodes.controllers[wanted].become_controller(epoch=1)
     assert controller_epoch(nodes) == 2
 
 

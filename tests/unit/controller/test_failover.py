@@ -1,4 +1,4 @@
-"""Taking office: what is read, cleared, told, in which order."""
+"""Failover: what is read, cleared and sent, in which order."""
 
 import pytest
 from tests.support.controller_nodes import Nodes
@@ -24,7 +24,7 @@ from klamm.zk.operations import Create, Delete, Op, Set
 async def take_over(room: Room) -> list[str]:
     """Another term; the requests it begins with."""
     room.channels.take()
-    await room.take_office()
+    await room.become_controller()
     return room.channels.take()
 
 
@@ -49,7 +49,7 @@ async def test_a_dead_brokers_replicas_go_offline_and_leave_the_isrs() -> None:
 
     assert room.now("a-0") == "1 / [1,2] / 1 / 1"
     assert room.now("b-0") == "2 / [2] / 1 / 1"
-    assert room.bench.context.replicas_on(BrokerId(3))[room.partition("a-0")] is ReplicaState.OFFLINE
+    assert room.term.context.replicas_on(BrokerId(3))[room.partition("a-0")] is ReplicaState.OFFLINE
 
 
 async def test_a_state_that_need_not_change_is_told_as_the_new_controllers_and_not_written() -> None:
@@ -57,7 +57,7 @@ async def test_a_state_that_need_not_change_is_told_as_the_new_controllers_and_n
     room.write_state("a-0", LeaderAndIsr(BrokerId(1), 0, (BrokerId(1), BrokerId(2)), 1))
     room.kill(3)
 
-    await room.take_office()
+    await room.become_controller()
 
     told = [
         item.states[p] for _, item in room.channels.items if isinstance(item, LeaderAndIsrItem) for p in item.states
@@ -106,7 +106,7 @@ async def test_every_topic_is_watched() -> None:
     assert {znodes.topic_path(f"t{n}") for n in range(120)} <= room.client.data_watches
 
 
-async def test_with_every_broker_dead_it_still_takes_office() -> None:
+async def test_a_controller_is_elected_although_every_broker_is_dead() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     for number in (1, 2, 3):
         room.kill(number)
@@ -145,7 +145,7 @@ async def test_features_written_by_another_in_between_are_read_again() -> None:
         return await original(path, data, **options)  # type: ignore[arg-type]
 
     room.client.create = beaten  # type: ignore[method-assign, assignment]
-    await room.bench.store.set_up_features(2, enabled=True)
+    await room.term.store.set_up_features(2, enabled=True)
 
     assert decode_features(room.ensemble.nodes["/feature"].data) == (2, True, {"f": 3})
 
@@ -173,7 +173,7 @@ async def test_first_states_are_made_where_another_controller_died_half_way() ->
     room.ensemble.apply([Create(path) for paths in begun for path in paths])
     await room.register(1)
 
-    await room.take_office()
+    await room.become_controller()
 
     assert [room.now(f"{name}-0") for name in "abcd"] == ["1 / [1] / 0 / 0"] * 4
 
@@ -182,23 +182,23 @@ async def test_a_new_replica_of_a_led_partition_is_told_to_create_its_log_unless
     room = await Room.open(topics={"a": [(1, 2)]})
     p = room.partition("a-0")
     for broker in (1, 3):
-        room.bench.context.replica_states.setdefault(BrokerId(broker), {})[p] = ReplicaState.NON_EXISTENT
+        room.term.context.replica_states.setdefault(BrokerId(broker), {})[p] = ReplicaState.NON_EXISTENT
 
-    await replicas_new(room.bench, {BrokerId(1): [p], BrokerId(3): [p]})
+    await replicas_new(room.term, {BrokerId(1): [p], BrokerId(3): [p]})
 
     assert room.channels.take() == ["LISR a-0=1/[1,2]/0/0+new -> 3", "UMR a-0=1/[1,2]/0/0 -> 1,2,3"]
-    assert room.bench.context.replicas_on(BrokerId(3))[p] is ReplicaState.NEW
-    assert room.bench.context.replicas_on(BrokerId(1))[p] is ReplicaState.NON_EXISTENT
+    assert room.term.context.replicas_on(BrokerId(3))[p] is ReplicaState.NEW
+    assert room.term.context.replicas_on(BrokerId(1))[p] is ReplicaState.NON_EXISTENT
 
 
 async def test_an_illegal_move_is_refused_and_the_others_go_on() -> None:
     room = await Room.open(topics={"a": [(1, 2), (1, 2)]})
     first, second = room.partition("a-0"), room.partition("a-1")
-    room.bench.context.replica_states[BrokerId(2)][first] = ReplicaState.NON_EXISTENT
+    room.term.context.replica_states[BrokerId(2)][first] = ReplicaState.NON_EXISTENT
 
-    await replicas_new(room.bench, {BrokerId(2): [first, second]})
+    await replicas_new(room.term, {BrokerId(2): [first, second]})
 
-    assert room.bench.context.replicas_on(BrokerId(2))[second] is ReplicaState.ONLINE
+    assert room.term.context.replicas_on(BrokerId(2))[second] is ReplicaState.ONLINE
     assert room.entries("refused")[-1].facts["partitions"] == {"a": [1]}
 
 
@@ -245,14 +245,14 @@ KEPT: dict[str, tuple[list[Op], str]] = {
 
 
 @pytest.mark.parametrize(("made", "told"), KEPT.values(), ids=KEPT)
-async def test_what_zookeeper_keeps_costs_nobody_the_office(made: list[Op], told: str) -> None:
+async def test_requests_that_zookeeper_refuses_to_remove_do_not_end_the_term(made: list[Op], told: str) -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)], "b": [(1, 2, 3)]})
     assert all(r.code is ZkCode.OK for r in room.ensemble.apply(made))
 
-    await room.take_office()
+    await room.become_controller()
 
     assert told in [f"{e.facts['what']}: {e.facts['why']}" for e in room.entries("refused")]
-    assert all(p.state is PartitionState.ONLINE for p in room.bench.context.partitions())
+    assert all(p.state is PartitionState.ONLINE for p in room.term.context.partitions())
 
 
 async def test_a_deletion_that_cannot_be_taken_back_holds_up_no_other() -> None:
@@ -265,16 +265,16 @@ async def test_a_deletion_that_cannot_be_taken_back_holds_up_no_other() -> None:
     assert [request for request in requests if "+delete" in request] == ["SR a-0@-2+delete -> 1"]
 
 
-async def test_a_record_of_condemned_replicas_that_cannot_go_is_told_of() -> None:
+async def test_a_pending_deletion_record_that_cannot_be_removed_is_journalled() -> None:
     room = await Room.open(topics={"a": [(1,)]})
-    topic_id = room.bench.context.topics["a"].id
+    topic_id = room.term.context.topics["a"].id
     assert topic_id is not None
-    path = znodes.condemned_path(1, topic_id)
+    path = znodes.pending_deletion_path(1, topic_id)
     record = b'{"version":1,"topic":"a","partitions":[0]}'
     made = [Create("/klamm", b""), Create("/klamm/condemned_replicas", b""), Create("/klamm/condemned_replicas/1", b"")]
     room.ensemble.apply([*made, Create(path, record), Create(f"{path}/x", b"")])
 
-    await room.take_office()
+    await room.become_controller()
 
     assert [e.facts["why"] for e in room.entries("refused") if e.facts["what"] == path] == [
         f"{path} cannot be removed: NOT_EMPTY"
@@ -282,7 +282,7 @@ async def test_a_record_of_condemned_replicas_that_cannot_go_is_told_of() -> Non
 
 
 async def test_a_tree_that_was_restored_by_half_gets_back_what_brokers_expect(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("klamm.controller.office.PAUSE_AFTER_FAILURE_S", 0)
+    monkeypatch.setattr("klamm.controller.controller_election.PAUSE_AFTER_FAILURE_S", 0)
     nodes = Nodes()
     await nodes.start(1)
     await nodes.settle()

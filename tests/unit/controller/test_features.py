@@ -107,7 +107,7 @@ async def test_old_protocol_versions_know_no_features() -> None:
 async def test_a_broker_that_does_not_support_what_is_finalized_is_left_out() -> None:
     room = await Room.open()
     await finalize(room, '{"f":{"max_version_level":3}}')
-    await set_up_features(room.bench)
+    await set_up_features(room.term)
     new_enough = b'"features":{"f":{"min_version":1,"max_version":3}}'
     known = encode_registration(broker(1), 0).replace(b'"features":{}', new_enough)
     room.ensemble.apply([Set("/brokers/ids/1", known)])
@@ -115,13 +115,13 @@ async def test_a_broker_that_does_not_support_what_is_finalized_is_left_out() ->
 
     await room.handle(on_broker_change, BrokerChange())
 
-    assert 9 not in room.bench.context.registered
+    assert 9 not in room.term.context.registered
     refused = [e.facts for e in room.entries("refused") if e.facts.get("broker") == 9]
     assert "finalized features" in refused[-1]["why"]
     assert room.settings.supported_features == {}
 
 
-async def test_taking_office_waits_until_the_node_knows_what_is_finalized() -> None:
+async def test_becoming_controller_waits_until_the_node_knows_the_finalized_features() -> None:
     room = await Room.open()
     asked: list[tuple[int, float]] = []
 
@@ -130,10 +130,10 @@ async def test_taking_office_waits_until_the_node_knows_what_is_finalized() -> N
         await asyncio.sleep(0)
         return False
 
-    room.bench.wait_for_features = never
+    room.term.wait_for_features = never
 
     with pytest.raises(KlammError, match="/feature of version 0"):
-        await set_up_features(room.bench)
+        await set_up_features(room.term)
     assert asked == [(0, 18.0)]
 
 
@@ -157,7 +157,7 @@ async def test_what_a_controller_finds_is_written_only_where_its_protocol_wants_
         room.ensemble.apply([Create("/feature", found)])
     room.settings = ControllerSettings(BrokerId(1), ibp=ibp)
 
-    await room.take_office()
+    await room.become_controller()
 
     znode = room.ensemble.nodes["/feature"]
     assert (decode_features(znode.data), znode.version) == ((*wanted, {}), version)
@@ -167,7 +167,7 @@ async def test_features_that_nobody_can_read_stop_no_controller() -> None:
     room = await Room.open()
     room.ensemble.apply([Set("/feature", b"{nonsense")])
 
-    await set_up_features(room.bench)
+    await set_up_features(room.term)
 
     assert room.ensemble.nodes["/feature"].data == b"{nonsense"
     assert "no feature counts as finalized" in room.entries("refused")[-1].facts["why"]

@@ -36,7 +36,7 @@ async def test_new_partitions_get_their_first_leader_and_a_replica_that_was_away
     await room.write_topic("a", [(3, 1), (3,)])
     room.fail_once("/brokers/topics/a")
     with pytest.raises(MalformedReply):
-        await on_topic_change(room.bench, TopicChange())
+        await on_topic_change(room.term, TopicChange())
 
     assert "LISR a-0=1/[1]/0/0+new -> 1" in await resume(room)
 
@@ -46,18 +46,18 @@ async def test_new_partitions_get_their_first_leader_and_a_replica_that_was_away
     assert first == "LISR a-0=1/[1]/0/0 a-1=3/[3]/0/0+new -> 3"
 
 
-@pytest.mark.parametrize("path", ["/brokers/topics/a", znodes.CONDEMNED_REPLICAS])
+@pytest.mark.parametrize("path", ["/brokers/topics/a", znodes.PENDING_DELETIONS])
 async def test_a_move_is_begun_and_brought_to_its_end(path: str) -> None:
     """It may fail before or after the replica that goes was told to."""
     room = await Room.open(topics={"a": [(1,)]})
     move = ApiPartitionReassignment({parse_topic_partition("a-0"): [BrokerId(2)]})
     await room.handle(on_api_reassignment, move)
     room.write_state("a-0", room.stored("a-0")._replace(isr=(ONE, BrokerId(2))))
-    room.bench.context.put_leadership(room.partition("a-0"), room.stored("a-0"))
+    room.term.context.put_leadership(room.partition("a-0"), room.stored("a-0"))
     room.fail_once(path)
     with pytest.raises(MalformedReply):
-        await on_resume_after_failure(room.bench, ResumeAfterFailure())
-    room.bench.batch.clear()
+        await on_resume_after_failure(room.term, ResumeAfterFailure())
+    room.term.batch.clear()
     room.channels.take()
 
     requests = await resume(room)
@@ -77,17 +77,17 @@ async def test_a_replica_that_was_stopped_for_good_and_stays_after_all_is_stoppe
         async def fail(*_: object) -> None:
             raise MalformedReply("the assignment")
 
-        broken.setattr("klamm.controller.handlers.reassignment.change_assignments", fail)
+        broken.setattr("klamm.zk.topic_assignments.AssignmentStore.change", fail)
         with pytest.raises(MalformedReply):
             await on_alter_partition(
-                room.bench, alter_partition(room, 1, state.leader_epoch, state.partition_epoch, [1, 2])
+                room.term, alter_partition(room, 1, state.leader_epoch, state.partition_epoch, [1, 2])
             )
     answer = TopicDeletionStopReplicaResponseReceived(
-        ONE, room.bench.context.registered[ONE].epoch, {room.partition("a-0"): ErrorCode.NONE}
+        ONE, room.term.context.registered[ONE].epoch, {room.partition("a-0"): ErrorCode.NONE}
     )
     room.channels.take()
     assert any("LISR a-0" in r for r in await room.handle(on_replica_deletion_answer, answer))
-    assert room.bench.context.replicas_on(ONE)[room.partition("a-0")] is ReplicaState.NEW
+    assert room.term.context.replicas_on(ONE)[room.partition("a-0")] is ReplicaState.NEW
 
     assert any(r.startswith("SR a-0") and r.endswith("+delete -> 1") for r in await resume(room))
 
@@ -98,10 +98,10 @@ async def test_a_deletion_is_brought_to_its_end() -> None:
     await room.handle(on_topic_deletion, TopicDeletion())
     room.fail_once("/brokers/topics/a")
     answer = TopicDeletionStopReplicaResponseReceived(
-        ONE, room.bench.context.registered[ONE].epoch, {room.partition("a-0"): ErrorCode.NONE}
+        ONE, room.term.context.registered[ONE].epoch, {room.partition("a-0"): ErrorCode.NONE}
     )
     with pytest.raises(MalformedReply):
-        await on_replica_deletion_answer(room.bench, answer)
+        await on_replica_deletion_answer(room.term, answer)
 
     await resume(room)
 

@@ -28,7 +28,7 @@ from klamm.model.brokers import Broker
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import EPOCH_DURING_DELETE, LeaderAndIsr
 from klamm.replication.orders import orders_of, stop_orders_of
-from klamm.runtime.turns import Turns
+from klamm.runtime.time_slices import TimeSlices
 from klamm.sim.replicas import Replicas
 from klamm.wire.messages import LeaderAndIsrRequest, StopReplicaPartitionState, StopReplicaRequest
 
@@ -86,7 +86,7 @@ class Orders:
         """What the broker, which had replicas of the first topic, makes of it."""
         logs = {TopicPartition("a", n): uuid.UUID(int=1) for n in range(3)}
         replicas = Replicas(HUNG, logs)
-        builder = RequestBuilder(self.context, self.settings, Turns())
+        builder = RequestBuilder(self.context, self.settings, TimeSlices())
         for item in items:
             for message in builder.messages(item, self.context.registered[HUNG]):
                 if isinstance(message, LeaderAndIsrRequest):

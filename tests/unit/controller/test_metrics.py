@@ -252,16 +252,16 @@ async def test_nothing_is_left_of_a_term_that_ended() -> None:
     await nodes.start(2)
     await nodes.settle()
     await nodes.topic("orders", [(1, 2)])
-    bench = controller.bench
-    assert bench is not None
+    term = controller.term
+    assert term is not None
     names = {t.get_name() for t in asyncio.all_tasks()}
     assert {"controller-to-broker-1", "controller-to-broker-2"} <= names
 
     await nodes.expire(1)
     await nodes.settle()
 
-    assert bench.timers._waiting == {}
-    assert len(bench.channels) == 0
+    assert term.timers._waiting == {}
+    assert len(term.channels) == 0
     await nodes.close()
     left = {t.get_name() for t in asyncio.all_tasks() if t is not asyncio.current_task()}
     assert not {name for name in left if name.startswith("controller")}
@@ -271,7 +271,7 @@ async def test_partitions_of_topics_to_be_deleted_are_neither_offline_nor_imbala
     room = await Room.open(brokers=(1, 2), topics={"a": [(2,), (2, 1)], "b": [(2,)]})
     room.kill(2)
     await room.handle(on_broker_change, BrokerChange())
-    context = room.bench.context
+    context = room.term.context
     assert (context.offline_count, context.imbalanced_count) == (2, 3)
 
     context.queue_deletion(["a"])
@@ -279,12 +279,12 @@ async def test_partitions_of_topics_to_be_deleted_are_neither_offline_nor_imbala
     assert (context.offline_count, context.imbalanced_count) == (1, 1)
     context.move(list(context.topics["a"].partitions.values()), PartitionState.OFFLINE)
     assert_counted(context)
-    assert await count_deletion(context, room.bench.turns) == (3, 0)
+    assert await count_deletion(context, room.term.slices) == (3, 0)
     context.move_replicas(BrokerId(2), [room.partition("a-0")], ReplicaState.DELETION_INELIGIBLE)
     context.move_replicas(BrokerId(1), [room.partition("a-1")], ReplicaState.OFFLINE)
     for state in (ReplicaState.DELETION_STARTED, ReplicaState.DELETION_SUCCESSFUL):
         context.move_replicas(BrokerId(1), [room.partition("a-1")], state)
-    assert await count_deletion(context, room.bench.turns) == (2, 1)
+    assert await count_deletion(context, room.term.slices) == (2, 1)
 
     context.remove_topic("a")
     assert_counted(context)

@@ -96,7 +96,7 @@ async def test_they_stay_where_zookeeper_failed_and_go_where_we_erred(
     async def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(room.bench.store, "read_states", fail)
+    monkeypatch.setattr(room.term.store, "read_states", fail)
     with pytest.raises(type(error)):
         await room.handle(on_isr_change_notification, IsrChangeNotification())
 

@@ -19,7 +19,7 @@ from klamm.controller.control_requests import (
     leader_and_isr_state,
 )
 from klamm.controller.handlers import failover
-from klamm.controller.handlers.reassignment_znode import strike_out
+from klamm.controller.handlers.reassignment_znode import remove_finished_entries
 from klamm.controller.request_batch import RequestBatch
 from klamm.controller.settings import ControllerSettings
 from klamm.controller.states import ReplicaState
@@ -27,7 +27,7 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
-from klamm.runtime.turns import LET_GO, LIGHT, Turns
+from klamm.runtime.time_slices import LET_GO, LIGHT, TimeSlices
 
 ONE, TWO = BrokerId(1), BrokerId(2)
 BOTH = ReplicaAssignment((ONE, TWO))
@@ -82,7 +82,7 @@ def large_request(partitions: int) -> LeaderAndIsrItem:
 
 
 async def test_the_states_of_a_large_request_go_piece_by_piece() -> None:
-    builder = RequestBuilder(ControllerContext(1), ControllerSettings(ONE), Turns())
+    builder = RequestBuilder(ControllerContext(1), ControllerSettings(ONE), TimeSlices())
     item = large_request(3 * LET_GO)
 
     async with changes_in_a_pass(lambda: len(item.states)) as changes:
@@ -96,12 +96,12 @@ async def test_what_was_answered_is_let_go_before_the_next_request_is_taken() ->
     nodes = Nodes()
     await nodes.start(1)
     await nodes.settle()
-    bench = nodes.controllers[1].bench
-    assert bench is not None
-    states = {p: leader_and_isr_state(p, False, False, brief=True) for p in led(bench.context, "a", 2)}
+    term = nodes.controllers[1].term
+    assert term is not None
+    states = {p: leader_and_isr_state(p, False, False, brief=True) for p in led(term.context, "a", 2)}
     item = LeaderAndIsrItem(states, ("c",), 1)
 
-    bench.channels.send(ONE, item)
+    term.channels.send(ONE, item)
     await nodes.settle()
 
     assert not item.states
@@ -119,7 +119,7 @@ async def test_what_waits_for_a_broker_that_goes_is_let_go_one_request_in_a_pass
             await super().let_go(item)
 
     context = ControllerContext(1)
-    builder = Counting(context, ControllerSettings(ONE), Turns())
+    builder = Counting(context, ControllerSettings(ONE), TimeSlices())
     channel = Channel(Broker(TWO, ()), None, builder, None, None, None)  # type: ignore[arg-type]
     many = dict.fromkeys(led(context, "a", LIGHT + 1))
     for _ in range(5):
@@ -137,7 +137,7 @@ async def test_states_that_brokers_were_told_meanwhile_go_piece_by_piece(monkeyp
     monkeypatch.setattr(request_batch, "STATE_CHUNK", piece)
     context = ControllerContext(1)
     context.add_brokers([Broker(ONE, ())])
-    batch = RequestBatch(context, ControllerSettings(ONE), Outbox(), Turns())
+    batch = RequestBatch(context, ControllerSettings(ONE), Outbox(), TimeSlices())
     partitions = led(context, "a", 3 * piece)
     batch.add_known(ONE, partitions)
 
@@ -148,7 +148,7 @@ async def test_states_that_brokers_were_told_meanwhile_go_piece_by_piece(monkeyp
     assert [c for c in changes if c] == [piece] * 6  # made, and let go
 
 
-class CountedTurns(Turns):
+class CountedTurns(TimeSlices):
     def __init__(self) -> None:
         super().__init__()
         self.taken = 0
@@ -166,12 +166,12 @@ async def test_a_term_begins_with_a_piece_of_a_brokers_replicas_at_a_time(monkey
     room = await Room.open(brokers=(1,), topics={"a": [(1,)] * (2 * LIGHT + 2)})
 
     def started() -> int:
-        replicas = room.bench.context.replicas_on(ONE)
+        replicas = room.term.context.replicas_on(ONE)
         return sum(state is ReplicaState.ONLINE for state in replicas.values())
 
-    room.bench.context.replica_states.clear()
+    room.term.context.replica_states.clear()
     async with changes_in_a_pass(started) as changes:
-        await room.take_office()
+        await room.become_controller()
 
     assert started() == 2 * LIGHT + 2
     assert max(changes) == LIGHT + 1
@@ -181,11 +181,11 @@ async def test_a_term_lists_the_replicas_of_one_broker_after_the_other() -> None
     room = await Room.open(brokers=(1, 2, 3), topics={"a": [(1, 2, 3)] * (LIGHT + 1)})
 
     def listed() -> int:
-        return sum(map(len, room.bench.context.replica_states.values()))
+        return sum(map(len, room.term.context.replica_states.values()))
 
-    room.bench.context.replica_states.clear()
+    room.term.context.replica_states.clear()
     async with changes_in_a_pass(listed) as changes:
-        await room.take_office()
+        await room.become_controller()
 
     assert listed() == 3 * (LIGHT + 1)
     assert max(changes) == LIGHT + 1
@@ -210,13 +210,13 @@ def test_partitions_without_a_leader_are_found_one_by_one() -> None:
 
 async def test_replicas_of_many_topics_that_go_are_counted_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "COUNTED_AT_ONCE", 10)
-    turns, context = CountedTurns(), ControllerContext(1)
+    slices, context = CountedTurns(), ControllerContext(1)
     for number in range(9):
         led(context, f"t{number}", 3)
     context.queue_deletion(list(context.topics))
 
-    assert await metrics.count_deletion(context, turns) == (9 * 3 * 2, 0)
-    assert turns.taken == 4  # two topics of six replicas in each
+    assert await metrics.count_deletion(context, slices) == (9 * 3 * 2, 0)
+    assert slices.taken == 4  # two topics of six replicas in each
 
 
 # ---- what nobody needs
@@ -234,7 +234,7 @@ class Unasked(Partition):
 
 async def test_nothing_is_made_for_brokers_that_are_gone() -> None:
     context, outbox = ControllerContext(1), Outbox()
-    batch = RequestBatch(context, ControllerSettings(ONE), outbox, Turns())
+    batch = RequestBatch(context, ControllerSettings(ONE), outbox, TimeSlices())
     context.add_topic("a", None).partitions[0] = gone = Unasked("a", 0, BOTH)
 
     batch.add_stop_replica((ONE, TWO), gone, delete=False)
@@ -247,4 +247,4 @@ async def test_a_list_of_the_old_tools_that_is_not_there_is_not_compared_with_wh
     room = await Room.open(topics={"a": [(1, 2)]})
     finished = Unasked("a", 0, BOTH)
 
-    await strike_out(room.bench, [finished])
+    await remove_finished_entries(room.term, [finished])

@@ -27,8 +27,8 @@ from klamm.controller.events import (
     ZkPartitionReassignment,
 )
 from klamm.controller.handlers.brokers import on_broker_change
-from klamm.controller.handlers.condemned import forget_condemned
 from klamm.controller.handlers.isr import on_alter_partition, on_isr_change_notification
+from klamm.controller.handlers.pending_deletions import forget_pending_deletions
 from klamm.controller.handlers.reassignment_requests import (
     on_api_reassignment,
     on_list_reassignments,
@@ -97,7 +97,7 @@ def assigned(room: Room, name: str = "a-0") -> str:
     znode = znodes.decode_topic(p.topic, room.ensemble.nodes[znodes.topic_path(p.topic)].data)
     stored = znode.partitions[p.partition]
     assert room.partition(name).assignment == stored
-    assert (room.partition(name) in room.bench.context.reassigning) == stored.is_being_reassigned
+    assert (room.partition(name) in room.term.context.reassigning) == stored.is_being_reassigned
     return f"{list(stored.replicas)} + {list(stored.adding)} - {list(stored.removing)}"
 
 
@@ -134,10 +134,10 @@ async def test_f_one_replica_moves_to_another_broker() -> None:
         "SR a-0@3+delete -> 1",  # B5
         "UMR a-0=2/[2]/3/4 -> 1,2,3",  # B8
     ]
-    assert room.partition("a-0") not in room.bench.context.replicas_on(BrokerId(1))
+    assert room.partition("a-0") not in room.term.context.replicas_on(BrokerId(1))
 
 
-async def test_a_move_that_is_done_stays_done_where_its_list_cannot_be_struck_out() -> None:
+async def test_a_completed_reassignment_stays_complete_where_its_list_cannot_be_changed() -> None:
     """It was undone in memory alone, and begun again with every trigger."""
     room = await room_with(1)
     leave_request(room, a_0=[2])
@@ -189,7 +189,7 @@ async def test_a_cancellation_stops_what_was_added() -> None:
     assert assigned(room) == "[1, 2] + [] - []"
     assert room.now("a-0") == "1 / [1,2] / 2 / 2"
     assert [r for r in requests if r.startswith("SR")] == ["SR a-0@1 -> 3,4", "SR a-0@1+delete -> 3,4"]
-    assert not room.bench.context.replicas_on(BrokerId(3))
+    assert not room.term.context.replicas_on(BrokerId(3))
 
 
 async def test_an_override_keeps_the_origin_and_stops_what_nobody_wants_any_more() -> None:
@@ -246,14 +246,14 @@ async def test_a_deletion_completes_the_move_whose_target_was_elected_uncleanly(
 
     await room.handle(on_topic_deletion, TopicDeletion())
     await room.handle(on_topic_deletion, TopicDeletion())
-    assert "being reassigned" in room.bench.context.topics_ineligible_for_deletion["a"]
+    assert "being reassigned" in room.term.context.topics_ineligible_for_deletion["a"]
     asked = [e for e in room.put if isinstance(e, TargetsInSync)]
     for event in asked:
         await room.handle(on_targets_in_sync, event)
 
     assert [e.partitions for e in asked] == [[parse_topic_partition("a-0")]]  # a-1 has to wait for its other target
     assert room.partition("a-0").assignment == ReplicaAssignment(ids(2))
-    assert list(room.bench.context.reassigning) == [room.partition("a-1")]
+    assert list(room.term.context.reassigning) == [room.partition("a-1")]
 
 
 async def looked_at_again(room: Room) -> bool:
@@ -302,7 +302,7 @@ async def test_a_request_about_a_topic_that_was_removed_by_hand_goes(comes_again
 
 async def test_a_failed_directory_that_holds_other_partitions_is_no_hindrance() -> None:
     room = await Room.open((1, 2), topics={"a": [(1,)], "filler": [(2,)]})
-    room.bench.context.offline_dirs[BrokerId(2)] = {room.partition("filler-0"): None}
+    room.term.context.offline_dirs[BrokerId(2)] = {room.partition("filler-0"): None}
     leave_request(room, a_0=[2])
 
     await room.handle(on_zk_reassignment, ZkPartitionReassignment())
@@ -331,7 +331,7 @@ async def test_a_new_controller_begins_again_where_replicas_are_being_added() ->
     room = await room_with(1)
     await ask(room, a_0=[2])
 
-    await room.take_office()
+    await room.become_controller()
     requests = room.channels.take()
 
     assert assigned(room) == "[2, 1] + [2] - [1]"
@@ -351,7 +351,7 @@ async def test_a_controller_that_dies_after_any_write_leaves_what_the_next_one_f
     with pytest.raises(ConnectionError):
         await join(room, 1, 2, 3, 4)
 
-    await room.take_office()
+    await room.become_controller()
     if writes == 0:  # the ISR itself was not written
         await join(room, 1, 2, 3, 4)
 
@@ -370,7 +370,7 @@ async def test_a_cancellation_that_is_cut_short_leaves_nobody_in_the_isr_who_is_
     with pytest.raises(ConnectionError):
         await ask(room, a_0=None)
 
-    await room.take_office()
+    await room.become_controller()
 
     state, assignment = room.stored("a-0"), room.partition("a-0").assignment
     assert set(state.isr) <= set(assignment.replicas)
@@ -437,10 +437,10 @@ async def moved_away_from_a_dead_broker() -> Room:
 
 async def test_a_replica_that_moved_away_from_a_dead_broker_goes_when_that_returns() -> None:
     room = await moved_away_from_a_dead_broker()
-    [record] = room.bench.context.condemned[BrokerId(2)].values()
+    [record] = room.term.context.pending_deletions[BrokerId(2)].values()
     assert (record.topic, list(record.partitions)) == ("a", [0])
 
-    await room.take_office()  # it is in ZooKeeper, too
+    await room.become_controller()  # it is in ZooKeeper, too
     room.channels.take()
     await room.register(2)
     requests = await room.handle(on_broker_change, BrokerChange())
@@ -448,11 +448,11 @@ async def test_a_replica_that_moved_away_from_a_dead_broker_goes_when_that_retur
     assert "SR a-0@-2+delete -> 2" in requests
     answer = TopicDeletionStopReplicaResponseReceived(
         BrokerId(2),
-        room.bench.context.registered[BrokerId(2)].epoch,
-        {room.bench.context.condemned[BrokerId(2)][record.topic_id].partitions[0]: ErrorCode.NONE},
+        room.term.context.registered[BrokerId(2)].epoch,
+        {room.term.context.pending_deletions[BrokerId(2)][record.topic_id].partitions[0]: ErrorCode.NONE},
     )
     await room.handle(on_replica_deletion_answer, answer)
-    assert not room.bench.context.condemned
+    assert not room.term.context.pending_deletions
 
 
 @pytest.mark.parametrize("is_seen_first", [True, False])
@@ -462,7 +462,7 @@ async def test_a_moved_replica_whose_broker_registered_anew_unseen_goes_all_the_
     await ask(room, a_0=[1, 3])
     await join(room, 1, 2, 3)
     assert assigned(room) == "[1, 3] + [] - []"
-    epoch = room.bench.context.registered[BrokerId(2)].epoch
+    epoch = room.term.context.registered[BrokerId(2)].epoch
     refused = {room.partition("a-0"): ErrorCode.STALE_BROKER_EPOCH}
     answer = TopicDeletionStopReplicaResponseReceived(BrokerId(2), epoch, refused)
     room.kill(2)
@@ -485,12 +485,12 @@ async def moved_away(room: Room) -> tuple[Partition, int]:
     await ask(room, a_0=[1, 3])
     await join(room, 1, 2, 3)
     assert assigned(room) == "[1, 3] + [] - []"
-    return room.partition("a-0"), room.bench.context.registered[BrokerId(2)].epoch
+    return room.partition("a-0"), room.term.context.registered[BrokerId(2)].epoch
 
 
 async def new_controller(room: Room) -> list[str]:
     room.channels.take()
-    await room.take_office()
+    await room.become_controller()
     return room.channels.take()
 
 
@@ -507,9 +507,9 @@ async def test_the_order_to_delete_a_moved_replica_outlives_its_controller() -> 
     requests = await new_controller(room)
 
     assert "SR a-0@-2+delete -> 2" in requests
-    [record] = room.bench.context.condemned[BrokerId(2)].values()
-    await answer_deletion(room, record.partitions[0], room.bench.context.registered[BrokerId(2)].epoch)
-    assert not room.bench.context.condemned
+    [record] = room.term.context.pending_deletions[BrokerId(2)].values()
+    await answer_deletion(room, record.partitions[0], room.term.context.registered[BrokerId(2)].epoch)
+    assert not room.term.context.pending_deletions
     assert not any(r.startswith("SR") for r in await new_controller(room))
 
 
@@ -531,12 +531,12 @@ async def test_an_answer_that_names_a_moved_replica_twice_settles_it_once() -> N
     """Orders of a move and of the next controller, or about two topics of one name, share a request."""
     room = await room_with(1, 2)
     partition, epoch = await moved_away(room)
-    [record] = room.bench.context.condemned[BrokerId(2)].values()
+    [record] = room.term.context.pending_deletions[BrokerId(2)].values()
 
     twice = dict.fromkeys((partition, record.partitions[0]), ErrorCode.NONE)
     await room.handle(on_replica_deletion_answer, TopicDeletionStopReplicaResponseReceived(BrokerId(2), epoch, twice))
 
-    assert not room.bench.context.condemned
+    assert not room.term.context.pending_deletions
 
 
 async def test_what_a_broker_said_before_a_replica_moved_away_does_not_prove_that_it_is_gone() -> None:
@@ -544,14 +544,14 @@ async def test_what_a_broker_said_before_a_replica_moved_away_does_not_prove_tha
     room = await room_with(1, 2)
     partition, epoch = await moved_away(room)
 
-    topic_id = room.bench.context.topics["a"].id
+    topic_id = room.term.context.topics["a"].id
     assert topic_id is not None
     answer = LeaderAndIsrResponse(topics=[LeaderAndIsrTopicError(topic_id, [LeaderAndIsrPartitionError("", 0, 0)])])
     await room.handle(on_leader_and_isr_response, LeaderAndIsrResponseReceived(answer, BrokerId(2), epoch))
-    assert room.bench.context.condemned[BrokerId(2)]
+    assert room.term.context.pending_deletions[BrokerId(2)]
 
     await answer_deletion(room, partition, epoch)
-    assert not room.bench.context.condemned
+    assert not room.term.context.pending_deletions
 
 
 async def test_of_two_orders_to_delete_a_replica_the_answer_to_the_last_one_counts() -> None:
@@ -563,11 +563,11 @@ async def test_of_two_orders_to_delete_a_replica_the_answer_to_the_last_one_coun
     room.channels.unsent = {partition.key}
 
     await answer_deletion(room, partition, epoch)
-    assert room.bench.context.condemned[BrokerId(2)]
+    assert room.term.context.pending_deletions[BrokerId(2)]
 
     room.channels.unsent = set()
     await answer_deletion(room, partition, epoch)
-    assert not room.bench.context.condemned
+    assert not room.term.context.pending_deletions
 
 
 async def test_of_two_replicas_that_moved_away_one_comes_back_and_the_other_is_still_remembered() -> None:
@@ -581,7 +581,7 @@ async def test_of_two_replicas_that_moved_away_one_comes_back_and_the_other_is_s
         requests = await new_controller(room)
 
         assert [r for r in requests if r.startswith("SR")] == ["SR a-1@-2+delete -> 2"]
-        [record] = room.bench.context.condemned[BrokerId(2)].values()
+        [record] = room.term.context.pending_deletions[BrokerId(2)].values()
         assert list(record.partitions) == [1]
 
 
@@ -589,14 +589,14 @@ async def test_a_moved_replica_whose_broker_died_before_it_was_told_is_written_d
     room = await room_with(1, 2)
     await ask(room, a_0=[1, 3])
     await join(room, 1, 2, 3)
-    epoch = room.bench.context.registered[BrokerId(2)].epoch
+    epoch = room.term.context.registered[BrokerId(2)].epoch
     room.kill(2)
     await room.handle(on_broker_change, BrokerChange())
 
     unheard = {room.partition("a-0"): ErrorCode.NETWORK_EXCEPTION}
     await room.handle(on_replica_deletion_answer, TopicDeletionStopReplicaResponseReceived(BrokerId(2), epoch, unheard))
 
-    [record] = room.bench.context.condemned[BrokerId(2)].values()
+    [record] = room.term.context.pending_deletions[BrokerId(2)].values()
     assert (record.topic, list(record.partitions)) == ("a", [0])
 
 
@@ -606,14 +606,14 @@ async def test_a_moved_replica_that_could_not_be_deleted_outlives_its_topic_in_a
     await ask(room, a_0=[1, 3])
     await join(room, 1, 2, 3)
     partition = room.partition("a-0")
-    room.bench.context.queue_deletion(["a"])
-    epoch = room.bench.context.registered[BrokerId(2)].epoch
+    room.term.context.queue_deletion(["a"])
+    epoch = room.term.context.registered[BrokerId(2)].epoch
 
     failed = {partition: ErrorCode.KAFKA_STORAGE_ERROR}
     await room.handle(on_replica_deletion_answer, TopicDeletionStopReplicaResponseReceived(BrokerId(2), epoch, failed))
-    await forget_condemned(room.bench, "a", [])
+    await forget_pending_deletions(room.term, "a", [])
 
-    [record] = room.bench.context.condemned[BrokerId(2)].values()
+    [record] = room.term.context.pending_deletions[BrokerId(2)].values()
     assert (record.topic, list(record.partitions)) == ("a", [0])
 
 
@@ -628,7 +628,7 @@ async def test_a_replica_that_moved_back_before_its_broker_returned_is_not_touch
     requests = await room.handle(on_broker_change, BrokerChange())
 
     assert not any(r.startswith("SR") for r in requests)
-    assert not room.bench.context.condemned
+    assert not room.term.context.pending_deletions
 
 
 @pytest.mark.parametrize(("target", "waits"), [([2], False), ([2, 3], True)])
@@ -641,7 +641,7 @@ async def test_a_partition_that_never_had_a_leader_gets_one_where_it_goes(target
     assert (room.stored("a-0").leader, room.stored("a-0").isr) == (2, (2,))
     assert "LISR a-0=2/[2]/0/0+new -> 2" in requests
     assert room.partition("a-0").assignment.is_being_reassigned is waits
-    assert room.bench.context.replicas_on(BrokerId(2))[room.partition("a-0")] is not ReplicaState.NON_EXISTENT
+    assert room.term.context.replicas_on(BrokerId(2))[room.partition("a-0")] is not ReplicaState.NON_EXISTENT
     room.kill(2)
     await room.handle(on_broker_change, BrokerChange())
     await room.register(2)
@@ -689,13 +689,13 @@ async def join_without_completing(room: Room) -> None:
     """Broker 3, being added, leads alone: what an unclean election leaves behind."""
     state = room.stored("a-0")
     room.write_state("a-0", state._replace(leader=BrokerId(3), isr=ids(3)))
-    room.bench.context.put_leadership(room.partition("a-0"), room.stored("a-0"))
+    room.term.context.put_leadership(room.partition("a-0"), room.stored("a-0"))
 
 
 async def test_replicas_are_kept_while_no_replica_of_the_target_can_lead() -> None:
     room = await room_with(1, brokers=(1, 2))
     await ask(room, a_0=[2])
-    room.bench.context.begin_shutdown(BrokerId(2))
+    room.term.context.begin_shutdown(BrokerId(2))
     room.write_state("a-0", room.stored("a-0")._replace(isr=ids(1, 2)))
     change = PartitionReassignmentIsrChange(parse_topic_partition("a-0"))
 
@@ -706,7 +706,7 @@ async def test_replicas_are_kept_while_no_replica_of_the_target_can_lead() -> No
     assert not any(r.startswith("SR") for r in requests)
     assert "no live in-sync replica" in room.entries("refused")[-1].facts["why"]
 
-    room.bench.context.end_shutdown([BrokerId(2)])
+    room.term.context.end_shutdown([BrokerId(2)])
     await room.handle(on_state_change, change)
     assert room.now("a-0") == "2 / [2] / 3 / 4"
 

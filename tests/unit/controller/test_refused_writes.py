@@ -6,9 +6,9 @@ import pytest
 from tests.support.controller_nodes import Nodes
 from tests.support.controller_room import Room
 from tests.unit.controller.test_topic_deletion import (
-    NO_PATIENCE,
+    NO_WAITING,
     Deleting,
-    condemned_then_made_again,
+    deleted_offline_then_created_again,
     leader_and_isr_answer,
 )
 
@@ -21,10 +21,9 @@ from klamm.controller.watches import events_after
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, parse_topic_partition
 from klamm.zk import znodes
-from klamm.zk.controller_store import WriteRefused
-from klamm.zk.errors import MalformedReply
+from klamm.zk.errors import MalformedReply, WriteRefused
 from klamm.zk.operations import Create, Delete
-from klamm.zk.znodes import CONDEMNED_REPLICAS, CONTROLLER, DELETE_TOPICS, ISR_CHANGES, LOG_DIR_EVENTS
+from klamm.zk.znodes import CONTROLLER, DELETE_TOPICS, ISR_CHANGES, LOG_DIR_EVENTS, PENDING_DELETIONS
 
 ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
 A0 = parse_topic_partition("a-0")
@@ -108,7 +107,7 @@ LEFT = {
     znodes.PREFERRED_ELECTION: "ReplicaLeaderElection(partitions=None, unclean=False)",
     STATE: "ResumeAfterFailure()",
     "/brokers/topics/a": "ResumeAfterFailure()",
-    f"{CONDEMNED_REPLICAS}/1": "ResumeAfterFailure()",
+    f"{PENDING_DELETIONS}/1": "ResumeAfterFailure()",
 }
 
 
@@ -150,7 +149,7 @@ async def test_a_broker_that_was_dead_when_the_term_began_leaves_the_isr_too() -
     room = await Room.open(topics={"a": [(1, 2)]})
     room.kill(2)
     room.ensemble.unwritable.add(STATE)
-    await room.take_office()
+    await room.become_controller()
     assert room.stored("a-0").isr == (ONE, TWO)
 
     room.ensemble.unwritable.clear()
@@ -161,28 +160,28 @@ async def test_a_broker_that_was_dead_when_the_term_began_leaves_the_isr_too() -
 
 
 async def test_a_record_that_names_nothing_more_goes_when_it_can() -> None:
-    cluster = await Deleting.open({"a": [(2,)]}, settings=NO_PATIENCE)
+    cluster = await Deleting.open({"a": [(2,)]}, settings=NO_WAITING)
     await cluster.kill(2)
     await cluster.delete("a")
-    [record] = cluster.condemned()
+    [record] = cluster.pending_deletions()
     cluster.room.ensemble.unwritable.add(record)
     await cluster.start(2)
     await cluster.answer(2)
-    assert cluster.condemned() == [record]
+    assert cluster.pending_deletions() == [record]
 
     cluster.room.ensemble.unwritable.clear()
     await cluster.do(on_resume_after_failure, ResumeAfterFailure())
 
-    assert cluster.condemned() == []
+    assert cluster.pending_deletions() == []
 
 
 async def moved(room: Room) -> None:
-    """a-0 is to go from broker 1 to broker 2, which is in sync, and broker 1 must not be condemned."""
-    room.ensemble.unwritable.add(CONDEMNED_REPLICAS)
+    """a-0 is to go from broker 1 to broker 2, which is in sync, and broker 1 must not become a pending deletion."""
+    room.ensemble.unwritable.add(PENDING_DELETIONS)
     await room.handle(on_api_reassignment, ApiPartitionReassignment({A0: [TWO]}))
     old = room.stored("a-0")
     room.write_state("a-0", old._replace(isr=(ONE, TWO)))
-    room.bench.context.put_leadership(room.partition("a-0"), room.stored("a-0"))
+    room.term.context.put_leadership(room.partition("a-0"), room.stored("a-0"))
 
 
 async def test_a_move_that_cannot_be_finished_settles_its_leader_once() -> None:
@@ -217,28 +216,28 @@ async def test_a_move_that_waits_for_its_target_is_not_begun_anew_when_something
     assert room.now("a-0") == begun
 
 
-async def test_a_controller_that_may_not_give_the_office_up_says_so() -> None:
+async def test_a_controller_that_may_not_delete_its_znode_journals_it() -> None:
     room = await Room.open()
     room.ensemble.unwritable.add(CONTROLLER)
 
     with pytest.raises(WriteRefused):
-        await room.bench.store.delete_controller()
+        await room.term.store.delete_controller()
 
     room.ensemble.unwritable.clear()
     room.ensemble.apply([Delete(CONTROLLER)])
-    await room.bench.store.delete_controller()  # somebody was faster
+    await room.term.store.delete_controller()  # somebody was faster
 
 
 async def test_a_later_topics_replica_is_made_although_the_record_of_the_earlier_one_cannot_go() -> None:
-    cluster = await condemned_then_made_again()
+    cluster = await deleted_offline_then_created_again()
     await cluster.start(2)
     await leader_and_isr_answer(cluster, 2, ErrorCode.INCONSISTENT_TOPIC_ID)
-    cluster.room.fail_once(CONDEMNED_REPLICAS)
+    cluster.room.fail_once(PENDING_DELETIONS)
 
     with pytest.raises(MalformedReply):
         await cluster.answer(2)
 
-    await cluster.room.bench.send_requests()  # as after every event that failed
+    await cluster.room.term.send_requests()  # as after every event that failed
     assert "LISR a-0=1/[1]/0/0+new -> 2" in cluster.room.channels.take()
     await cluster.do(on_resume_after_failure, ResumeAfterFailure())
-    assert cluster.condemned() == []
+    assert cluster.pending_deletions() == []

@@ -138,7 +138,7 @@ async def test_a_partition_that_is_led_needs_no_unclean_election() -> None:
 async def test_a_live_in_sync_replica_comes_before_any_other() -> None:
     room = await Room.open(topics={"a": [(1, 2, 3)]})
     room.write_state("a-0", room.stored("a-0")._replace(leader=BrokerId(-1), isr=(BrokerId(3),)))
-    room.bench.context.put_leadership(room.partition("a-0"), room.stored("a-0"))
+    room.term.context.put_leadership(room.partition("a-0"), room.stored("a-0"))
 
     await ask(room, "a-0", unclean=True)
 
@@ -207,7 +207,7 @@ async def test_a_new_controller_works_it_off_too() -> None:
     listed = encode_preferred_election([parse_topic_partition("a-0")])
     room.ensemble.apply([Create(znodes.PREFERRED_ELECTION, listed)])
 
-    await room.take_office()
+    await room.become_controller()
 
     assert room.stored("a-0").leader == 1
     assert znodes.PREFERRED_ELECTION not in room.ensemble.nodes
@@ -229,7 +229,7 @@ async def test_a_list_nobody_can_read_is_refused_and_removed(payload: bytes | No
 
 def led_by_another(room: Room, name: str, leader: int) -> None:
     room.write_state(name, room.stored(name)._replace(leader=BrokerId(leader)))
-    room.bench.context.put_leadership(room.partition(name), room.stored(name))
+    room.term.context.put_leadership(room.partition(name), room.stored(name))
 
 
 @pytest.mark.parametrize(("partitions", "elsewhere", "moves"), [(10, 1, False), (10, 2, True), (1, 1, True)])
@@ -282,25 +282,25 @@ async def test_leaders_return_while_partitions_move() -> None:
 
 async def test_the_ratio_is_counted_for_each_broker() -> None:
     room = await Room.open(topics={"a": [(1, 2)] * 4 + [(2, 1)] * 4})
-    room.bench.context.put_leadership(room.partition("a-0"), room.stored("a-0")._replace(leader=BrokerId(2)))
+    room.term.context.put_leadership(room.partition("a-0"), room.stored("a-0")._replace(leader=BrokerId(2)))
     imbalance = Imbalance()
-    imbalance.count(room.bench.context.partitions())
+    imbalance.count(room.term.context.partitions())
 
     assert (imbalance.ratio(BrokerId(1)), imbalance.ratio(BrokerId(2))) == (0.25, 0.0)
-    assert plan_rebalance(room.bench.context, imbalance, percentage=25).elect == []
-    assert plan_rebalance(room.bench.context, imbalance, percentage=24).elect == [room.partition("a-0")]
+    assert plan_rebalance(room.term.context, imbalance, percentage=25).elect == []
+    assert plan_rebalance(room.term.context, imbalance, percentage=24).elect == [room.partition("a-0")]
 
 
 async def test_the_next_look_is_counted_from_the_end_of_the_last_even_where_that_failed() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
-    assert "rebalance" in room.bench.timers
-    room.bench.timers.cancel("rebalance")
-    room.bench.context.partition("a", 0).assignment = None  # type: ignore[union-attr, assignment]
+    assert "rebalance" in room.term.timers
+    room.term.timers.cancel("rebalance")
+    room.term.context.partition("a", 0).assignment = None  # type: ignore[union-attr, assignment]
 
     with pytest.raises(AttributeError):
         await room.handle(on_rebalance, AutoPreferredReplicaLeaderElection())
 
-    assert "rebalance" in room.bench.timers
+    assert "rebalance" in room.term.timers
 
 
 async def test_a_partition_that_is_assigned_to_nobody_has_no_preferred_replica() -> None:
@@ -348,13 +348,13 @@ async def test_the_first_replica_of_a_partition_that_moves_leads_before_it_has_a
 async def test_where_it_is_not_wanted_nobody_looks() -> None:
     room = await Room.open(settings=ControllerSettings(BrokerId(1), auto_leader_rebalance=False))
 
-    assert "rebalance" not in room.bench.timers
+    assert "rebalance" not in room.term.timers
 
 
 async def test_a_leader_that_shuts_down_and_cannot_be_replaced_is_no_success() -> None:
     room = await Room.open(topics={"a": [(1,)]})
     await room.handle(
-        on_controlled_shutdown, ControlledShutdown(BrokerId(1), room.bench.context.registered[BrokerId(1)].epoch)
+        on_controlled_shutdown, ControlledShutdown(BrokerId(1), room.term.context.registered[BrokerId(1)].epoch)
     )
 
     answer, _ = await ask(room, "a-0", unclean=True)
@@ -367,7 +367,7 @@ async def test_a_topic_that_is_being_deleted_is_not_elected() -> None:
     room = await Room.open(topics={"a": [(1, 2)]})
     await bounce(room, 1)
     await join(room, "a-0", 2, 1)
-    room.bench.context.queue_deletion(["a"])
+    room.term.context.queue_deletion(["a"])
 
     answer, _ = await ask(room, "a-0")
     await room.handle(on_rebalance, AutoPreferredReplicaLeaderElection())

@@ -27,7 +27,7 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
-from klamm.runtime.turns import Turns
+from klamm.runtime.time_slices import TimeSlices
 from klamm.sim.messages_told import states_told
 from klamm.wire.api import ApiKey, api
 from klamm.wire.messages import StopReplicaPartitionState
@@ -102,8 +102,8 @@ class Scene:
         self.topic = self.context.add_topic(name, uuid.UUID(int=5))
         self.partitions = [self._partition(n) for n in range(partitions)]
         self.outbox = Outbox()
-        self.batch = RequestBatch(self.context, self.settings, self.outbox, Turns())
-        self.builder = RequestBuilder(self.context, self.settings, Turns())
+        self.batch = RequestBatch(self.context, self.settings, self.outbox, TimeSlices())
+        self.builder = RequestBuilder(self.context, self.settings, TimeSlices())
 
     def _partition(self, number: int) -> Partition:
         partition = self.context.add_partition(self.topic, number, ReplicaAssignment(ids(1, 2), ids(2), ()))

@@ -79,8 +79,8 @@ async def room_with(now: ReplicaState, broker: int, *, led: bool = True) -> tupl
     room = await Room.open(topics={"a": [(1, 2)]} if led else {"a": [(8, 9)]})
     partition = room.partition("a-0")
     if not led:
-        room.bench.context.put_assignment(partition, ReplicaAssignment((BrokerId(1), BrokerId(2))))
-    room.bench.context.replica_states[BrokerId(broker)][partition] = now
+        room.term.context.put_assignment(partition, ReplicaAssignment((BrokerId(1), BrokerId(2))))
+    room.term.context.replica_states[BrokerId(broker)][partition] = now
     return room, partition
 
 
@@ -98,27 +98,27 @@ ONLINE = {
 async def test_a_replica_that_comes_online_is_told_who_leads_and_not_as_new(now: str, requests: list[str]) -> None:
     room, partition = await room_with(ReplicaState(now), 2)
 
-    await replicas_online(room.bench, {BrokerId(2): [partition]})
+    await replicas_online(room.term, {BrokerId(2): [partition]})
 
-    assert room.bench.context.replicas_on(BrokerId(2))[partition] is ReplicaState.ONLINE
+    assert room.term.context.replicas_on(BrokerId(2))[partition] is ReplicaState.ONLINE
     assert room.channels.take() == requests
 
 
 async def test_a_new_replica_of_a_partition_that_nobody_led_is_stopped_when_it_goes_offline() -> None:
     room, partition = await room_with(ReplicaState.NEW, 2, led=False)
 
-    await replicas_offline(room.bench, {BrokerId(2): [partition]})
+    await replicas_offline(room.term, {BrokerId(2): [partition]})
 
-    assert room.bench.context.replicas_on(BrokerId(2))[partition] is ReplicaState.OFFLINE
+    assert room.term.context.replicas_on(BrokerId(2))[partition] is ReplicaState.OFFLINE
     assert room.channels.take() == ["UMR -> 1,2,3", "SR a-0@-1 -> 2"]
 
 
 async def test_a_leader_that_goes_offline_leaves_the_isr_and_nobody_in_its_place() -> None:
     room, partition = await room_with(ReplicaState.ONLINE, 1)
 
-    await replicas_offline(room.bench, {BrokerId(1): [partition]})
+    await replicas_offline(room.term, {BrokerId(1): [partition]})
 
-    assert room.bench.context.replicas_on(BrokerId(1))[partition] is ReplicaState.OFFLINE
+    assert room.term.context.replicas_on(BrokerId(1))[partition] is ReplicaState.OFFLINE
     assert room.now("a-0") == "-1 / [2] / 1 / 1"
     assert room.channels.take() == ["LISR a-0=-1/[2]/1/1 -> 2", "UMR a-0=-1/[2]/1/1 -> 1,2,3", "SR a-0@0 -> 1"]
 
@@ -128,9 +128,9 @@ async def test_a_replica_that_does_not_exist_is_told_nothing(target: ReplicaStat
     room, partition = await room_with(ReplicaState.NON_EXISTENT, 2)
     step = {ReplicaState.ONLINE: replicas_online, ReplicaState.OFFLINE: replicas_offline}[target]
 
-    await step(room.bench, {BrokerId(2): [partition]})
+    await step(room.term, {BrokerId(2): [partition]})
 
-    assert room.bench.context.replicas_on(BrokerId(2))[partition] is ReplicaState.NON_EXISTENT
+    assert room.term.context.replicas_on(BrokerId(2))[partition] is ReplicaState.NON_EXISTENT
     assert (room.channels.take(), room.now("a-0")) == ([], "1 / [1,2] / 0 / 0")
 
 
@@ -138,18 +138,18 @@ async def test_a_replica_that_does_not_exist_is_told_nothing(target: ReplicaStat
 async def test_what_exists_does_not_become_new(now: ReplicaState) -> None:
     room, partition = await room_with(now, 2)
 
-    await replicas_new(room.bench, {BrokerId(2): [partition]})
+    await replicas_new(room.term, {BrokerId(2): [partition]})
 
-    assert room.bench.context.replicas_on(BrokerId(2))[partition] is now
+    assert room.term.context.replicas_on(BrokerId(2))[partition] is now
     assert room.channels.take() == []
 
 
 async def test_at_the_start_of_a_term_a_replica_is_online_where_its_broker_lives_and_offline_elsewhere() -> None:
     room = await Room.open(topics={"a": [(1, 2)], "b": [(9,)]})
     room.kill(2)
-    await room.take_office()
+    await room.become_controller()
 
-    context = room.bench.context
+    context = room.term.context
     assert context.replicas_on(BrokerId(1))[room.partition("a-0")] is ReplicaState.ONLINE
     assert context.replicas_on(BrokerId(2))[room.partition("a-0")] is ReplicaState.OFFLINE
     assert context.replicas_on(BrokerId(9))[room.partition("b-0")] is ReplicaState.OFFLINE
@@ -179,10 +179,10 @@ async def test_a_new_partition_that_comes_online_is_led_and_its_replicas_are_new
 
 async def test_a_partition_that_does_not_exist_does_not_come_online() -> None:
     room = await Room.open()
-    context = room.bench.context
+    context = room.term.context
     partition = context.add_partition(context.add_topic("a", None), 0, ReplicaAssignment((BrokerId(1),)))
 
-    await bring_online(room.bench, [partition], elect_offline)
+    await bring_online(room.term, [partition], elect_offline)
 
     assert (partition.state, partition.leadership) == (PartitionState.NON_EXISTENT, None)
     assert room.channels.take() == []
@@ -204,7 +204,7 @@ async def test_a_first_state_that_cannot_be_written_leaves_the_partition_new() -
     assert not any("a-0" in r for r in room.channels.take())
 
     room.ensemble.before_multi = lambda ops: None
-    await room.take_office()
+    await room.become_controller()
     assert room.now("a-0") == "3 / [3] / 0 / 0"
 
 
@@ -244,7 +244,7 @@ async def test_a_state_that_cannot_be_read_leaves_the_partition_offline(monkeypa
     async def lost(_: object) -> None:
         raise KlammError("the connection is lost")
 
-    monkeypatch.setattr(room.bench.store, "read_states", lost)
+    monkeypatch.setattr(room.term.store, "read_states", lost)
     with pytest.raises(KlammError):
         await room.handle(on_broker_change, BrokerChange())
 

@@ -63,7 +63,7 @@ def test_the_controllers_own_states_have_kafkas_numbers() -> None:
     assert [s.value for s in ControllerState] == list(range(18))
 
 
-OURS = {"TakeOffice", "DeadBrokerPatienceOver", "DelegationTokenExpiry", "TargetsInSync", "ResumeAfterFailure"}
+OURS = {"BecomeController", "DeadBrokerTimeout", "DelegationTokenExpiry", "TargetsInSync", "ResumeAfterFailure"}
 """Events that Kafka does not have."""
 
 
@@ -82,7 +82,7 @@ def test_every_event_is_handled() -> None:
         "Startup",
         "ControllerChange",
         "Reelect",
-        "TakeOffice",
+        "BecomeController",
         "RegisterBrokerAndReelect",
         "Expire",
         "ShutdownEventThread",

@@ -21,7 +21,7 @@ def put_token(room: Room, name: str, max_ms: int, expiry_ms: int) -> None:
 
 async def opened(settings: ControllerSettings = SETTINGS) -> Room:
     room = await Room.open(settings=settings)
-    room.bench.now_ms = lambda: 1_000
+    room.term.now_ms = lambda: 1_000
     await room.client.ensure_path(TOKENS)
     return room
 
@@ -40,22 +40,22 @@ async def test_those_whose_time_is_over_are_deleted_and_announced() -> None:
     assert {c.rstrip("0123456789") for c in changes} == {"token_change_"}
     assert {room.ensemble.nodes[f"{TOKEN_CHANGES}/{c}"].data for c in changes} == {b"over", b"used-up"}
     assert "odd" in room.entries("refused")[-1].facts["why"]
-    room.bench.timers.close()
+    room.term.timers.close()
 
 
 async def test_the_next_look_is_due_after_the_interval() -> None:
     room = await opened()
     await room.handle(on_token_expiry, DelegationTokenExpiry())
 
-    assert TIMER in room.bench.timers._waiting
-    room.bench.timers.close()
+    assert TIMER in room.term.timers._waiting
+    room.term.timers.close()
 
 
 async def test_without_a_secret_key_nobody_looks() -> None:
     room = await opened(ControllerSettings(BrokerId(1)))
-    begin_expiring_tokens(room.bench)
+    begin_expiring_tokens(room.term)
 
-    assert TIMER not in room.bench.timers._waiting
+    assert TIMER not in room.term.timers._waiting
 
 
 async def test_a_cluster_that_never_had_tokens_is_fine() -> None:
@@ -63,4 +63,4 @@ async def test_a_cluster_that_never_had_tokens_is_fine() -> None:
     await room.handle(on_token_expiry, DelegationTokenExpiry())
 
     assert room.entries("refused") == []
-    room.bench.timers.close()
+    room.term.timers.close()

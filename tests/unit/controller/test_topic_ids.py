@@ -19,7 +19,7 @@ from klamm.controller.settings import ControllerSettings, Ibp
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, parse_topic_partition
-from klamm.runtime.turns import Turns
+from klamm.runtime.time_slices import TimeSlices
 from klamm.zk import znodes
 from klamm.zk.operations import Create, Set
 
@@ -42,15 +42,15 @@ async def create(room: Room, *names: str) -> None:
 async def restart(room: Room, ibp: Ibp) -> None:
     """The next term is of another protocol level."""
     room.settings = ControllerSettings(BrokerId(1), ibp=ibp)
-    await room.take_office()
+    await room.become_controller()
 
 
 def topic_id(room: Room, name: str = "a") -> uuid.UUID | None:
     """As memory has it; the znode says the same, and the id leads back to the name."""
-    known = room.bench.context.topics[name].id
+    known = room.term.context.topics[name].id
     assert znodes.decode_topic(name, room.ensemble.nodes[znodes.topic_path(name)].data).topic_id == known
     if known is not None:
-        assert room.bench.context.topic_with_id(known) is room.bench.context.topics[name]
+        assert room.term.context.topic_with_id(known) is room.term.context.topics[name]
     return known
 
 
@@ -63,18 +63,18 @@ async def grow(room: Room) -> None:
 async def delete(room: Room) -> None:
     room.ensemble.apply([Create(znodes.delete_topic_path("a"))])
     await room.handle(on_topic_deletion, TopicDeletion())
-    errors = dict.fromkeys(room.bench.context.topics["a"].partitions.values(), ErrorCode.NONE)
-    epoch = room.bench.context.registered[BrokerId(1)].epoch
+    errors = dict.fromkeys(room.term.context.topics["a"].partitions.values(), ErrorCode.NONE)
+    epoch = room.term.context.registered[BrokerId(1)].epoch
     answer = TopicDeletionStopReplicaResponseReceived(BrokerId(1), epoch, errors)
     await room.handle(on_replica_deletion_answer, answer)
-    assert "a" not in room.bench.context.topics
+    assert "a" not in room.term.context.topics
 
 
 async def test_each_topic_gets_an_id_of_its_own_that_a_later_one_does_not_change() -> None:
     room = await open_room(NEW)
     await create(room, "a")
     first = topic_id(room)
-    room.bench.random_bytes = lambda n: b"\x43" * n
+    room.term.random_bytes = lambda n: b"\x43" * n
     await create(room, "b")
 
     assert first is not None
@@ -97,10 +97,10 @@ async def test_it_stays_when_the_topic_grows_and_goes_with_it() -> None:
     assert before is not None
 
     await grow(room)
-    assert (topic_id(room), len(room.bench.context.topics["a"].partitions)) == (before, 2)
+    assert (topic_id(room), len(room.term.context.topics["a"].partitions)) == (before, 2)
 
     await delete(room)
-    assert room.bench.context.topic_with_id(before) is None
+    assert room.term.context.topic_with_id(before) is None
 
 
 async def test_a_topic_without_one_grows_and_goes_too() -> None:
@@ -108,7 +108,7 @@ async def test_a_topic_without_one_grows_and_goes_too() -> None:
     await create(room, "a")
 
     await grow(room)
-    assert (topic_id(room), len(room.bench.context.topics["a"].partitions)) == (None, 2)
+    assert (topic_id(room), len(room.term.context.topics["a"].partitions)) == (None, 2)
 
     await delete(room)
 
@@ -134,9 +134,9 @@ async def test_an_upgrade_gives_one_to_topics_without_and_replicas_are_told_of_i
 
     made = topic_id(room)
     assert made is not None
-    builder = RequestBuilder(room.bench.context, room.settings, Turns())
+    builder = RequestBuilder(room.term.context, room.settings, TimeSlices())
     [(broker, item)] = [(b, i) for b, i in room.channels.items if isinstance(i, LeaderAndIsrItem)]
-    [request] = builder.messages(item, room.bench.context.registered[BrokerId(broker)])
+    [request] = builder.messages(item, room.term.context.registered[BrokerId(broker)])
     assert [t.topic_id for t in request.topic_states] == [made]
 
 
@@ -158,4 +158,4 @@ async def test_it_survives_a_downgrade_and_a_reassignment_there() -> None:
     await restart(room, NEW)
     assert topic_id(room) == made
     await delete(room)
-    assert room.bench.context.topic_with_id(made) is None
+    assert room.term.context.topic_with_id(made) is None

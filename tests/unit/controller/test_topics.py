@@ -113,7 +113,7 @@ async def test_a_topic_that_is_gone_is_forgotten_and_may_come_again() -> None:
     assert await room.handle(on_topic_change, TopicChange()) == []
     [told] = room.entries("refused")
     assert (told.facts["topic"], told.facts["why"]) == ("a", DELETED_BY_HAND)
-    context = room.bench.context
+    context = room.term.context
     assert not context.topics
     assert not any(context.replica_states.values())
     assert not any(context.led_by.values())
@@ -180,7 +180,7 @@ async def test_a_topic_from_before_there_were_ids_gets_one_and_keeps_it() -> Non
     await room.handle(on_topic_change, TopicChange())
 
     stored = znodes.decode_topic("old", room.ensemble.nodes[znodes.topic_path("old")].data)
-    assert stored.topic_id == room.bench.context.topics["old"].id is not None
+    assert stored.topic_id == room.term.context.topics["old"].id is not None
     assert stored.partitions[0] == ReplicaAssignment(ids(1, 2, 3), ids(3), ids(1))  # reassignment under way: kept
 
 
@@ -190,7 +190,7 @@ async def test_without_topic_ids_in_the_protocol_none_is_made() -> None:
 
     await room.handle(on_topic_change, TopicChange())
 
-    assert room.bench.context.topics["old"].id is None
+    assert room.term.context.topics["old"].id is None
 
 
 async def test_a_topic_nobody_can_read_stops_no_other() -> None:
@@ -202,7 +202,7 @@ async def test_a_topic_nobody_can_read_stops_no_other() -> None:
     await room.handle(on_partition_modifications, PartitionModifications("bad"))
 
     assert room.now("good-0") == "1 / [1,2] / 0 / 0"
-    assert "bad" not in room.bench.context.topics
+    assert "bad" not in room.term.context.topics
 
 
 # ---- unclean elections
@@ -278,7 +278,7 @@ async def test_a_topic_nobody_can_read_is_told_of_once_for_each_change_of_it() -
     assert await told() == 3
     room.ensemble.apply([Delete(znodes.topic_path("bad"))])
     await told()
-    assert room.bench.context.unreadable_topics == {}
+    assert room.term.context.unreadable_topics == {}
     room.ensemble.apply([Create(znodes.topic_path("bad"), b"rubbish")])
     assert await told() == 4
 

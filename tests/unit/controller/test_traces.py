@@ -20,7 +20,7 @@ from klamm.model.ids import BrokerId
 
 @pytest.fixture(autouse=True)
 def _steps_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RequestBatch, "joins_steps", False)
+    monkeypatch.setattr(RequestBatch, "coalesces_requests", False)
 
 
 async def room_with(*replicas: int) -> Room:
@@ -110,7 +110,7 @@ async def test_d_the_only_replica_dies_and_returns(unclean: bool) -> None:
 
 async def test_e_controlled_shutdown_of_the_leader() -> None:
     room = await room_with()
-    event = ControlledShutdown(BrokerId(1), room.bench.context.registered[BrokerId(1)].epoch)
+    event = ControlledShutdown(BrokerId(1), room.term.context.registered[BrokerId(1)].epoch)
 
     requests = await room.handle(on_controlled_shutdown, event)
 
@@ -127,7 +127,7 @@ async def test_e_controlled_shutdown_of_the_leader() -> None:
 
 async def test_e3_controlled_shutdown_of_a_follower() -> None:
     room = await room_with()
-    event = ControlledShutdown(BrokerId(3), room.bench.context.registered[BrokerId(3)].epoch)
+    event = ControlledShutdown(BrokerId(3), room.term.context.registered[BrokerId(3)].epoch)
 
     requests = await room.handle(on_controlled_shutdown, event)
 
@@ -145,7 +145,7 @@ async def test_g_a_new_controller_finds_the_leader_dead_and_still_in_the_isr() -
     room = await room_with()
     room.kill(1)
 
-    await room.take_office()
+    await room.become_controller()
 
     assert room.now("a-0") == "2 / [2,3] / 2 / 2"
 
@@ -154,9 +154,9 @@ async def test_g2_a_partition_with_one_dead_replica_is_written_at_each_failover(
     room = await room_with(1)
     room.kill(1)
 
-    await room.take_office()
+    await room.become_controller()
     assert room.now("a-0") == "-1 / [1] / 1 / 1"
-    await room.take_office()
+    await room.become_controller()
     assert room.now("a-0") == "-1 / [1] / 2 / 2"
 
 

@@ -16,7 +16,7 @@ async def test_nobody_asks_as_another_leader_where_there_is_no_other_broker(
 ) -> None:
     """The leader's own request was carried out, and it knew nothing of it."""
     room = await Room.open(brokers, {"a": [(1,)]}, ControllerSettings(BrokerId(1), ibp=parse_ibp("3.9-IV0")))
-    broker = SimpleNamespace(controller=SimpleNamespace(bench=room.bench))
+    broker = SimpleNamespace(controller=SimpleNamespace(term=room.term))
 
     request = _odd_request(broker, TopicPartition("a", 0), "another leader")  # type: ignore[arg-type]
 

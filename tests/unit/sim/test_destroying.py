@@ -9,7 +9,7 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.history import History, Queued, queue_of
-from klamm.sim.invariants.topics import only_the_condemned_is_destroyed
+from klamm.sim.invariants.topics import only_replicas_pending_deletion_are_deleted
 from klamm.sim.trace import OrderSent, StateWritten
 from klamm.wire.messages import StopReplicaPartitionState, StopReplicaRequest, StopReplicaTopicState
 
@@ -39,6 +39,6 @@ def test_a_replica_that_came_back_may_be_told_late_that_it_went(
     event = OrderSent(BrokerId(1), 1, BrokerId(2), message, False, 0)
     history.waiting[queue_of(event, P)] = deque(waiting)
 
-    wrong = only_the_condemned_is_destroyed(history, event)
+    wrong = only_replicas_pending_deletion_are_deleted(history, event)
 
     assert (wrong is not None) is is_wrong

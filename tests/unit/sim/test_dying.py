@@ -17,8 +17,8 @@ from klamm.zk.znodes import delete_topic_path
 async def test_a_topic_that_never_came_up_is_taken_up_as_it_is_found(had_come_up: bool) -> None:
     """Partition 1 is added after the deletion was asked for; the controller looked for deletions before it came up."""
     room = await Room.open([1], {"a": [(1,)]})
-    term = Term(BrokerId(1), 1, room.bench)
-    history = History(epoch=room.bench.context.epoch, terms={room.bench.context.epoch: term})
+    term = Term(BrokerId(1), 1, room.term)
+    history = History(epoch=room.term.context.epoch, terms={room.term.context.epoch: term})
     state = room.partition("a-0").leadership
     assert state is not None
     alone = ReplicaAssignment((BrokerId(1),))

@@ -6,10 +6,10 @@ from tests.support.controller_room import Room
 from klamm.controller.events import BrokerChange, Startup
 from klamm.controller.settings import ControllerSettings, parse_ibp
 from klamm.model.ids import BrokerId
+from klamm.sim.controller_observer import BrokersBefore
 from klamm.sim.history import History
 from klamm.sim.invariants.isr import the_dead_have_left
 from klamm.sim.trace import EventBegan, EventEnded, StateWritten, Term
-from klamm.sim.witness import BrokersBefore
 
 BEGAN = 5
 OLD, NEW = "2.6-IV0", "3.9-IV0"
@@ -26,7 +26,7 @@ MEMBERS = {
 async def test_a_member_that_is_not_registered(protocol: str, entered: int, was_known: bool, is_found: bool) -> None:
     """After a change of brokers; `entered` is the zxid at which it came into the ISR."""
     room = await room_of(protocol)
-    term = Term(BrokerId(1), 1, room.bench)
+    term = Term(BrokerId(1), 1, room.term)
     known = BrokersBefore({BrokerId(3): 1} if was_known else {}, 0)
 
     assert (
@@ -40,7 +40,7 @@ async def test_a_take_over_puts_out_every_dead_member_that_it_finds(entered: int
 
     ended = EventEnded(BrokerId(1), 1, None, Startup(), None, False)
 
-    assert is_left_behind(room, Term(BrokerId(1), 1, room.bench), entered, ended) is is_found
+    assert is_left_behind(room, Term(BrokerId(1), 1, room.term), entered, ended) is is_found
 
 
 async def room_of(protocol: str) -> Room:
@@ -49,7 +49,7 @@ async def room_of(protocol: str) -> Room:
 
 def is_left_behind(room: Room, term: Term, entered: int, ended: EventEnded) -> bool:
     """Broker 3 is in the ISR, and the controller does not know it."""
-    context, partition = room.bench.context, room.partition("a-0")
+    context, partition = room.term.context, room.partition("a-0")
     assert partition.leadership is not None
     after = partition.leadership._replace(isr=(BrokerId(1), BrokerId(3)))
     context.put_leadership(partition, after)

@@ -44,16 +44,16 @@ async def begun(is_allowed: bool) -> tuple[Room, Term, History]:
     """A controller is amid an event."""
     settings = ControllerSettings(ONE, unclean_leader_election=is_allowed)
     room = await Room.open([1, 2], {"a": [(1, 2)]}, settings)
-    room.client.seen_zxid = 0  # type: ignore[attr-defined]
-    term = Term(ONE, 1, room.bench)
-    epoch = room.bench.context.epoch
+    room.client.last_seen_zxid = 0
+    term = Term(ONE, 1, room.term)
+    epoch = room.term.context.epoch
     history = History(epoch=epoch, terms={epoch: term})
     history.absorb(EventBegan(ONE, 1, term, EVENT, ()))
     return room, term, history
 
 
 def forbid(room: Room) -> None:
-    room.bench.settings = replace(room.bench.settings, unclean_leader_election=False)
+    room.term.settings = replace(room.term.settings, unclean_leader_election=False)
 
 
 def is_unclean(room: Room, history: History) -> bool:

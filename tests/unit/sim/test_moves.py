@@ -30,8 +30,8 @@ MOVES = {
 @pytest.mark.parametrize(("protocol", "states", "is_found"), MOVES.values(), ids=MOVES)
 async def test_a_replica_leaves_for_a_target_in_sync(protocol: str, states: list[LeaderAndIsr], is_found: bool) -> None:
     room = await Room.open([1, 2, 3], {"a": [(2, 1, 3)]}, ControllerSettings(ONE, ibp=parse_ibp(protocol)))
-    p, epoch = room.partition("a-0").key, room.bench.context.epoch
-    history = History(epoch=epoch, terms={epoch: Term(ONE, 1, room.bench)}, states={p: states})
+    p, epoch = room.partition("a-0").key, room.term.context.epoch
+    history = History(epoch=epoch, terms={epoch: Term(ONE, 1, room.term)}, states={p: states})
     before, after = ReplicaAssignment((TWO, ONE, THREE), (), (THREE,)), ReplicaAssignment((TWO, ONE))
 
     written = TopicWritten("a", seen(before), seen(after), session=0)

@@ -7,11 +7,11 @@ def test_an_election_is_won_with_the_epoch_and_a_fence_is_no_election() -> None:
     def write(what: str, actor: int = 1) -> Step:
         return Step(StepKind.WRITE, actor, 0, what)
 
-    assert write("/controller /controller_epoch").takes_office
-    assert write("/controller /controller /controller_epoch").takes_office  # from who holds it
-    assert not write("/controller_epoch").takes_office
-    assert not write("/controller_epoch /brokers/topics/t").takes_office
-    assert not write("/controller /controller_epoch", actor=0).takes_office
+    assert write("/controller /controller_epoch").becomes_controller
+    assert write("/controller /controller /controller_epoch").becomes_controller  # from who holds it
+    assert not write("/controller_epoch").becomes_controller
+    assert not write("/controller_epoch /brokers/topics/t").becomes_controller
+    assert not write("/controller /controller_epoch", actor=0).becomes_controller
 
 
 def test_a_broker_registers_by_its_znode() -> None:

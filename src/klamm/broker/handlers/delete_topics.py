@@ -15,7 +15,6 @@ from klamm.wire.api import ApiKey
 from klamm.wire.messages import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from klamm.zk.errors import ZkError
 from klamm.zk.store import Store
-from klamm.zk.topic_requests import request_deletions
 
 DELETE_TOPICS: Final = Offered(ApiKey.DELETE_TOPICS, 0, 6)
 _FIRST_WITH_IDS: Final = 6
@@ -75,7 +74,7 @@ class DeleteTopics:
             return
         known = {name for name in names if self._cache.has_topic(name)}
         try:
-            found = await request_deletions(self._store(), names)
+            found = await self._store().topic_requests.request_deletions(names)
         except ZkError as error:
             for result in wanted:
                 result.error_code = code_of(error)

@@ -70,15 +70,15 @@ def is_healthy(found: Iterable[Finding]) -> bool:
 
 
 def controller(s: Snapshot) -> Iterator[Said]:
-    """Somebody holds the office, is registered, and the same session holds both."""
+    """There is a controller, it is registered, and the same session owns both znodes."""
     kind, at = "controller", znodes.CONTROLLER
     if s.controller is None:
         if at not in s.malformed:
             why = "there is no controller: no leader is elected, nothing that was asked for is done"
-            remedy = "start brokers; of those that run look at the logs: any of them should take the office at once"
+            remedy = "start brokers; of those that run look at the logs: any of them should become controller at once"
             yield Said(_CRITICAL, kind, at, why, remedy)
     elif s.is_kraft:
-        why = f"KRaft controller {s.controller} holds the office: this cluster is being migrated"
+        why = f"KRaft controller {s.controller} is the controller: this cluster is being migrated"
         yield Said(_NOTICE, kind, at, why, mend.NOTHING)
     elif s.controller_held.owner_session == 0:
         why = "it is no ephemeral: nobody holds it, and nobody can win it"
@@ -370,7 +370,7 @@ def topic_ids(s: Snapshot) -> Iterator[Said]:
     seen: dict[object, str] = {}
     for topic, topic_id in s.topic_ids.items():
         if topic_id is None:
-            why = "it has no id: the controller gives it one when it takes office (protocol 2.8 and newer)"
+            why = "it has no id: the controller gives it one when it becomes active (protocol 2.8 and newer)"
             remedy = (
                 f"{mend.NOTHING}; unless its partition.metadata files on brokers name one (a tree restored from before "
                 "it had it): write that into its znode first, or brokers refuse its replicas"

@@ -284,7 +284,7 @@ def _registration(now: Snapshot, number: BrokerId) -> list[str]:
 
 
 def _came_and_went(entries: Iterable[Entry], number: int) -> list[str]:
-    """A controller tells of changes while it is in office; as it takes it, of those that are there."""
+    """A controller tells of changes while it is active; when it becomes active, of those that are there."""
     lines: list[str] = []
     is_there: bool | None = None
     for e in in_order(entries):
@@ -299,7 +299,7 @@ def _came_and_went(entries: Iterable[Entry], number: int) -> list[str]:
             continue
         lines.append(
             f"{when(e.ts_ms)}  broker {number} {happened} (controller {e.node}, epoch {e.controller_epoch}"
-            f"{', takes office' if e.kind == 'ready' else ''})"
+            f"{', becomes controller' if e.kind == 'ready' else ''})"
         )
     return lines
 

@@ -6,7 +6,14 @@ import typer
 
 from klamm.cli import zk
 from klamm.cli.admin.client import Address, parse_addresses, with_admin
-from klamm.cli.controlling import Office, hand_to, named_controller, read_office, read_queues, reelect
+from klamm.cli.controlling import (
+    ControllerStatus,
+    hand_to,
+    named_controller,
+    read_controller_status,
+    read_queues,
+    reelect,
+)
 from klamm.cli.explaining import sources
 from klamm.cli.explaining.story import when
 from klamm.cli.explaining.under_way import unanswered
@@ -34,30 +41,30 @@ def controller(
     """Who is controller; with --zookeeper also its epoch and since when. Exit status 1: nobody, or two opinions."""
     if context.invoked_subcommand is not None:
         return
-    office: Office | None = None
+    status: ControllerStatus | None = None
     if zookeeper is not None:
-        office = zk.read(zookeeper, timeout, read_office)
-        named, address = (office.controller, None)
+        status = zk.read(zookeeper, timeout, read_controller_status)
+        named, address = (status.controller, None)
     if zookeeper is None or bootstrap != LOCAL:
         named, address = with_admin(bootstrap, timeout, named_controller)
-    _tell(named, address, office, as_json)
-    if office is not None and office.controller != named:
-        complain(f"the brokers name {_who(named)}, ZooKeeper {_who(office.controller)}: they have not heard of it yet")
-    raise typer.Exit(int(named is None or (office is not None and office.controller != named)))
+    _tell(named, address, status, as_json)
+    if status is not None and status.controller != named:
+        complain(f"the brokers name {_who(named)}, ZooKeeper {_who(status.controller)}: they have not heard of it yet")
+    raise typer.Exit(int(named is None or (status is not None and status.controller != named)))
 
 
 def _who(broker: BrokerId | None) -> str:
     return "nobody" if broker is None else f"broker {broker}"
 
 
-def _tell(named: BrokerId | None, address: Address | None, office: Office | None, as_json: bool) -> None:
-    since = when(office.since_ms) if office is not None and office.since_ms is not None else None
-    epoch = office.epoch if office is not None else None
+def _tell(named: BrokerId | None, address: Address | None, status: ControllerStatus | None, as_json: bool) -> None:
+    since = when(status.since_ms) if status is not None and status.since_ms is not None else None
+    epoch = status.epoch if status is not None else None
     if as_json:
         where = str(address) if address else None
         say_json({"controller": named, "address": where, "epoch": epoch, "since": since})
         return
-    known = "" if office is None else f", epoch {epoch}" + (f", since {since}" if since else "")
+    known = "" if status is None else f", epoch {epoch}" + (f", since {since}" if since else "")
     say(f"controller: {_who(named)}{f' at {address}' if address else ''}{known}")
 
 
@@ -71,16 +78,16 @@ def reelect_(
     as_json: AsJson = False,
     timeout: Timeout = TIMEOUT_S,
 ) -> None:
-    """Take the office away; whoever has it next takes up everything anew. Nothing is lost.
+    """End the controller's term; the next controller reads everything anew. Nothing is lost.
 
     With --broker a klamm node takes it in one transaction, whoever has it now. Without, all brokers run for it, and the
     quickest wins: that may be the same again. A broker of Apache Kafka cannot be named: none can be told to run alone.
     """
-    seen = zk.read(zookeeper, timeout, read_office)
+    seen = zk.read(zookeeper, timeout, read_controller_status)
     if seen.since_ms is None:
-        raise KlammError("nobody holds the office: brokers that live take it at once; look at their logs")
+        raise KlammError("There is no controller. A live broker becomes controller at once: look at the brokers' logs")
     if broker is not None and seen.controller == broker:
-        raise KlammError(f"broker {broker} has the office already")
+        raise KlammError(f"broker {broker} is controller already")
     confirm(f"This deletes /controller, held by {_who(seen.controller)}, epoch {seen.epoch}.", yes)
     if broker is None:
         now = zk.read(zookeeper, timeout, lambda client: reelect(client, seen))

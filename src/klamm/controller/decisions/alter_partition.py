@@ -4,9 +4,11 @@ Source: KafkaController.tryProcessAlterPartition (3.9). Beyond it, the requester
 ISR must be non-empty and within the assignment.
 """
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.decisions.state_plan import StatePlan
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
@@ -52,6 +54,17 @@ def judge(context: ControllerContext, partition: Partition | None, asked: Propos
     if asked.partition_epoch < now.partition_epoch:
         return Verdict(ErrorCode.INVALID_UPDATE_VERSION, f"partition epoch is {now.partition_epoch}")
     return _judge_content(context, partition, now, asked, version)
+
+
+def plan_isr_changes(stored: Mapping[Partition, LeaderAndIsr], accepted: Mapping[Partition, LeaderAndIsr]) -> StatePlan:
+    """Accepted proposals are written where the state is still the one that the leader proposed to change."""
+    plan = StatePlan()
+    for p, now in stored.items():
+        if now.partition_epoch == accepted[p].partition_epoch:
+            plan.writes[p] = accepted[p]
+        else:
+            plan.refused[p] = f"{ErrorCode.INVALID_UPDATE_VERSION.name}: partition epoch is {now.partition_epoch}"
+    return plan
 
 
 def _judge_content(

@@ -17,18 +17,22 @@ class BrokerChanges(NamedTuple):
 
 
 def diff_brokers(
-    known: Mapping[BrokerId, Broker], current: Mapping[BrokerId, Broker], unsettled: Collection[BrokerId] = ()
+    known: Mapping[BrokerId, Broker],
+    current: Mapping[BrokerId, Broker],
+    in_transition: Collection[BrokerId] = (),
 ) -> BrokerChanges:
     """Each part in order of ids; a newer epoch (czxid) under a known id is a bounce.
 
-    What is `unsettled` counts once more as what it was. One that went so and is here by now bounced: what follows from
-    its going is still to be done.
+    A broker `in_transition` counts once more as what it was. One that went so and is here by now bounced: what
+    follows from its going is still to be done.
     """
     new, bounced = [], []
     for b in sorted(current):
         is_newer = b in known and current[b].epoch > known[b].epoch
-        if is_newer or (b in unsettled and b not in known):
+        if is_newer or (b in in_transition and b not in known):
             bounced.append(current[b])
-        elif b in unsettled or b not in known:
+        elif b in in_transition or b not in known:
             new.append(current[b])
-    return BrokerChanges(tuple(new), tuple(bounced), tuple(b for b in sorted({*known, *unsettled}) if b not in current))
+    return BrokerChanges(
+        tuple(new), tuple(bounced), tuple(b for b in sorted({*known, *in_transition}) if b not in current)
+    )

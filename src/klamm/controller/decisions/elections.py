@@ -1,11 +1,12 @@
 """Who leads a partition next: facts in, a choice out. Source: Election.scala, PartitionStateMachine.scala (3.9)."""
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.decisions.state_plan import Reasons, StatePlan
 from klamm.model.ids import BrokerId, shared_ids
 from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
 
@@ -26,9 +27,24 @@ class Choice(NamedTuple):
     recipients: tuple[BrokerId, ...] = ()  # who is told with a LeaderAndIsr
 
 
-Strategy: TypeAlias = Callable[[Facts], Choice | None]
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """A way to choose a leader, under the name that the journal gives it."""
+
+    name: str
+    elect: Callable[[Facts], Choice | None]
+    may_be_unclean: bool = False
+    """Whether the topic's config, where it allows that, lets a replica lead that is not in sync."""
+
+    def __call__(self, facts: Facts) -> Choice | None:
+        return self.elect(facts)
 
 
+def _strategy(name: str, may_be_unclean: bool = False) -> Callable[[Callable[[Facts], Choice | None]], Strategy]:
+    return lambda elect: Strategy(name, elect, may_be_unclean)
+
+
+@_strategy("offline", may_be_unclean=True)
 def elect_offline(facts: Facts) -> Choice | None:
     """First live in-sync replica; failing that, where allowed, the first live one."""
     live = tuple(b for b in facts.replicas if b in facts.live)
@@ -40,11 +56,13 @@ def elect_offline(facts: Facts) -> Choice | None:
     return None
 
 
+@_strategy("unclean")
 def elect_unclean(facts: Facts) -> Choice | None:
     """The same, on an operator's word, whatever the topic's config says; a live in-sync replica still comes first."""
     return elect_offline(facts._replace(unclean_allowed=True))
 
 
+@_strategy("preferred")
 def elect_preferred(facts: Facts) -> Choice | None:
     """The first of the assignment, if it is live and in sync; nobody else."""
     preferred = facts.replicas[:1]
@@ -53,6 +71,7 @@ def elect_preferred(facts: Facts) -> Choice | None:
     return None
 
 
+@_strategy("reassignment")
 def elect_for_reassignment(facts: Facts) -> Choice | None:
     """First of the target replicas that is live and in sync."""
     target = facts.target or facts.replicas
@@ -60,12 +79,14 @@ def elect_for_reassignment(facts: Facts) -> Choice | None:
     return None if chosen is None else Choice(chosen, facts.isr, recipients=target)
 
 
+@_strategy("override")
 def elect_for_override(facts: Facts) -> Choice | None:
     """The same, before the replicas that go are gone: they learn that they do not lead any more (KAFKA-14808)."""
     choice = elect_for_reassignment(facts)
     return None if choice is None else choice._replace(recipients=facts.replicas)
 
 
+@_strategy("controlled shutdown")
 def elect_for_controlled_shutdown(facts: Facts) -> Choice | None:
     """First in-sync replica that is not shutting down itself; the ISR loses those that are.
 
@@ -108,11 +129,12 @@ class Decided(NamedTuple):
 
 
 @dataclass(slots=True)
-class ElectionPlan:
-    writes: dict[Partition, LeaderAndIsr] = field(default_factory=dict)
+class ElectionPlan(StatePlan):
     decided: dict[Partition, Decided] = field(default_factory=dict)
     """Of all but those that a newer controller wrote."""
-    refused: dict[Partition, str] = field(default_factory=dict)
+
+    def reasons(self, partitions: Iterable[Partition]) -> dict[Partition, Reasons]:
+        return {p: self.decided[p].rejected for p in partitions if p in self.decided}
 
 
 def facts_of(

@@ -1,26 +1,19 @@
 """What becomes of the ISRs that a gone replica stands in. Source: ReplicaStateMachine.doRemoveReplicasFromIsr (3.9)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from klamm.controller.context import Partition
+from klamm.controller.decisions.state_plan import StatePlan
 from klamm.model.ids import NO_BROKER, BrokerId, shared_ids
 from klamm.model.leader_and_isr import LeaderAndIsr
 
 
-@dataclass(slots=True)
-class RemovalPlan:
-    writes: dict[Partition, LeaderAndIsr] = field(default_factory=dict)
-    unchanged: dict[Partition, LeaderAndIsr] = field(default_factory=dict)  # the replica was not in the ISR
-    refused: dict[Partition, str] = field(default_factory=dict)
-
-
-def plan_isr_removal(broker: BrokerId, stored: Mapping[Partition, LeaderAndIsr], controller_epoch: int) -> RemovalPlan:
+def plan_isr_removal(broker: BrokerId, stored: Mapping[Partition, LeaderAndIsr], controller_epoch: int) -> StatePlan:
     """Take `broker` out of each ISR; it leads no more where it led.
 
     The last member stays: with leader -1 beside it a clean election is possible when it comes back.
     """
-    plan = RemovalPlan()
+    plan = StatePlan()
     left: dict[tuple[BrokerId, ...], tuple[BrokerId, ...]] = {}  # thousands of partitions share a few ISRs
     for p, now in stored.items():
         if now.controller_epoch > controller_epoch:

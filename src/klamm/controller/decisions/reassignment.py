@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from klamm.controller.context import ControllerContext, Partition
 from klamm.controller.decisions.refusal import Refusal
+from klamm.controller.decisions.state_plan import StatePlan
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
@@ -118,16 +119,9 @@ def is_in_sync(partition: Partition) -> bool:
     return state is not None and not awaited(partition.assignment, state.isr)
 
 
-@dataclass(slots=True)
-class EpochPlan:
-    """Leader epochs to raise, so that the leader takes over a changed assignment."""
-
-    writes: dict[Partition, LeaderAndIsr] = field(default_factory=dict)
-    refused: dict[Partition, str] = field(default_factory=dict)
-
-
-def plan_epochs(stored: Mapping[Partition, LeaderAndIsr], controller_epoch: int) -> EpochPlan:
-    plan = EpochPlan()
+def plan_epochs(stored: Mapping[Partition, LeaderAndIsr], controller_epoch: int) -> StatePlan:
+    """Raise leader epochs, so that the leader takes over a changed assignment."""
+    plan = StatePlan()
     for p, now in stored.items():
         if now.controller_epoch > controller_epoch:
             plan.refused[p] = f"written by a newer controller (epoch {now.controller_epoch})"

@@ -69,7 +69,7 @@ def decide(
 ) -> Verdict:
     """The next step for a queued topic of which no replica is under way.
 
-    `given_up` are brokers gone for so long that nobody waits for them; what they hold is condemned.
+    `given_up` are brokers gone for so long that nobody waits for them; their replicas become pending deletions.
     """
     held_back = context.topics_ineligible_for_deletion.get(topic)
     begun = topic in context.topics_with_deletion_started

@@ -20,93 +20,93 @@ from klamm.controller.events import (
 )
 from klamm.controller.handlers.partitions import bring_online, trigger_online
 from klamm.controller.handlers.tool_lists import change_list
-from klamm.controller.workbench import Workbench
+from klamm.controller.term_context import TermContext
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.zk.admin_znodes import decode_preferred_election
-from klamm.zk.tool_requests import read_tool_request, unless_changed
+from klamm.zk.tool_requests import unless_changed
 from klamm.zk.znodes import PREFERRED_ELECTION, MalformedZnode
 
 COUNT_CHUNK: Final = 5_000
 FIRST_REBALANCE_S: Final = 5
 
 
-async def on_unclean_enabled(bench: Workbench, event: UncleanLeaderElectionEnable) -> None:
+async def on_unclean_enabled(term: TermContext, event: UncleanLeaderElectionEnable) -> None:
     """The brokers' default changed: partitions without a leader may find one now; the topics' configs decide."""
-    await trigger_online(bench)
+    await trigger_online(term)
 
 
-async def on_topic_unclean_enabled(bench: Workbench, event: TopicUncleanLeaderElectionEnable) -> None:
-    await trigger_online(bench, event.topic)
+async def on_topic_unclean_enabled(term: TermContext, event: TopicUncleanLeaderElectionEnable) -> None:
+    await trigger_online(term, event.topic)
 
 
 # ---- asked for
 
 
-async def on_requested_election(bench: Workbench, event: ReplicaLeaderElection) -> None:
+async def on_requested_election(term: TermContext, event: ReplicaLeaderElection) -> None:
     if event.partitions is None:
-        await on_listed_election(bench)
+        await on_listed_election(term)
     else:
-        event.answer(await _elect(bench, event.partitions, event.unclean))
+        event.answer(await _elect(term, event.partitions, event.unclean))
 
 
-async def on_listed_election(bench: Workbench) -> None:
+async def on_listed_election(term: TermContext) -> None:
     """The list of the old tools is worked off once, whatever becomes of it, and removed."""
-    found = await read_tool_request(bench.store, PREFERRED_ELECTION)
+    found = await term.store.tool_requests.read(PREFERRED_ELECTION)
     if found is None:
         return
     try:
-        await _elect(bench, decode_preferred_election(found.payload), unclean=False)
+        await _elect(term, decode_preferred_election(found.payload), unclean=False)
     except MalformedZnode as error:
-        bench.journal.refused(bench.cause, PREFERRED_ELECTION, f"{error}; removed")
-    await change_list(bench, PREFERRED_ELECTION, "election list", unless_changed(found))
+        term.journal.refused(term.cause, PREFERRED_ELECTION, f"{error}; removed")
+    await change_list(term, PREFERRED_ELECTION, "election list", unless_changed(found))
 
 
-async def _elect(bench: Workbench, asked: Sequence[TopicPartition], unclean: bool) -> ElectionAnswer:
+async def _elect(term: TermContext, asked: Sequence[TopicPartition], unclean: bool) -> ElectionAnswer:
     plan = RequestedElections()
-    async for chunk in bench.turns.over(asked, COUNT_CHUNK):
-        plan.add(bench.context, chunk, unclean)
-    _tell_refused(bench, plan.refused)
-    await bring_online(bench, list(plan.electable.values()), elect_unclean if unclean else elect_preferred)
+    async for chunk in term.slices.over(asked, COUNT_CHUNK):
+        plan.add(term.context, chunk, unclean)
+    _tell_refused(term, plan.refused)
+    await bring_online(term, list(plan.electable.values()), elect_unclean if unclean else elect_preferred)
     failed = {
-        key: why for key, p in plan.electable.items() if (why := not_elected(bench.context, p, unclean)) is not None
+        key: why for key, p in plan.electable.items() if (why := not_elected(term.context, p, unclean)) is not None
     }
     leaders = {key: p.leader for key, p in plan.electable.items() if key not in failed}
     return ElectionAnswer(leaders, plan.refused | failed)
 
 
-def _tell_refused(bench: Workbench, refused: dict[TopicPartition, Refusal]) -> None:
+def _tell_refused(term: TermContext, refused: dict[TopicPartition, Refusal]) -> None:
     """Of those that need no election only how many: they are often all there are."""
     told = {key: r for key, r in refused.items() if r.error is not ErrorCode.ELECTION_NOT_NEEDED}
     if needless := len(refused) - len(told):
-        bench.journal.refused(bench.cause, "election", "ELECTION_NOT_NEEDED", partition_count=needless)
-    bench.refuse_requested("election", told)
+        term.journal.refused(term.cause, "election", "ELECTION_NOT_NEEDED", partition_count=needless)
+    term.refuse_requested("election", told)
 
 
 # ---- brought back by ourselves
 
 
-def begin_rebalancing(bench: Workbench) -> None:
-    """A first look soon after taking office; each next one is counted from the end of the one before."""
-    if bench.settings.auto_leader_rebalance:
-        bench.timers.after("rebalance", FIRST_REBALANCE_S, AutoPreferredReplicaLeaderElection())
+def begin_rebalancing(term: TermContext) -> None:
+    """A first look soon after the failover; each next one is counted from the end of the one before."""
+    if term.settings.auto_leader_rebalance:
+        term.timers.after("rebalance", FIRST_REBALANCE_S, AutoPreferredReplicaLeaderElection())
 
 
-async def on_rebalance(bench: Workbench, event: AutoPreferredReplicaLeaderElection) -> None:
+async def on_rebalance(term: TermContext, event: AutoPreferredReplicaLeaderElection) -> None:
     try:
-        await _rebalance(bench)
+        await _rebalance(term)
     finally:
-        bench.timers.after("rebalance", bench.settings.leader_imbalance_check_s, AutoPreferredReplicaLeaderElection())
+        term.timers.after("rebalance", term.settings.leader_imbalance_check_s, AutoPreferredReplicaLeaderElection())
 
 
-async def _rebalance(bench: Workbench) -> None:
+async def _rebalance(term: TermContext) -> None:
     """Preferred replicas lead again, for brokers that lead too little of what they should."""
     imbalance = Imbalance()
-    async for chunk in bench.turns.over(bench.context.partitions(), COUNT_CHUNK):
-        imbalance.count(p for p in chunk if not bench.context.is_to_be_deleted(p))
-    plan = plan_rebalance(bench.context, imbalance, bench.settings.leader_imbalance_percentage)
+    async for chunk in term.slices.over(term.context.partitions(), COUNT_CHUNK):
+        imbalance.count(p for p in chunk if not term.context.is_to_be_deleted(p))
+    plan = plan_rebalance(term.context, imbalance, term.settings.leader_imbalance_percentage)
     if plan.ratios:
         percentages = {str(broker): round(100 * ratio, 1) for broker, ratio in plan.ratios.items()}
-        bench.journal.found(bench.cause, imbalance_percent=percentages)
-    bench.refuse("rebalance", plan.left)
-    await bring_online(bench, plan.elect, elect_preferred)
+        term.journal.found(term.cause, imbalance_percent=percentages)
+    term.refuse("rebalance", plan.left)
+    await bring_online(term, plan.elect, elect_preferred)

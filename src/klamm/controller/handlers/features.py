@@ -6,42 +6,42 @@ and may be deleted.
 
 from klamm.controller.decisions.features import FeatureAnswer, plan_feature_updates
 from klamm.controller.events import UpdateFeatures
-from klamm.controller.workbench import Workbench
+from klamm.controller.term_context import TermContext
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.zk.admin_znodes import FinalizedFeatures
 from klamm.zk.fenced import ControllerMoved
 from klamm.zk.znodes import FEATURE, MalformedZnode
 
 
-async def set_up_features(bench: Workbench) -> None:
+async def set_up_features(term: TermContext) -> None:
     """`/feature` as this protocol version wants it; this node goes on once it knows what is there."""
-    settings = bench.settings
+    settings = term.settings
     try:
-        levels, epoch = await bench.store.set_up_features(settings.features_payload_version, settings.versions_features)
+        levels, epoch = await term.store.set_up_features(settings.features_payload_version, settings.versions_features)
     except MalformedZnode as error:
-        bench.journal.refused(bench.cause, FEATURE, f"{error}; it stays as it is, and no feature counts as finalized")
+        term.journal.refused(term.cause, FEATURE, f"{error}; it stays as it is, and no feature counts as finalized")
         return
-    bench.context.finalized = levels
-    if settings.versions_features and not await bench.wait_for_features(epoch, settings.feature_patience_s):
+    term.context.finalized = levels
+    if settings.versions_features and not await term.wait_for_features(epoch, settings.feature_timeout_s):
         raise KlammError(f"this node has not seen {FEATURE} of version {epoch} in time")
 
 
-async def on_update_features(bench: Workbench, event: UpdateFeatures) -> None:
+async def on_update_features(term: TermContext, event: UpdateFeatures) -> None:
     """Each update is judged alone; the valid ones are written together. Who asked waits until this node has seen it."""
-    if not bench.settings.versions_features:
+    if not term.settings.versions_features:
         text = "Feature versioning is not supported by the inter.broker.protocol.version"
         event.answer(FeatureAnswer(ErrorCode.INVALID_REQUEST, text))
         return
-    stored, version = await bench.store.read_features()
-    brokers = {b: r.features for b, r in (await bench.store.read_brokers()).brokers.items()}
-    plan = plan_feature_updates(stored.levels, event.updates, bench.settings.supported_features, brokers)
+    stored, version = await term.store.read_features()
+    brokers = {b: r.features for b, r in (await term.store.read_brokers()).brokers.items()}
+    plan = plan_feature_updates(stored.levels, event.updates, term.settings.supported_features, brokers)
     for feature, why in plan.refused.items():
-        bench.journal.refused(bench.cause, "feature update", why, feature=feature)
+        term.journal.refused(term.cause, "feature update", why, feature=feature)
     outcome: tuple[ErrorCode, str | None] = (ErrorCode.NONE, None)
     epoch = None
     if plan.levels != stored.levels and not event.validate_only:
         try:
-            epoch = await _write(bench, FinalizedFeatures(stored.version, True, plan.levels), version)
+            epoch = await _write(term, FinalizedFeatures(stored.version, True, plan.levels), version)
         except ControllerMoved:
             raise
         except KlammError as error:
@@ -50,8 +50,8 @@ async def on_update_features(bench: Workbench, event: UpdateFeatures) -> None:
     event.answer(FeatureAnswer(ErrorCode.NONE, None, {**dict.fromkeys(plan.accepted, outcome), **refused}, epoch))
 
 
-async def _write(bench: Workbench, features: FinalizedFeatures, version: int) -> int:
-    epoch = await bench.store.write_features(features, version)
-    bench.context.finalized = features.levels
-    bench.journal.write(bench.cause, "features", levels=features.levels, epoch=epoch)
+async def _write(term: TermContext, features: FinalizedFeatures, version: int) -> int:
+    epoch = await term.store.write_features(features, version)
+    term.context.finalized = features.levels
+    term.journal.write(term.cause, "features", levels=features.levels, epoch=epoch)
     return epoch

@@ -11,17 +11,17 @@ from klamm.controller.decisions.alter_partition import (
     Verdict,
     check_sender,
     judge,
+    plan_isr_changes,
 )
+from klamm.controller.decisions.state_plan import StatePlan
 from klamm.controller.events import AlterPartitionReceived, IsrChangeNotification
 from klamm.controller.handlers.notifications import notifications
-from klamm.controller.handlers.partitions import already_written
 from klamm.controller.handlers.reassignment import complete_if_in_sync
-from klamm.controller.workbench import Workbench
+from klamm.controller.handlers.state_changes import States, StatesChanged, change_states
+from klamm.controller.term_context import TermContext
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
-from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.model.topic_ids import ZERO_ID
-from klamm.telemetry.journal import by_topic
 from klamm.wire.messages import (
     AlterPartitionRequestPartitionData,
     AlterPartitionRequestTopicData,
@@ -30,7 +30,7 @@ from klamm.wire.messages import (
     AlterPartitionResponseTopicData,
 )
 from klamm.zk.admin_znodes import decode_isr_change
-from klamm.zk.controller_store import StatesWritten
+from klamm.zk.controller_store import StatesRead
 from klamm.zk.znodes import ISR_CHANGES, MalformedZnode
 
 FIRST_VERSION_WITH_BROKER_EPOCHS = 3
@@ -46,47 +46,43 @@ class _Asked(NamedTuple):
     verdict: Verdict
 
 
-async def on_alter_partition(bench: Workbench, event: AlterPartitionReceived) -> None:
+async def on_alter_partition(term: TermContext, event: AlterPartitionReceived) -> None:
     """Judge each partition, write what is accepted, tell everyone; answer even where we were deposed meanwhile."""
     request = event.request
-    sender = check_sender(bench.context, BrokerId(request.broker_id), request.broker_epoch)
+    sender = check_sender(term.context, BrokerId(request.broker_id), request.broker_epoch)
     if sender is not ErrorCode.NONE:
         event.refuse(sender)
         return
-    asked = [_judge(bench, event, topic, p) for topic in request.topics for p in topic.partitions]
-    writes = {a.partition: a.verdict.write for a in asked if a.partition is not None and a.verdict.write is not None}
-    outcome = await _write(bench, writes)
-    if outcome.written:
-        bench.journal.write(bench.cause, "states", by_topic(outcome.written))
-    for p, state in outcome.written.items():
-        bench.journal.leader_decision(bench.cause, "alter-partition", p, p.leadership, state)
-        bench.context.put_leadership(p, state)
-    bench.refuse("alter-partition", outcome.failed)
-    bench.conflicted("states", outcome.conflicted)
-    bench.refuse("alter-partition", _refused(asked))
-    bench.batch.add_metadata(bench.context.registered, (a.partition for a in asked if a.partition is not None))
-    await bench.send_requests()
-    event.answer(_response(asked, outcome.written, set(outcome.conflicted), event.version))
-    accepted = {a.partition: None for a in asked if a.partition in outcome.written or a.verdict.current is not None}
-    await complete_if_in_sync(bench, [p for p in accepted if p is not None])
+    asked = [_judge(term, event, topic, p) for topic in request.topics for p in topic.partitions]
+    changed = await _write(term, asked)
+    term.refuse("alter-partition", _refused(asked))
+    term.batch.add_metadata(term.context.registered, (a.partition for a in asked if a.partition is not None))
+    await term.send_requests()
+    event.answer(_response(asked, changed, event.version))
+    accepted = {a.partition: None for a in asked if a.partition in changed.reached or a.verdict.current is not None}
+    await complete_if_in_sync(term, [p for p in accepted if p is not None])
 
 
-async def _write(bench: Workbench, writes: dict[Partition, LeaderAndIsr]) -> StatesWritten[Partition]:
-    """A write that ZooKeeper took although its answer was lost, and whose repetition it refused, counts as written.
+async def _write(term: TermContext, asked: list[_Asked]) -> StatesChanged:
+    """What lost a race is refused, not decided again: the leader proposes anew.
 
-    Told that it failed, the leader would wait for a LeaderAndIsr that nobody sends, its ISR pending for ever.
+    A write that ZooKeeper took although its answer was lost counts as written. Told that it failed, the leader would
+    wait for a LeaderAndIsr that nobody sends, its ISR pending for ever.
     """
-    outcome = await bench.store.write_states(writes)
-    if outcome.conflicted:
-        read = await bench.store.read_states(outcome.conflicted)
-        taken = already_written({p: writes[p] for p in outcome.conflicted}, read.found)
-        outcome.written.update(taken)
-        outcome.conflicted = [p for p in outcome.conflicted if p not in taken]
-    return outcome
+    wanted = {a.partition: a.verdict.write for a in asked if a.partition is not None and a.verdict.write is not None}
+    known = StatesRead({p: p.leadership for p in wanted if p.leadership is not None})
+
+    async def plan(stored: States) -> StatePlan:
+        return plan_isr_changes(stored, wanted)
+
+    def apply(_: StatePlan, written: States) -> None:
+        term.apply_isr_changes(written)
+
+    return await change_states(term, "alter-partition", known, plan, apply)
 
 
 def _judge(
-    bench: Workbench,
+    term: TermContext,
     event: AlterPartitionReceived,
     topic: AlterPartitionRequestTopicData,
     data: AlterPartitionRequestPartitionData,
@@ -98,19 +94,19 @@ def _judge(
         data.leader_recovery_state,
         data.partition_epoch,
     )
-    known = _topic(bench, topic, event.version)
+    known = _topic(term, topic, event.version)
     if known is None and event.version >= FIRST_VERSION_WITH_TOPIC_IDS:
         verdict = Verdict(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
         return _Asked(topic, data.partition_index, None, proposal, verdict)
     partition = known.partitions.get(data.partition_index) if known else None
-    verdict = judge(bench.context, partition, proposal, event.version)
+    verdict = judge(term.context, partition, proposal, event.version)
     return _Asked(topic, data.partition_index, partition, proposal, verdict)
 
 
-def _topic(bench: Workbench, topic: AlterPartitionRequestTopicData, version: int) -> Topic | None:
+def _topic(term: TermContext, topic: AlterPartitionRequestTopicData, version: int) -> Topic | None:
     if version < FIRST_VERSION_WITH_TOPIC_IDS:
-        return bench.context.topics.get(topic.topic_name)
-    return bench.context.topic_with_id(topic.topic_id)
+        return term.context.topics.get(topic.topic_name)
+    return term.context.topic_with_id(topic.topic_id)
 
 
 def _new_isr(data: AlterPartitionRequestPartitionData, version: int) -> tuple[BrokerId, ...]:
@@ -128,27 +124,23 @@ def _refused(asked: list[_Asked]) -> dict[Partition, str]:
     }
 
 
-def _response(
-    asked: list[_Asked], written: dict[Partition, LeaderAndIsr], conflicted: set[Partition], version: int
-) -> AlterPartitionResponse:
+def _response(asked: list[_Asked], changed: StatesChanged, version: int) -> AlterPartitionResponse:
     topics: dict[tuple[str, uuid.UUID], AlterPartitionResponseTopicData] = {}
     for a in asked:
         key = (a.topic.topic_name, ZERO_ID) if version < FIRST_VERSION_WITH_TOPIC_IDS else ("", a.topic.topic_id)
         topic = topics.setdefault(key, AlterPartitionResponseTopicData(key[0], key[1], []))
-        topic.partitions.append(_partition_response(a, written, conflicted))
+        topic.partitions.append(_partition_response(a, changed))
     return AlterPartitionResponse(topics=list(topics.values()))
 
 
-def _partition_response(
-    asked: _Asked, written: dict[Partition, LeaderAndIsr], conflicted: set[Partition]
-) -> AlterPartitionResponsePartitionData:
+def _partition_response(asked: _Asked, changed: StatesChanged) -> AlterPartitionResponsePartitionData:
     partition, verdict = asked.partition, asked.verdict
     state = verdict.current
     error = verdict.error
     if partition is not None and verdict.write is not None:
-        state = written.get(partition)
+        state = changed.reached.get(partition)
         if state is None:
-            error = ErrorCode.INVALID_UPDATE_VERSION if partition in conflicted else ErrorCode.UNKNOWN_SERVER_ERROR
+            error = ErrorCode.UNKNOWN_SERVER_ERROR if partition in changed.failed else ErrorCode.INVALID_UPDATE_VERSION
     if state is None:
         return AlterPartitionResponsePartitionData(partition_index=asked.number, error_code=error)
     return AlterPartitionResponsePartitionData(
@@ -161,32 +153,32 @@ def _partition_response(
     )
 
 
-async def on_isr_change_notification(bench: Workbench, event: IsrChangeNotification) -> None:
+async def on_isr_change_notification(term: TermContext, event: IsrChangeNotification) -> None:
     """Leaders of an old protocol version wrote their ISR themselves: read it, and tell everyone."""
-    async with notifications(bench, ISR_CHANGES) as announced:
-        named = _named(bench, announced.found)
+    async with notifications(term, ISR_CHANGES) as announced:
+        named = _named(term, announced.found)
         partitions = list(dict.fromkeys(p for listed in named.values() for p in listed))
-        read = await bench.store.read_states(partitions)
-        bench.refuse("ISR change", read.unreadable)
+        read = await term.store.read_states(partitions)
+        term.refuse("ISR change", read.unreadable)
         for name, listed in named.items():
             if hidden := [p for p in listed if p in read.not_shown]:
                 announced.not_shown[name] = f"{read.unreadable[hidden[0]]} for the state of {hidden[0]}"
         for p, state in read.found.items():
-            bench.context.put_leadership(p, state)
+            term.context.put_leadership(p, state)
         if partitions:
-            bench.batch.add_metadata(bench.context.registered, partitions)
-            await bench.send_requests()
-            await complete_if_in_sync(bench, read.found)
+            term.batch.add_metadata(term.context.registered, partitions)
+            await term.send_requests()
+            await complete_if_in_sync(term, read.found)
 
 
-def _named(bench: Workbench, announced: Mapping[str, bytes | None]) -> dict[str, list[Partition]]:
+def _named(term: TermContext, announced: Mapping[str, bytes | None]) -> dict[str, list[Partition]]:
     """By notification, the partitions it names, as far as they are known."""
     named: dict[str, list[Partition]] = {}
     for name, payload in announced.items():
         try:
             listed = decode_isr_change(name, payload)
         except MalformedZnode as error:
-            bench.journal.refused(bench.cause, "ISR change", str(error))
+            term.journal.refused(term.cause, "ISR change", str(error))
             continue
-        named[name] = [p for topic, number in listed if (p := bench.context.partition(topic, number)) is not None]
+        named[name] = [p for topic, number in listed if (p := term.context.partition(topic, number)) is not None]
     return named

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from klamm.controller.workbench import Workbench
+from klamm.controller.term_context import TermContext
 from klamm.model.errors import KlammError
 
 
@@ -19,23 +19,23 @@ class Announced(NamedTuple):
 
 
 @asynccontextmanager
-async def notifications(bench: Workbench, parent: str) -> AsyncIterator[Announced]:
+async def notifications(term: TermContext, parent: str) -> AsyncIterator[Announced]:
     """What was announced; the list is watched from here on.
 
     Removed afterwards, also where we erred: the next controller would err on them, too. They stay where the work needs
     ZooKeeper and cannot have it, and so do those that were not shown: the event comes again, and finds them. Kafka
     removes them unread.
     """
-    children = await bench.store.list_notifications(parent)
-    announced = Announced(*await bench.store.read_notifications(parent, children))
+    children = await term.store.list_notifications(parent)
+    announced = Announced(*await term.store.read_notifications(parent, children))
     try:
         yield announced
     except KlammError:
         raise
     except Exception:
-        await bench.store.delete_notifications(parent, list(announced.found))
+        await term.store.delete_notifications(parent, list(announced.found))
         raise
     not_shown = announced.not_shown
-    await bench.store.delete_notifications(parent, [name for name in announced.found if name not in not_shown])
+    await term.store.delete_notifications(parent, [name for name in announced.found if name not in not_shown])
     if not_shown:
         raise KlammError(f"ZooKeeper does not show {', '.join(f'{name} ({why})' for name, why in not_shown.items())}")

@@ -1,17 +1,17 @@
 """Blocks of producer ids for brokers. Source: processAllocateProducerIds (3.9)."""
 
 from klamm.controller.events import AllocateProducerIds, ProducerIds
-from klamm.controller.workbench import Workbench
+from klamm.controller.term_context import TermContext
 from klamm.model.errors import ErrorCode
 
 
-async def on_allocate_producer_ids(bench: Workbench, event: AllocateProducerIds) -> None:
-    known = bench.context.registered.get(event.broker)
+async def on_allocate_producer_ids(term: TermContext, event: AllocateProducerIds) -> None:
+    known = term.context.registered.get(event.broker)
     if known is None:
         event.refuse(ErrorCode.BROKER_ID_NOT_REGISTERED)
     elif known.epoch != event.broker_epoch:
         event.refuse(ErrorCode.STALE_BROKER_EPOCH)
     else:
-        block = await bench.store.allocate_producer_ids(event.broker)
-        bench.journal.write(bench.cause, "producer ids", broker=event.broker, first=block.first, last=block.last)
+        block = await term.store.allocate_producer_ids(event.broker)
+        term.journal.write(term.cause, "producer ids", broker=event.broker, first=block.first, last=block.last)
         event.answer(ProducerIds(ErrorCode.NONE, block.first, block.last - block.first + 1))

@@ -9,24 +9,26 @@ between finds there what is under way, and resumes it. Beyond Kafka: the leader 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
+from klamm.controller.concurrency import gather_limited
 from klamm.controller.context import Partition
 from klamm.controller.decisions.elections import elect_for_override, elect_for_reassignment, elect_offline
 from klamm.controller.decisions.reassignment import awaited, is_in_sync, plan_epochs, unneeded
+from klamm.controller.decisions.state_plan import StatePlan
 from klamm.controller.events import ZkPartitionReassignment
-from klamm.controller.handlers.condemned import condemn_moved
-from klamm.controller.handlers.partitions import ELECTION_CHUNK, already_written, bring_online
-from klamm.controller.handlers.reassignment_znode import strike_out
+from klamm.controller.handlers.partitions import ELECTION_CHUNK, bring_online
+from klamm.controller.handlers.pending_deletions import schedule_deletion_of_moved
+from klamm.controller.handlers.reassignment_znode import remove_finished_entries
 from klamm.controller.handlers.replicas import leave_isrs, replicas_gone, replicas_new, replicas_online
+from klamm.controller.handlers.state_changes import States, change_states
 from klamm.controller.handlers.topic_deletion import resume_deletions
-from klamm.controller.overlap import overlapped
 from klamm.controller.states import PartitionState, ReplicaState
-from klamm.controller.workbench import Workbench
+from klamm.controller.term_context import TermContext
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.zk.controller_store import StatesRead
 from klamm.zk.fenced import chunks
-from klamm.zk.topic_assignments import change_assignments
 
 Assignments = Mapping[Partition, ReplicaAssignment]
 Reasons = dict[Partition, str]
@@ -34,81 +36,81 @@ Reasons = dict[Partition, str]
 TURN: Final = 500  # partitions looked at in one turn
 
 
-async def begin_reassignments(bench: Workbench, wanted: Assignments) -> Reasons:
+async def begin_reassignments(term: TermContext, wanted: Assignments) -> Reasons:
     """Take over new assignments, override and cancel what was under way, and go as far as it goes at once.
 
     Why not, for those that could not begin.
     """
-    failed = await _move_leaders_first(bench, wanted)
-    dropped = await _dropped(bench, {p: a for p, a in wanted.items() if p not in failed})
-    touched = await _fence_leaders(bench, dropped)
-    touched |= dict.fromkeys(await leave_isrs(bench, dropped))
-    failed |= _undroppable(bench, dropped, touched)
-    failed |= await condemn_moved(bench, dropped)
-    failed |= await _update_assignments(bench, {p: a for p, a in wanted.items() if p not in failed})
-    await _stop_dropped(bench, dropped, failed)
+    failed = await _move_leaders_first(term, wanted)
+    dropped = await _dropped(term, {p: a for p, a in wanted.items() if p not in failed})
+    touched = await _fence_leaders(term, dropped)
+    touched |= dict.fromkeys(await leave_isrs(term, dropped))
+    failed |= _undroppable(term, dropped, touched)
+    failed |= await schedule_deletion_of_moved(term, dropped)
+    failed |= await _update_assignments(term, {p: a for p, a in wanted.items() if p not in failed})
+    await _stop_dropped(term, dropped, failed)
     for p in touched:
         if p in failed:  # its state was written, its assignment was not: that has to be told, too
-            bench.batch.add_leader_and_isr(p.replicas, p, is_new=False)
-    await proceed(bench, [p for p in wanted if p not in failed])
-    bench.refuse("reassignment", failed)
+            term.batch.add_leader_and_isr(p.replicas, p, is_new=False)
+    await advance_reassignments(term, [p for p in wanted if p not in failed])
+    term.refuse("reassignment", failed)
     return failed
 
 
-async def proceed(bench: Workbench, partitions: Collection[Partition], again: bool = False) -> None:
+async def advance_reassignments(term: TermContext, partitions: Collection[Partition], again: bool = False) -> None:
     """Phase B for those whose target is in sync, phase A for the others; resumes after a failover, too.
 
     `again`: because ZooKeeper failed; whoever has begun with phase A does not begin once more.
     """
     new = [p for p in partitions if p.state is PartitionState.NEW]
-    await _lead_first(bench, [p for p in new if not bench.context.is_to_be_deleted(p)])  # half deleted, perhaps
+    await _lead_first(term, [p for p in new if not term.context.is_to_be_deleted(p)])  # half deleted, perhaps
     waiting: dict[Partition, LeaderAndIsr] = {}
     complete = [p for p in partitions if not p.assignment.is_being_reassigned]
-    stored = await _read_all(bench, _moving(partitions))
-    async for p, state in bench.turns.each(stored.items(), TURN):
+    stored = await _read_all(term, _moving(partitions))
+    async for p, state in term.slices.each(stored.items(), TURN):
         if awaited(p.assignment, state.isr):
             waiting[p] = state
         else:
             complete.append(p)
     if again:
-        waiting = {p: s for p, s in waiting.items() if not bench.context.is_told_of_move(p, p.assignment)}
-    await _start_adding(bench, waiting)
-    await _complete(bench, complete)
+        waiting = {p: s for p, s in waiting.items() if not term.context.is_last_sent_assignment(p, p.assignment)}
+    await _start_adding(term, waiting)
+    await _complete(term, complete)
 
 
-async def _lead_first(bench: Workbench, new: list[Partition]) -> None:
+async def _lead_first(term: TermContext, new: list[Partition]) -> None:
     """Partitions that never had a leader get one now, an adding replica, perhaps."""
-    await _start_replicas(bench, new)
-    await bring_online(bench, new, elect_offline)
+    await _start_replicas(term, new)
+    await bring_online(term, new, elect_offline)
 
 
-async def _start_replicas(bench: Workbench, partitions: Iterable[Partition]) -> None:
+async def _start_replicas(term: TermContext, partitions: Iterable[Partition]) -> None:
     """Adding replicas appear; a broker that is away hears of them with its first LeaderAndIsr."""
-    new = _startable(bench, partitions)
-    await replicas_new(bench, new)
+    new = _startable(term, partitions)
+    await replicas_new(term, new)
     for broker, its in new.items():
-        if broker not in bench.context.registered:
-            bench.context.move_replicas(broker, its, ReplicaState.OFFLINE)
+        if broker not in term.context.registered:
+            term.context.move_replicas(broker, its, ReplicaState.OFFLINE)
 
 
-def _startable(bench: Workbench, partitions: Iterable[Partition]) -> dict[BrokerId, list[Partition]]:
+def _startable(term: TermContext, partitions: Iterable[Partition]) -> dict[BrokerId, list[Partition]]:
     """Adding replicas that do not exist yet, by broker; after a failover they are Online, or Offline."""
     found: dict[BrokerId, list[Partition]] = {}
     for p in partitions:
         for broker in p.assignment.adding:
-            if bench.context.can_replica_move(broker, p, ReplicaState.NEW):
+            if term.context.can_replica_move(broker, p, ReplicaState.NEW):
                 found.setdefault(broker, []).append(p)
     return found
 
 
-async def complete_if_in_sync(bench: Workbench, partitions: Iterable[Partition]) -> None:
+async def complete_if_in_sync(term: TermContext, partitions: Iterable[Partition]) -> None:
     """The ISRs of these changed: finish the reassignments that waited for it."""
-    arrived = [p for p in partitions if p in bench.context.reassigning and is_in_sync(p)]
+    arrived = [p for p in partitions if p in term.context.reassigning and is_in_sync(p)]
     if not arrived:
         return
-    stored = await _read_all(bench, arrived)
+    stored = await _read_all(term, arrived)
     await _complete(
-        bench, [p async for p, s in bench.turns.each(stored.items(), TURN) if not awaited(p.assignment, s.isr)]
+        term, [p async for p, s in term.slices.each(stored.items(), TURN) if not awaited(p.assignment, s.isr)]
     )
 
 
@@ -116,56 +118,56 @@ def _moving(partitions: Iterable[Partition]) -> Iterable[Partition]:
     return (p for p in partitions if p.assignment.is_being_reassigned)
 
 
-async def _read(bench: Workbench, partitions: list[Partition]) -> dict[Partition, LeaderAndIsr]:
+async def _read(term: TermContext, partitions: list[Partition]) -> dict[Partition, LeaderAndIsr]:
     """What is stored; where leaders write it themselves, their next change is told (U4)."""
-    if bench.settings.alone_writes_states:
-        read, _ = await bench.known_states(partitions)
+    if term.settings.controller_owns_partition_state:
+        read, _ = await term.known_states(partitions)
     else:
-        read = await bench.store.read_states(partitions, watch=True)
-    bench.refuse("reassignment", read.unreadable)
+        read = await term.store.read_states(partitions, watch=True)
+    term.refuse("reassignment", read.unreadable)
     return read.found
 
 
 # ---- phase U: the new assignment
 
 
-async def _move_leaders_first(bench: Workbench, wanted: Assignments) -> Reasons:
+async def _move_leaders_first(term: TermContext, wanted: Assignments) -> Reasons:
     """Where an override drops the leader itself, one that stays leads before anything else is done."""
     leaving = {
-        p: a.replicas async for p, a in bench.turns.each(wanted.items(), TURN) if p.leader in unneeded(p.assignment, a)
+        p: a.replicas async for p, a in term.slices.each(wanted.items(), TURN) if p.leader in unneeded(p.assignment, a)
     }
-    await bring_online(bench, leaving, elect_for_override, leaving)
+    await bring_online(term, leaving, elect_for_override, leaving)
     why = "the leader would be dropped, and no in-sync replica that stays can lead"
     return {p: why for p, staying in leaving.items() if p.leader not in staying}
 
 
-async def _dropped(bench: Workbench, wanted: Assignments) -> dict[BrokerId, list[Partition]]:
+async def _dropped(term: TermContext, wanted: Assignments) -> dict[BrokerId, list[Partition]]:
     """Replicas that an overridden reassignment was adding, by broker.
 
     They leave the ISR before the assignment is written: were it the other way round, a controller that dies in between
     would leave a member behind that is no replica, and that nobody takes out again.
     """
     dropped: dict[BrokerId, list[Partition]] = {}
-    async for p, assignment in bench.turns.each(wanted.items(), TURN):
+    async for p, assignment in term.slices.each(wanted.items(), TURN):
         for broker in unneeded(p.assignment, assignment):
             dropped.setdefault(broker, []).append(p)
     return dropped
 
 
-async def _fence_leaders(bench: Workbench, dropped: Mapping[BrokerId, list[Partition]]) -> dict[Partition, None]:
+async def _fence_leaders(term: TermContext, dropped: Mapping[BrokerId, list[Partition]]) -> dict[Partition, None]:
     """Where leaders write their ISRs themselves: the partitions whose leader cannot, until it is told of the new epoch.
 
     It could take a dropped replica in while we drop it: of the assignment it hears last, and of the version of the
     state all that it must. What is in memory of the ISR is what is stored, from here on.
     """
-    if bench.settings.alone_writes_states:
+    if term.settings.controller_owns_partition_state:
         return {}
     led = {p: None for partitions in dropped.values() for p in partitions if p.leadership is not None}
-    return dict.fromkeys(await _raise_epochs(bench, await _read_all(bench, led)))
+    return dict.fromkeys(await _raise_epochs(term, await _read_all(term, led)))
 
 
 def _undroppable(
-    bench: Workbench, dropped: Mapping[BrokerId, list[Partition]], touched: Mapping[Partition, None]
+    term: TermContext, dropped: Mapping[BrokerId, list[Partition]], touched: Mapping[Partition, None]
 ) -> Reasons:
     """Why not, for those whose replica is in the ISR still, or whose leader could take it in."""
     reasons: Reasons = {}
@@ -173,187 +175,179 @@ def _undroppable(
         for p in partitions:
             if p.leadership is not None and broker in p.leadership.isr:
                 reasons[p] = f"replica {broker} could not be taken out of the ISR"
-            elif p.leadership is not None and p not in touched and not bench.settings.alone_writes_states:
+            elif p.leadership is not None and p not in touched and not term.settings.controller_owns_partition_state:
                 reasons[p] = f"the leader could not be kept from taking replica {broker} into the ISR"
     return reasons
 
 
-async def _update_assignments(bench: Workbench, wanted: Assignments) -> Reasons:
+async def _update_assignments(term: TermContext, wanted: Assignments) -> Reasons:
     """U1 and U2: ZooKeeper, then memory."""
     changed = {p: a for p, a in wanted.items() if p.assignment != a}
-    failed = await _write_assignments(bench, changed)  # U1
-    async for p, assignment in bench.turns.each(wanted.items(), TURN):
+    failed = await _write_assignments(term, changed)  # U1
+    async for p, assignment in term.slices.each(wanted.items(), TURN):
         if p not in failed:
-            _journal(bench, p, "begun", p.assignment, assignment)
-            bench.context.put_assignment(p, assignment)  # U2
+            _journal(term, p, "begun", p.assignment, assignment)
+            term.context.put_assignment(p, assignment)  # U2
     return failed
 
 
-async def _stop_dropped(bench: Workbench, dropped: Mapping[BrokerId, list[Partition]], failed: Reasons) -> None:
+async def _stop_dropped(term: TermContext, dropped: Mapping[BrokerId, list[Partition]], failed: Reasons) -> None:
     """U3: the replicas that nobody wants any more."""
     going = {b: kept for b, partitions in dropped.items() if (kept := [p for p in partitions if p not in failed])}
     if going:
-        bench.refuse("dropped replica", await replicas_gone(bench, going))
+        term.refuse("dropped replica", await replicas_gone(term, going))
 
 
-async def _write_assignments(bench: Workbench, wanted: Assignments) -> Reasons:
+async def _write_assignments(term: TermContext, wanted: Assignments) -> Reasons:
     topics: dict[str, dict[int, ReplicaAssignment]] = {}
     for p, assignment in wanted.items():
         topics.setdefault(p.topic, {})[p.partition] = assignment
     if not topics:
         return {}
-    failed = await change_assignments(bench.store, topics, {t: bench.context.topics[t].id for t in topics})
+    failed = await term.store.assignments.change(topics, {t: term.context.topics[t].id for t in topics})
     written = {t: sorted(numbers) for t, numbers in topics.items() if t not in failed}
     if written:
-        bench.journal.write(bench.cause, "assignments", written)
+        term.journal.write(term.cause, "assignments", written)
     return {p: failed[p.topic] for p in wanted if p.topic in failed}
 
 
 # ---- phase A: the adding replicas begin to follow
 
 
-async def _start_adding(bench: Workbench, stored: Mapping[Partition, LeaderAndIsr]) -> None:
+async def _start_adding(term: TermContext, stored: Mapping[Partition, LeaderAndIsr]) -> None:
     """A1: a new leader epoch tells everyone of the assignment. A2: adding replicas are New, and make their logs."""
-    raised = await _raise_epochs(bench, stored)
-    async for p in bench.turns.each(raised, TURN):
-        bench.batch.add_leader_and_isr(p.assignment.origin, p, is_new=False)
-        bench.batch.add_leader_and_isr(p.assignment.adding, p, is_new=True)
-    bench.context.told_of_move(raised)
-    await bench.send_requests()
-    async for p in bench.turns.each(raised, TURN):
-        _journal(bench, p, "waiting", p.assignment, p.assignment)
-    await _start_replicas(bench, raised)
+    raised = await _raise_epochs(term, stored)
+    async for p in term.slices.each(raised, TURN):
+        term.batch.add_leader_and_isr(p.assignment.origin, p, is_new=False)
+        term.batch.add_leader_and_isr(p.assignment.adding, p, is_new=True)
+    term.context.told_of_move(raised)
+    await term.send_requests()
+    async for p in term.slices.each(raised, TURN):
+        _journal(term, p, "waiting", p.assignment, p.assignment)
+    await _start_replicas(term, raised)
 
 
-async def _raise_epochs(bench: Workbench, stored: Mapping[Partition, LeaderAndIsr]) -> list[Partition]:
+async def _raise_epochs(term: TermContext, stored: Mapping[Partition, LeaderAndIsr]) -> list[Partition]:
     """Leader epochs one higher, nothing else changed; the partitions for which ZooKeeper took it."""
-    steps = (_raise(bench, dict(chunk)) for chunk in chunks(stored.items(), ELECTION_CHUNK))
-    return [p for chunk in await overlapped(steps) for p in chunk]
+    steps = (_raise(term, dict(chunk)) for chunk in chunks(stored.items(), ELECTION_CHUNK))
+    return [p for chunk in await gather_limited(steps) for p in chunk]
 
 
-async def _raise(bench: Workbench, stored: dict[Partition, LeaderAndIsr]) -> list[Partition]:
-    """Decide, write, apply; read again where the znode moved under us."""
-    raised: list[Partition] = []
-    while stored:
-        plan = plan_epochs(stored, bench.context.epoch)
-        outcome = await bench.store.write_states(plan.writes)
-        bench.apply_epochs(outcome.written)
-        bench.refuse("leader epoch", plan.refused | outcome.failed)
-        bench.conflicted("states", outcome.conflicted)
-        raised += outcome.written
-        found = (await bench.store.read_states(outcome.conflicted)).found if outcome.conflicted else {}
-        taken = already_written({p: plan.writes[p] for p in found}, found)
-        bench.apply_epochs(taken)
-        raised += taken
-        stored = {p: s for p, s in found.items() if p not in taken}
-    return raised
+async def _raise(term: TermContext, stored: dict[Partition, LeaderAndIsr]) -> list[Partition]:
+    async def plan(states: States) -> StatePlan:
+        return plan_epochs(states, term.context.epoch)
+
+    def apply(_: StatePlan, written: States) -> None:
+        term.apply_epochs(written)
+
+    return list((await change_states(term, "leader epoch", StatesRead(stored), plan, apply)).reached)
 
 
 # ---- phase B: the target is in sync
 
 
-async def _complete(bench: Workbench, partitions: list[Partition]) -> None:
+async def _complete(term: TermContext, partitions: list[Partition]) -> None:
     if not partitions:
         return
-    for broker, fresh in _startable(bench, partitions).items():  # in sync already, and told with B3
-        bench.context.move_replicas(broker, fresh, ReplicaState.NEW)
+    for broker, fresh in _startable(term, partitions).items():  # in sync already, and told with B3
+        term.context.move_replicas(broker, fresh, ReplicaState.NEW)
     adding: dict[BrokerId, list[Partition]] = {}
     known: set[Partition] = set()
-    async for p in bench.turns.each(partitions, TURN):
-        if bench.context.is_told_of_move(p, ReplicaAssignment(p.assignment.target)):
+    async for p in term.slices.each(partitions, TURN):
+        if term.context.is_last_sent_assignment(p, ReplicaAssignment(p.assignment.target)):
             known.add(p)
             continue
         for broker in p.assignment.adding:
             adding.setdefault(broker, []).append(p)
-    await replicas_online(bench, adding)  # B1
+    await replicas_online(term, adding)  # B1
     before = {p: p.assignment for p in partitions}
     epochs = {p: p.leader_epoch for p in partitions}
     finished: list[Partition] = []
     try:
-        async for p, assignment in bench.turns.each(before.items(), TURN):
-            bench.context.put_assignment(p, ReplicaAssignment(assignment.target))  # B2
-        finished = await _finish(bench, before)
+        async for p, assignment in term.slices.each(before.items(), TURN):
+            term.context.put_assignment(p, ReplicaAssignment(assignment.target))  # B2
+        finished = await _finish(term, before)
     finally:
         settled = set(finished)
         for p, assignment in before.items():
             if p not in settled:
-                bench.context.put_assignment(p, assignment)  # as ZooKeeper has it: the next trigger tries again
+                term.context.put_assignment(p, assignment)  # as ZooKeeper has it: the next trigger tries again
                 if p.leader_epoch != epochs[p]:
-                    _tell_who_stays(bench, p)
-    async for p in bench.turns.each(finished, TURN):
-        _journal(bench, p, "complete", before[p], p.assignment)
-        bench.context.told_of_moves.pop(p, None)
+                    _tell_who_stays(term, p)
+    async for p in term.slices.each(finished, TURN):
+        _journal(term, p, "complete", before[p], p.assignment)
+        term.context.last_sent_assignments.pop(p, None)
     if not finished and len(known) == len(partitions):
         return  # as the last time: nobody need hear of it
-    bench.batch.add_metadata(bench.context.registered, finished)
+    term.batch.add_metadata(term.context.registered, finished)
     try:
-        await strike_out(bench, finished)  # B7
+        await remove_finished_entries(term, finished)  # B7
     except KlammError:
-        bench.timers.put(ZkPartitionReassignment())  # or the list would be held till the next failover
+        term.timers.put(ZkPartitionReassignment())  # or the list would be held till the next failover
         raise
-    await bench.send_requests()  # B8
-    await resume_deletions(bench, (p.topic for p in finished))
+    await term.send_requests()  # B8
+    await resume_deletions(term, (p.topic for p in finished))
 
 
-def _tell_who_stays(bench: Workbench, p: Partition) -> None:
+def _tell_who_stays(term: TermContext, p: Partition) -> None:
     """Its replicas that were to go heard nothing of the leader that was chosen without them: one may have led."""
-    staying = [b for b in p.assignment.removing if bench.context.replicas_on(b).get(p) is ReplicaState.ONLINE]
-    bench.batch.add_leader_and_isr(staying, p, is_new=False)
+    staying = [b for b in p.assignment.removing if term.context.replicas_on(b).get(p) is ReplicaState.ONLINE]
+    term.batch.add_leader_and_isr(staying, p, is_new=False)
 
 
-async def _finish(bench: Workbench, before: Assignments) -> list[Partition]:
+async def _finish(term: TermContext, before: Assignments) -> list[Partition]:
     """B3 to B6; the partitions that went all the way."""
-    led = await _settle_leaders(bench, before)
+    led = await _settle_leaders(term, before)
     removing: dict[BrokerId, list[Partition]] = {}
     for p in led:
         for broker in before[p].removing:
             removing.setdefault(broker, []).append(p)
-    unwritten = await condemn_moved(bench, removing)
-    bench.refuse("reassignment", unwritten)
+    unwritten = await schedule_deletion_of_moved(term, removing)
+    term.refuse("reassignment", unwritten)
     led = [p for p in led if p not in unwritten]
     going = {b: left for b, its in removing.items() if (left := [p for p in its if p not in unwritten])}
-    kept = await replicas_gone(bench, going) if going else {}  # B4, B5
-    bench.refuse("removed replica", kept)
-    failed = await _write_assignments(bench, {p: p.assignment for p in led if p not in kept})  # B6
-    bench.refuse("reassignment", failed)
+    kept = await replicas_gone(term, going) if going else {}  # B4, B5
+    term.refuse("removed replica", kept)
+    failed = await _write_assignments(term, {p: p.assignment for p in led if p not in kept})  # B6
+    term.refuse("reassignment", failed)
     return [p for p in led if p not in kept and p not in failed]
 
 
-async def _settle_leaders(bench: Workbench, before: Assignments) -> list[Partition]:
+async def _settle_leaders(term: TermContext, before: Assignments) -> list[Partition]:
     """B3: a leader that stays gets a new epoch with the new replicas, any other is replaced.
 
     Where nobody can lead, replicas are kept (Kafka goes on and deletes them), unless none is to be removed. A move that
     could not be finished comes here again, and finds its leaders settled.
     """
-    context = bench.context
+    context = term.context
     steady = [p for p in before if p.leader in p.replicas and context.is_online(p.leader, p)]
-    settled = {p for p in steady if context.is_told_of_move(p, p.assignment)}
-    raised = await _raise_epochs(bench, await _read_all(bench, [p for p in steady if p not in settled]))
-    async for p in bench.turns.each(raised, TURN):
-        bench.batch.add_leader_and_isr(p.replicas, p, is_new=False)
-    await bench.send_requests()
+    settled = {p for p in steady if context.is_last_sent_assignment(p, p.assignment)}
+    raised = await _raise_epochs(term, await _read_all(term, [p for p in steady if p not in settled]))
+    async for p in term.slices.each(raised, TURN):
+        term.batch.add_leader_and_isr(p.replicas, p, is_new=False)
+    await term.send_requests()
     staying = set(steady)
     moving = [p for p in before if p not in staying]
-    await bring_online(bench, moving, elect_for_reassignment)
+    await bring_online(term, moving, elect_for_reassignment)
     led = {*settled, *raised, *(p for p in moving if p.leader in p.replicas and context.is_online(p.leader, p))}
     context.told_of_move(led)
     stuck = {p: "no live in-sync replica of the target can lead" for p in before if p not in led and before[p].removing}
-    bench.refuse("reassignment", stuck)
+    term.refuse("reassignment", stuck)
     return [p for p in before if p not in stuck]
 
 
-async def _read_all(bench: Workbench, partitions: Iterable[Partition]) -> dict[Partition, LeaderAndIsr]:
+async def _read_all(term: TermContext, partitions: Iterable[Partition]) -> dict[Partition, LeaderAndIsr]:
     stored: dict[Partition, LeaderAndIsr] = {}
-    for read in await overlapped(_read(bench, chunk) for chunk in chunks(partitions, ELECTION_CHUNK)):
+    for read in await gather_limited(_read(term, chunk) for chunk in chunks(partitions, ELECTION_CHUNK)):
         stored |= read
     return stored
 
 
-def _journal(bench: Workbench, p: Partition, step: str, before: ReplicaAssignment, after: ReplicaAssignment) -> None:
+def _journal(term: TermContext, p: Partition, step: str, before: ReplicaAssignment, after: ReplicaAssignment) -> None:
     waits = awaited(after, p.leadership.isr if p.leadership else ())
     facts = {"awaited": waits, "next": "complete once these are in the ISR"} if waits else {}
-    bench.journal.line(
-        bench.cause,
+    term.journal.line(
+        term.cause,
         "reassignment",
         step=step,
         topic=p.topic,

@@ -14,84 +14,84 @@ from klamm.controller.events import (
     TargetsInSync,
     ZkPartitionReassignment,
 )
-from klamm.controller.handlers.reassignment import TURN, begin_reassignments, complete_if_in_sync, proceed
+from klamm.controller.handlers.reassignment import TURN, advance_reassignments, begin_reassignments, complete_if_in_sync
 from klamm.controller.handlers.reassignment_znode import LIST, remove_entries
 from klamm.controller.handlers.tool_lists import change_list
-from klamm.controller.workbench import Workbench
+from klamm.controller.term_context import TermContext
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.telemetry.journal import by_topic
 from klamm.zk.admin_znodes import decode_reassignment
-from klamm.zk.tool_requests import read_tool_request, unless_changed
+from klamm.zk.tool_requests import unless_changed
 from klamm.zk.znodes import REASSIGN_PARTITIONS, MalformedZnode
 
 
-async def on_api_reassignment(bench: Workbench, event: ApiPartitionReassignment) -> None:
-    """The newest request wins: what the old tools' znode says of the same partitions is struck out."""
+async def on_api_reassignment(term: TermContext, event: ApiPartitionReassignment) -> None:
+    """The newest request wins: what the old tools' znode says of the same partitions is removed."""
     plan = ReassignmentPlan()
-    async for key, target in bench.turns.each(event.targets.items(), TURN):
-        plan.add_requested(bench.context, key, target)
+    async for key, target in term.slices.each(event.targets.items(), TURN):
+        plan.add_requested(term.context, key, target)
     if plan.begin:
-        await remove_entries(bench, lambda entry: bench.context.partition(*entry[0]) in plan.begin)
-    failed = await begin_reassignments(bench, plan.begin)
-    bench.refuse_requested("reassignment", plan.refused)
+        await remove_entries(term, lambda entry: term.context.partition(*entry[0]) in plan.begin)
+    failed = await begin_reassignments(term, plan.begin)
+    term.refuse_requested("reassignment", plan.refused)
     event.answer(ReassignmentAnswer(ErrorCode.NONE, plan.refused | _could_not_begin(failed)))
 
 
-async def on_zk_reassignment(bench: Workbench, event: ZkPartitionReassignment) -> None:
+async def on_zk_reassignment(term: TermContext, event: ZkPartitionReassignment) -> None:
     """What cannot be carried out is refused and taken from the list; Kafka may leave it there for ever (KAFKA-9478)."""
-    found = await read_tool_request(bench.store, REASSIGN_PARTITIONS)
+    found = await term.store.tool_requests.read(REASSIGN_PARTITIONS)
     if found is None:
         return
     try:
         listed = decode_reassignment(found.payload)
     except MalformedZnode as error:
-        bench.journal.refused(bench.cause, REASSIGN_PARTITIONS, f"{error}; removed")
-        await change_list(bench, REASSIGN_PARTITIONS, LIST, unless_changed(found))
+        term.journal.refused(term.cause, REASSIGN_PARTITIONS, f"{error}; removed")
+        await change_list(term, REASSIGN_PARTITIONS, LIST, unless_changed(found))
         return
     plan = ReassignmentPlan()
-    async for key, replicas in bench.turns.each(listed.items(), TURN):
-        plan.add_listed(bench.context, key, replicas)
-    failed = await begin_reassignments(bench, plan.begin)
-    bench.refuse_requested("reassignment", plan.refused)
+    async for key, replicas in term.slices.each(listed.items(), TURN):
+        plan.add_listed(term.context, key, replicas)
+    failed = await begin_reassignments(term, plan.begin)
+    term.refuse_requested("reassignment", plan.refused)
     refused = plan.refused | _could_not_begin(failed)
     if refused or not listed:
-        await remove_entries(bench, lambda entry: entry[0] in refused and entry[1] == listed[entry[0]])
+        await remove_entries(term, lambda entry: entry[0] in refused and entry[1] == listed[entry[0]])
 
 
-async def resume_reassignments(bench: Workbench) -> None:
+async def resume_reassignments(term: TermContext) -> None:
     """After a failover: what the znode asks for, then whatever else the topics' znodes show to be under way."""
-    before = list(bench.context.reassigning)
+    before = list(term.context.reassigning)
     asked = {p: p.assignment for p in before}
-    await on_zk_reassignment(bench, ZkPartitionReassignment())
-    untouched = [p for p in before if p in bench.context.reassigning and p.assignment == asked[p]]
+    await on_zk_reassignment(term, ZkPartitionReassignment())
+    untouched = [p for p in before if p in term.context.reassigning and p.assignment == asked[p]]
     if untouched:
-        bench.journal.found(bench.cause, reassigning=by_topic(untouched))
-    await proceed(bench, untouched)
+        term.journal.found(term.cause, reassigning=by_topic(untouched))
+    await advance_reassignments(term, untouched)
 
 
-async def on_state_change(bench: Workbench, event: PartitionReassignmentIsrChange) -> None:
+async def on_state_change(term: TermContext, event: PartitionReassignmentIsrChange) -> None:
     """The leader wrote its ISR itself, as brokers of old protocol levels do."""
-    partition = bench.context.partition(event.partition.topic, event.partition.partition)
-    if partition is None or partition not in bench.context.reassigning:
+    partition = term.context.partition(event.partition.topic, event.partition.partition)
+    if partition is None or partition not in term.context.reassigning:
         return
-    read = await bench.store.read_states([partition], watch=True)
-    bench.refuse("ISR change", read.unreadable)
+    read = await term.store.read_states([partition], watch=True)
+    term.refuse("ISR change", read.unreadable)
     if read.not_shown:
         raise KlammError(f"ZooKeeper does not show the state of {partition}")  # nor tell of its next change
     for p, state in read.found.items():
-        bench.context.put_leadership(p, state)
-    await complete_if_in_sync(bench, read.found)
+        term.context.put_leadership(p, state)
+    await complete_if_in_sync(term, read.found)
 
 
-async def on_targets_in_sync(bench: Workbench, event: TargetsInSync) -> None:
-    found = (bench.context.partition(p.topic, p.partition) for p in event.partitions)
-    await complete_if_in_sync(bench, [p for p in found if p is not None])
+async def on_targets_in_sync(term: TermContext, event: TargetsInSync) -> None:
+    found = (term.context.partition(p.topic, p.partition) for p in event.partitions)
+    await complete_if_in_sync(term, [p for p in found if p is not None])
 
 
-async def on_list_reassignments(bench: Workbench, event: ListPartitionReassignments) -> None:
+async def on_list_reassignments(term: TermContext, event: ListPartitionReassignments) -> None:
     """Partitions that are not being reassigned, or not known, are left out."""
-    context = bench.context
+    context = term.context
     if event.partitions is None:
         found = list(context.reassigning)
     else:

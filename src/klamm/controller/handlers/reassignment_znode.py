@@ -8,7 +8,7 @@ from typing import Final
 
 from klamm.controller.context import Partition
 from klamm.controller.handlers.tool_lists import change_list
-from klamm.controller.workbench import Workbench
+from klamm.controller.term_context import TermContext
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.zk.admin_znodes import decode_reassignment, encode_reassignment
 from klamm.zk.tool_requests import Left
@@ -18,18 +18,18 @@ LIST: Final = "reassignment list"
 Entry = tuple[TopicPartition, tuple[BrokerId, ...]]
 
 
-async def strike_out(bench: Workbench, finished: Iterable[Partition]) -> None:
+async def remove_finished_entries(term: TermContext, finished: Iterable[Partition]) -> None:
     """Entries that ask for exactly what was reached. With the last one the znode goes."""
     reached = set(finished)
 
     def is_reached(entry: Entry) -> bool:
-        p = bench.context.partition(entry[0].topic, entry[0].partition)
+        p = term.context.partition(entry[0].topic, entry[0].partition)
         return p in reached and p.replicas == entry[1]
 
-    await remove_entries(bench, is_reached)
+    await remove_entries(term, is_reached)
 
 
-async def remove_entries(bench: Workbench, is_settled: Callable[[Entry], bool]) -> None:
+async def remove_entries(term: TermContext, is_settled: Callable[[Entry], bool]) -> None:
     """One that nobody can read is left to the event that its creation brought."""
 
     def rest(payload: bytes | None) -> bytes | Left:
@@ -42,4 +42,4 @@ async def remove_entries(bench: Workbench, is_settled: Callable[[Entry], bool]) 
             return Left.NOTHING
         return Left.AS_IT_IS if len(left) == len(listed) else encode_reassignment(left)
 
-    await change_list(bench, REASSIGN_PARTITIONS, LIST, rest)
+    await change_list(term, REASSIGN_PARTITIONS, LIST, rest)

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
+from klamm.controller.concurrency import gather_limited
 from klamm.controller.context import Partition
-from klamm.controller.decisions.isr_removal import RemovalPlan, plan_isr_removal
-from klamm.controller.handlers.partitions import already_written
-from klamm.controller.overlap import overlapped
+from klamm.controller.decisions.isr_removal import plan_isr_removal
+from klamm.controller.decisions.state_plan import StatePlan
+from klamm.controller.handlers.state_changes import States, change_known_states
 from klamm.controller.states import ReplicaState
-from klamm.controller.workbench import Workbench
+from klamm.controller.term_context import TermContext
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.zk.fenced import chunks
@@ -24,134 +25,118 @@ REPLICA_CHUNK: Final = 2_000  # replicas moved between two awaits
 REMOVAL_CHUNK: Final = 500  # the same where an ISR may have to be written
 
 
-async def replicas_new(bench: Workbench, replicas: Replicas) -> None:
+async def replicas_new(term: TermContext, replicas: Replicas) -> None:
     """Replicas of new partitions; where a leader is known already they are told to create their logs."""
     for broker in sorted(replicas):
-        async for chunk in bench.turns.over(replicas[broker], REPLICA_CHUNK):
+        async for chunk in term.slices.over(replicas[broker], REPLICA_CHUNK):
             leading = {p: "a new replica cannot lead already" for p in chunk if p.leader == broker}
-            bench.refuse("new replica", leading)
-            for p in _move(bench, broker, [p for p in chunk if p not in leading], ReplicaState.NEW):
+            term.refuse("new replica", leading)
+            for p in _move(term, broker, [p for p in chunk if p not in leading], ReplicaState.NEW):
                 if p.leadership is not None:
-                    bench.batch.add_leader_and_isr([broker], p, is_new=True)
-    await bench.send_requests()
+                    term.batch.add_leader_and_isr([broker], p, is_new=True)
+    await term.send_requests()
 
 
-async def replicas_online(bench: Workbench, replicas: Replicas, elections_follow: bool = False) -> None:
+async def replicas_online(term: TermContext, replicas: Replicas, elections_follow: bool = False) -> None:
     """Tell each replica who leads, unless it is new and was told when its partition was initialised.
 
     Where elections follow, what they find is told in the same requests: who has no leader yet need not hear of that.
     """
     for broker in sorted(replicas):
-        async for chunk in bench.turns.over(replicas[broker], REPLICA_CHUNK):
-            states = bench.context.replicas_on(broker)
+        async for chunk in term.slices.over(replicas[broker], REPLICA_CHUNK):
+            states = term.context.replicas_on(broker)
             told = [p for p in chunk if p.leadership is not None and states.get(p) is not ReplicaState.NEW]
-            moved = _move(bench, broker, chunk, ReplicaState.ONLINE)
+            moved = _move(term, broker, chunk, ReplicaState.ONLINE)
             if len(moved) < len(chunk):
                 legal = set(moved)
                 told = [p for p in told if p in legal]
-            bench.batch.add_known(broker, told)
-    if not (elections_follow and bench.batch.joins_steps):
-        await bench.send_requests()
+            term.batch.add_known(broker, told)
+    if not (elections_follow and term.batch.coalesces_requests):
+        await term.send_requests()
 
 
-async def replicas_offline(bench: Workbench, replicas: Replicas, told: Told = MappingProxyType({})) -> None:
+async def replicas_offline(term: TermContext, replicas: Replicas, told: Told = MappingProxyType({})) -> None:
     """Stop them, take them out of the ISRs, and tell the replicas that stay, but for what they were told just now."""
     for broker in sorted(replicas):
-        steps = (_take_offline(bench, broker, chunk, told) for chunk in chunks(replicas[broker], REMOVAL_CHUNK))
-        await overlapped(steps)
-    await bench.send_requests()
+        steps = (_take_offline(term, broker, chunk, told) for chunk in chunks(replicas[broker], REMOVAL_CHUNK))
+        await gather_limited(steps)
+    await term.send_requests()
 
 
-async def leave_isrs(bench: Workbench, replicas: Replicas) -> list[Partition]:
+async def leave_isrs(term: TermContext, replicas: Replicas) -> list[Partition]:
     """Take replicas out of the ISRs they are in, and tell nobody yet; the partitions that were written."""
     changed: dict[Partition, None] = {}
     for broker in sorted(replicas):
         members = (p for p in replicas[broker] if p.leadership is not None and broker in p.leadership.isr)
-        steps = (_remove_from_isrs(bench, broker, chunk) for chunk in chunks(members, REMOVAL_CHUNK))
-        for settled in await overlapped(steps):
+        steps = (_remove_from_isrs(term, broker, chunk) for chunk in chunks(members, REMOVAL_CHUNK))
+        for settled in await gather_limited(steps):
             changed.update(dict.fromkeys(settled))
     return list(changed)
 
 
-async def replicas_gone(bench: Workbench, replicas: Replicas) -> dict[Partition, str]:
+async def replicas_gone(term: TermContext, replicas: Replicas) -> dict[Partition, str]:
     """Stop replicas for good, without waiting for their brokers: offline, deleted, forgotten.
 
     Partitions whose ISR could not be written keep their replica, and are given back with the reason.
     """
-    await replicas_offline(bench, replicas)
+    await replicas_offline(term, replicas)
     kept: dict[Partition, str] = {}
     going: dict[BrokerId, list[Partition]] = {}
     for broker in sorted(replicas):
-        states = bench.context.replicas_on(broker)
+        states = term.context.replicas_on(broker)
         for p in replicas[broker]:
             if states.get(p) is ReplicaState.OFFLINE:
                 going.setdefault(broker, []).append(p)
             elif states.get(p) is ReplicaState.NON_EXISTENT:
-                bench.context.forget_replica(broker, p)  # never started
+                term.context.forget_replica(broker, p)  # never started
             else:
                 kept[p] = f"replica {broker} could not be taken out of the ISR"
     for broker, partitions in going.items():
-        async for chunk in bench.turns.over(partitions, REPLICA_CHUNK):
-            for p in _move(bench, broker, chunk, ReplicaState.DELETION_STARTED):
-                bench.batch.add_stop_replica([broker], p, delete=True)
-    await bench.send_requests()
+        async for chunk in term.slices.over(partitions, REPLICA_CHUNK):
+            for p in _move(term, broker, chunk, ReplicaState.DELETION_STARTED):
+                term.batch.add_stop_replica([broker], p, delete=True)
+    await term.send_requests()
     for broker, partitions in going.items():
-        async for chunk in bench.turns.over(partitions, REPLICA_CHUNK):
+        async for chunk in term.slices.over(partitions, REPLICA_CHUNK):
             for target in (ReplicaState.DELETION_SUCCESSFUL, ReplicaState.NON_EXISTENT):
-                _move(bench, broker, chunk, target)
+                _move(term, broker, chunk, target)
             for p in chunk:
-                bench.context.forget_replica(broker, p)
+                term.context.forget_replica(broker, p)
     return kept
 
 
-async def _take_offline(bench: Workbench, broker: BrokerId, partitions: list[Partition], told: Told) -> None:
-    allowed = [p for p in partitions if bench.context.can_replica_move(broker, p, ReplicaState.OFFLINE)]
+async def _take_offline(term: TermContext, broker: BrokerId, partitions: list[Partition], told: Told) -> None:
+    allowed = [p for p in partitions if term.context.can_replica_move(broker, p, ReplicaState.OFFLINE)]
     for p in allowed:
-        bench.batch.add_stop_replica([broker], p, delete=False)
+        term.batch.add_stop_replica([broker], p, delete=False)
     led = [p for p in allowed if p.leadership is not None]
     leaderless = [p for p in allowed if p.leadership is None]
-    settled = await _remove_from_isrs(bench, broker, led)
+    settled = await _remove_from_isrs(term, broker, led)
     for p in settled:
         if p not in told or told[p] != p.leadership:
-            bench.batch.add_leader_and_isr([b for b in p.replicas if b != broker], p, is_new=False)
-    bench.context.move_replicas(broker, settled, ReplicaState.OFFLINE)
+            term.batch.add_leader_and_isr([b for b in p.replicas if b != broker], p, is_new=False)
+    term.context.move_replicas(broker, settled, ReplicaState.OFFLINE)
     if leaderless:
-        bench.batch.add_metadata(bench.context.registered, leaderless)
-        bench.context.move_replicas(broker, leaderless, ReplicaState.OFFLINE)
+        term.batch.add_metadata(term.context.registered, leaderless)
+        term.context.move_replicas(broker, leaderless, ReplicaState.OFFLINE)
 
 
-async def _remove_from_isrs(bench: Workbench, broker: BrokerId, partitions: list[Partition]) -> list[Partition]:
-    """Those whose znode now says so, written or not; decide, write, apply, again where it moved under us."""
-    settled: list[Partition] = []
-    plan = RemovalPlan()
-    read, _ = await bench.known_states(partitions)
-    while True:
-        await bench.turns.take_for(len(read.found))
-        taken = already_written(plan.writes, read.found)
-        bench.apply_removals(broker, taken)
-        stored = {p: s for p, s in read.found.items() if p not in taken}
-        plan = plan_isr_removal(broker, stored, bench.context.epoch)
-        outcome = await bench.store.write_states(plan.writes)
-        await bench.turns.take_for(len(outcome.written))
-        bench.apply_removals(broker, outcome.written)
-        _refresh(bench, plan.unchanged)
-        bench.refuse("ISR removal", read.unreadable | plan.refused | outcome.failed)
-        bench.conflicted("states", outcome.conflicted)
-        settled += (*taken, *plan.unchanged, *outcome.written)
-        if not outcome.conflicted:
-            return settled
-        read = await bench.store.read_states(outcome.conflicted)
+async def _remove_from_isrs(term: TermContext, broker: BrokerId, partitions: list[Partition]) -> list[Partition]:
+    """Those whose znode has the broker in its ISR no more, written or not."""
+
+    async def plan(stored: States) -> StatePlan:
+        return plan_isr_removal(broker, stored, term.context.epoch)
+
+    def apply(_: StatePlan, written: States) -> None:
+        term.apply_removals(broker, written)
+
+    return list((await change_known_states(term, "ISR removal", partitions, plan, apply)).reached)
 
 
-def _refresh(bench: Workbench, unchanged: Mapping[Partition, LeaderAndIsr]) -> None:
-    for p, state in unchanged.items():
-        bench.context.put_leadership(p, state)
-
-
-def _move(bench: Workbench, broker: BrokerId, partitions: list[Partition], target: ReplicaState) -> list[Partition]:
+def _move(term: TermContext, broker: BrokerId, partitions: list[Partition], target: ReplicaState) -> list[Partition]:
     """Those that moved; the others are written down."""
-    refused = bench.context.move_replicas(broker, partitions, target)
-    bench.refuse(f"move to {target}", dict.fromkeys(refused, "not a legal move"))
+    refused = term.context.move_replicas(broker, partitions, target)
+    term.refuse(f"move to {target}", dict.fromkeys(refused, "not a legal move"))
     if not refused:
         return partitions
     illegal = set(refused)

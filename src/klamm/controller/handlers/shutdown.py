@@ -10,28 +10,28 @@ from klamm.controller.decisions.elections import elect_for_controlled_shutdown
 from klamm.controller.events import ControlledShutdown, ShutdownAnswer
 from klamm.controller.handlers.partitions import bring_online
 from klamm.controller.handlers.replicas import REPLICA_CHUNK, replicas_offline
-from klamm.controller.workbench import Workbench
+from klamm.controller.term_context import TermContext
 from klamm.model.errors import ErrorCode
 from klamm.telemetry.journal import by_topic
 
 
-async def on_controlled_shutdown(bench: Workbench, event: ControlledShutdown) -> None:
+async def on_controlled_shutdown(term: TermContext, event: ControlledShutdown) -> None:
     """Move what it leads, stop what it follows; answer with what could not be moved."""
-    context, broker = bench.context, event.broker
+    context, broker = term.context, event.broker
     error = check_departure(context, broker, event.broker_epoch)
     if error is not ErrorCode.NONE:
         event.refuse(error)
         return
     context.begin_shutdown(broker)
     departure = Departure([], [])
-    async for chunk in bench.turns.over(list(context.replicas_on(broker)), REPLICA_CHUNK):
+    async for chunk in term.slices.over(list(context.replicas_on(broker)), REPLICA_CHUNK):
         plan_departure(context, broker, chunk, departure)
-    await bring_online(bench, departure.led, elect_for_controlled_shutdown)
-    async for chunk in bench.turns.over(departure.followed, REPLICA_CHUNK):
+    await bring_online(term, departure.led, elect_for_controlled_shutdown)
+    async for chunk in term.slices.over(departure.followed, REPLICA_CHUNK):
         for p in chunk:
-            bench.batch.add_stop_replica([broker], p, delete=False)
-    await bench.send_requests()
-    await replicas_offline(bench, {broker: departure.followed})
+            term.batch.add_stop_replica([broker], p, delete=False)
+    await term.send_requests()
+    await replicas_offline(term, {broker: departure.followed})
     remaining = remaining_leaders(context, broker)
-    bench.journal.line(bench.cause, "controlled-shutdown", broker=broker, partitions=by_topic(remaining))
+    term.journal.line(term.cause, "controlled-shutdown", broker=broker, partitions=by_topic(remaining))
     event.answer(ShutdownAnswer(ErrorCode.NONE, tuple(p.key for p in remaining)))

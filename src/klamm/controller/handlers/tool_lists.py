@@ -2,17 +2,17 @@
 
 from collections.abc import Callable
 
-from klamm.controller.workbench import Workbench
-from klamm.zk.controller_store import WriteRefused
-from klamm.zk.tool_requests import Left, change_tool_request
+from klamm.controller.term_context import TermContext
+from klamm.zk.errors import WriteRefused
+from klamm.zk.tool_requests import Left
 
 
-async def change_list(bench: Workbench, path: str, what: str, rest: Callable[[bytes | None], bytes | Left]) -> None:
-    """`rest` says what of it stays. One that ZooKeeper keeps is told of: who takes office must not fail for it."""
+async def change_list(term: TermContext, path: str, what: str, rest: Callable[[bytes | None], bytes | Left]) -> None:
+    """`rest` says what of it stays. One that ZooKeeper refuses to remove is journalled, and ends no failover."""
     try:
-        changed = await change_tool_request(bench.store, path, rest)
+        changed = await term.store.tool_requests.change(path, rest)
     except WriteRefused as error:
-        bench.journal.refused(bench.cause, path, str(error))
+        term.journal.refused(term.cause, path, str(error))
         return
     if changed:
-        bench.journal.write(bench.cause, what, path=path)
+        term.journal.write(term.cause, what, path=path)

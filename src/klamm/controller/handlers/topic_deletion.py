@@ -11,94 +11,93 @@ from klamm.controller.context import Partition
 from klamm.controller.decisions.reassignment import is_in_sync
 from klamm.controller.decisions.topic_deletion import Step, Survey, decide, survey
 from klamm.controller.events import (
-    DeadBrokerPatienceOver,
+    DeadBrokerTimeout,
     TargetsInSync,
     TopicChange,
     TopicDeletion,
     TopicDeletionStopReplicaResponseReceived,
     ZkPartitionReassignment,
 )
-from klamm.controller.handlers.condemned import (
-    condemn,
-    forget_condemned,
+from klamm.controller.handlers.pending_deletions import (
+    forget_pending_deletions,
     on_replicas_deleted,
+    schedule_replica_deletions,
 )
 from klamm.controller.handlers.replicas import Replicas
 from klamm.controller.handlers.topics import on_topic_change, remove_deletion_requests
 from klamm.controller.request_batch import METADATA_CHUNK
 from klamm.controller.states import PartitionState, ReplicaState
-from klamm.controller.workbench import Workbench
+from klamm.controller.term_context import TermContext
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.telemetry.journal import by_topic
-from klamm.zk.deletions import delete_topics
 from klamm.zk.fenced import chunks
 
 DELETION_CHUNK: Final = 2_000  # partitions looked at, or replicas moved, between two awaits
 TOPICS_AT_ONCE: Final = 50  # whose znodes go together
 
 
-async def on_topic_deletion(bench: Workbench, event: TopicDeletion) -> None:
+async def on_topic_deletion(term: TermContext, event: TopicDeletion) -> None:
     """Requests appeared in `/admin/delete_topics`, or a term begins."""
-    await resume_deletions(bench, await queue_deletions(bench))
+    await resume_deletions(term, await queue_deletions(term))
 
 
-async def queue_deletions(bench: Workbench) -> list[str]:
+async def queue_deletions(term: TermContext) -> list[str]:
     """Queue what is asked for; those newly queued. A request for a topic that does not exist is removed."""
-    requested = await bench.store.list_topic_deletions()
-    if not bench.settings.delete_topic_enable:
+    requested = await term.store.topic_deletion.list_requests()
+    if not term.settings.delete_topic_enable:
         if requested:
-            bench.journal.refused(bench.cause, "topic deletion", "delete.topic.enable is false", topics=requested)
-            await remove_deletion_requests(bench, requested)
+            term.journal.refused(term.cause, "topic deletion", "delete.topic.enable is false", topics=requested)
+            await remove_deletion_requests(term, requested)
         return []
-    unknown = [t for t in requested if t not in bench.context.topics]
+    unknown = [t for t in requested if t not in term.context.topics]
     if unknown:
-        await _look_for(bench, unknown)
+        await _look_for(term, unknown)
     new: list[str] = []
     for names in chunks(requested, TOPICS_AT_ONCE):
-        known = [bench.context.topics[name] for name in names if name in bench.context.topics]
-        await bench.turns.take_for(sum(len(topic.partitions) for topic in known))
-        new += bench.context.queue_deletion(names)
+        known = [term.context.topics[name] for name in names if name in term.context.topics]
+        await term.slices.take_for(sum(len(topic.partitions) for topic in known))
+        new += term.context.queue_deletion(names)
     if new:
-        bench.journal.found(bench.cause, to_be_deleted=new)
+        term.journal.found(term.cause, to_be_deleted=new)
     return new
 
 
-async def _look_for(bench: Workbench, unknown: list[str]) -> None:
+async def _look_for(term: TermContext, unknown: list[str]) -> None:
     """A topic may be so new that its creation waits behind this event: then it is taken up first."""
-    found, unreadable = await bench.store.read_topics(unknown)
+    found, unreadable = await term.store.read_topics(unknown)
     missing = [t for t in unknown if t not in found and t not in unreadable]
     if missing:
-        bench.journal.refused(bench.cause, "topic deletion", "there is no such topic", topics=missing)
-        await remove_deletion_requests(bench, missing)
+        term.journal.refused(term.cause, "topic deletion", "there is no such topic", topics=missing)
+        await remove_deletion_requests(term, missing)
     if unreadable:
         why = "the topic's znode cannot be read, so nobody knows who holds replicas"
-        bench.journal.refused(bench.cause, "topic deletion", why, topics=sorted(unreadable))
+        term.journal.refused(term.cause, "topic deletion", why, topics=sorted(unreadable))
     if found:
-        await on_topic_change(bench, TopicChange())
+        await on_topic_change(term, TopicChange())
 
 
-async def resume_deletions(bench: Workbench, topics: Iterable[str]) -> None:
+async def resume_deletions(term: TermContext, topics: Iterable[str]) -> None:
     """What they waited for may be over: look again. Topics that are not queued are passed over."""
-    queued = [t for t in dict.fromkeys(topics) if t in bench.context.topics_to_be_deleted]
+    queued = [t for t in dict.fromkeys(topics) if t in term.context.topics_to_be_deleted]
     for topic in queued:
-        bench.context.topics_ineligible_for_deletion.pop(topic, None)
-    await _advance(bench, queued)
+        term.context.topics_ineligible_for_deletion.pop(topic, None)
+    await _advance(term, queued)
 
 
-async def deletions_on(bench: Workbench, brokers: Collection[BrokerId]) -> list[str]:
+async def deletions_on(term: TermContext, brokers: Collection[BrokerId]) -> list[str]:
     """Queued topics with replicas on these brokers."""
     wanted = frozenset(brokers)
     found: dict[str, None] = {}
-    queued = [bench.context.topics[topic] for topic in bench.context.topics_to_be_deleted]
-    async for chunk in bench.turns.over((p for t in queued for p in t.partitions.values()), DELETION_CHUNK):
+    queued = [term.context.topics[topic] for topic in term.context.topics_to_be_deleted]
+    async for chunk in term.slices.over((p for t in queued for p in t.partitions.values()), DELETION_CHUNK):
         found.update(dict.fromkeys(p.topic for p in chunk if not wanted.isdisjoint(p.replicas)))
     return list(found)
 
 
-async def on_replica_deletion_answer(bench: Workbench, event: TopicDeletionStopReplicaResponseReceived) -> None:
+async def on_replica_deletion_answer(term: TermContext, event: TopicDeletionStopReplicaResponseReceived) -> None:
     """A broker deleted replicas, or could not."""
-    context, broker = bench.context, event.broker
+    context, broker = term.context, event.broker
     registered = context.registered.get(broker)
     if registered is None or registered.epoch != event.broker_epoch:
         return  # from before it went: by now it counts as failed, and is asked again
@@ -111,97 +110,97 @@ async def on_replica_deletion_answer(bench: Workbench, event: TopicDeletionStopR
     for error in sorted(set(failed.values())):
         partitions = [p for p, e in failed.items() if e is error]
         why = f"broker {broker} answered {error.name}; it goes on when that broker starts again"
-        _hold_back(bench, partitions, why)
-    await on_replicas_deleted(bench, broker, [p for p, e in event.errors.items() if e is ErrorCode.NONE])
-    await _advance(bench, dict.fromkeys(p.topic for p in asked))
+        _hold_back(term, partitions, why)
+    await on_replicas_deleted(term, broker, [p for p, e in event.errors.items() if e is ErrorCode.NONE])
+    await _advance(term, dict.fromkeys(p.topic for p in asked))
 
 
-async def replicas_failed(bench: Workbench, replicas: Replicas) -> None:
+async def replicas_failed(term: TermContext, replicas: Replicas) -> None:
     """Replicas of queued topics whose broker or log directory went away."""
     touched: dict[str, None] = {}
     for broker, partitions in replicas.items():
         for chunk in chunks(partitions, DELETION_CHUNK):
-            _put_aside(bench, broker, chunk)
+            _put_aside(term, broker, chunk)
             touched.update(dict.fromkeys(p.topic for p in chunk))
             await asyncio.sleep(0)
-    await _advance(bench, touched)
+    await _advance(term, touched)
 
 
-async def on_patience_over(bench: Workbench, event: DeadBrokerPatienceOver) -> None:
-    await _advance(bench, await deletions_on(bench, [event.broker]))
+async def on_dead_broker_timeout(term: TermContext, event: DeadBrokerTimeout) -> None:
+    await _advance(term, await deletions_on(term, [event.broker]))
 
 
 # ---- steps
 
 
-async def _advance(bench: Workbench, topics: Iterable[str]) -> None:
+async def _advance(term: TermContext, topics: Iterable[str]) -> None:
     """The next step of each topic that has one. One with replicas under way goes on when they are answered for."""
     begin: dict[str, Survey] = {}
     complete: dict[str, Survey] = {}
     waiting: dict[str, list[str]] = {}
     in_sync: list[TopicPartition] = []
     looked_at = 0
-    patience_s = bench.settings.dead_broker_patience_ms / 1000
+    patience_s = term.settings.dead_broker_timeout_ms / 1000
     for topic in topics:
-        if topic not in bench.context.topics_to_be_deleted or bench.context.started_deletions.get(topic):
+        if topic not in term.context.topics_to_be_deleted or term.context.started_deletions.get(topic):
             continue
-        found = await _survey(bench, topic)
-        looked_at += len(bench.context.topics[topic].partitions)
+        found = await _survey(term, topic)
+        looked_at += len(term.context.topics[topic].partitions)
         if looked_at >= DELETION_CHUNK:
             looked_at = 0
             await asyncio.sleep(0)
-        given_up = _given_up(bench, found, patience_s)
-        verdict = decide(bench.context, topic, found, given_up, patience_s, bench.settings.orders_carry_topic_ids)
+        given_up = _given_up(term, found, patience_s)
+        verdict = decide(term.context, topic, found, given_up, patience_s, term.settings.orders_carry_topic_ids)
         if verdict.step is Step.BEGIN:
             begin[topic] = found
         elif verdict.step is Step.COMPLETE:
             complete[topic] = found
-        elif bench.context.topics_ineligible_for_deletion.get(topic) != verdict.why:
+        elif term.context.topics_ineligible_for_deletion.get(topic) != verdict.why:
             waiting.setdefault(verdict.why, []).append(topic)
             in_sync += [p.key for p in found.moving if is_in_sync(p)]
     for why, held in waiting.items():
-        _wait(bench, held, why)
+        _wait(term, held, why)
     if in_sync:
-        bench.timers.put(TargetsInSync(in_sync))
+        term.timers.put(TargetsInSync(in_sync))
     for chunk in chunks(complete.items(), TOPICS_AT_ONCE):
-        await _complete(bench, dict(chunk))
+        await _complete(term, dict(chunk))
     if begin:
-        await _begin(bench, begin)
-        await _advance(bench, begin)
+        await _begin(term, begin)
+        await _advance(term, begin)
 
 
-async def _survey(bench: Workbench, topic: str) -> Survey:
+async def _survey(term: TermContext, topic: str) -> Survey:
     found = Survey()
-    for chunk in chunks(bench.context.topics[topic].partitions.values(), DELETION_CHUNK):
-        survey(bench.context, chunk, found)
+    for chunk in chunks(term.context.topics[topic].partitions.values(), DELETION_CHUNK):
+        survey(term.context, chunk, found)
         if len(chunk) == DELETION_CHUNK:
             await asyncio.sleep(0)
     return found
 
 
-def _given_up(bench: Workbench, found: Survey, patience_s: float) -> set[BrokerId]:
+def _given_up(term: TermContext, found: Survey, patience_s: float) -> set[BrokerId]:
     """Of the gone brokers those nobody waits for any more; for the others a look is taken when that time comes."""
     now = asyncio.get_running_loop().time()
     given_up = set()
     for broker in found.gone:
-        left_s = bench.context.gone_since.setdefault(broker, now) + patience_s - now
+        left_s = term.context.gone_since.setdefault(broker, now) + patience_s - now
         if left_s <= 0:
             given_up.add(broker)
         else:
-            bench.timers.after(("gone", broker), left_s, DeadBrokerPatienceOver(broker))
+            term.timers.after(("gone", broker), left_s, DeadBrokerTimeout(broker))
     return given_up
 
 
-def _wait(bench: Workbench, topics: list[str], why: str) -> None:
-    bench.context.topics_ineligible_for_deletion.update(dict.fromkeys(topics, why))
-    held = {t: sorted(bench.context.topics[t].partitions) for t in topics}
-    bench.journal.news(bench.cause, "deletion", step="waits", why=why, partitions=held)
+def _wait(term: TermContext, topics: list[str], why: str) -> None:
+    term.context.topics_ineligible_for_deletion.update(dict.fromkeys(topics, why))
+    held = {t: sorted(term.context.topics[t].partitions) for t in topics}
+    term.journal.news(term.cause, "deletion", step="waits", why=why, partitions=held)
 
 
-async def _begin(bench: Workbench, found: dict[str, Survey]) -> None:
+async def _begin(term: TermContext, found: dict[str, Survey]) -> None:
     """Brokers forget the topics, then those that live delete their replicas."""
-    await bench.store.confirm_office()  # the next controller may have called the deletion off
-    context = bench.context
+    await term.store.confirm_controllership()  # the next controller may have called the deletion off
+    context = term.context
     topics = list(found)
     under_way = len(context.reassigning)
     for chunk in chunks((p for t in topics for p in context.topics[t].partitions.values()), METADATA_CHUNK):
@@ -210,76 +209,76 @@ async def _begin(bench: Workbench, found: dict[str, Survey]) -> None:
         context.move(unseen, PartitionState.NON_EXISTENT)
         for p in unseen:
             context.reassigning.pop(p, None)
-        bench.batch.add_metadata(context.registered, chunk)
+        term.batch.add_metadata(context.registered, chunk)
         await asyncio.sleep(0)
     if len(context.reassigning) < under_way:
-        bench.timers.put(ZkPartitionReassignment())  # what the old tools asked for will not come about
+        term.timers.put(ZkPartitionReassignment())  # what the old tools asked for will not come about
     context.topics_with_deletion_started.update(topics)
     for topic in topics:
         for broker, partitions in (*found[topic].gone.items(), *found[topic].unreachable.items()):
-            _put_aside(bench, broker, partitions)
+            _put_aside(term, broker, partitions)
     by_broker: dict[BrokerId, list[Partition]] = {}
     for topic in topics:
         for broker, partitions in found[topic].reachable.items():
             by_broker.setdefault(broker, []).extend(partitions)
     for broker, partitions in sorted(by_broker.items()):
         for chunk in chunks(partitions, DELETION_CHUNK):
-            _rest(bench, broker, chunk)
+            _move_to_offline(term, broker, chunk)
             refused = context.move_replicas(broker, chunk, ReplicaState.DELETION_STARTED)
             for p in chunk:
-                bench.batch.add_stop_replica([broker], p, delete=True)
+                term.batch.add_stop_replica([broker], p, delete=True)
             if refused:
-                _hold_back(bench, refused, f"replicas on broker {broker} are in a state from which none is deleted")
+                _hold_back(term, refused, f"replicas on broker {broker} are in a state from which none is deleted")
             await asyncio.sleep(0)
     held = {t: sorted(context.topics[t].partitions) for t in topics}
-    bench.journal.line(bench.cause, "deletion", step="begins", brokers=sorted(by_broker), partitions=held)
-    await bench.send_requests()
+    term.journal.line(term.cause, "deletion", step="begins", brokers=sorted(by_broker), partitions=held)
+    await term.send_requests()
 
 
-def _put_aside(bench: Workbench, broker: BrokerId, partitions: Iterable[Partition]) -> None:
+def _put_aside(term: TermContext, broker: BrokerId, partitions: Iterable[Partition]) -> None:
     """To state ReplicaDeletionIneligible, from wherever they are."""
-    states = bench.context.replicas_on(broker)
+    states = term.context.replicas_on(broker)
     aside = (ReplicaState.DELETION_SUCCESSFUL, ReplicaState.DELETION_INELIGIBLE)
     failing = [p for p in partitions if states.get(p) not in aside]
     resting = [p for p in failing if states.get(p) is not ReplicaState.DELETION_STARTED]
-    _rest(bench, broker, resting)
-    bench.context.move_replicas(broker, failing, ReplicaState.DELETION_INELIGIBLE)
+    _move_to_offline(term, broker, resting)
+    term.context.move_replicas(broker, failing, ReplicaState.DELETION_INELIGIBLE)
 
 
-def _rest(bench: Workbench, broker: BrokerId, partitions: Collection[Partition]) -> None:
+def _move_to_offline(term: TermContext, broker: BrokerId, partitions: Collection[Partition]) -> None:
     """To state OfflineReplica; one that a reassignment was to add may not even have begun."""
-    states = bench.context.replicas_on(broker)
-    unborn = [p for p in partitions if states.get(p, ReplicaState.NON_EXISTENT) is ReplicaState.NON_EXISTENT]
-    bench.context.move_replicas(broker, unborn, ReplicaState.NEW)
-    bench.context.move_replicas(broker, partitions, ReplicaState.OFFLINE)
+    states = term.context.replicas_on(broker)
+    nonexistent = [p for p in partitions if states.get(p, ReplicaState.NON_EXISTENT) is ReplicaState.NON_EXISTENT]
+    term.context.move_replicas(broker, nonexistent, ReplicaState.NEW)
+    term.context.move_replicas(broker, partitions, ReplicaState.OFFLINE)
 
 
-def _hold_back(bench: Workbench, partitions: Collection[Partition], why: str) -> None:
+def _hold_back(term: TermContext, partitions: Collection[Partition], why: str) -> None:
     """Their topics are not tried again before something changes for them."""
     topics = dict.fromkeys(p.topic for p in partitions)
-    bench.context.topics_ineligible_for_deletion.update(dict.fromkeys(topics, why))
-    bench.journal.line(bench.cause, "deletion", step="held back", why=why, partitions=by_topic(partitions))
+    term.context.topics_ineligible_for_deletion.update(dict.fromkeys(topics, why))
+    term.journal.line(term.cause, "deletion", step="held back", why=why, partitions=by_topic(partitions))
 
 
-async def _complete(bench: Workbench, found: dict[str, Survey]) -> None:
-    """What gone brokers hold is condemned first; then the znodes go, and memory forgets the topics."""
-    context = bench.context
-    refused = await condemn(bench, {t: s.gone for t, s in found.items() if s.gone})
+async def _complete(term: TermContext, found: dict[str, Survey]) -> None:
+    """Schedule deletion of the replicas on dead brokers first; then remove the znodes, then forget the topics."""
+    context = term.context
+    refused = await schedule_replica_deletions(term, {t: s.gone for t, s in found.items() if s.gone})
     for topic, why in {topic: why for (topic, _), why in refused.items()}.items():
-        _wait(bench, [topic], f"{why}; what gone brokers hold of it has to be written down first; it is tried again")
+        _wait(term, [topic], f"{why}; what gone brokers hold of it has to be written down first; it is tried again")
     unwritten = {topic for topic, _ in refused}
     found = {t: s for t, s in found.items() if t not in unwritten}
-    failed = await delete_topics(bench.store, list(found))
+    failed = await term.store.topic_deletion.delete_topics(list(found))
     for topic, why in failed.items():
-        _wait(bench, [topic], f"{why}; it is tried again")
-    await remove_deletion_requests(bench, [t for t in found if t not in failed])
+        _wait(term, [topic], f"{why}; it is tried again")
+    await remove_deletion_requests(term, [t for t in found if t not in failed])
     for topic, survey_ in found.items():
         if topic in failed:
             continue
-        await forget_condemned(bench, topic, survey_.gone)
+        await forget_pending_deletions(term, topic, survey_.gone)
         numbers = {topic: sorted(context.topics[topic].partitions)}
-        facts = {"condemned_on": sorted(survey_.gone)} if survey_.gone else {}
-        bench.journal.line(bench.cause, "deletion", step="completed", partitions=numbers, **facts)
+        facts = {"replicas_pending_on": sorted(survey_.gone)} if survey_.gone else {}
+        term.journal.line(term.cause, "deletion", step="completed", partitions=numbers, **facts)
         for chunk in chunks(list(context.topics[topic].partitions.values()), DELETION_CHUNK):
             context.remove_partitions(chunk)
             await asyncio.sleep(0)

@@ -11,15 +11,13 @@ from klamm.controller.events import PartitionModifications, TopicChange, TopicDe
 from klamm.controller.handlers.partitions import bring_online
 from klamm.controller.handlers.replicas import replicas_new, replicas_online
 from klamm.controller.states import PartitionState, ReplicaState
-from klamm.controller.workbench import Workbench
+from klamm.controller.term_context import TermContext
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
 from klamm.model.topic_ids import new_topic_id
 from klamm.runtime import memory
 from klamm.telemetry.journal import by_topic
-from klamm.zk.controller_store import WriteRefused
-from klamm.zk.deletions import delete_requests
-from klamm.zk.errors import NoNode
+from klamm.zk.errors import NoNode, WriteRefused
 from klamm.zk.fenced import chunks
 from klamm.zk.store import Unreadable
 from klamm.zk.znodes import TopicZnode
@@ -31,161 +29,161 @@ DELETED_BY_HAND: Final = (
 )
 
 
-async def on_topic_change(bench: Workbench, event: TopicChange) -> None:
-    listed = await bench.store.list_topics(watch=True)
-    for name in bench.context.unreadable_topics.keys() - set(listed):
-        del bench.context.unreadable_topics[name]
-    changes = diff_topics(bench.context.topics, listed)
-    await _bury(bench, changes.deleted)
+async def on_topic_change(term: TermContext, event: TopicChange) -> None:
+    listed = await term.store.list_topics(watch=True)
+    for name in term.context.unreadable_topics.keys() - set(listed):
+        del term.context.unreadable_topics[name]
+    changes = diff_topics(term.context.topics, listed)
+    await _bury(term, changes.deleted)
     if changes.new or changes.deleted:
-        bench.journal.found(bench.cause, new=changes.new, deleted=changes.deleted)
-    await on_new_partitions(bench, await load_topics(bench, changes.new))
+        term.journal.found(term.cause, new=changes.new, deleted=changes.deleted)
+    await on_new_partitions(term, await load_topics(term, changes.new))
 
 
-async def _bury(bench: Workbench, gone: Collection[str]) -> None:
+async def _bury(term: TermContext, gone: Collection[str]) -> None:
     """Topics whose znodes somebody deleted by hand; as with Kafka, brokers hear nothing of it."""
-    if condemned := [name for name in gone if name in bench.context.topics_to_be_deleted]:
-        await remove_deletion_requests(bench, condemned)  # somebody was faster
+    if deleted := [name for name in gone if name in term.context.topics_to_be_deleted]:
+        await remove_deletion_requests(term, deleted)  # somebody was faster
     for name in gone:
-        if name not in condemned:
-            bench.journal.refused(bench.cause, "topic", DELETED_BY_HAND, topic=name)
-        _forget(bench, name)
+        if name not in deleted:
+            term.journal.refused(term.cause, "topic", DELETED_BY_HAND, topic=name)
+        _forget(term, name)
 
 
-async def remove_deletion_requests(bench: Workbench, topics: Iterable[str]) -> None:
-    """One that ZooKeeper keeps is told of: neither other deletions nor who takes office wait for it."""
-    for path, why in (await delete_requests(bench.store, topics)).items():
-        bench.journal.refused(bench.cause, path, why)
+async def remove_deletion_requests(term: TermContext, topics: Iterable[str]) -> None:
+    """One that ZooKeeper refuses to remove is journalled: neither other deletions nor a failover wait for it."""
+    for path, why in (await term.store.topic_deletion.delete_requests(topics)).items():
+        term.journal.refused(term.cause, path, why)
 
 
-async def on_partition_modifications(bench: Workbench, event: PartitionModifications) -> None:
+async def on_partition_modifications(term: TermContext, event: PartitionModifications) -> None:
     """Partitions added to a topic we know. A topic deleted and created anew under its name starts afresh."""
     name = event.topic
-    found, unreadable = await bench.store.read_topics([name], watch=True)
-    _tell(bench, unreadable)
-    if name in bench.context.unreadable_topics:
-        bench.context.unreadable_topics.update(unreadable)
+    found, unreadable = await term.store.read_topics([name], watch=True)
+    _tell(term, unreadable)
+    if name in term.context.unreadable_topics:
+        term.context.unreadable_topics.update(unreadable)
     znode = found.get(name)
-    if znode is not None and name in bench.context.unreadable_topics:
-        bench.timers.put(TopicDeletion())  # which may be asked for since
-        await on_new_partitions(bench, await _remember(bench, found))
+    if znode is not None and name in term.context.unreadable_topics:
+        term.timers.put(TopicDeletion())  # which may be asked for since
+        await on_new_partitions(term, await _remember(term, found))
         return
-    if name not in bench.context.topics or name in unreadable:
+    if name not in term.context.topics or name in unreadable:
         return  # the list of topics tells of it
     if znode is None:
-        await _bury(bench, [name])  # by the time topics are listed there may be another one of that name
-        bench.journal.found(bench.cause, new=[], deleted=[name])
+        await _bury(term, [name])  # by the time topics are listed there may be another one of that name
+        term.journal.found(term.cause, new=[], deleted=[name])
         return
-    if is_another_topic(bench.context.topics[name], znode):
-        bench.journal.found(bench.cause, new=[name], deleted=[name])
-        if name in bench.context.topics_to_be_deleted:
-            bench.timers.put(TopicDeletion())  # the request is still there: it is the new topic's now
-        _forget(bench, name)
-        await on_new_partitions(bench, await _remember(bench, found))
+    if is_another_topic(term.context.topics[name], znode):
+        term.journal.found(term.cause, new=[name], deleted=[name])
+        if name in term.context.topics_to_be_deleted:
+            term.timers.put(TopicDeletion())  # the request is still there: it is the new topic's now
+        _forget(term, name)
+        await on_new_partitions(term, await _remember(term, found))
         return
-    topic = bench.context.topics[name]
+    topic = term.context.topics[name]
     added = added_partitions(topic, znode.partitions)
-    if added and name in bench.context.topics_to_be_deleted:
-        await _take_back(bench, topic, added)
+    if added and name in term.context.topics_to_be_deleted:
+        await _take_back(term, topic, added)
         return
-    await on_new_partitions(bench, [bench.context.add_partition(topic, n, a) for n, a in added.items()])
+    await on_new_partitions(term, [term.context.add_partition(topic, n, a) for n, a in added.items()])
 
 
-def _forget(bench: Workbench, name: str) -> None:
+def _forget(term: TermContext, name: str) -> None:
     """What was on its way will not arrive: the old tools' request is looked at again."""
-    if not bench.context.reassigning.keys().isdisjoint(bench.context.topics[name].partitions.values()):
-        bench.timers.put(ZkPartitionReassignment())
-    bench.context.remove_topic(name)
+    if not term.context.reassigning.keys().isdisjoint(term.context.topics[name].partitions.values()):
+        term.timers.put(ZkPartitionReassignment())
+    term.context.remove_topic(name)
 
 
-async def _take_back(bench: Workbench, topic: Topic, added: Collection[int]) -> None:
+async def _take_back(term: TermContext, topic: Topic, added: Collection[int]) -> None:
     """A topic that is to be deleted does not grow: its new partitions would survive it (KAFKA-6612)."""
     why = "the topic is being deleted"
-    bench.journal.refused(bench.cause, "new partitions", why, partitions={topic.name: sorted(added)})
+    term.journal.refused(term.cause, "new partitions", why, partitions={topic.name: sorted(added)})
     try:
-        await bench.store.write_topic(topic.name, topic.id, {n: p.assignment for n, p in topic.partitions.items()})
+        await term.store.write_topic(topic.name, topic.id, {n: p.assignment for n, p in topic.partitions.items()})
     except NoNode:
         return  # gone already; the list of topics tells of it
-    bench.journal.write(bench.cause, "assignment", topic=topic.name)
+    term.journal.write(term.cause, "assignment", topic=topic.name)
 
 
-async def on_new_partitions(bench: Workbench, partitions: Collection[Partition]) -> None:
+async def on_new_partitions(term: TermContext, partitions: Collection[Partition]) -> None:
     """NonExistent to New to Online, replicas alongside."""
     if not partitions:
         return
-    bench.journal.line(bench.cause, "new-partitions", partitions=by_topic(partitions))
-    bench.context.move(partitions, PartitionState.NEW)
+    term.journal.line(term.cause, "new-partitions", partitions=by_topic(partitions))
+    term.context.move(partitions, PartitionState.NEW)
     replicas: dict[BrokerId, list[Partition]] = {}
     for p in partitions:
         for broker in p.replicas:
             replicas.setdefault(broker, []).append(p)
-    await replicas_new(bench, replicas)
+    await replicas_new(term, replicas)
     try:
-        await bring_online(bench, partitions, elect_offline)
+        await bring_online(term, partitions, elect_offline)
     except KlammError:
         for broker, its in replicas.items():  # no longer new: whoever elects later tells them all
-            bench.context.move_replicas(broker, its, ReplicaState.ONLINE)
+            term.context.move_replicas(broker, its, ReplicaState.ONLINE)
         raise
-    await replicas_online(bench, replicas)
+    await replicas_online(term, replicas)
 
 
-async def load_topics(bench: Workbench, names: Sequence[str]) -> list[Partition]:
+async def load_topics(term: TermContext, names: Sequence[str]) -> list[Partition]:
     """Read topics (their znodes are watched from here on) and remember them; their partitions, all NonExistent."""
     partitions: list[Partition] = []
     for chunk in chunks(names, TOPIC_CHUNK):
-        found, unreadable = await bench.store.read_topics(chunk, watch=True)
-        _tell(bench, unreadable)
-        bench.context.unreadable_topics.update(unreadable)
-        partitions += await _remember(bench, found)
+        found, unreadable = await term.store.read_topics(chunk, watch=True)
+        _tell(term, unreadable)
+        term.context.unreadable_topics.update(unreadable)
+        partitions += await _remember(term, found)
         if len(names) > TOPIC_CHUNK:  # a few topics are not worth it: what is garbage by now would stay, too
             memory.settle()
     return partitions
 
 
-def _tell(bench: Workbench, unreadable: Mapping[str, Unreadable]) -> None:
+def _tell(term: TermContext, unreadable: Mapping[str, Unreadable]) -> None:
     """Once for each change of a znode: such a topic is read again whenever topics come or go."""
     for topic, problem in unreadable.items():
-        if bench.context.unreadable_topics.get(topic) != problem:
-            bench.journal.refused(bench.cause, "topic", problem.why, topic=topic)
+        if term.context.unreadable_topics.get(topic) != problem:
+            term.journal.refused(term.cause, "topic", problem.why, topic=topic)
 
 
-async def _remember(bench: Workbench, found: Mapping[str, TopicZnode]) -> list[Partition]:
+async def _remember(term: TermContext, found: Mapping[str, TopicZnode]) -> list[Partition]:
     """Whatever ZooKeeper refuses, a topic enters memory with all of its replicas, or not at all."""
-    topic_ids = {name: await _topic_id(bench, name, znode) for name, znode in found.items()}
+    topic_ids = {name: await _topic_id(term, name, znode) for name, znode in found.items()}
     partitions: list[Partition] = []
     rested = 0
     for name, znode in found.items():
-        topic = bench.context.add_topic(name, topic_ids[name], znode.czxid)
-        partitions += [bench.context.make_partition(topic, n, a) for n, a in znode.partitions.items()]
+        topic = term.context.add_topic(name, topic_ids[name], znode.czxid)
+        partitions += [term.context.make_partition(topic, n, a) for n, a in znode.partitions.items()]
         if len(partitions) - rested >= REMEMBER_CHUNK:
             rested = len(partitions)
-            await bench.turns.take()
-    await _list_replicas(bench, partitions)
+            await term.slices.take()
+    await _list_replicas(term, partitions)
     return partitions
 
 
-async def _list_replicas(bench: Workbench, partitions: Iterable[Partition]) -> None:
+async def _list_replicas(term: TermContext, partitions: Iterable[Partition]) -> None:
     """One broker after the other: they hold about as much each, and their lists would all grow in the same moment."""
     held: dict[BrokerId, list[Partition]] = {}
     for p in partitions:
         for broker in p.replicas:
             held.setdefault(broker, []).append(p)
     for broker, its in held.items():
-        await bench.turns.take_for(len(its))
-        bench.context.list_replicas(broker, its)
+        await term.slices.take_for(len(its))
+        term.context.list_replicas(broker, its)
 
 
-async def _topic_id(bench: Workbench, name: str, znode: TopicZnode) -> uuid.UUID | None:
+async def _topic_id(term: TermContext, name: str, znode: TopicZnode) -> uuid.UUID | None:
     """The topic's id; a topic from before there were ids gets one, once (KAFKA-10545)."""
-    if znode.topic_id is not None or not bench.settings.uses_topic_ids:
+    if znode.topic_id is not None or not term.settings.uses_topic_ids:
         return znode.topic_id
-    topic_id = new_topic_id(bench.random_bytes)
+    topic_id = new_topic_id(term.random_bytes)
     try:
-        await bench.store.write_topic(name, topic_id, znode.partitions)
+        await term.store.write_topic(name, topic_id, znode.partitions)
     except NoNode:
         return None  # deleted meanwhile; the list of topics tells of it
     except WriteRefused as error:
-        bench.journal.refused(bench.cause, "topic id", f"{error}; it goes on without one", topic=name)
+        term.journal.refused(term.cause, "topic id", f"{error}; it goes on without one", topic=name)
         return None
-    bench.journal.write(bench.cause, "topic id", topic=name)
+    term.journal.write(term.cause, "topic id", topic=name)
     return topic_id

@@ -17,7 +17,7 @@ _ECHOED: Final = (ApiKey.LEADER_AND_ISR.name, ApiKey.ALTER_PARTITION.name)
 
 
 def move(stage: Stage, draw: Draw) -> None:
-    """An operator deletes `/controller`, often while its holder is frozen: the session lives, the office is over."""
+    """An operator deletes `/controller`, often while its holder is frozen: the session lives, the term is over."""
     acting = next(iter(controllers(stage)), None)
     number = draw("node", lambda dice: acting)
     for_s = draw("frozen_s", lambda dice: 2 * dice.random() if dice.random() < 0.7 else 0.0)
@@ -35,7 +35,7 @@ def _depose(stage: Stage) -> None:
 
 
 def hold_orders(stage: Stage, draw: Draw) -> None:
-    """A controller's orders are on the way, and arrive after one to three others have taken its office."""
+    """A controller's orders are on the way, and arrive after one to three others became controller."""
     acting = next(iter(controllers(stage)), None)
     number = draw("node", lambda dice: acting)
     if number is None:

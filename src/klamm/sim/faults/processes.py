@@ -34,7 +34,7 @@ def kill_next_controllers(stage: Stage, draw: Draw) -> None:
 
     def trap(step: Step) -> Loss | None:
         nonlocal left
-        if step.takes_office:
+        if step.becomes_controller:
             left -= 1
             if not left:
                 stage.traps.remove(trap)

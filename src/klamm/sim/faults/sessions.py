@@ -53,9 +53,9 @@ def expire_registering(stage: Stage, draw: Draw) -> None:
     _expire_writing(stage, draw, lambda step: step.registers, "registering")
 
 
-def expire_taking_office(stage: Stage, draw: Draw) -> None:
+def expire_becoming_controller(stage: Stage, draw: Draw) -> None:
     """The next session that wins an election ends before that, or after it without the answer."""
-    _expire_writing(stage, draw, lambda step: step.takes_office, "taking office")
+    _expire_writing(stage, draw, lambda step: step.becomes_controller, "taking office")
 
 
 def expire_while_asked(stage: Stage, draw: Draw) -> None:

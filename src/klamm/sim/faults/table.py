@@ -26,7 +26,7 @@ ROWS: Final[Sequence[Row]] = (
     Row(4, "expire", sessions.expire, "is ended"),
     Row(5, "expire twice", sessions.expire_twice, "is ended, too"),
     Row(5, "expire registering", sessions.expire_registering, " registering"),
-    Row(5, "expire taking office", sessions.expire_taking_office, " taking office"),
+    Row(5, "expire taking office", sessions.expire_becoming_controller, " taking office"),
     Row(5, "expire while asked", sessions.expire_while_asked, "which is busy and asked"),
     Row(6, "lose answer", writes.lose_answer, "loses its connection"),
     Row(6, "lose first states", writes.lose_first_states, "first states were written"),

@@ -14,7 +14,7 @@ from klamm.zk.acl import OPEN_ACL, Acl, Permission
 from klamm.zk.znodes import DELETE_TOPICS, ISR_CHANGES, TOPICS
 
 FORBIDDEN: Final = (ISR_CHANGES, TOPICS, DELETE_TOPICS)
-"""What whoever takes office must read."""
+"""What a new controller must read."""
 _UNREADABLE: Final = (Acl(Permission.ALL & ~Permission.READ, "world", "anyone"),)
 
 
@@ -90,12 +90,12 @@ def _changes_isrs(stage: Stage, step: Step) -> bool:
 
 
 def forbid_reading(stage: Stage, draw: Draw) -> None:
-    """Whoever is elected next may for a while not read what it needs: its session lives, and it cannot take office."""
+    """The next controller may for a while not read what it needs: its session lives, and its failover fails."""
     path = draw("path", lambda dice: dice.choice(FORBIDDEN))
     for_s = draw("for_s", lambda dice: 0.5 * dice.random())
 
     def trap(step: Step) -> Loss | None:
-        if step.takes_office:
+        if step.becomes_controller:
             stage.traps.remove(trap)
             stage.tell(f"node {step.actor} takes office, and nobody may read {path} for {for_s} s")
             stage.ensemble.write_acl(0, path, _UNREADABLE, -1, ())

@@ -81,7 +81,7 @@ def _is_the_controllers(history: History, change: Change) -> bool:
 def leaders_write_isrs(history: History) -> bool:
     """As they do where the protocol is older than AlterPartition."""
     term = history.actor or next(reversed(history.terms.values()), None)  # who won may not have begun
-    return term is not None and not term.bench.settings.alone_writes_states
+    return term is not None and not term.internals.settings.controller_owns_partition_state
 
 
 def _changes_an_isr_alone(history: History, change: Change) -> bool:

@@ -7,10 +7,10 @@ from klamm.controller.events import AlterPartitionReceived, BrokerChange, Resume
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.sim.controller_observer import BrokersBefore, KnownBefore
 from klamm.sim.history import History
 from klamm.sim.invariants.epochs import leaders_write_isrs
 from klamm.sim.trace import EventEnded, OrdersTaken, Stance, StancesTaken, StateWritten
-from klamm.sim.witness import BrokersBefore, KnownBefore
 
 _WITH_TOPIC_IDS: Final = 2
 _WITH_BROKER_EPOCHS: Final = 3
@@ -84,7 +84,7 @@ def newcomers_have_followed(history: History, event: StateWritten) -> str | None
 
 
 def the_dead_have_left(history: History, event: EventEnded) -> str | None:
-    """Once a controller has taken office, or seen a change of brokers, no ISR has a dead member beside others.
+    """Once a controller has started its term, or seen a change of brokers, no ISR has a dead member beside others.
 
     Where ZooKeeper refused a write in that, once it was tried again.
     """
@@ -94,8 +94,8 @@ def the_dead_have_left(history: History, event: EventEnded) -> str | None:
     term = history.actor  # where there was none when the event began, it has brought it about
     if term is None or (term.broker, term.incarnation) != (event.broker, event.incarnation):
         return None
-    context = term.bench.context
-    if history.ended_term(term) or not term.bench.store.client.is_alive or context.unsettled:
+    context = term.internals.context
+    if history.ended_term(term) or not term.internals.store.client.is_alive or context.brokers_in_transition:
         return None
     for p in context.partitions():
         state = p.leadership

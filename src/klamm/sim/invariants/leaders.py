@@ -88,8 +88,8 @@ def elections_are_clean(history: History, event: StateWritten) -> str | None:
         return None
     if leader not in event.before.isr and not _unclean_allowed(history, event.partition.topic):
         return f"{event.partition}: new leader {leader} was not in ISR {event.before.isr}"
-    if term is not None and leader not in term.bench.context.registered:
-        return f"{event.partition}: new leader {leader} is not among {list(term.bench.context.registered)}"
+    if term is not None and leader not in term.internals.context.registered:
+        return f"{event.partition}: new leader {leader} is not among {list(term.internals.context.registered)}"
     return None
 
 
@@ -105,9 +105,9 @@ def _unclean_allowed(history: History, topic: str) -> bool:
         return True
     configured = [history.unclean_topics.get(topic)]
     changed_at, before = history.unclean_before.get(topic, (0, None))
-    if changed_at > term.bench.store.client.seen_zxid:
+    if changed_at > term.internals.store.client.seen_zxid:
         configured.append(before)  # its ZooKeeper server is behind: what it read there is what it has to go by
-    return any(term.bench.settings.unclean_leader_election if c is None else c for c in configured)
+    return any(term.internals.settings.unclean_leader_election if c is None else c for c in configured)
 
 
 def unclean_leaders_stand_alone(history: History, event: StateWritten) -> str | None:
@@ -115,7 +115,7 @@ def unclean_leaders_stand_alone(history: History, event: StateWritten) -> str | 
     before, after = event.before, event.after
     if before is None or not after.has_leader or after.leader in before.isr or after.leader == before.leader:
         return None
-    writes_recovery = history.actor is None or history.actor.bench.settings.writes_recovery_state
+    writes_recovery = history.actor is None or history.actor.internals.settings.writes_recovery_state
     if after.isr != (after.leader,) or (writes_recovery and after.recovery != LeaderRecoveryState.RECOVERING):
         return f"{event.partition}: unclean leader {after.leader} of ISR {before.isr} begins as {after}"
     return None
@@ -246,7 +246,7 @@ def leaders_are_chosen_by_the_rule(history: History, event: StateWritten) -> str
         rules = (*rules, _unclean)
     if doing is not None and isinstance(doing.event, events.ReplicaLeaderElection) and doing.event.unclean:
         rules = (_offline, _unclean)
-    candidates = _Candidates(history, event, term.bench.context)
+    candidates = _Candidates(history, event, term.internals.context)
     chosen = [rule(candidates) for rule in rules]
     if (after.leader, after.isr) not in chosen:
         about = type(doing.event).__name__ if doing else "nothing"
@@ -262,7 +262,9 @@ def partitions_begin_at_zero(history: History, event: StateWritten) -> str | Non
     if event.before is not None:
         return None
     state, term = event.after, history.actor
-    live = tuple(r for r in event.replicas if term is None or _Candidates(history, event, term.bench.context).live(r))
+    live = tuple(
+        r for r in event.replicas if term is None or _Candidates(history, event, term.internals.context).live(r)
+    )
     if state.leader_epoch != 0 or state.isr != live or state.leader != live[0]:
         return f"{event.partition}: begins as {state} with replicas {event.replicas}, of which {live} live"
     return None
@@ -291,7 +293,7 @@ def failed_logs_do_not_lead(history: History, event: StateWritten) -> str | None
     leader, term = event.after.leader, history.actor
     if term is None or not event.after.has_leader or (event.before and event.before.leader == leader):
         return None
-    context = term.bench.context
+    context = term.internals.context
     if context.partition(*event.partition) in context.offline_dirs.get(leader, {}):
         return f"{event.partition}: {leader} is elected, whose log directory failed"
     return None

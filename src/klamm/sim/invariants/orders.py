@@ -134,9 +134,9 @@ def leaders_are_told(history: History, event: EventEnded) -> str | None:
     term = event.term
     if term is None or history.epoch != term.epoch or history.ended_term(term):
         return None
-    if event.is_cut_short or not term.bench.store.client.is_alive:
+    if event.is_cut_short or not term.internals.store.client.is_alive:
         return None  # its session ended in the middle, or the node stopped: the next controller tells
-    context = term.bench.context
+    context = term.internals.context
     for broker, partitions in history.untold.items():
         leaves_now = isinstance(event.event, ControlledShutdown) and event.event.broker == broker
         if broker not in context.registered or (broker in context.shutting_down and not leaves_now):
@@ -154,7 +154,7 @@ def stops_carry_epochs(history: History, event: OrderQueued) -> str | None:
     if not isinstance(event.item, StopReplicaItem) or event.term.epoch != history.epoch:
         return None
     for p, stop in event.item.stops.items():
-        known = event.term.bench.context.partition(*p.key)
+        known = event.term.internals.context.partition(*p.key)
         if known is p and p.key in history.states and stop.leader_epoch == -1 and p.leadership is not None:
             return f"{p}: broker {event.target} is to stop it, whatever its leader epoch"
     return None

@@ -30,7 +30,7 @@ def _isrs_that_were_decided_on(history: History, p: TopicPartition, lost: int) -
     if not states:
         return [()]
     newest = states[-1]
-    if term is None or term.bench.settings.alone_writes_states:
+    if term is None or term.internals.settings.controller_owns_partition_state:
         return [newest.isr]
     raised: dict[int, tuple[BrokerId, ...]] = {}
     for state in states:
@@ -127,12 +127,12 @@ def moves_leave_a_leader(history: History, event: StateWritten) -> str | None:
     if before is None or not before.has_leader or after.has_leader or term is None:
         return None
     doing = history.doing.get((term.broker, term.incarnation))
-    partition = term.bench.context.partition(event.partition.topic, event.partition.partition)
+    partition = term.internals.context.partition(event.partition.topic, event.partition.partition)
     if (
         doing is None
         or not isinstance(doing.event, ApiPartitionReassignment | ZkPartitionReassignment)
         or not partition
     ):
         return None
-    able = [b for b in after.isr if b != before.leader and term.bench.context.is_online(b, partition)]
+    able = [b for b in after.isr if b != before.leader and term.internals.context.is_online(b, partition)]
     return f"{event.partition}: {before.leader} leads no more, and nobody else, though {able} could" if able else None

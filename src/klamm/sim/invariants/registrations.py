@@ -51,12 +51,12 @@ def brokers_are_as_read_now(history: History, event: EventEnded) -> str | None:
     term, before = event.term, event.known
     if not isinstance(event.event, BrokerChange) or term is None or history.ended_term(term):
         return None
-    if event.is_cut_short or not term.bench.store.client.is_alive:
+    if event.is_cut_short or not term.internals.store.client.is_alive:
         return None  # it could read nothing any more
-    believed = {b.id: b.epoch for b in term.bench.context.registered.values()}
+    believed = {b.id: b.epoch for b in term.internals.context.registered.values()}
     for broker in believed.keys() | before.registered.keys():
         epoch = believed.get(broker, -1)
-        if epoch == -1 and is_unusable_since(history, broker, before.zxid, term.bench.context.finalized):
+        if epoch == -1 and is_unusable_since(history, broker, before.zxid, term.internals.context.finalized):
             continue
         if epoch not in (there := _epochs_since(history, broker, before.zxid)):
             return f"{term} believes in {epoch} of broker {broker}, since zxid {before.zxid} it was {there}"

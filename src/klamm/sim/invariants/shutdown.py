@@ -17,7 +17,7 @@ def shutdown_waits_for_leaders(history: History, event: EventEnded) -> str | Non
         return None
     held = {(p.topic, p.partition) for p in answer.remaining}
     able = known.live - {asked.broker}
-    context = event.term.bench.context
+    context = event.term.internals.context
     for p, versions in history.states.items():
         state = versions[-1]
         if state.leader != asked.broker or p in held or p.topic in history.marked:
@@ -55,7 +55,7 @@ def the_leaving_stay_out(history: History, event: StateWritten) -> str | None:
     for broker, (epoch, controller_epoch) in history.leaving.items():
         if controller_epoch != history.epoch:
             continue
-        known = term.bench.context.registered.get(broker)
+        known = term.internals.context.registered.get(broker)
         if known is None or known.epoch != epoch:
             continue
         if broker in event.after.isr and broker not in before and not may_enter:

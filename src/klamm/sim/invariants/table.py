@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from klamm.sim.invariants import (
+    controllers,
     epochs,
     isr,
     leaders,
     liveness,
-    office,
     orders,
     reassignment,
     registrations,
@@ -69,7 +69,7 @@ _DONE: Final = (EventEnded,)
 _TOPIC: Final = (TopicWritten,)
 
 ALWAYS: Final = (
-    Row(0, office.no_mistakes_are_made, (Mistaken,)),
+    Row(0, controllers.no_mistakes_are_made, (Mistaken,)),
     Row(1, epochs.one_actor_per_epoch, _SENT, "KAFKA-532, KAFKA-1096"),
     Row(1, epochs.orders_come_from_who_was_elected, _RECEIVED, "KAFKA-532"),
     Row(2, epochs.epoch_counts_elections, (Elected,)),
@@ -102,7 +102,7 @@ ALWAYS: Final = (
     Row(30, orders.leaders_are_told, _DONE, "KAFKA-7482, KAFKA-2300"),
     Row(20, transitions.partitions_move_legally, (PartitionMoved,)),
     Row(21, transitions.replicas_move_legally, (ReplicaMoved,)),
-    Row(22, topics.only_the_condemned_is_destroyed, _SENT, "KAFKA-9539, KIP-570"),
+    Row(22, topics.only_replicas_pending_deletion_are_deleted, _SENT, "KAFKA-9539, KIP-570"),
     Row(23, topics.topics_go_after_their_replicas, _TOPIC, "KAFKA-9946"),
     Row(23, topics.requests_go_after_topics, _MUTATION, "KAFKA-1681"),
     Row(24, topics.topic_ids_are_never_reused, _TOPIC),
@@ -118,11 +118,11 @@ ALWAYS: Final = (
     Row(31, isr.alter_partition_follows_the_table, _DONE, "KAFKA-14144, KAFKA-14154, KAFKA-14140"),
     Row(31, isr.refused_isr_changes_were_overtaken, _DONE, "KAFKA-14144"),
     Row(32, isr.alter_partition_tells_the_truth, _DONE, "KAFKA-14154"),
-    Row(33, office.the_resigned_send_nothing, _SENT, "KAFKA-4447, KAFKA-5310"),
-    Row(33, office.the_resigned_hold_nothing, (TermEnded,), "KAFKA-5310"),
-    Row(33, office.terms_begin_with_nothing, (TermBegan,), "KAFKA-2300, KAFKA-5310"),
-    Row(33, office.nobody_is_forgotten, (Forgotten,), "KAFKA-10193"),
-    Row(33, office.the_inactive_refuse, _DONE, "KAFKA-10193"),
+    Row(33, controllers.the_resigned_send_nothing, _SENT, "KAFKA-4447, KAFKA-5310"),
+    Row(33, controllers.the_resigned_hold_nothing, (TermEnded,), "KAFKA-5310"),
+    Row(33, controllers.terms_begin_with_nothing, (TermBegan,), "KAFKA-2300, KAFKA-5310"),
+    Row(33, controllers.nobody_is_forgotten, (Forgotten,), "KAFKA-10193"),
+    Row(33, controllers.the_inactive_refuse, _DONE, "KAFKA-10193"),
     Row(34, registrations.brokers_are_as_read_now, _DONE, "KAFKA-3085, KAFKA-5502"),
     Row(36, registrations.who_left_stays_away, (SessionFound,), "KAFKA-8121"),
     Row(37, registrations.one_process_per_id, _RECEIVED),
@@ -141,19 +141,19 @@ AT_REST: Final = (
     Row(40, liveness.one_controller_acts, (), "KAFKA-13407, KAFKA-4229"),
     Row(24, topics.no_topic_is_resurrected, (), "KAFKA-12835"),
     Row(29, reassignment.no_replica_is_left_behind, (), "KAFKA-13972"),
-    Row(33, office.the_inactive_are_inert, (), "KAFKA-4447, KAFKA-5310"),
-    Row(34, office.memory_equals_zookeeper, (), "KAFKA-849, KAFKA-9212"),
+    Row(33, controllers.the_inactive_are_inert, (), "KAFKA-4447, KAFKA-5310"),
+    Row(34, controllers.memory_equals_zookeeper, (), "KAFKA-849, KAFKA-9212"),
     Row(36, registrations.registrations_are_true, (), "KAFKA-1387, KAFKA-7165, KAFKA-14845"),
-    Row(35, office.watches_are_set, (), "KAFKA-13461"),
-    Row(38, office.notifications_are_taken_away),
+    Row(35, controllers.watches_are_set, (), "KAFKA-13461"),
+    Row(38, controllers.notifications_are_taken_away),
     Row(41, liveness.every_partition_is_led, (), "KAFKA-3096, KAFKA-3143"),
     Row(42, liveness.isrs_are_whole, (), "KAFKA-12751, KAFKA-14144"),
     Row(43, topics.deletions_finish, (), "KAFKA-1681, KAFKA-6650"),
     Row(43, reassignment.reassignments_finish, (), "KAFKA-4214, KAFKA-9478"),
     Row(43, reassignment.preferred_elections_finish),
     Row(44, liveness.everybody_knows, (), "KAFKA-9212, KAFKA-7482"),
-    Row(45, office.no_event_waits, (), "KAFKA-4360, KAFKA-6517, KAFKA-6879"),
-    Row(45, office.every_request_was_delivered, (), "KAFKA-3916"),
+    Row(45, controllers.no_event_waits, (), "KAFKA-4360, KAFKA-6517, KAFKA-6879"),
+    Row(45, controllers.every_request_was_delivered, (), "KAFKA-3916"),
 )
 """Of nodes that are healed and had time: 46 is that these hold for them while another one stays broken."""
 

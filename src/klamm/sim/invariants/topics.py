@@ -10,7 +10,7 @@ from klamm.sim.zookeeper.tree import DeleteChange
 from klamm.zk import znodes
 
 
-def only_the_condemned_is_destroyed(history: History, event: OrderSent) -> str | None:
+def only_replicas_pending_deletion_are_deleted(history: History, event: OrderSent) -> str | None:
     """A replica is deleted only where its topic is going or gone, or where it belongs to its partition no more."""
     if event.again or event.message.controller_epoch != history.epoch:
         return None  # brokers refuse an older controller, which cannot know better
@@ -29,7 +29,7 @@ def _must_stay(history: History, p: TopicPartition, event: OrderSent) -> str | N
     holds_another = (p, broker, broker_epoch) in history.other_ids
     heard_of_none = (p, broker, broker_epoch) not in history.told_of
     if (holds_another or heard_of_none) and any(
-        c.topic == p.topic and p.partition in c.partitions for c in history.condemned[broker].values()
+        c.topic == p.topic and p.partition in c.partitions for c in history.pending_deletions[broker].values()
     ):
         return None  # its log can only be that of an earlier topic, and a record says that this one was deleted
     if p in history.buried_replicas and not any(told[:2] == (p, broker) for told in history.told_of):
@@ -58,7 +58,7 @@ def topics_go_after_their_replicas(history: History, event: TopicWritten) -> str
     if event.topic not in history.marked:
         return f"{event.topic} is deleted, which nobody asked for"
     term = history.actor
-    registered = term.bench.context.registered if term is not None else {}
+    registered = term.internals.context.registered if term is not None else {}
     for number, assignment in event.before.partitions.items():
         p = TopicPartition(event.topic, number)
         if history.came_up.get(p, -1) < event.before.czxid:
@@ -79,7 +79,7 @@ def requests_go_after_topics(history: History, event: Mutation) -> str | None:
         seen = None if topic == path or znodes.topic_path(topic) in gone else history.topics.get(topic)
         if seen is None or seen.czxid > history.marked[topic]:
             continue
-        if history.actor is None or history.actor.bench.settings.delete_topic_enable:
+        if history.actor is None or history.actor.internals.settings.delete_topic_enable:
             return f"{path} is removed, and the topic is there"
     return None
 
@@ -144,8 +144,8 @@ def deletions_finish(cluster: Cluster) -> str | None:
 
 
 def _waits_for_the_gone(cluster: Cluster, topic: str) -> bool:
-    bench = next((b.controller.bench for b in cluster.running if b.controller.bench is not None), None)
-    if bench is None or bench.settings.orders_carry_topic_ids:
+    term = next((b.controller.term for b in cluster.running if b.controller.term is not None), None)
+    if term is None or term.settings.orders_carry_topic_ids:
         return False
     assigned, running = cluster.history.topics[topic].partitions.values(), {b.number for b in cluster.running}
     return any(b not in running for a in assigned for b in a.replicas)  # a registration may be somebody's nonsense

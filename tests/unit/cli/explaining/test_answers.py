@@ -241,7 +241,7 @@ def test_a_broker_with_what_it_was_not_yet_told() -> None:
     ]
 
 
-def test_a_broker_that_left_or_was_lost_while_nobody_was_in_office() -> None:
+def test_a_broker_that_left_or_was_lost_while_there_was_no_controller() -> None:
     scene = Scene()
     scene.journal.line("c", "ready", brokers=[1, 2, 3])
     scene.journal.line("d", "controlled-shutdown", broker=1, partitions={})
@@ -255,11 +255,11 @@ def test_a_broker_that_left_or_was_lost_while_nobody_was_in_office() -> None:
         return [line.partition("  ")[2] for line in lines if line.startswith("2023")]
 
     assert told(1) == [
-        "broker 1 was there (controller 2, epoch 4, takes office)",
+        "broker 1 was there (controller 2, epoch 4, becomes controller)",
         "broker 1 leaves in order (controller 2, epoch 4)",
-        "broker 1 was gone (controller 2, epoch 5, takes office)",
+        "broker 1 was gone (controller 2, epoch 5, becomes controller)",
     ]
-    assert told(3) == ["broker 3 was there (controller 2, epoch 4, takes office)"]
+    assert told(3) == ["broker 3 was there (controller 2, epoch 4, becomes controller)"]
 
 
 def test_when_a_killed_controller_died_nobody_knows() -> None:

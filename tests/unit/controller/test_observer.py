@@ -1,4 +1,4 @@
-"""A witness hears of terms, events and moves, in the order in which they happen."""
+"""A observer hears of terms, events and moves, in the order in which they happen."""
 
 from collections.abc import AsyncIterator, Iterable
 
@@ -8,26 +8,26 @@ from tests.support.controller_nodes import Nodes
 from klamm.controller.context import Partition
 from klamm.controller.controller import HANDLERS
 from klamm.controller.events import Event, TopicChange
+from klamm.controller.observer import Observer
 from klamm.controller.states import PartitionState, ReplicaState
-from klamm.controller.witness import Witness
-from klamm.controller.workbench import Workbench
+from klamm.controller.term_context import TermContext
 from klamm.model.ids import BrokerId
 from klamm.zk.operations import Delete
 from klamm.zk.znodes import CONTROLLER
 
 
-class Notes(Witness):
+class Notes(Observer):
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.bench: Workbench | None = None
+        self.term: TermContext | None = None
 
-    def term_begins(self, bench: Workbench) -> None:
-        self.bench = bench
-        bench.context.moves = self
-        self.lines.append(f"term {bench.context.epoch} begins")
+    def term_begins(self, term: TermContext) -> None:
+        self.term = term
+        term.context.moves = self
+        self.lines.append(f"term {term.context.epoch} begins")
 
-    def term_ends(self, bench: Workbench) -> None:
-        self.lines.append(f"term {bench.context.epoch} ends, {len(bench.channels)} channels open")
+    def term_ends(self, term: TermContext) -> None:
+        self.lines.append(f"term {term.context.epoch} ends, {len(term.channels)} channels open")
 
     def event_begins(self, event: Event, waiting: Iterable[Event]) -> None:
         self.lines.append(f"{type(event).__name__} begins, {len(list(waiting))} wait")
@@ -52,9 +52,9 @@ async def nodes() -> AsyncIterator[Nodes]:
     await made.close()
 
 
-async def test_a_witness_hears_of_terms_events_and_moves(nodes: Nodes) -> None:
+async def test_an_observer_is_notified_of_terms_events_and_transitions(nodes: Nodes) -> None:
     notes = Notes()
-    await nodes.start(1, witness=notes)
+    await nodes.start(1, observer=notes)
     await nodes.settle()
     assert notes.lines[:3] == ["Startup begins, 0 wait", "term 1 begins", "Startup ends"]
     notes.lines.clear()
@@ -75,12 +75,12 @@ async def test_a_witness_hears_of_terms_events_and_moves(nodes: Nodes) -> None:
     assert notes.lines[:3] == ["Reelect begins, 0 wait", "term 1 ends, 0 channels open", "term 2 begins"]
 
 
-async def test_a_witness_hears_of_mistakes(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_observer_is_notified_of_unexpected_errors(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     notes = Notes()
-    await nodes.start(1, witness=notes)
+    await nodes.start(1, observer=notes)
     await nodes.settle()
 
-    async def errs(bench: Workbench, event: Event) -> None:
+    async def errs(term: TermContext, event: Event) -> None:
         raise ZeroDivisionError("oops")
 
     monkeypatch.setitem(HANDLERS, TopicChange, errs)

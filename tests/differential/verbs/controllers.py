@@ -6,7 +6,7 @@ from klamm.model.ids import BrokerId
 from klamm.zk import znodes
 
 
-class OfficeVerbs(Scene):
+class ControllerVerbs(Scene):
     async def start_controller(self) -> None:
         await self.start_node()
         await self.settle("start the controller")
@@ -28,12 +28,12 @@ class OfficeVerbs(Scene):
         await self.settle(f"the session of node {node} expires")
 
     async def delete_controller(self) -> None:
-        """Its office is taken away; being the only candidate it takes it again."""
+        """Its term is ended; being the only candidate it is elected again."""
         await self.client.delete(znodes.CONTROLLER)
         await self.settle("delete /controller")
 
     async def usurp(self, broker: int) -> None:
-        """Another broker takes the office, with an epoch of its own, and does nothing."""
+        """Another broker becomes controller, with an epoch of its own, and does nothing."""
         epoch, stat = await self.client.get(znodes.CONTROLLER_EPOCH)
         await self.client.set(znodes.CONTROLLER_EPOCH, str(int(epoch or b"0") + 1).encode(), stat.version)
         await self.client.set(znodes.CONTROLLER, znodes.encode_controller(BrokerId(broker), 0))

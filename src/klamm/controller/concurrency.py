@@ -9,7 +9,7 @@ T = TypeVar("T")
 WIDTH: Final = 3
 
 
-async def overlapped(steps: Iterable[Coroutine[Any, Any, T]], width: int = WIDTH) -> list[T]:
+async def gather_limited(steps: Iterable[Coroutine[Any, Any, T]], width: int = WIDTH) -> list[T]:
     """Results in order, at most `width` steps under way; they must not touch the same partitions.
 
     After a failure no further step begins; those under way end before the first failure is raised, so that nothing of

@@ -2,12 +2,12 @@
 
 import pytest
 from tests.support.controller_room import Room
-from tests.unit.controller.test_topic_deletion import NO_PATIENCE, Deleting
+from tests.unit.controller.test_topic_deletion import NO_WAITING, Deleting
 
 from klamm.controller.context import Partition
 from klamm.controller.events import ApiPartitionReassignment, ResumeAfterFailure, TopicDeletion
-from klamm.controller.handlers.condemned import condemn_moved
 from klamm.controller.handlers.failover import on_resume_after_failure
+from klamm.controller.handlers.pending_deletions import schedule_deletion_of_moved
 from klamm.controller.handlers.reassignment_requests import on_api_reassignment
 from klamm.controller.handlers.topic_deletion import on_topic_deletion
 from klamm.controller.states import PartitionState
@@ -17,7 +17,7 @@ from klamm.zk import znodes
 from klamm.zk.acl import READ_ACL, Acl, Permission
 from klamm.zk.operations import Create, Delete
 
-RECORDS = znodes.CONDEMNED_REPLICAS
+RECORDS = znodes.PENDING_DELETIONS
 ONE, TWO = BrokerId(1), BrokerId(2)
 
 
@@ -44,7 +44,7 @@ async def test_a_move_waits_and_others_go_on_until_the_record_can_be_written(pat
         old = room.stored(name)
         room.write_state(name, old._replace(isr=(*old.isr, TWO)))
 
-    await room.take_office()
+    await room.become_controller()
 
     assert room.partition("a-0").replicas == (2, 1)
     assert room.partition("b-0").replicas == ((2,) if "b-0" in moves else (3,))
@@ -53,7 +53,7 @@ async def test_a_move_waits_and_others_go_on_until_the_record_can_be_written(pat
     assert told.facts["partitions"] == {"a": [0]}
     assert "setAcl" in told.facts["why"]
     assert not any("+delete -> 1" in request for request in room.channels.take())
-    assert room.bench.store.take_refused()  # it is tried again
+    assert room.term.store.writer.take_refused()  # it is tried again
 
     allow(room, *paths)
     requests = await room.handle(on_resume_after_failure, ResumeAfterFailure())
@@ -75,7 +75,7 @@ async def test_a_replica_that_an_override_would_drop_stays_where_it_cannot_be_wr
 
 
 async def test_a_deletion_waits_and_others_go_on_until_the_record_can_be_written() -> None:
-    cluster = await Deleting.open({"a": [(2,)], "b": [(1,)], "c": [(2,)]}, settings=NO_PATIENCE)
+    cluster = await Deleting.open({"a": [(2,)], "b": [(1,)], "c": [(2,)]}, settings=NO_WAITING)
     forbid(cluster.room, "/klamm")
     await cluster.kill(2)
     await cluster.delete("a", "b")
@@ -85,38 +85,38 @@ async def test_a_deletion_waits_and_others_go_on_until_the_record_can_be_written
     assert "NO_AUTH" in cluster.why("a")
     assert "setAcl" in cluster.why("a")
     assert znodes.delete_topic_path("a") in cluster.znodes_of("a")
-    assert cluster.room.bench.store.take_refused()
+    assert cluster.room.term.store.writer.take_refused()
 
-    await cluster.room.take_office()
+    await cluster.room.become_controller()
     await cluster.do(on_topic_deletion, TopicDeletion())
     assert "NO_AUTH" in cluster.why("a")
 
     allow(cluster.room, "/klamm")
     await cluster.do(on_resume_after_failure, ResumeAfterFailure())
     assert cluster.znodes_of("a") == []
-    assert len(cluster.condemned()) == 1
+    assert len(cluster.pending_deletions()) == 1
 
 
 @pytest.mark.parametrize("hidden", ["the list", "a broker's list", "a record"])
-async def test_records_that_nobody_may_read_are_told_of_and_cost_nobody_the_office(hidden: str) -> None:
+async def test_unreadable_records_are_journalled_and_do_not_end_the_term(hidden: str) -> None:
     room = await Room.open(topics={"a": [(1,), (1,)]})
     first, second = room.partition("a-0"), room.partition("a-1")
-    await condemn_moved(room.bench, {ONE: [first]})
-    topic_id = room.bench.context.topics["a"].id
+    await schedule_deletion_of_moved(room.term, {ONE: [first]})
+    topic_id = room.term.context.topics["a"].id
     assert topic_id is not None
-    path = znodes.condemned_path(1, topic_id)
+    path = znodes.pending_deletion_path(1, topic_id)
     forbidden = {"the list": RECORDS, "a broker's list": f"{RECORDS}/1", "a record": path}[hidden]
     room.ensemble.unreadable.add(forbidden)
 
-    await room.take_office()
+    await room.become_controller()
 
     [told] = [e for e in room.entries("refused") if e.facts["what"] == forbidden]
     assert told.facts["why"].startswith(f"{forbidden} cannot be read: NO_AUTH; an ACL forbids it: ")
     if forbidden != path:
         room.ensemble.unreadable.clear()  # by the time it is written
-    found = room.bench.context.partition("a", 1)
+    found = room.term.context.partition("a", 1)
     assert found is not None
-    refused = await condemn_moved(room.bench, {ONE: [found]})
+    refused = await schedule_deletion_of_moved(room.term, {ONE: [found]})
     assert list(refused) == ([found] if forbidden == path else [])
     data = room.ensemble.nodes[path].data
     assert data is not None
@@ -126,23 +126,23 @@ async def test_records_that_nobody_may_read_are_told_of_and_cost_nobody_the_offi
 
 
 def _named(room: Room) -> list[int]:
-    records = room.bench.context.condemned.get(ONE, {}).values()
+    records = room.term.context.pending_deletions.get(ONE, {}).values()
     named: list[Partition] = [p for record in records for p in record.partitions.values()]
     return sorted(p.partition for p in named)
 
 
 async def test_a_record_that_an_acl_keeps_is_told_of_with_the_remedy() -> None:
-    cluster = await Deleting.open({"a": [(2,)]}, settings=NO_PATIENCE)
+    cluster = await Deleting.open({"a": [(2,)]}, settings=NO_WAITING)
     no_deletion = (Acl(Permission.READ | Permission.CREATE, "world", "anyone"),)
     made = [Create("/klamm"), Create(RECORDS), Create(f"{RECORDS}/2", acl=no_deletion)]
     cluster.room.ensemble.apply(list(made))
     await cluster.kill(2)
     await cluster.delete("a")
-    [path] = cluster.condemned()
+    [path] = cluster.pending_deletions()
 
     await cluster.start(2)
     await cluster.answer(2)
 
-    assert cluster.room.bench.context.condemned == {}
+    assert cluster.room.term.context.pending_deletions == {}
     [told] = [e.facts["why"] for e in cluster.room.entries("refused") if e.facts["what"] == path]
     assert told.startswith(f"{path} cannot be removed: NO_AUTH; an ACL forbids it: ")

@@ -15,7 +15,7 @@ from klamm.controller.states import PartitionState
 from klamm.controller.timers import Timers
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
-from klamm.runtime.turns import Turns
+from klamm.runtime.time_slices import TimeSlices
 from klamm.telemetry.journal import Journal, by_topic
 from klamm.zk.controller_store import ControllerStore, StatesRead
 
@@ -24,7 +24,7 @@ WaitForFeatures = Callable[[int, float], Awaitable[bool]]
 
 
 @dataclass(slots=True, eq=False)
-class Workbench:
+class TermContext:
     """Lives as long as a term; `cause` is the id of the event in work."""
 
     settings: ControllerSettings
@@ -35,7 +35,7 @@ class Workbench:
     journal: Journal
     random_bytes: Callable[[int], bytes]
     timers: Timers
-    turns: Turns
+    slices: TimeSlices
     """For work on many partitions: the loop is free between two pieces of it, whoever does them."""
     metrics: ControllerMetrics
     now_ms: Callable[[], int]
@@ -52,7 +52,7 @@ class Workbench:
         it was decided on, so whatever somebody changed by hand shows as a conflict, and is read then.
         """
         known = StatesRead({p: p.leadership for p in partitions if p.leadership is not None})
-        if self.settings.alone_writes_states and len(known.found) == len(partitions):
+        if self.settings.controller_owns_partition_state and len(known.found) == len(partitions):
             return known, True
         return await self.store.read_states(partitions), False
 
@@ -77,6 +77,13 @@ class Workbench:
         for p, state in written.items():
             why = dropped if is_live and broker not in p.assignment.target else offline
             self.journal.leader_decision(self.cause, "isr-removal", p, p.leadership, state, why)
+            self.context.put_leadership(p, state)
+
+    def apply_isr_changes(self, written: Mapping[Partition, LeaderAndIsr]) -> None:
+        """What leaders proposed; who asked gets it with the answer, all brokers with the metadata."""
+        self._journal_states("states", written)
+        for p, state in written.items():
+            self.journal.leader_decision(self.cause, "alter-partition", p, p.leadership, state)
             self.context.put_leadership(p, state)
 
     def apply_epochs(self, written: Mapping[Partition, LeaderAndIsr]) -> None:

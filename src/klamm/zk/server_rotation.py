@@ -16,7 +16,7 @@ class Dice(Protocol):
     def random(self) -> float: ...
 
 
-class Tour:
+class ServerRotation:
     """Goes round the servers, shuffled once, so that the clients of an ensemble spread over it."""
 
     __slots__ = ("_dice", "_failures", "_next", "_servers", "server")

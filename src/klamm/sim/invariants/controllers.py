@@ -17,7 +17,7 @@ _CHANNEL_TASK: Final = "controller-to-broker"
 
 
 def no_mistakes_are_made(history: History, event: Mistaken) -> str | None:
-    """No controller runs into an error that nobody foresaw, though it would recover by giving up its office.
+    """No controller runs into an error that nobody foresaw, though it would recover by resigning.
 
     That a machine has no memory is no mistake of the code.
     """
@@ -36,15 +36,15 @@ def the_resigned_send_nothing(history: History, event: OrderSent) -> str | None:
 
 def the_resigned_hold_nothing(history: History, event: TermEnded) -> str | None:
     """At the end of a term there is no channel, and no request that waits."""
-    bench = event.term.bench
-    if len(bench.channels) or bench.channels.waiting:
-        return f"{event.term} ends with {len(bench.channels)} channels, {bench.channels.waiting} requests wait"
+    term = event.term.internals
+    if len(term.channels) or term.channels.waiting:
+        return f"{event.term} ends with {len(term.channels)} channels, {term.channels.waiting} requests wait"
     return None
 
 
 def terms_begin_with_nothing(history: History, event: TermBegan) -> str | None:
-    """Whoever takes office remembers nothing of earlier terms: all is read anew."""
-    context = event.term.bench.context
+    """A new controller remembers nothing of earlier terms: all is read anew."""
+    context = event.term.internals.context
     if context.topics or context.registered:
         return f"{event.term} begins with topics {list(context.topics)} and brokers {list(context.registered)}"
     return None
@@ -93,15 +93,15 @@ def memory_equals_zookeeper(cluster: Cluster) -> str | None:
     All but the epoch of the controller that decided: what need not change is remembered, and told, under the new one's.
     """
     for broker in cluster.running:
-        if broker.controller.bench is not None and (wrong := _differs(cluster, broker)):
+        if broker.controller.term is not None and (wrong := _differs(cluster, broker)):
             return wrong
     return None
 
 
 def _differs(cluster: Cluster, broker: StubBroker) -> str | None:
-    bench, history = broker.controller.bench, cluster.history
-    assert bench is not None
-    context = bench.context
+    term, history = broker.controller.term, cluster.history
+    assert term is not None
+    context = term.context
     for name, topic in history.topics.items():
         known = context.topics.get(name)
         if known is None or topic.id not in (None, known.id):  # somebody may have written the znode without its id
@@ -163,7 +163,7 @@ def no_event_waits(cluster: Cluster) -> str | None:
 def every_request_was_delivered(cluster: Cluster) -> str | None:
     """No order waits for a broker that is there."""
     for broker in cluster.running:
-        bench = broker.controller.bench
-        if bench is not None and bench.channels.waiting:
-            return f"{bench.channels.waiting} orders of broker {broker.number} wait"
+        term = broker.controller.term
+        if term is not None and term.channels.waiting:
+            return f"{term.channels.waiting} orders of broker {broker.number} wait"
     return None

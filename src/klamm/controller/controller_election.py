@@ -1,4 +1,4 @@
-"""Winning, holding and leaving the controller's office. Source: KafkaController.elect, maybeResign (3.9).
+"""Winning an election, being controller, resigning. Source: KafkaController.elect, maybeResign (3.9).
 
 Where Kafka compares ids, the ephemeral's owner is compared too: `/controller` left by an earlier session of ours does
 not make us controller, and one of this very session under which nobody acts is given up (KAFKA-13407).
@@ -13,103 +13,100 @@ from klamm.controller.channels import ChannelPorts, Channels
 from klamm.controller.context import ControllerContext
 from klamm.controller.handlers.failover import on_controller_failover
 from klamm.controller.metrics import ControllerMetrics
+from klamm.controller.observer import Observer
 from klamm.controller.request_batch import RequestBatch
 from klamm.controller.settings import ControllerSettings
+from klamm.controller.term_context import TermContext, WaitForFeatures
 from klamm.controller.timers import Timers
-from klamm.controller.witness import Witness
-from klamm.controller.workbench import WaitForFeatures, Workbench
 from klamm.model.errors import KlammError
 from klamm.runtime import memory
-from klamm.runtime.turns import Turns
+from klamm.runtime.time_slices import TimeSlices
 from klamm.telemetry.journal import Journal
 from klamm.zk.controller_store import ControllerStore
-from klamm.zk.election import ControllerEpoch, register_controller, replace_controller
+from klamm.zk.election import ControllerEpoch
 from klamm.zk.errors import BadVersion, NoNode
 from klamm.zk.fenced import ControllerMoved
 from klamm.zk.store import ControllerZnode, Store
-from klamm.zk.znodes import CONTROLLER
 
 PAUSE_AFTER_FAILURE_S: Final = 0.25
 """What cannot be read now may be readable soon, or by another broker; elections in a tight loop help nobody."""
 
 
 @dataclass(frozen=True, slots=True)
-class OfficePorts:
+class ElectionPorts:
     channels: ChannelPorts
     now_ms: Callable[[], int]
     random_bytes: Callable[[int], bytes]
     wait_for_features: WaitForFeatures
 
 
-class Office:
-    """At most one term at a time: `bench` is there from the election to the resignation, and None otherwise."""
+class ControllerElection:
+    """At most one term at a time: `term` is there from the election to the resignation, and None otherwise."""
 
     def __init__(
         self,
         settings: ControllerSettings,
-        ports: OfficePorts,
+        ports: ElectionPorts,
         journal: Journal,
         metrics: ControllerMetrics,
-        witness: Witness,
+        observer: Observer,
     ) -> None:
         self._settings = settings
         self._metrics = metrics
         self._ports = ports
         self._journal = journal
-        self._witness = witness
+        self._observer = observer
         self._store: Store | None = None
-        self.bench: Workbench | None = None
+        self.term: TermContext | None = None
 
     def use(self, store: Store) -> None:
-        """The ZooKeeper session from here on; one that is in use already may hold the office by now."""
-        assert self.bench is None or store is self._store, "a new session cannot carry an old term"
+        """The ZooKeeper session from here on; one that is in use already may own `/controller` by now."""
+        assert self.term is None or store is self._store, "a new session cannot carry an old term"
         self._store = store
 
     def allow_unclean_election(self, allowed: bool) -> None:
         """The brokers' default for this term and those to come."""
         self._settings = replace(self._settings, unclean_leader_election=allowed)
-        if self.bench is not None:
-            self.bench.settings = self._settings
+        if self.term is not None:
+            self.term.settings = self._settings
 
     async def elect(self, cause: str) -> None:
-        """Become controller if nobody is. A loser only watches; a failed start gives the office up at once."""
+        """Become controller if nobody is. A loser only watches; a failed start resigns at once."""
         store = self._current_store()
         holder = await store.read_controller(watch=True)
-        if holder is not None and self._is_ours(holder, store) and self.bench is None:
+        if holder is not None and self._is_ours(holder, store) and self.term is None:
             await self._abandon(store, holder, cause)
             holder = None
-        if holder is not None or self.bench is not None:
+        if holder is not None or self.term is not None:
             return
-        await self._enter(
-            store, register_controller(store.client, self._settings.broker_id, self._ports.now_ms()), cause
-        )
+        await self._enter(store, store.register_controller(self._settings.broker_id, self._ports.now_ms()), cause)
 
     async def take(self, cause: str, epoch: int) -> None:
         """Become controller in place of whoever is it in this epoch; KRaft's is left alone."""
         store = self._current_store()
         holder = await store.read_controller(watch=True)
         if holder is not None and holder.is_kraft:
-            self._journal.refused(cause, "the office", "KRaft holds it")
-        elif self.bench is None:
-            won = replace_controller(store.client, self._settings.broker_id, self._ports.now_ms(), epoch)
+            self._journal.refused(cause, "become controller", "the controller is a KRaft controller")
+        elif self.term is None:
+            won = store.replace_controller(self._settings.broker_id, self._ports.now_ms(), epoch)
             await self._enter(store, won, cause)
 
     async def _enter(self, store: Store, winning: Awaitable[ControllerEpoch], cause: str) -> None:
-        """A loser only looks who won; a failed start gives the office up at once."""
+        """A loser only looks who won; a failed start resigns at once."""
         try:
             epoch = await winning
             self._begin(store, epoch, cause)
-            assert self.bench is not None
-            await on_controller_failover(self.bench)
+            assert self.term is not None
+            await on_controller_failover(self.term)
         except ControllerMoved as error:
             self._journal.line(cause, "not-elected", why=str(error))
             await self.maybe_resign(cause)
         except Exception as error:
             if not isinstance(error, KlammError):
-                self._witness.mistake(error)
-            self._journal.line(cause, "failed", what="taking office", why=repr(error))
-            was_elected = self.bench is not None
-            await self.move(cause, "could not take office")
+                self._observer.mistake(error)
+            self._journal.line(cause, "failed", what="becoming controller", why=repr(error))
+            was_elected = self.term is not None
+            await self.move(cause, "could not become controller")
             await asyncio.sleep(PAUSE_AFTER_FAILURE_S)
             if isinstance(error, NoNode):  # a tree that was restored by half; brokers make these when they start
                 await store.create_top_level_paths()
@@ -119,25 +116,25 @@ class Office:
             self._journal.line(
                 cause,
                 "ready",
-                brokers=list(self.bench.context.registered),
-                topic_count=len(self.bench.context.topics),
-                partition_count=self.bench.context.partition_count,
+                brokers=list(self.term.context.registered),
+                topic_count=len(self.term.context.topics),
+                partition_count=self.term.context.partition_count,
             )
 
     def _begin(self, store: Store, epoch: ControllerEpoch, cause: str) -> None:
         context = ControllerContext(epoch.epoch)
-        turns = Turns()
-        channels = Channels(context, self._settings, self._ports.channels, self._journal, turns)
-        self.bench = Workbench(
+        slices = TimeSlices()
+        channels = Channels(context, self._settings, self._ports.channels, self._journal, slices)
+        self.term = TermContext(
             self._settings,
             context,
             ControllerStore(store.client, epoch),
             channels,
-            RequestBatch(context, self._settings, channels, turns),
+            RequestBatch(context, self._settings, channels, slices),
             self._journal,
             self._ports.random_bytes,
             Timers(self._ports.channels.put),
-            turns,
+            slices,
             self._metrics,
             self._ports.now_ms,
             self._ports.wait_for_features,
@@ -145,20 +142,20 @@ class Office:
         )
         self._journal.controller_epoch = epoch.epoch
         self._journal.line(cause, "elected", epoch_version=epoch.version)
-        self._witness.term_begins(self.bench)
+        self._observer.term_begins(self.term)
 
     async def maybe_resign(self, cause: str) -> None:
         """Look who is controller; if it is not us any more, resign."""
         store = self._current_store()
         holder = await store.read_controller(watch=True)
-        if self.bench is not None and (holder is None or not self._is_ours(holder, store)):
+        if self.term is not None and (holder is None or not self._is_ours(holder, store)):
             who = "nobody" if holder is None else f"broker {holder.broker}"
             await self.resign(cause, f"{who} is controller now")
 
     async def move(self, cause: str, why: str) -> None:
         """Resign and delete `/controller`, if it is still ours, so that everyone elects anew."""
         store = self._current_store()
-        fenced = self.bench.store if self.bench else None
+        fenced = self.term.store if self.term else None
         try:
             holder = await store.read_controller()
         finally:
@@ -175,14 +172,14 @@ class Office:
 
     async def resign(self, cause: str, why: str) -> None:
         """Forget everything; nothing more leaves for any broker. Harmless where we are not controller."""
-        bench, self.bench = self.bench, None
-        if bench is None:
+        term, self.term = self.term, None
+        if term is None:
             return
-        bench.batch.clear()
-        bench.timers.close()
-        await bench.channels.close()
+        term.batch.clear()
+        term.timers.close()
+        await term.channels.close()
         memory.unsettle()
-        self._witness.term_ends(bench)
+        self._observer.term_ends(term)
         self._journal.line(cause, "resigned", why=why)
         self._journal.flush()
         self._journal.controller_epoch = 0
@@ -190,12 +187,12 @@ class Office:
     async def _abandon(self, store: Store, holder: ControllerZnode, cause: str) -> None:
         self._journal.line(cause, "abandoned", why="this session holds /controller, but nobody acts under it")
         try:
-            await store.client.delete(CONTROLLER, holder.version)
+            await store.delete_controller_version(holder.version)
         except (NoNode, BadVersion):
             self._journal.line(cause, "moved", why="/controller changed meanwhile")
 
     def _is_ours(self, holder: ControllerZnode, store: Store) -> bool:
-        same_session = holder.owner_session == store.client.session_id
+        same_session = holder.owner_session == store.session_id
         return holder.broker == self._settings.broker_id and same_session and not holder.is_kraft
 
     def _current_store(self) -> Store:

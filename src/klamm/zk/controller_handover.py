@@ -1,6 +1,6 @@
 """An operator's wish who shall be controller: `/klamm/next_controller`, `{"version":1,"broker":100,"epoch":7}`.
 
-The node it names takes the office from the holder in one transaction, and removes the wish; one for an epoch that is
+The node it names replaces the controller in one transaction, and removes the wish; one for an epoch that is
 over is only removed. It goes with the session of whoever asks: nobody who gave up waiting gets it later. Apache Kafka's
 brokers never look there.
 """
@@ -10,12 +10,12 @@ from typing import NamedTuple
 import msgspec
 
 from klamm.model.ids import BrokerId
-from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import BadVersion, NodeExists, NoNode
+from klamm.zk.port import ZooKeeperClient
 from klamm.zk.znodes import NEXT_CONTROLLER, Int32, decode_json, encode_json
 
 
-class OfficeRequest(NamedTuple):
+class HandoverRequest(NamedTuple):
     broker: BrokerId
     epoch: int
     """The controller epoch in which it was asked for, the only one in which it counts."""
@@ -29,7 +29,7 @@ class _Wish(msgspec.Struct):
     epoch: Int32
 
 
-async def ask_for_office(client: ZooKeeper, broker: BrokerId, epoch: int) -> None:
+async def request_handover(client: ZooKeeperClient, broker: BrokerId, epoch: int) -> None:
     """Raises NodeExists where somebody else asks; it may be this session, where only the answer was lost."""
     await client.ensure_path(NEXT_CONTROLLER.rpartition("/")[0])
     wish = encode_json({"version": 1, "broker": broker, "epoch": epoch})
@@ -41,7 +41,7 @@ async def ask_for_office(client: ZooKeeper, broker: BrokerId, epoch: int) -> Non
             raise
 
 
-async def watch_office_request(client: ZooKeeper) -> OfficeRequest | None:
+async def watch_handover_request(client: ZooKeeperClient) -> HandoverRequest | None:
     """None where nobody asks; its coming is told. Raises MalformedZnode."""
     while True:
         try:
@@ -51,10 +51,10 @@ async def watch_office_request(client: ZooKeeper) -> OfficeRequest | None:
                 return None
             continue
         wish = decode_json(NEXT_CONTROLLER, content, _Wish)
-        return OfficeRequest(BrokerId(wish.broker), wish.epoch, stat.version, stat.mzxid)
+        return HandoverRequest(BrokerId(wish.broker), wish.epoch, stat.version, stat.mzxid)
 
 
-async def remove_office_request(client: ZooKeeper, version: int = -1) -> None:
+async def remove_handover_request(client: ZooKeeperClient, version: int = -1) -> None:
     try:
         await client.delete(NEXT_CONTROLLER, version)
     except (NoNode, BadVersion):

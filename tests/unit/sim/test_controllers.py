@@ -1,4 +1,4 @@
-"""The office as the simulation sees it: mistakes in it, and how it changes hands."""
+"""Controllers as the simulation sees them: unexpected errors, and how one replaces another."""
 
 import asyncio
 from contextlib import suppress
@@ -11,12 +11,12 @@ from klamm.controller.events import BrokerChange
 from klamm.controller.settings import ControllerSettings, parse_ibp
 from klamm.model.ids import BrokerId
 from klamm.sim.cluster import run_script
+from klamm.sim.controller_observer import ControllerObserver
 from klamm.sim.history import History
+from klamm.sim.invariants.controllers import memory_equals_zookeeper, no_mistakes_are_made
 from klamm.sim.invariants.isr import the_dead_have_left
-from klamm.sim.invariants.office import memory_equals_zookeeper, no_mistakes_are_made
 from klamm.sim.operations import script_of
 from klamm.sim.trace import Event, EventEnded, Mistaken, Term, TopicSeen
-from klamm.sim.witness import ControllerWitness
 
 FOUND = {"a mistake": (KeyError("t1"), True), "no memory": (MemoryError(), False)}
 
@@ -34,34 +34,34 @@ async def test_a_controller_that_stops_before_it_knows_of_its_write_has_not_left
 ) -> None:
     """It was taken for one that had looked, and left them there."""
     room = await Room.open((1, 2), topics={"a": [(1, 2)]})
-    room.bench.context.remove_brokers([BrokerId(2)])
-    history = History(epoch=1, terms={1: Term(BrokerId(1), 1, room.bench)})
+    room.term.context.remove_brokers([BrokerId(2)])
+    history = History(epoch=1, terms={1: Term(BrokerId(1), 1, room.term)})
     found: list[str | None] = []
 
     def hear(event: Event) -> None:
         assert isinstance(event, EventEnded)
         found.append(the_dead_have_left(history, event))
 
-    witness = ControllerWitness(BrokerId(1), 1, hear)
+    observer = ControllerObserver(BrokerId(1), 1, hear)
 
     with suppress(asyncio.CancelledError):
         try:
             if is_stopped:
                 raise asyncio.CancelledError
         finally:
-            witness.event_ends(BrokerChange())
+            observer.event_ends(BrokerChange())
 
     assert [bool(wrong) for wrong in found] == [not is_stopped]
 
 
-def test_an_office_that_is_handed_over_is_an_election() -> None:
-    outcome = run_script(script_of("the office is handed over"), tell=True)
+def test_a_handover_is_an_election() -> None:
+    outcome = run_script(script_of("controllership is handed over"), tell=True)
 
     assert outcome.violation is None
     assert any("Elected epoch=2" in line and "broker=2" in line for line in outcome.story)
 
 
-def test_a_controller_without_memory_gives_its_office_up() -> None:
+def test_a_controller_out_of_memory_resigns() -> None:
     outcome = run_script(script_of("a controller runs out of memory"), tell=True)
 
     assert outcome.violation is None
@@ -79,14 +79,14 @@ UNTOLD = {
 @pytest.mark.parametrize(("protocol", "is_dying", "is_found"), UNTOLD.values(), ids=UNTOLD)
 async def test_a_state_of_which_nobody_told_the_controller(protocol: str, is_dying: bool, is_found: bool) -> None:
     room = await Room.open([1], {"a": [(1,)]}, ControllerSettings(BrokerId(1), ibp=parse_ibp(protocol)))
-    context, partition = room.bench.context, room.partition("a-0")
+    context, partition = room.term.context, room.partition("a-0")
     remembered = partition.leadership
     assert remembered is not None
-    history = History(terms={1: Term(BrokerId(1), 1, room.bench)})
+    history = History(terms={1: Term(BrokerId(1), 1, room.term)})
     history.topics["a"] = TopicSeen(context.topics["a"].id, {0: partition.assignment}, 0)
     history.states[partition.key] = [remembered, remembered._replace(partition_epoch=1)]
     history.registered[BrokerId(1)] = (context.registered[BrokerId(1)].epoch, 0)
-    node = SimpleNamespace(number=BrokerId(1), controller=SimpleNamespace(bench=room.bench))
+    node = SimpleNamespace(number=BrokerId(1), controller=SimpleNamespace(term=room.term))
     if is_dying:
         context.queue_deletion(["a"])
 

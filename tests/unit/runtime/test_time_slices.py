@@ -7,15 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 from klamm.runtime.memory import YOUNG
-from klamm.runtime.turns import LARGE, LIGHT, REPLACED, Turns
+from klamm.runtime.time_slices import LARGE, LIGHT, REPLACED, TimeSlices
 
 
 async def test_one_turn_in_each_pass_of_the_loop_first_come_first_served() -> None:
-    turns, seen = Turns(), list[str]()
+    slices, seen = TimeSlices(), list[str]()
 
     async def worker(name: str) -> None:
         for _ in range(2):
-            await turns.take()
+            await slices.take()
             seen.append(name)
 
     async def passes() -> None:
@@ -29,10 +29,10 @@ async def test_one_turn_in_each_pass_of_the_loop_first_come_first_served() -> No
 
 
 async def test_whoever_gave_up_waiting_is_passed_over() -> None:
-    turns, seen = Turns(), list[int]()
+    slices, seen = TimeSlices(), list[int]()
 
     async def worker(number: int) -> None:
-        await turns.take()
+        await slices.take()
         seen.append(number)
 
     tasks = [asyncio.create_task(worker(n)) for n in range(3)]
@@ -44,15 +44,15 @@ async def test_whoever_gave_up_waiting_is_passed_over() -> None:
 
 
 async def test_little_work_needs_no_turn() -> None:
-    turns = Turns()
+    slices = TimeSlices()
     loop, passed = asyncio.get_running_loop(), list[bool]()
     loop.call_soon(passed.append, True)
 
-    await turns.take_for(LIGHT)
-    assert [chunk async for chunk in turns.over(range(5), 3)] == [[0, 1, 2], [3, 4]]
+    await slices.take_for(LIGHT)
+    assert [chunk async for chunk in slices.over(range(5), 3)] == [[0, 1, 2], [3, 4]]
     assert not passed
 
-    await turns.take_for(LIGHT + 1)
+    await slices.take_for(LIGHT + 1)
     assert passed
 
 
@@ -68,27 +68,27 @@ def collector() -> Iterator[None]:
 
 @pytest.mark.usefixtures("collector")
 async def test_what_large_work_made_is_passed_over_by_the_garbage_collector() -> None:
-    turns, kept = Turns(), list[list[int]]()
+    slices, kept = TimeSlices(), list[list[int]]()
     gc.collect()
     frozen = gc.get_freeze_count()
 
     kept += [[n] for n in range(2 * YOUNG)]
     for _ in range(LARGE):
-        await turns.take()
+        await slices.take()
     assert gc.get_freeze_count() == frozen  # nothing large so far: what dies in a cycle would stay
 
-    await turns.take()
+    await slices.take()
     assert gc.get_freeze_count() >= frozen + len(kept)
     frozen = gc.get_freeze_count()
-    await turns.take()
+    await slices.take()
     assert gc.get_freeze_count() <= frozen  # little was made
 
 
 @pytest.mark.usefixtures("collector")
 async def test_what_large_work_replaced_is_passed_over_too() -> None:
-    turns, kept = Turns(), [[n] for n in range(2 * YOUNG)]
+    slices, kept = TimeSlices(), [[n] for n in range(2 * YOUNG)]
     for _ in range(LARGE):
-        await turns.take()
+        await slices.take()
     gc.collect()
     gc.freeze()
 
@@ -96,6 +96,6 @@ async def test_what_large_work_replaced_is_passed_over_too() -> None:
         kept[n] = [n]  # for each new one an old one goes: the collector counts none
     assert gc.get_count()[0] < YOUNG
     for _ in range(REPLACED):
-        await turns.take()
+        await slices.take()
 
     assert len(gc.get_objects(generation=0)) < YOUNG

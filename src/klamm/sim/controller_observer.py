@@ -11,9 +11,9 @@ from klamm.controller.channels import BrokerConnection, Channels
 from klamm.controller.context import ControllerContext, Partition
 from klamm.controller.control_requests import ControlItem
 from klamm.controller.encoded_bodies import BodyForBroker, EncodedBody
+from klamm.controller.observer import Observer
 from klamm.controller.states import PartitionState, ReplicaState
-from klamm.controller.witness import Witness
-from klamm.controller.workbench import Workbench
+from klamm.controller.term_context import TermContext
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.trace import (
@@ -68,7 +68,7 @@ class BrokersBefore(NamedTuple):
     """How far its session had seen by then."""
 
 
-class ControllerWitness(Witness):
+class ControllerObserver(Observer):
     """One for each run of a node's process."""
 
     def __init__(self, broker: BrokerId, incarnation: int, tell: Tell) -> None:
@@ -81,21 +81,21 @@ class ControllerWitness(Witness):
         self._newest: dict[BrokerId, Any] = {}
         self._in_flight: dict[BrokerId, int] = {}
 
-    # ---- controller.witness.Witness
+    # ---- controller.observer.Observer
 
-    def term_begins(self, bench: Workbench) -> None:
-        self._term = Term(self._broker, self._incarnation, bench)
-        bench.context.moves = self
-        bench.batch.outbox = _Outbox(self._term, bench.channels, self._tell)
+    def term_begins(self, term: TermContext) -> None:
+        self._term = Term(self._broker, self._incarnation, term)
+        term.context.moves = self
+        term.batch.outbox = _Outbox(self._term, term.channels, self._tell)
         self._tell(TermBegan(self._term))
 
-    def term_ends(self, bench: Workbench) -> None:
-        term, self._term = self._term, None
-        if term is not None:
-            self._tell(TermEnded(term))
+    def term_ends(self, term: TermContext) -> None:
+        ended, self._term = self._term, None
+        if ended is not None:
+            self._tell(TermEnded(ended))
 
     def event_begins(self, event: events.Event, waiting: Iterable[events.Event]) -> None:
-        self._known = _known(self._term.bench, event) if self._term is not None else None
+        self._known = _known(self._term.internals, event) if self._term is not None else None
         self._began_in = self._term
         queued = tuple(type(e) for e in waiting)
         self._tell(EventBegan(self._broker, self._incarnation, self._term, event, queued))
@@ -144,8 +144,8 @@ class ControllerWitness(Witness):
 class _Watched:
     """A connection that tells what goes over it."""
 
-    def __init__(self, witness: ControllerWitness, target: BrokerId, connection: BrokerConnection) -> None:
-        self._witness = witness
+    def __init__(self, observer: ControllerObserver, target: BrokerId, connection: BrokerConnection) -> None:
+        self._observer = observer
         self._target = target
         self._connection = connection
 
@@ -154,12 +154,12 @@ class _Watched:
         return self._connection.closed
 
     async def request(self, api_key: ApiKey, version: int, message: Any, timeout_s: float) -> Any:
-        self._witness.sends(self._target, message, version)
+        self._observer.sends(self._target, message, version)
         try:
             response = await self._connection.request(api_key, version, message, timeout_s)
         finally:
-            self._witness.settled(self._target)
-        self._witness.answered(self._target, message, response)
+            self._observer.settled(self._target)
+        self._observer.answered(self._target, message, response)
         return response
 
     def close(self) -> None:
@@ -188,10 +188,10 @@ class _Outbox:
         self._channels.send(broker, item)
 
 
-def _known(bench: Workbench, event: events.Event) -> KnownBefore | BrokersBefore | None:
-    context = bench.context
+def _known(term: TermContext, event: events.Event) -> KnownBefore | BrokersBefore | None:
+    context = term.context
     if isinstance(event, events.BrokerChange):
-        return BrokersBefore({b.id: b.epoch for b in context.registered.values()}, bench.store.client.seen_zxid)
+        return BrokersBefore({b.id: b.epoch for b in context.registered.values()}, term.store.client.seen_zxid)
     if isinstance(event, events.ControlledShutdown):
         return _facts(context, {}, {})
     if not isinstance(event, events.AlterPartitionReceived):

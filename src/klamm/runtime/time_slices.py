@@ -17,7 +17,7 @@ T = TypeVar("T")
 LIGHT: Final = 250
 """Items that nobody waits for the end of: a few hundred microseconds."""
 LARGE: Final = 20
-"""Turns in a row that make work large: thousands of items, and the garbage collector is told to pass them over."""
+"""TimeSlices in a row that make work large: thousands of items, and the garbage collector is told to pass them over."""
 REPLACED: Final = 4
 """Every so many turns of large work all is settled, whatever the collector counts: it counts what is made less what
 goes, which is nothing where states are replaced, and would look at all of them some day (150 ms at 200,000)."""
@@ -26,7 +26,7 @@ LET_GO: Final = 10_000
 """Items freed in one turn: a millisecond, two where nobody else has them."""
 
 
-class Turns:
+class TimeSlices:
     """Shared by tasks of one loop that work for the same cause."""
 
     def __init__(self) -> None:

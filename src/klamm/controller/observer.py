@@ -3,20 +3,20 @@
 from collections.abc import Iterable
 
 from klamm.controller.events import Event
-from klamm.controller.workbench import Workbench
+from klamm.controller.term_context import TermContext
 
 
-class Witness:
+class Observer:
     """Told of everything at the moment it happens, in the controller's own task; must not change anything.
 
     This one does not care.
     """
 
-    def term_begins(self, bench: Workbench) -> None:
+    def term_begins(self, term: TermContext) -> None:
         """The election is won, the context still empty."""
 
-    def term_ends(self, bench: Workbench) -> None:
-        """Everything is given up: what `bench` holds must be inert."""
+    def term_ends(self, term: TermContext) -> None:
+        """Everything is given up: what `term` holds must be inert."""
 
     def event_begins(self, event: Event, waiting: Iterable[Event]) -> None:
         """`waiting`: what is queued behind it."""
@@ -25,4 +25,4 @@ class Witness:
         """Whoever waited has an answer."""
 
     def mistake(self, error: Exception) -> None:
-        """An error that nobody foresaw; the controller goes on, having given up its office."""
+        """An error that nobody foresaw; the controller goes on, having resigned."""

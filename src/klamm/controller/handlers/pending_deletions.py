@@ -1,0 +1,211 @@
+"""Replicas that have to go and whose brokers have not said yet that they went: written down until they say so.
+
+Those of deleted topics on brokers that were gone, and all that a reassignment takes from a broker.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+from klamm.controller.context import Partition, ReplicasPendingDeletion
+from klamm.controller.decisions.pending_deletions import (
+    other_brokers_of,
+    pending_deletions_by_topic,
+    pending_deletions_of,
+    plan_answers,
+    plan_return,
+)
+from klamm.controller.decisions.topic_deletion import ByBroker
+from klamm.controller.states import ReplicaState
+from klamm.controller.term_context import TermContext
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.ids import BrokerId
+from klamm.telemetry.journal import by_topic
+from klamm.zk.pending_deletions import PendingDeletion
+from klamm.zk.znodes import PENDING_DELETIONS, pending_deletion_path
+
+MOVED_CHUNK: Final = 2_000  # replicas looked at between two awaits
+
+
+async def load_pending_deletions(term: TermContext) -> None:
+    """What earlier terms wrote down."""
+    found, unreadable = await term.store.pending_deletions.read()
+    for record in found:
+        _remember(term, record)
+    for path, why in unreadable.items():
+        term.journal.refused(term.cause, path, why)
+
+
+async def schedule_replica_deletions(
+    term: TermContext, topics: Mapping[str, ByBroker]
+) -> dict[tuple[str, BrokerId], str]:
+    """Write down what gone brokers hold of these topics, before ZooKeeper forgets that they do.
+
+    Why not, by topic and broker, where ZooKeeper refuses it: there the deletion or move waits, and is tried again.
+    """
+    records = []
+    for topic, by_broker in topics.items():
+        topic_id = term.context.topics[topic].id
+        assert topic_id is not None, f"{topic} has no id to be told apart by"
+        for broker, partitions in by_broker.items():
+            known = term.context.pending_deletions.get(broker, {}).get(topic_id)
+            listed: Collection[int] = known.partitions if known is not None else ()
+            numbers = {p.partition for p in partitions}.union(listed)
+            if len(numbers) > len(listed):
+                records.append(PendingDeletion(broker, topic, topic_id, tuple(sorted(numbers))))
+    if not records:
+        return {}
+    written = {(b, topic_id) for b, held in term.context.pending_deletions.items() for topic_id in held}
+    taken, refused = await term.store.pending_deletions.write(records, written)
+    for record in taken:
+        term.context.records_to_remove.pop((record.broker, record.topic_id), None)
+        _remember(term, record)
+    for _, broker in refused:
+        term.store.writer.add_refused(f"{PENDING_DELETIONS}/{broker}")  # where it may not be read, too
+    return refused
+
+
+async def schedule_deletion_of_moved(
+    term: TermContext, replicas: Mapping[BrokerId, Iterable[Partition]]
+) -> dict[Partition, str]:
+    """Replicas that a reassignment takes from their brokers: written down before the assignment says so.
+
+    The order to delete them may be lost, with its broker or with this controller; nobody else knows of it afterwards.
+    Why not, for those that ZooKeeper does not let us write down: they may not move.
+    """
+    moved: dict[str, dict[BrokerId, list[Partition]]] = {}
+    for broker, partitions in replicas.items():
+        async for p in term.slices.each(partitions, MOVED_CHUNK):
+            if term.context.topics[p.topic].id is not None:
+                moved.setdefault(p.topic, {}).setdefault(broker, []).append(p)
+    refused = await schedule_replica_deletions(term, moved)
+    return {p: why for (topic, broker), why in refused.items() for p in moved[topic][broker]}
+
+
+async def forget_pending_deletions(term: TermContext, topic: str, kept: Iterable[BrokerId]) -> None:
+    """A record from before a crash, on a broker that is here and deleted its replicas after all."""
+    topic_id = term.context.topics[topic].id
+    if topic_id is None:
+        return
+    wrong = other_brokers_of(term.context, topic_id, kept)
+    if wrong:
+        await _drop(term, [term.context.pending_deletions[b][topic_id] for b in wrong])
+
+
+async def on_brokers_return(term: TermContext, brokers: Sequence[BrokerId]) -> None:
+    """Before anything else is asked of them: delete the replicas that are pending deletion and no others."""
+    for broker in brokers:
+        for record in pending_deletions_of(term.context, broker):
+            record.told.clear()
+        plan = plan_return(term.context, broker)
+        if plan.stop:
+            await (
+                term.store.confirm_controllership()
+            )  # the next controller may have moved them back, unheard by this broker
+        if plan.void:
+            why = "the topic lives, and the broker holds them again: its deletion was called off, or they moved back"
+            voided = by_topic(p for _, p in plan.void)
+            term.journal.refused(term.cause, "pending deletions", why, broker=broker, partitions=voided)
+            await _remove_from_records(term, plan.void)
+        for replica in plan.stop:
+            term.batch.add_stop_replica([broker], replica, delete=True)
+        if plan.stop or plan.ask:
+            facts = {"asked_first": by_topic(plan.ask)} if plan.ask else {}
+            stop = by_topic(plan.stop)
+            term.journal.line(
+                term.cause, "deletion", step="pending deletion sent", broker=broker, partitions=stop, **facts
+            )
+    await term.send_requests()
+
+
+async def on_leader_and_isr_answers(
+    term: TermContext, broker: BrokerId, answers: Iterable[tuple[Partition, int]]
+) -> None:
+    """Where a later topic has the name: delete what has another id, forget where nothing was left."""
+    stop, gone = plan_answers(term.context, broker, answers)
+    for replica in stop:
+        term.batch.add_stop_replica([broker], replica, delete=True)
+    if stop:
+        term.journal.line(
+            term.cause, "deletion", step="pending deletion sent", broker=broker, partitions=by_topic(stop)
+        )
+        await term.send_requests()
+    await _remove_from_records(term, gone)
+
+
+async def on_replicas_deleted(term: TermContext, broker: BrokerId, partitions: Sequence[Partition]) -> None:
+    """Nothing is left under these names; where a later topic has one, its replica can be made now.
+
+    Unless an order to delete it once more waits: it came back in between, and went again. That one's answer counts.
+    """
+    if broker not in term.context.pending_deletions:
+        return
+    if term.context.offline_dirs.get(broker):
+        return  # what is meant may lie where the broker cannot look
+    again = term.channels.waiting_deletions(broker)
+    settled, ended = _settled(term, broker, [p for p in partitions if p.key not in again])
+    for p in settled:
+        later = term.context.partition(p.topic, p.partition)
+        if later is not None and later.leadership is not None and _is_wanted(term, broker, later):
+            if term.context.can_replica_move(broker, later, ReplicaState.NEW):  # it was to move away, and did not
+                term.context.move_replicas(broker, [later], ReplicaState.NEW)
+            term.batch.add_leader_and_isr([broker], later, is_new=True)
+    await _remove_from_records(term, ended)  # where ZooKeeper fails in it they are told all the same
+    await term.send_requests()
+
+
+def _is_wanted(term: TermContext, broker: BrokerId, later: Partition) -> bool:
+    """Also where that topic's deletion waits for a reassignment, which would wait for this replica for ever."""
+    return broker in later.replicas and later.topic not in term.context.topics_with_deletion_started
+
+
+def _settled(
+    term: TermContext, broker: BrokerId, partitions: Iterable[Partition]
+) -> tuple[list[Partition], list[tuple[ReplicasPendingDeletion, Partition]]]:
+    """Those whose name has pending deletions, and which replicas to remove from which record."""
+    settled: list[Partition] = []
+    ended: list[tuple[ReplicasPendingDeletion, Partition]] = []
+    named = pending_deletions_by_topic(term.context, broker)
+    for p in partitions:
+        held = [c for c in named.get(p.topic, ()) if p.partition in c.partitions]
+        if held:
+            settled.append(p)
+        ended += ((record, p) for record in held)
+    return settled, ended
+
+
+async def _remove_from_records(term: TermContext, ended: Iterable[tuple[ReplicasPendingDeletion, Partition]]) -> None:
+    """Out of memory; in ZooKeeper a record stays as it is until it names nothing more."""
+    empty: dict[ReplicasPendingDeletion, None] = {}
+    for record, p in ended:
+        record.partitions.pop(p.partition, None)  # an answer may name it twice: two topics of one name in a request
+        if not record.partitions:
+            empty[record] = None
+    if empty:
+        await _drop(term, list(empty))
+
+
+async def _drop(term: TermContext, records: Sequence[ReplicasPendingDeletion]) -> None:
+    for record in records:
+        held = term.context.pending_deletions[record.broker]
+        del held[record.topic_id]
+        if not held:
+            del term.context.pending_deletions[record.broker]
+        term.context.records_to_remove[record.broker, record.topic_id] = None
+    await remove_finished_records(term)
+
+
+async def remove_finished_records(term: TermContext) -> None:
+    """From ZooKeeper; what it keeps is told of, and tried again."""
+    records = list(term.context.records_to_remove)
+    refused = await term.store.pending_deletions.delete(records)
+    for broker, topic_id in records:
+        if pending_deletion_path(broker, topic_id) not in refused:
+            term.context.records_to_remove.pop((broker, topic_id), None)
+    for path, why in refused.items():
+        term.journal.refused(term.cause, path, why)
+
+
+def _remember(term: TermContext, record: PendingDeletion) -> None:
+    partitions = {n: Partition(record.topic, n, ReplicaAssignment((record.broker,))) for n in record.partitions}
+    held = term.context.pending_deletions.setdefault(record.broker, {})
+    held[record.topic_id] = ReplicasPendingDeletion(record.broker, record.topic, record.topic_id, partitions)

@@ -1,0 +1,63 @@
+"""How a topic leaves ZooKeeper.
+
+Source: KafkaZkClient.deleteTopicZNode, deleteTopicConfigs, deleteTopicDeletions (3.9).
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from klamm.zk import znodes
+from klamm.zk.fenced import FencedWriter, chunks
+from klamm.zk.port import ZooKeeperClient
+
+LISTS_AT_ONCE: Final = 2_000
+
+
+class TopicDeletionStore:
+    """Fenced deletions of topics and of the requests to delete them."""
+
+    def __init__(self, client: ZooKeeperClient, writer: FencedWriter) -> None:
+        self._client = client
+        self._writer = writer
+
+    async def list_requests(self) -> list[str]:
+        """Topics to delete, in order of names; the list is watched from here on."""
+        return sorted((await self._client.children(znodes.DELETE_TOPICS, watch=True))[0])
+
+    async def delete_topics(self, topics: Sequence[str]) -> dict[str, str]:
+        """Everything below each topic, then the topic with its config; what is gone is no matter. The requests go last.
+
+        Why not, by topic, for those that stay, for example because somebody put something below them. After a crash in
+        between the request is still there, and the next controller begins again.
+        """
+        paths = [znodes.topic_path(t) for t in topics]
+        below = reversed(await self._levels_below(paths))
+        failed: dict[str, str] = {}
+        for level in (*below, [*paths, *(znodes.topic_config_path(t) for t in topics)]):
+            left = await self._writer.delete_all([path for path in level if _topic_of(path) not in failed])
+            failed |= {_topic_of(path): f"{path} cannot be deleted: {code.name}" for path, code in left.items()}
+        return failed
+
+    async def delete_requests(self, topics: Iterable[str]) -> dict[str, str]:
+        """Why not, by path, for those that stay."""
+        left = await self._writer.delete_all([znodes.delete_topic_path(t) for t in topics])
+        return {path: f"it cannot be removed: {code.name}" for path, code in left.items()}
+
+    async def _levels_below(self, paths: Sequence[str]) -> list[list[str]]:
+        """All znodes under these, those nearest to the root first."""
+        levels: list[list[str]] = []
+        parents = paths
+        while parents:
+            level: list[str] = []
+            for chunk in chunks(parents, LISTS_AT_ONCE):
+                for listed in await self._client.children_many(chunk):
+                    level += [f"{listed.path}/{child}" for child in listed.children]
+            if level:
+                levels.append(level)
+            parents = [path for path in level if not path.endswith("/state")]
+        return levels
+
+
+def _topic_of(path: str) -> str:
+    """Of `/brokers/topics/TOPIC/...` and `/config/topics/TOPIC`."""
+    return path.split("/")[3]
