@@ -5,123 +5,137 @@ PIP := $(PY) -m pip install --quiet --disable-pip-version-check --no-input
 READY := $(VENV)/ready
 DEMO_READY := $(VENV)/demo-ready
 BENCHES := $(filter-out __init__ load side_by_side controller,$(basename $(notdir $(wildcard benchmarks/*.py))))
-ROUNDS ?= 30
-RECORDS ?= 100000
-LIVES ?= 10
+WORKERS ?= 4
 SECONDS ?= 60
-VIOLATIONS ?= 1
 FIRST ?= 1
+VIOLATIONS ?= 1
+SCHEDULES ?= 300
 SEEDS ?= 1000
 MOST ?= 300
-SEQUENCES ?= 10000
 SAMPLE ?= 1
 AFTER ?= 0
-SCHEDULES ?= 300
-WORKERS ?= 4
+SCENARIOS ?= 10
+SEQUENCES ?= 10000
+RECORDS ?= 100000
+ROUNDS ?= 30
 
 .DEFAULT_GOAL := help
 
-help:  ## list the daily words
-	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+help:  # (this list)
+	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 $(READY): requirements.lock pyproject.toml
-	@echo "setting up $(VENV) from requirements.lock (some minutes at first: Spark is large)"
+	@echo "Setting up $(VENV) from requirements.lock. The first time takes some minutes, because Spark is large."
 	@$(PYTHON) -m venv $(VENV)
 	@$(PIP) --require-hashes -r requirements.lock
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(DEMO_READY): $(READY) requirements-demo.lock
-	@echo "installing the demo's rows"
+	@echo "Installing the data of the demo."
 	@$(PIP) --require-hashes --no-deps --no-build-isolation -r requirements-demo.lock
 	@touch $@
 
-setup: $(READY)  ## make .venv from the locked versions
+# ---- daily: `make` lists these
 
-demo: $(DEMO_READY)  ## three nodes, 336,776 flights, two interruptions, Spark counts; data stays in demo-data
+demo: $(DEMO_READY)  ## run three nodes, load 336,776 flights, interrupt two nodes, count with Spark; data in demo-data
 	@$(PY) -m klamm.cli.demo.run demo-data
 
-cluster: $(READY)  ## ZooKeeper and three nodes for daily use, until Ctrl-C; data stays in klamm-data
-	@$(PY) -m klamm up --nodes 3
+test: check  ## run check, and all tests with real ZooKeeper, real clients and Apache Kafka
+	$(PY) -m pytest -n $(WORKERS) --dist loadgroup
 
-check: $(READY)  ## lint: ruff, mypy strict, floors
+check: $(READY)  ## run the linters: ruff, mypy strict, import-linter
 	$(PY) -m ruff check src tests benchmarks
 	$(PY) -m ruff format --check src tests benchmarks
 	$(PY) -m mypy
 	$(VENV)/bin/lint-imports
 
-unit: $(READY)  ## the quick tests: no network, no processes
+unit: $(READY)  ## run the unit tests: no network, no processes
 	$(PY) -m pytest tests/unit
 
-test: check  ## lint, unit tests, tests against real ZooKeeper, real clients and Apache Kafka
-	$(PY) -m pytest -n $(WORKERS) --dist loadgroup
-
-clients: $(READY)  ## every client with every codec, RECORDS=100000 each, compared byte by byte
-	$(PY) -m pytest tests/clients/test_codecs.py --records $(RECORDS)
-
-clients-of-kafka: $(READY)  ## the same tests against Apache Kafka's own brokers: is the harness right?
-	$(PY) -m pytest tests/clients/test_codecs.py --brokers apache
-
-judge: $(READY)  ## every script, then LIVES=10 generated ones, before Apache Kafka's controller and ours
-	$(PY) -m tests.differential.judge --record
-	$(PY) -m tests.differential.judge --lives $(LIVES) --seed $(FIRST)
-
-sim: $(READY)  ## simulated clusters under faults on all cores for SECONDS=60, from seed FIRST=1, until VIOLATIONS=1 broke
+sim: $(READY)  ## simulate clusters with faults from seed FIRST=1 for SECONDS=60, until VIOLATIONS=1
 	@$(PY) -m klamm.sim --seconds $(SECONDS) --first $(FIRST) --violations $(VIOLATIONS)
 
-scenarios: $(READY)  ## write the transcripts of tests/scenarios anew: what an operator sees of a cluster in trouble
-	@$(PY) -m tests.scenarios.record
-	@git --no-pager diff --stat tests/scenarios/transcripts
-
-steps: $(READY)  ## break every scripted operation at each of its steps, in each way; SAMPLE=0.1 for a part of it, AFTER=5000 to go on
-	@$(PY) -m klamm.sim.steps --sample $(SAMPLE) --after $(AFTER)
-
-sim-coverage: $(READY)  ## branches of klamm/controller that SCHEDULES=300 simulated schedules and the operations, whole and broken, take
-	@$(PY) -m tests.simulation.reach --schedules $(SCHEDULES) --first $(FIRST)
-
-seed: $(READY)  ## replay seed N=... of the simulation, with its story
+seed: $(READY)  ## run seed N=... of the simulation again and print its history
 	@$(PY) -m klamm.sim --seed $(N)
 
-shrink: $(READY)  ## make seed N=..., which breaks an invariant, as small as possible; prints a test
-	@$(PY) -m klamm.sim --shrink $(N) --seconds $(SECONDS)
+cluster: $(READY)  ## run ZooKeeper and three nodes until Ctrl-C; data in klamm-data
+	@$(PY) -m klamm up --nodes 3
 
-plants: $(READY)  ## plant mistakes in fresh clones: make sim has to find each in a minute and print a small test
-	@$(PY) -m tests.simulation.plants --seconds $(SECONDS)
-
-mutants: $(READY)  ## guards taken out one by one (or ONLY="13 28"), MOST=300 schedules each from three first seeds: is each seen? draws docs/mutants.md; goes on where it was broken off
-	@$(PY) -m tests.simulation.mutation --most $(MOST) --record $(if $(ONLY),--only $(ONLY))
-
-pages: $(READY)  ## draw docs/invariants.md from its table
-	@$(PY) -m klamm.sim.invariants.page > docs/invariants.md
-
-digests: $(READY)  ## SEEDS=1000 simulated twice, in two processes with different hash seeds: nothing may differ
-	@PYTHONHASHSEED=1 $(PY) -m klamm.sim --digests $(SEEDS) > .digests-1 & first=$$!; \
-	PYTHONHASHSEED=77 $(PY) -m klamm.sim --digests $(SEEDS) > .digests-77 && wait $$first
-	@cmp .digests-1 .digests-77 && echo "$(SEEDS) seeds, the same digest each" && rm .digests-1 .digests-77
-
-model: $(READY)  ## SEQUENCES=10000 of operations on the model ZooKeeper and on a real one, compared
-	$(PY) -m pytest tests/contracts/sim --sequences $(SEQUENCES) --timeout 100000
-
-campaign: $(READY)  ## ROUNDS=30 kills of nodes under load, then ZooKeeper outages and frozen nodes
-	$(PY) -m tests.campaign.run --rounds $(ROUNDS) --others
-
-mixed: $(READY)  ## klamm's controller over Apache Kafka's brokers at two protocol versions, controllership handed over 3 times each way
-	$(PY) -m tests.campaign.mixed
-
-coverage: $(READY)  ## branches that unit and contract tests reach
-	$(PY) -m pytest --cov --cov-report=term-missing tests/unit tests/contracts
-
-bench: $(READY)  ## beside Apache Kafka in one run, then the wire's and ZooKeeper's budgets
+bench: $(READY)  ## run the benchmarks, some of them beside Apache Kafka
 	$(PY) -m benchmarks.side_by_side
 	@for bench in $(BENCHES); do echo "--- $$bench"; $(PY) -m benchmarks.$$bench; done
 
-bench-controller: $(READY)  ## the controller beside Apache Kafka's, up to 200,000 partitions (some 25 minutes)
+prove: $(READY)  ## run every generated test in full, with progress; hours. ONLY="name ..." for some
+	@$(PY) -m tests.prove $(if $(ONLY),--only $(ONLY))
+
+docs: $(READY)  ## generate the pages in docs/ that come from tables
+	@$(PY) -m klamm.sim.invariants.page > docs/invariants.md
+	@$(PY) -m klamm.telemetry.metric_table > docs/metrics.md
+	@git --no-pager diff --stat docs
+
+clean:  ## remove the data of demo and cluster, and caches; keeps .venv
+	rm -rf demo-data klamm-data spark-warehouse .prove .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+help-all:  ## list all commands
+	@grep -hE '^[a-z][a-z-]*:.*##? ' $(MAKEFILE_LIST) | grep -v '^help:' | sed -E 's/:.*##? /\t/' | awk -F '\t' '{printf "  make %-24s %s\n", $$1, $$2}'
+
+# ---- the rest: `make help-all` lists these, too
+
+setup: $(READY)  # make .venv from the locked versions
+
+coverage: $(READY)  # measure the branches that unit and contract tests cover
+	$(PY) -m pytest --cov --cov-report=term-missing tests/unit tests/contracts
+
+client-codecs: $(READY)  # run every client with every codec, RECORDS=100000 each
+	$(PY) -m pytest tests/clients/test_codecs.py --records $(RECORDS)
+
+client-codecs-on-kafka: $(READY)  # the same against Apache Kafka's brokers: checks the test itself
+	$(PY) -m pytest tests/clients/test_codecs.py --brokers apache
+
+compare-with-kafka: $(READY)  # run every script and SCENARIOS=10 generated ones with Apache Kafka's controller and ours
+	$(PY) -m tests.differential.judge --record
+	$(PY) -m tests.differential.judge --lives $(SCENARIOS) --seed $(FIRST)
+
+zookeeper-model: $(READY)  # compare the simulated ZooKeeper with a real one in SEQUENCES=10000 of operations
+	$(PY) -m pytest tests/contracts/sim --sequences $(SEQUENCES) --timeout 100000
+
+transcripts: $(READY)  # record the transcripts of tests/scenarios again
+	@$(PY) -m tests.scenarios.record
+	@git --no-pager diff --stat tests/scenarios/transcripts
+
+fault-at-every-step: $(READY)  # inject each fault at each step of scripted operations; SAMPLE=0.1 for a part, AFTER=5000 to continue
+	@$(PY) -m klamm.sim.steps --sample $(SAMPLE) --after $(AFTER)
+
+sim-coverage: $(READY)  # measure the branches of klamm/controller that SCHEDULES=300 and the scripted operations cover
+	@$(PY) -m tests.simulation.reach --schedules $(SCHEDULES) --first $(FIRST)
+
+shrink: $(READY)  # reduce seed N=..., which breaks an invariant, to a small test
+	@$(PY) -m klamm.sim --shrink $(N) --seconds $(SECONDS)
+
+injected-bugs: $(READY)  # inject known bugs: the simulation has to find each in SECONDS=60
+	@$(PY) -m tests.simulation.plants --seconds $(SECONDS)
+
+mutants: $(READY)  # remove guards one by one (or ONLY="13 28"), MOST=300 schedules each; writes docs/mutants.md
+	@$(PY) -m tests.simulation.mutation --most $(MOST) --record $(if $(ONLY),--only $(ONLY))
+
+determinism: $(READY)  # simulate SEEDS=1000 twice with different hash seeds: the digests must be equal
+	@PYTHONHASHSEED=1 $(PY) -m klamm.sim --digests $(SEEDS) > .digests-1 & first=$$!; \
+	PYTHONHASHSEED=77 $(PY) -m klamm.sim --digests $(SEEDS) > .digests-77 && wait $$first
+	@cmp .digests-1 .digests-77 && echo "$(SEEDS) seeds have equal digests" && rm .digests-1 .digests-77
+
+real-faults: $(READY)  # kill real nodes under load ROUNDS=30 times, then stop ZooKeeper and freeze nodes
+	$(PY) -m tests.campaign.run --rounds $(ROUNDS) --others
+
+mixed-cluster: $(READY)  # hand the controller over between klamm and Apache Kafka in one cluster, three times each way
+	$(PY) -m tests.campaign.mixed
+
+bench-controller: $(READY)  # benchmark the controller beside Apache Kafka's, up to 200,000 partitions; about 25 minutes
 	$(PY) -m benchmarks.controller
 
 bench-%: $(READY)
 	$(PY) -m benchmarks.$*
 
-clean:  ## remove what demo and cluster left, and the caches; not .venv
-	rm -rf demo-data klamm-data spark-warehouse .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
-
-.PHONY: mutants pages sim sim-coverage scenarios plants steps shrink seed digests model help setup demo cluster check unit test clients clients-of-kafka judge campaign mixed coverage bench bench-controller clean
+.PHONY: help help-all setup demo test check unit sim seed cluster bench prove docs clean coverage client-codecs \
+  client-codecs-on-kafka compare-with-kafka zookeeper-model transcripts fault-at-every-step sim-coverage shrink \
+  injected-bugs mutants determinism real-faults mixed-cluster bench-controller

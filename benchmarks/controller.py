@@ -32,7 +32,7 @@ from benchmarks.control_plane.silent import SilentBrokers
 from benchmarks.control_plane.stage import Measured, Stage
 from benchmarks.control_plane.subject import Inside, Subject
 from benchmarks.control_plane.tree import BROKERS, HEAVY, Placement, led_by_heavy, spread, topics, write_cluster
-from klamm.cli.zookeeper import ServerOptions, ZooKeeperServer
+from klamm.embedded.zookeeper import ServerOptions, ZooKeeperServer
 from klamm.runtime.ports import free_port
 
 MakeSubject = Callable[[str, str], Subject]

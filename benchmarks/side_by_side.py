@@ -23,7 +23,7 @@ from rich.table import Table
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
 
-from klamm.cli.cluster import Command, klamm_node
+from klamm.embedded.nodes import Command, klamm_node
 
 PARTITIONS = 6
 MOST_RECORDS_READ = 3_000_000

@@ -21,7 +21,7 @@ from rich.table import Table
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
 
-from klamm.cli.cluster import Command, klamm_node
+from klamm.embedded.nodes import Command, klamm_node
 from klamm.runtime.processes import ticks
 
 PARTITIONS: Final = 10

@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
-from klamm.cli.zookeeper import ServerOptions, ZooKeeperServer
+from klamm.embedded.zookeeper import ServerOptions, ZooKeeperServer
 from klamm.runtime.ports import free_port
 from klamm.runtime.world import real_world
 from klamm.zk.client import ZooKeeper

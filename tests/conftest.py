@@ -7,9 +7,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from tests.support import zookeeper as zk
 
-from klamm.cli.zookeeper import ZooKeeperServer
+from klamm.embedded.zookeeper import ZooKeeperServer
 
 settings.register_profile("klamm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("prove", settings.get_profile("klamm"), max_examples=2_000)
 settings.load_profile("klamm")  # no test depends on the speed of a machine
 
 

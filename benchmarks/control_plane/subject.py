@@ -12,8 +12,8 @@ from tests.support import apache_kafka
 
 from benchmarks.control_plane.holds import Holds
 from klamm.broker.node import Node, start_node
-from klamm.cli.cluster import Command, NodeProcess, klamm_node
 from klamm.config.node_config import parse_node_config
+from klamm.embedded.nodes import Command, NodeProcess, klamm_node
 from klamm.runtime.large_buffers import keep_large_buffers
 from klamm.runtime.main_loop import settle_memory
 from klamm.runtime.ports import free_port

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from tests.support import apache_kafka
 from tests.support.cluster import SESSION_TIMEOUT_S, Cluster
-from tests.support.faults import Campaign, Healed
+from tests.support.faults import FaultCampaign, Recovery
 from tests.support.workload import Workload
 
-from klamm.cli.cluster import klamm_node
+from klamm.embedded.nodes import klamm_node
 
 TOPIC = "campaign"
 PARTITIONS = 6
@@ -27,9 +27,9 @@ PARTITIONS = 6
 def run(options: argparse.Namespace, directory: Path) -> bool:
     command = apache_kafka.broker() if options.kafka else klamm_node
     cluster = Cluster(directory, 3, command=command)
-    healed: list[Healed] = []
+    healed: list[Recovery] = []
 
-    def say(result: Healed) -> None:
+    def say(result: Recovery) -> None:
         healed.append(result)
         print(f"{len(healed):3} {result}", flush=True)
 
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace, directory: Path) -> bool:
         cluster.start()
         cluster.create_topic(TOPIC, PARTITIONS, 3, {"min.insync.replicas": "2"})
         workload = Workload(cluster.bootstrap, TOPIC, PARTITIONS, options.rate)
-        campaign = Campaign(cluster, workload, seed=options.seed, restart_at_once=not options.kafka)
+        campaign = FaultCampaign(cluster, workload, seed=options.seed, restart_at_once=not options.kafka)
         workload.start()
         for number in range(options.rounds):
             victim = campaign.random_victim(controller=number % 2 == 0)

@@ -6,7 +6,7 @@ import pytest
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster, running_cluster
 
-from klamm.cli.cluster import Command, klamm_node
+from klamm.embedded.nodes import Command, klamm_node
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.support.cluster import Cluster
 
-from klamm.cli.zookeeper import ZooKeeperServer
+from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.runtime.ports import free_port
 
 TIMEOUT_S = 60

@@ -1,6 +1,6 @@
 """Each client sends with each codec, with and without idempotence, and reads back what it sent, byte by byte.
 
-`--records` says how many: few in `make test`, 100,000 in `make clients`.
+`--records` says how many: few in `make test`, 100,000 in `make client-codecs`.
 """
 
 import itertools

@@ -10,7 +10,7 @@ from tests.support.cluster import Cluster
 from tests.support.records import check_all_found, make_records
 from tests.support.witnesses import Confluent
 
-from klamm.cli.cluster import Command
+from klamm.embedded.nodes import Command
 
 TOPIC = "filling"
 SMALL_MB = 8

@@ -1,6 +1,6 @@
 """Nodes are killed, stopped and frozen under load: nothing acknowledged is lost, doubled or out of order.
 
-A short campaign; `make campaign` runs the long one.
+A short campaign; `make real-faults` runs the long one.
 """
 
 from collections.abc import Iterator
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from tests.support.cluster import SESSION_TIMEOUT_S, Cluster, running_cluster
-from tests.support.faults import Campaign
+from tests.support.faults import FaultCampaign
 from tests.support.workload import Workload
 
-from klamm.cli.cluster import Command, klamm_node
+from klamm.embedded.nodes import Command, klamm_node
 
 TOPIC = "interrupted"
 PARTITIONS = 4
@@ -26,11 +26,11 @@ def own_cluster(node_command: Command, tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def campaign(own_cluster: Cluster, node_command: Command) -> Iterator[Campaign]:
+def campaign(own_cluster: Cluster, node_command: Command) -> Iterator[FaultCampaign]:
     """Load on the cluster; at the end it is judged."""
     workload = Workload(own_cluster.bootstrap, TOPIC, PARTITIONS)
     workload.start()
-    yield Campaign(own_cluster, workload, restart_at_once=node_command is klamm_node)
+    yield FaultCampaign(own_cluster, workload, restart_at_once=node_command is klamm_node)
     workload.stop()
     verdict = workload.check()
     assert verdict.acknowledged > 0
@@ -38,24 +38,24 @@ def campaign(own_cluster: Cluster, node_command: Command) -> Iterator[Campaign]:
     assert not workload.failures
 
 
-def test_the_controllers_node_is_killed(campaign: Campaign) -> None:
+def test_the_controllers_node_is_killed(campaign: FaultCampaign) -> None:
     campaign.kill(campaign.random_victim(controller=True))
 
 
-def test_another_node_is_killed(campaign: Campaign) -> None:
+def test_another_node_is_killed(campaign: FaultCampaign) -> None:
     campaign.kill(campaign.random_victim(controller=False))
 
 
-def test_each_node_is_stopped_in_turn(campaign: Campaign) -> None:
+def test_each_node_is_stopped_in_turn(campaign: FaultCampaign) -> None:
     for node in campaign.cluster.nodes:
         campaign.stop(node)
 
 
-def test_zookeeper_is_gone_for_a_while(campaign: Campaign) -> None:
+def test_zookeeper_is_gone_for_a_while(campaign: FaultCampaign) -> None:
     campaign.stop_zookeeper(3)
 
 
-def test_the_controller_is_frozen_past_its_session(campaign: Campaign) -> None:
+def test_the_controller_is_frozen_past_its_session(campaign: FaultCampaign) -> None:
     frozen = campaign.random_victim(controller=True)
 
     campaign.freeze(frozen, SESSION_TIMEOUT_S + 3)
@@ -63,7 +63,9 @@ def test_the_controller_is_frozen_past_its_session(campaign: Campaign) -> None:
     assert campaign.cluster.controller_id != frozen.broker_id
 
 
-def test_the_registration_of_each_living_node_is_deleted_by_hand(campaign: Campaign, node_command: Command) -> None:
+def test_the_registration_of_each_living_node_is_deleted_by_hand(
+    campaign: FaultCampaign, node_command: Command
+) -> None:
     if node_command is not klamm_node:
         pytest.skip("a broker of Apache Kafka does not notice")
     for node in campaign.cluster.nodes:

@@ -7,10 +7,11 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from tests.support.cluster import Cluster
 
-from klamm.cli.explaining.command import explain
-from klamm.cli.explaining.sources import JOURNAL_TOPIC, Sources
+from klamm.cli.commands.explain import run_explain
+from klamm.explain.sources import Sources
 from klamm.runtime.disk import RealDisk
 from klamm.runtime.processes import ticks
+from klamm.telemetry.journal import JOURNAL_TOPIC
 from klamm.telemetry.journal_reader import Entry, distinct, entries_of, read_journals
 
 
@@ -48,9 +49,9 @@ def test_the_topic_tells_what_the_files_tell(tmp_path: Path, capsys: pytest.Capt
         assert any(everything_told() for _ in ticks(60, 0.5)), "the topic lacks lines that the files have"
 
         running = ",".join(n.address for n in survivors)
-        assert explain(["orders-0"], Sources("nowhere", (), running)) == 0
-        said = capsys.readouterr().out
-        assert "told nodes" in said
-        assert "orders-0 then: node" in said
+        assert run_explain(["orders-0"], Sources("nowhere", (), running)) == 0
+        output = capsys.readouterr().out
+        assert "sent LEADER_AND_ISR to nodes" in output
+        assert "orders-0 then: leader is node" in output
     finally:
         cluster.kill()

@@ -7,9 +7,9 @@ from uuid import UUID
 import pytest
 from tests.support import apache_kafka
 
-from klamm.cli.cluster import make_nodes
-from klamm.cli.zookeeper import ZooKeeperServer
 from klamm.config.topic_config import TopicConfig
+from klamm.embedded.nodes import make_nodes
+from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.log.log import Log
 from klamm.log.manager import LogManager
 from klamm.log.meta_properties import read_meta

@@ -1,7 +1,7 @@
 """Apache Kafka's brokers under our controller, and ours under Apache Kafka's; the controller changes during work.
 
 One cluster for all of it, in this order: node 100 is klamm's, nodes 1-3 are Apache Kafka's, a producer never stops.
-`make mixed` plays longer, at two protocol versions.
+`make mixed-cluster` plays longer, at two protocol versions.
 """
 
 import subprocess
@@ -17,7 +17,7 @@ from tests.support.mixed_verbs import THREE, HalfDone, LeftBehind, Operator
 from tests.support.mixed_world import operated
 from tests.support.tool_talk import play
 
-from klamm.cli.cluster import Command, klamm_node
+from klamm.embedded.nodes import Command, klamm_node
 
 
 @pytest.fixture(scope="module", autouse=True)

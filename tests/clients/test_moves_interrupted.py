@@ -12,7 +12,7 @@ from tests.support import apache_kafka
 from tests.support.cluster import SESSION_TIMEOUT_S, Cluster, running_cluster
 from tests.support.workload import Workload
 
-from klamm.cli.cluster import Command
+from klamm.embedded.nodes import Command
 
 PARTITIONS = 2
 SLOW = 100_000

@@ -5,7 +5,7 @@ import json
 import pytest
 from tests.support.cluster import Cluster
 
-from klamm.cli.cluster import Command, klamm_node
+from klamm.embedded.nodes import Command, klamm_node
 from klamm.runtime.processes import python, run
 
 
@@ -40,7 +40,7 @@ def test_a_node_is_not_stopped_while_partitions_are_at_risk_unless_told_to(clust
     status, said = stop(cluster, 3, "--force")
     assert status == 0, said
     assert not cluster.node(3).is_running
-    assert "no node runs" in stop(cluster, 3)[1]
+    assert "No node runs" in stop(cluster, 3)[1]
 
     cluster.node(3).start()
     cluster.node(3).wait_until_listening()

@@ -16,8 +16,8 @@ from confluent_kafka.admin import ConfigResource, ConfigSource, ResourceType
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
 
-from klamm.cli.cluster import Command, NodeProcess
 from klamm.cli.main import main
+from klamm.embedded.nodes import Command, NodeProcess
 from klamm.runtime.ports import free_ports
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
@@ -191,11 +191,11 @@ def test_what_cannot_arrive_is_shown_and_cancelled(cluster: Cluster, tmp_path: P
         [standing] = rows(klamm("reassign", "status", FILE, str(path), "-b", asked, status=1).out)
         assert standing["state"] == f"in progress: {node.broker_id} not in sync yet"
         over = klamm("reassign", "status", FILE, str(path), "-b", asked, "--wait", "--timeout", "1", status=1)
-        assert "they go on" in over.err
+        assert "the reassignment continues" in over.err
         [moving] = klamm("reassign", "list", "-b", asked, "--json").json
         assert moving["adding"] == [node.broker_id]
         cancelled = klamm("reassign", "cancel", "--topic", "stuck", "-b", asked, "--preserve-throttles")
-        assert cancelled.out == "cancelled: stuck-0\n"
+        assert cancelled.out == "Cancelled: stuck-0\n"
         assert klamm("reassign", "list", "-b", asked, "--json").json == []
     finally:
         node.resume()
@@ -246,7 +246,7 @@ def test_configs_are_read_set_unset_and_explained(cluster: Cluster) -> None:
     )
     [own] = rows(klamm("config", "get", "--broker", "2").out)
     assert (own["value"], own["source"]) == ("7000", "DYNAMIC_BROKER_CONFIG")
-    assert "DYNAMIC_DEFAULT_BROKER_CONFIG:log.retention.ms=5000" in own["given by"]
+    assert "DYNAMIC_DEFAULT_BROKER_CONFIG:log.retention.ms=5000" in own["set by"]
     klamm("config", "unset", "--broker", "2", "log.retention.ms")
     klamm("config", "unset", *everyone, "log.retention.ms")
 

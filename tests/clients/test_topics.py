@@ -10,7 +10,7 @@ from kazoo.client import KazooClient
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster, running_cluster
 
-from klamm.cli.cluster import Command, klamm_node
+from klamm.embedded.nodes import Command, klamm_node
 
 TOOL = "org.apache.kafka.tools.TopicCommand"
 

@@ -15,7 +15,7 @@ from tests.support.witnesses import Confluent
 
 from klamm.runtime.processes import ticks
 
-READY = "Ctrl-C stops everything"
+READY = "Press Ctrl-C to stop"
 TOPIC = "kept"
 
 
@@ -74,7 +74,7 @@ def test_data_is_kept_and_found_again(tmp_path: Path) -> None:
     client = Confluent()
     with up(tmp_path / "data") as first:
         first.wait_until_ready()
-        assert "found the data" not in first.words
+        assert "Using the data" not in first.words
         assert "\x1b" not in first.words, "no colours in a pipe"
         client.send(first.bootstrap, TOPIC, records, "none", idempotent=True)
         processes = first.descendants()
@@ -86,7 +86,7 @@ def test_data_is_kept_and_found_again(tmp_path: Path) -> None:
         assert all_gone(processes)
     with up(tmp_path / "data") as second:
         second.wait_until_ready()
-        assert "found the data of an earlier run" in second.words
+        assert "Using the data of an earlier run" in second.words
         check_all_found(records, client.read(second.bootstrap, TOPIC, 1, len(records)))
         second.process.send_signal(signal.SIGTERM)
         assert second.process.wait(60) == 0, second.words
@@ -125,4 +125,4 @@ def test_a_second_up_in_the_same_directory_is_refused(tmp_path: Path) -> None:
         second = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
 
         assert second.returncode == 1
-        assert "another klamm uses the directory" in second.stderr
+        assert "Another klamm process uses" in second.stderr

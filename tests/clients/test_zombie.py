@@ -9,7 +9,7 @@ from kazoo.client import KazooClient
 from tests.clients.test_interruptions import PARTITIONS, TOPIC, own_cluster
 from tests.support.cluster import Cluster
 
-from klamm.cli.cluster import Command, klamm_node
+from klamm.embedded.nodes import Command, klamm_node
 from klamm.runtime.disk import RealDisk
 from klamm.telemetry.journal_reader import Entry, read_journals
 

@@ -7,8 +7,9 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
-from klamm.cli.audit.command import CannotAudit, audit
-from klamm.cli.zookeeper import ZooKeeperServer
+from klamm.audit.snapshot import CannotAudit
+from klamm.cli.commands.audit import run_audit
+from klamm.embedded.zookeeper import ZooKeeperServer
 
 CHROOT = "/audited"
 EMPTY = (
@@ -71,7 +72,7 @@ def add_topic(tree: KazooClient, name: str, replicas: list[int], **state: object
 def audited(
     tree: KazooClient, server: ZooKeeperServer, capsys: pytest.CaptureFixture[str], *auth: str
 ) -> tuple[int, dict]:
-    status = audit(f"{server.connect_string}{CHROOT}", True, 10, auth)
+    status = run_audit(f"{server.connect_string}{CHROOT}", True, 10, auth)
     return status, json.loads(capsys.readouterr().out)
 
 
@@ -142,10 +143,10 @@ def test_a_znode_behind_an_acl_is_named_and_read_with_credentials(
 
 
 def test_where_no_cluster_lives(shared_zookeeper: ZooKeeperServer) -> None:
-    with pytest.raises(CannotAudit, match="no Kafka cluster lives at"):
-        audit(f"{shared_zookeeper.connect_string}/nobody", False, 10, [])
+    with pytest.raises(CannotAudit, match="no Kafka cluster at"):
+        run_audit(f"{shared_zookeeper.connect_string}/nobody", False, 10, [])
 
 
 def test_where_no_zookeeper_answers() -> None:
-    with pytest.raises(CannotAudit, match="cannot be asked"):
-        audit("127.0.0.1:1", False, 0.5, [])
+    with pytest.raises(CannotAudit, match="Cannot read ZooKeeper"):
+        run_audit("127.0.0.1:1", False, 0.5, [])

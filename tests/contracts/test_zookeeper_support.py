@@ -6,7 +6,7 @@ import pytest
 from kazoo.client import KazooClient
 from tests.support.zookeeper import Ensemble
 
-from klamm.cli.zookeeper import NoZooKeeper, ZooKeeperServer
+from klamm.embedded.zookeeper import ZooKeeperServer, ZooKeeperUnavailable
 from klamm.runtime.processes import ticks
 
 
@@ -33,7 +33,7 @@ def test_a_paused_server_answers_again_once_resumed(zookeeper: ZooKeeperServer) 
 def test_a_taken_port_is_told(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     second = ZooKeeperServer(str(tmp_path / "second"), zookeeper.port)
 
-    with pytest.raises(NoZooKeeper, match=f"port {zookeeper.port} is in use"):
+    with pytest.raises(ZooKeeperUnavailable, match=f"port {zookeeper.port} is in use"):
         second.start()
     assert not second.is_running
 

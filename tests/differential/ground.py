@@ -11,7 +11,7 @@ from tests.differential.plays import Difference, differences
 from tests.differential.stage import Stage
 from tests.differential.wanted import unwanted
 
-from klamm.cli.zookeeper import ZooKeeperServer
+from klamm.embedded.zookeeper import ZooKeeperServer
 
 
 class Ground:

@@ -42,7 +42,7 @@ from tests.differential.scripts import SCRIPTS
 from tests.differential.wanted import accept, unwanted
 from tests.support import apache_kafka, zookeeper
 
-from klamm.cli.zookeeper import ZooKeeperServer
+from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.telemetry.logs import configure_logs
 
 AT_ONCE = 4

@@ -13,13 +13,13 @@ from tests.differential.kafka_host import KafkaHost
 from klamm.broker import assembly
 from klamm.broker.node import Node, start_node
 from klamm.broker.settings import controller_settings
-from klamm.cli.cluster import HOST
 from klamm.config.node_config import NodeConfig, parse_node_config
 from klamm.controller import channels
 from klamm.controller.control_requests import ControlItem
 from klamm.controller.pending import PendingRequests
 from klamm.controller.request_batch import RequestBatch
 from klamm.controller.settings import ControllerSettings, parse_ibp
+from klamm.embedded.nodes import HOST
 from klamm.model.ids import BrokerId
 from klamm.runtime.ports import free_port
 from klamm.runtime.world import real_world

@@ -13,7 +13,7 @@ from tests.differential.scripts import SCRIPTS
 from tests.differential.shortcuts import without_shortcuts
 from tests.differential.stage import Stage
 
-from klamm.cli.zookeeper import ZooKeeperServer
+from klamm.embedded.zookeeper import ZooKeeperServer
 
 RECORDED = Path(__file__).parent / "recorded"
 Steps = list[dict[str, Any]]

@@ -14,8 +14,8 @@ from tests.differential.recorder import SHORT_SESSION_MS, Recorder
 from tests.differential.session_end import end_session
 from tests.differential.written import TransactionLog, Write
 
-from klamm.cli.cluster import HOST
-from klamm.cli.zookeeper import ZooKeeperServer
+from klamm.embedded.nodes import HOST
+from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.model.errors import KlammError
 from klamm.model.ids import TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr

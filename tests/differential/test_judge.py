@@ -13,9 +13,9 @@ from tests.differential.said import BROKERS, VERSIONS
 from tests.differential.scripts import SCRIPTS
 from tests.differential.wanted import REASONS, WANTED, is_always_wanted, unwanted, wanted
 
-from klamm.cli.zookeeper import ZooKeeperServer
 from klamm.controller.controller import Controller
 from klamm.controller.handlers import partitions
+from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.wire.messages import AlterPartitionResponse
 
 AT_ONCE = 8

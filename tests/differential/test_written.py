@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.differential.written import TransactionLog, Write
 
-from klamm.cli.zookeeper import ZooKeeperServer
+from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.runtime.world import real_world
 from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import NoNode

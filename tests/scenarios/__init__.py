@@ -1,1 +1,1 @@
-"""What an operator sees of a cluster in trouble: transcripts of simulated runs, kept as text."""
+"""Transcripts of simulated runs: what an operator sees of a cluster with faults."""

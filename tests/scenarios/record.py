@@ -1,4 +1,4 @@
-"""`python -m tests.scenarios.record`: write all transcripts anew; `git diff` then shows what an operator sees now."""
+"""`python -m tests.scenarios.record`: record all transcripts; `git diff` then shows what changed."""
 
 from pathlib import Path
 

@@ -1,6 +1,6 @@
-"""The scenarios: what is there, what is done or befalls, and which partitions an operator asks about.
+"""The scenarios: the topics, the actions and faults, and the partitions to explain.
 
-Times are virtual seconds. To add one, put it into `SCENARIOS`, run `make scenarios`, and read what it wrote.
+Times are virtual seconds. To add one, put it into `SCENARIOS`, run `make transcripts`, and read what it wrote.
 """
 
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ from typing import Final, NamedTuple
 from klamm.sim.options import Options
 from klamm.sim.script import Happening, Script
 
-TROUBLE_S: Final = 20.0
+FIRST_FAULT_S: Final = 20.0
 
 
 class Scenario(NamedTuple):
     about: str
     happenings: Sequence[Happening]
     explained: Sequence[str]
-    """Partitions whose story is told at the end."""
+    """Partitions that are explained at the end."""
     heal_at_s: float = 60.0
 
     @property
@@ -31,17 +31,17 @@ _TOPICS: Final = (
 
 
 def _at(after_s: float, what: str, facts: dict[str, object]) -> Happening:
-    return Happening(TROUBLE_S + after_s, what, facts)
+    return Happening(FIRST_FAULT_S + after_s, what, facts)
 
 
 SCENARIOS: Final[dict[str, Scenario]] = {
     "a broker dies": Scenario(
-        "Node 3 is killed and comes back half a minute later. t2-1 has no other replica.",
+        "Node 3 is killed and restarted half a minute later. t2-1 has no other replica.",
         [_at(0, "kill", {"node": 3, "back_s": 30.0})],
         ["t1-2", "t2-1"],
     ),
-    "a broker is back at once": Scenario(
-        "Node 3 is killed and started again before anybody could miss it: its old session has to end first.",
+    "a broker restarts at once": Scenario(
+        "Node 3 is killed and restarted at once. It has to wait until its old session expires.",
         [_at(0, "kill", {"node": 3, "back_s": 0.1})],
         ["t1-2"],
     ),
@@ -50,18 +50,18 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         [_at(0, "kill", {"node": 1, "back_s": 30.0})],
         ["t1-2"],
     ),
-    "a controller that was frozen": Scenario(
-        "Node 1 is controller and stands still for longer than its session lives; it wakes up as a broker like others.",
+    "the controller is paused": Scenario(
+        "Node 1 is the controller and is paused for longer than its session timeout. It resumes as an ordinary broker.",
         [_at(0, "pause", {"node": 1, "for_s": 10.0})],
         ["t1-2"],
     ),
-    "a node leaves in order": Scenario(
-        "Node 2 asks to leave, its leaders are moved, it ends, and comes back five seconds later.",
+    "a node shuts down": Scenario(
+        "Node 2 makes a controlled shutdown: its leaders move, it ends, and it is restarted five seconds later.",
         [_at(0, "leave in order", {"node": 2, "back_s": 5.0, "session_ends": "", "lingers_s": 0.0})],
         ["t1-1"],
     ),
-    "ZooKeeper is not there": Scenario(
-        "The only ZooKeeper server is gone for ten seconds. A broker that dies meanwhile is missed once it is back.",
+    "ZooKeeper is down": Scenario(
+        "The only ZooKeeper server is down for ten seconds. A broker that dies meanwhile is noticed afterwards.",
         [
             _at(0, "restart server", {"servers": [0], "for_s": 10.0}),
             _at(2, "kill", {"node": 3, "back_s": 30.0}),
@@ -74,12 +74,12 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         ["t1-1"],
     ),
     "a topic is deleted without a broker": Scenario(
-        "Node 3 dies; t1 is deleted meanwhile and made again on the others. What node 3 holds goes when it is back.",
+        "While node 3 is dead, t1 is deleted and created again on the others. Node 3 deletes its old replicas later.",
         [_at(0, "delete without a node", {"node": 3, "away_s": 30.0, "topics": ["t1"], "again": [[1, 2], [2, 1]]})],
         ["t1-0", "t1-2"],
     ),
-    "partitions move": Scenario(
-        "t2-0 moves from node 1 to node 2, and the controller dies as the new replica comes into the ISR.",
+    "a reassignment survives the controller": Scenario(
+        "t2-0 is reassigned from node 1 to node 2, and the controller dies when the new replica joins the ISR.",
         [
             _at(0, "at step", {"kind": "write", "number": 3, "what": "crash after"}),
             _at(0, "reassign", {"targets": {"t2-0": [2]}}),

@@ -1,4 +1,4 @@
-"""What an operator sees stays as it was read and approved; `make scenarios` writes it anew."""
+"""The transcripts do not change unnoticed; `make transcripts` records them."""
 
 import pytest
 from tests.scenarios.record import TRANSCRIPTS, path_of
@@ -7,9 +7,9 @@ from tests.scenarios.transcript import transcript
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_an_operator_sees_what_was_approved(name: str) -> None:
+def test_a_scenario_gives_its_recorded_transcript(name: str) -> None:
     assert transcript(name, SCENARIOS[name]).splitlines() == path_of(name).read_text().splitlines()
 
 
-def test_each_transcript_has_its_scenario() -> None:
+def test_each_transcript_has_a_scenario() -> None:
     assert sorted(TRANSCRIPTS.glob("*.txt")) == sorted(map(path_of, SCENARIOS))

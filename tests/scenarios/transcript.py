@@ -1,6 +1,6 @@
-"""A scenario's run as text: what was done, who was controller, who lost and won leadership, what each broker was told.
+"""The run of a scenario as text: events, controllers, leader changes, control requests to each broker.
 
-The last part is what `klamm explain` prints, word for word. Times are cut to tenths of a second: a request more or less
+The last part is the output of `klamm explain`. Times are cut to tenths of a second: a request more or less
 in an event is not worth a difference.
 """
 
@@ -8,9 +8,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from tests.scenarios.scenarios import TROUBLE_S, Scenario
+from tests.scenarios.scenarios import FIRST_FAULT_S, Scenario
 
-from klamm.cli.explaining.story import last_state, told
+from klamm.explain.timeline import last_state, timeline_lines
 from klamm.model.ids import parse_topic_partition
 from klamm.sim.cluster import run_script
 from klamm.sim.world import START_MS
@@ -18,24 +18,24 @@ from klamm.telemetry.journal_reader import Entry, LeaderChange, controller_terms
 
 
 def transcript(name: str, scenario: Scenario) -> str:
-    """Raises AssertionError where an invariant broke: then there is nothing to show."""
+    """Raises AssertionError if an invariant is violated."""
     outcome = run_script(scenario.script, tell=True)
     assert outcome.violation is None, outcome.violation
     entries = list(entries_of(outcome.journal))
-    recent = [e for e in entries if e.ts_ms >= START_MS + TROUBLE_S * 1000]
+    recent = [e for e in entries if e.ts_ms >= START_MS + FIRST_FAULT_S * 1000]
     parts = [
         [name.upper(), "", scenario.about],
-        ["WHAT HAPPENED (virtual seconds)", "", *map(_in_tenths, outcome.said)],
-        ["WHO WAS CONTROLLER", "", *_terms(entries)],
-        ["LEADERS THAT CHANGED", "", *(list(map(_leader_change, leader_changes(recent))) or ["none"])],
-        ["REQUESTS OF CONTROLLERS FROM THEN ON", "", *_requests(recent)],
+        ["EVENTS (virtual seconds)", "", *map(_in_tenths, outcome.said)],
+        ["CONTROLLERS", "", *_terms(entries)],
+        ["LEADER CHANGES", "", *(list(map(_leader_change, leader_changes(recent))) or ["none"])],
+        ["CONTROL REQUESTS SENT AFTER THE FIRST FAULT", "", *_requests(recent)],
         *([f"$ klamm explain {p}", "", *_explained(entries, p)] for p in scenario.explained),
     ]
     return "\n\n\n".join("\n".join(part) for part in parts) + "\n"
 
 
 def _in_tenths(line: str) -> str:
-    """The time at its beginning."""
+    """Cut the time at the beginning to tenths of a second."""
     return re.sub(r"^(\s*[-\d: ]*\d\.\d)\d\d  ", r"\1  ", line)
 
 
@@ -58,7 +58,7 @@ def _leader_change(change: LeaderChange) -> str:
 
 
 def _requests(entries: Sequence[Entry]) -> list[str]:
-    """How many of each kind each broker got, and in how many events."""
+    """The number of requests of each kind to each broker."""
     sent = Counter((e.facts["broker"], e.facts["api"]) for e in entries if e.kind == "request")
     apis = sorted({api for _, api in sent})
     rows = [["node", *apis], *([str(b), *(str(sent[b, a]) for a in apis)] for b in sorted({b for b, _ in sent}))]
@@ -68,4 +68,4 @@ def _requests(entries: Sequence[Entry]) -> list[str]:
 
 def _explained(entries: Iterable[Entry], partition: str) -> list[str]:
     story = story_of(entries, parse_topic_partition(partition))
-    return [*map(_in_tenths, told(story)), f"{partition} now: {last_state(story)}"]
+    return [*map(_in_tenths, timeline_lines(story)), f"{partition} now: {last_state(story)}"]

@@ -1,7 +1,8 @@
 """`python -m tests.simulation.reach`: which branches of `klamm/controller/` the simulation alone takes.
 
 SCHEDULES seeds with all that controllers write down, and each scripted operation unbroken, in every generation of the
-protocol, with each write refused, and broken in `--steps` of the other ways of `make steps`; nothing but what
+protocol, with each write refused, and broken in `--steps` of the other ways of
+`make fault-at-every-step`; nothing but what
 production does. Fails below `--least` percent of the branches, and names every line and branch that was not taken.
 What nobody can reach that way stands in `ELSEWHERE` with its reason.
 """

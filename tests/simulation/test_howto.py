@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.scenarios.scenarios import TROUBLE_S, Scenario
+from tests.scenarios.scenarios import FIRST_FAULT_S, Scenario
 from tests.scenarios.transcript import transcript
 
 from klamm.sim import cluster, operations, workload
@@ -30,7 +30,7 @@ def page() -> dict[str, Any]:
     names: dict[str, Any] = {
         "History": History, "TopicWritten": TopicWritten, "invariants": invariants, "Stage": Stage, "Draw": Draw,
         "later": later, "restart": restart, "victim": aim.victim, "Row": faults.Row, "Happening": Happening,
-        "BEGINS_AT_S": BEGINS_AT_S, "Scenario": Scenario, "TROUBLE_S": TROUBLE_S,
+        "BEGINS_AT_S": BEGINS_AT_S, "Scenario": Scenario, "FIRST_FAULT_S": FIRST_FAULT_S,
     }  # fmt: skip
     for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
         exec(code, names)

@@ -56,7 +56,7 @@ def digests(hash_seed: str, seeds: int) -> "subprocess.Popen[str]":
 
 
 def test_one_seed_one_digest_in_every_process() -> None:
-    """`make digests` does the same with a thousand."""
+    """`make determinism` does the same with a thousand."""
     both = [digests("1", 10), digests("77", 10)]
     one, other = [process.communicate(timeout=120)[0] for process in both]
 

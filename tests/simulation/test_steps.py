@@ -1,4 +1,4 @@
-"""Operations broken at single steps: a sample of what `make steps` runs through."""
+"""Operations broken at single steps: a sample of what `make fault-at-every-step` runs through."""
 
 from collections import Counter
 

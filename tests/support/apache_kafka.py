@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
-from klamm.cli.cluster import NodeProcess
+from klamm.embedded.nodes import NodeProcess
 from klamm.runtime.java import NoJava, find_java
 from klamm.runtime.processes import ticks
 
@@ -112,7 +112,7 @@ def wait_until_started(node: NodeProcess, timeout_s: float = 60) -> None:
         said = Path(node.output_path).read_text(errors="replace")
         if 0 < said.count("KafkaServer: starting") == said.count(f"[KafkaServer id={node.broker_id}] started"):
             return
-        assert node.is_running, node.why_ended()
+        assert node.is_running, node.exit_report()
     raise AssertionError(f"{node.name} has not started after {timeout_s:g} s: {node.child.log_tail()}")
 
 
@@ -121,12 +121,3 @@ def run_tool(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run one of its tools with `words` as standard input; the caller looks at status and output."""
     return subprocess.run(java(main, *arguments), input=words, capture_output=True, timeout=timeout_s, check=False)
-
-
-def dump_log(*segments: Path, deep: bool = False) -> str:
-    """What DumpLogSegments prints about these files. Raises RuntimeError where it fails."""
-    flags = ["--deep-iteration", "--print-data-log"] if deep else []
-    done = run_tool("kafka.tools.DumpLogSegments", *flags, "--files", ",".join(map(str, segments)))
-    if done.returncode:
-        raise RuntimeError(done.stderr.decode(errors="replace"))
-    return done.stdout.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""A cluster of real node processes for tests; it is asked about itself through librdkafka, an independent witness."""
+"""A cluster of real node processes for tests. Its state is read through librdkafka, an independent client."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -8,8 +8,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
 from tests.support import zookeeper as zk
 
-from klamm.cli.cluster import Command, NodeProcess, klamm_node, make_nodes, stop_all
-from klamm.cli.zookeeper import ZooKeeperServer
+from klamm.embedded.nodes import Command, NodeProcess, klamm_node, make_nodes, stop_all
+from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.runtime.ports import free_ports
 from klamm.runtime.processes import ticks
 
@@ -20,7 +20,7 @@ MOST_LINE_CHARS = 600
 
 
 class Cluster:
-    """Nodes 1..n over one ZooKeeper. `command` decides whose brokers they are: klamm's or Apache Kafka's."""
+    """Nodes 1..n with one ZooKeeper. `command` starts a klamm node or an Apache Kafka broker."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Cluster:
         return next(n for n in self.nodes if n.broker_id == broker_id)
 
     def start(self) -> None:
-        """Start all and wait until each names all as alive, and a controller."""
+        """Start all nodes, and wait until each knows all of them and a controller."""
         if self._owns_zookeeper:
             self.zookeeper.start()
         for node in self.nodes:
@@ -65,7 +65,7 @@ class Cluster:
         if self._owns_zookeeper:
             self.zookeeper.kill()
 
-    # ---- asked through librdkafka
+    # ---- through librdkafka
 
     def admin(self, node: NodeProcess | None = None) -> AdminClient:
         address = node.address if node else self.bootstrap
@@ -76,7 +76,7 @@ class Cluster:
 
     @property
     def controller_id(self) -> int:
-        """As the cluster tells its clients; -1 where there is none."""
+        """From the metadata; -1 when there is none."""
         return int(self.metadata().controller_id)
 
     def wait_until(self, what: str, holds: Callable[[], bool], timeout_s: float = READY_TIMEOUT_S) -> None:
@@ -86,10 +86,10 @@ class Cluster:
                     return
             except KafkaException:
                 continue
-        raise AssertionError(f"not within {timeout_s:g} s: {what}\n{self.story()}")
+        raise AssertionError(f"not within {timeout_s:g} s: {what}\n{self.recent_logs()}")
 
     def wait_until_complete(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Every running node knows every running node, and a living controller."""
+        """Wait until all running nodes know each other and a live controller."""
         running = {n.broker_id for n in self.nodes if n.is_running}
 
         def complete(node: NodeProcess) -> bool:
@@ -103,7 +103,7 @@ class Cluster:
     def create_topic(
         self, name: str, partitions: int = 3, copies: int = 3, config: Mapping[str, str] | None = None
     ) -> None:
-        """Create, and wait until every partition has a leader that every node knows."""
+        """Create a topic, and wait until every node knows a leader of every partition."""
         topic = NewTopic(name, num_partitions=partitions, replication_factor=copies, config=dict(config or {}))
         admin = self.admin()  # it must outlive the answer
         admin.create_topics([topic], request_timeout=30)[name].result()
@@ -124,14 +124,14 @@ class Cluster:
                 self.wait_until(what, lambda n=node: in_sync(n), timeout_s)
 
     def wait_until_forgotten(self, broker_id: int, timeout_s: float = SESSION_TIMEOUT_S + 15) -> None:
-        """The session of a dead node is over for all others. Apache Kafka cannot start again before."""
+        """Wait until no node has the dead broker in its metadata. Apache Kafka cannot restart earlier."""
         for node in self.nodes:
             if node.is_running:
                 what = f"{node.name} knows that node {broker_id} is gone"
                 self.wait_until(what, lambda n=node: broker_id not in self.metadata(n).brokers, timeout_s)
 
-    def story(self) -> str:
-        """What each node last said, for a failure's report."""
+    def recent_logs(self) -> str:
+        """The last log lines of each node, for the report of a failed test."""
         return "\n".join(
             f"--- {node.name}, status {node.child.exit_status}\n{_shortened(node.child.log_tail(8))}"
             for node in self.nodes

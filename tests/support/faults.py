@@ -1,4 +1,4 @@
-"""What a campaign does to a running cluster, and how long the cluster may take to heal. One fault at a time."""
+"""Faults on a running cluster, and how long the cluster may take to recover. One fault at a time."""
 
 import random
 import time
@@ -9,13 +9,13 @@ from kazoo.client import KazooClient
 from tests.support.cluster import SESSION_TIMEOUT_S, Cluster
 from tests.support.workload import Workload
 
-from klamm.cli.cluster import NodeProcess
+from klamm.embedded.nodes import NodeProcess
 
 HEAL_S = SESSION_TIMEOUT_S + 15.0
-"""From the fault on (or from its end, where it lasts) until every partition has all its replicas in sync."""
+"""From the fault, or from its end, until every partition has all its replicas in sync."""
 
 
-class Healed(NamedTuple):
+class Recovery(NamedTuple):
     fault: str
     healed_s: float
     longest_gap_s: float
@@ -24,8 +24,8 @@ class Healed(NamedTuple):
         return f"{self.fault}: in sync again after {self.healed_s:.1f} s, longest gap {self.longest_gap_s:.1f} s"
 
 
-class Campaign:
-    """Faults on a cluster under load. `copies` nodes hold every partition of the workload's topic."""
+class FaultCampaign:
+    """Faults on a cluster under load. `copies` is the replication factor of the workload's topic."""
 
     def __init__(
         self, cluster: Cluster, workload: Workload, copies: int = 3, seed: int = 0, *, restart_at_once: bool = True
@@ -34,15 +34,15 @@ class Campaign:
         self.workload = workload
         self.copies = copies
         self._dice = random.Random(seed)
-        self._restart_at_once = restart_at_once  # Apache Kafka refuses while its old session lives
+        self._restart_at_once = restart_at_once  # Apache Kafka cannot register while its old session lives
 
     def random_victim(self, controller: bool) -> NodeProcess:
         active = self.cluster.controller_id
         nodes = [n for n in self.cluster.nodes if (n.broker_id == active) == controller]
         return self._dice.choice(nodes)
 
-    def kill(self, node: NodeProcess) -> Healed:
-        """SIGKILL, and started again."""
+    def kill(self, node: NodeProcess) -> Recovery:
+        """SIGKILL, then a restart."""
         role = "controller" if node.broker_id == self.cluster.controller_id else "broker"
 
         def fault() -> None:
@@ -51,39 +51,39 @@ class Campaign:
                 self.cluster.wait_until_forgotten(node.broker_id)
             node.start()
 
-        return self._suffer(f"SIGKILL of node {node.broker_id} ({role})", fault)
+        return self._inject(f"SIGKILL of node {node.broker_id} ({role})", fault)
 
-    def stop(self, node: NodeProcess) -> Healed:
-        """SIGTERM, and started again when it has ended."""
+    def stop(self, node: NodeProcess) -> Recovery:
+        """SIGTERM, then a restart when it has ended."""
 
         def fault() -> None:
             node.stop()
             node.start()
 
-        return self._suffer(f"SIGTERM of node {node.broker_id}", fault)
+        return self._inject(f"SIGTERM of node {node.broker_id}", fault)
 
-    def freeze(self, node: NodeProcess, seconds: float) -> Healed:
-        """SIGSTOP for so long, then SIGCONT."""
+    def freeze(self, node: NodeProcess, seconds: float) -> Recovery:
+        """SIGSTOP, and SIGCONT after `seconds`."""
 
         def fault() -> None:
             node.pause()
             time.sleep(seconds)  # the fault itself has a length
             node.resume()
 
-        return self._suffer(f"SIGSTOP of node {node.broker_id} for {seconds:g} s", fault)
+        return self._inject(f"SIGSTOP of node {node.broker_id} for {seconds:g} s", fault)
 
-    def stop_zookeeper(self, seconds: float) -> Healed:
-        """Its process killed, and started again with its data after so long."""
+    def stop_zookeeper(self, seconds: float) -> Recovery:
+        """Kill ZooKeeper, and restart it with its data after `seconds`."""
 
         def fault() -> None:
             self.cluster.zookeeper.kill()
             time.sleep(seconds)
             self.cluster.zookeeper.start()
 
-        return self._suffer(f"ZooKeeper gone for {seconds:g} s", fault)
+        return self._inject(f"ZooKeeper gone for {seconds:g} s", fault)
 
-    def unregister(self, node: NodeProcess) -> Healed:
-        """Its registration deleted by hand, while it lives."""
+    def unregister(self, node: NodeProcess) -> Recovery:
+        """Delete the registration of a live broker."""
 
         def fault() -> None:
             client = KazooClient(self.cluster.zookeeper.connect_string)
@@ -92,9 +92,9 @@ class Campaign:
             client.stop()
             client.close()
 
-        return self._suffer(f"registration of node {node.broker_id} deleted", fault)
+        return self._inject(f"registration of node {node.broker_id} deleted", fault)
 
-    def _suffer(self, name: str, fault: Callable[[], None]) -> Healed:
+    def _inject(self, name: str, fault: Callable[[], None]) -> Recovery:
         began = time.monotonic()
         fault()
         ended = time.monotonic()
@@ -102,7 +102,7 @@ class Campaign:
         self.cluster.wait_until_complete(HEAL_S)
         left_s = max(1.0, HEAL_S - (time.monotonic() - ended))
         self.cluster.wait_until_in_sync(self.workload.topic, self.workload.partitions, self.copies, left_s)
-        return Healed(name, time.monotonic() - began, self.workload.longest_gap_s(since=began))
+        return Recovery(name, time.monotonic() - began, self.workload.longest_gap_s(since=began))
 
     def _wait_until_acknowledged_again(self) -> None:
         count = len(self.workload.acknowledged)

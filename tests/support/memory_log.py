@@ -78,6 +78,7 @@ class MemoryLog:
     pieces: list[Piece] = field(default_factory=list)
     epochs: LeaderEpochs = field(default_factory=LeaderEpochs)
     is_broken: bool = False
+    owes_flush: bool = False
     """Its disk fails at the next use."""
     on_failed: Callable[[], None] = lambda: None
     truncations: list[int] = field(default_factory=list)
@@ -117,7 +118,7 @@ class MemoryLog:
         self.pieces.append(piece)
         self.end_offset = piece.last + 1
 
-    def read(self, offset: int, max_bytes: int, upper_bound: int, at_least_one: bool) -> Records:
+    def slice(self, offset: int, max_bytes: int, upper_bound: int, at_least_one: bool) -> Records:
         self._check()
         taken = b""
         for piece in self.pieces:

@@ -12,7 +12,7 @@ from kazoo.exceptions import NoNodeError
 from tests.support import apache_kafka
 from tests.support.cluster import SESSION_TIMEOUT_S, Cluster
 
-from klamm.cli.cluster import NodeProcess, klamm_node, local_properties
+from klamm.embedded.nodes import NodeProcess, klamm_node, local_properties
 from klamm.runtime.ports import free_ports
 from klamm.runtime.processes import ticks
 
@@ -236,7 +236,7 @@ class MixedCluster(Cluster):
         for _ in ticks(timeout_s, 0.1):
             if not (wrong := self.wrongs(topic, assignment)):
                 return
-        raise AssertionError(f"{topic} is not right after {timeout_s:g} s: {wrong}\n{self.story()}")
+        raise AssertionError(f"{topic} is not right after {timeout_s:g} s: {wrong}\n{self.recent_logs()}")
 
     def wrongs(self, topic: str, assignment: Assignment) -> list[str]:
         """Where znodes, metadata of each running node and its disk differ from this assignment, all in sync."""

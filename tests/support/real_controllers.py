@@ -8,9 +8,9 @@ from itertools import count
 from tests.support.controller_room import ListSink
 from tests.support.recorder_broker import RecorderBroker
 
-from klamm.cli.zookeeper import ZooKeeperServer
 from klamm.controller.controller import Controller
 from klamm.controller.settings import ControllerSettings
+from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.model.ids import BrokerId
 from klamm.net.client import Connection
 from klamm.runtime.world import real_world

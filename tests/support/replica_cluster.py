@@ -13,7 +13,6 @@ from tests.support.real_logs import RealLogs, real_batch, values
 
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.fetch_sessions import FetchAnswer, FetchRequested
 from klamm.replication.partition import Partition
 from klamm.replication.replica_manager import ReplicaManager, ReplicationSettings
@@ -409,6 +408,3 @@ def serve_list_offsets(manager: ReplicaManager, request: ListOffsetsRequest) -> 
             )
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
     return ListOffsetsResponse(topics=topics)
-
-
-NO_TOPIC_ID = ZERO_ID

@@ -1,4 +1,4 @@
-"""A producer that never stops while nodes come and go, and the reader that checks it afterwards (librdkafka)."""
+"""A producer that runs during faults, and a reader that checks its records afterwards (librdkafka)."""
 
 import threading
 import time
@@ -24,7 +24,7 @@ class Workload:
         self.acknowledged: list[Acknowledged] = []
         self.failures: list[str] = []
         self.gaps: deque[tuple[float, float]] = deque(maxlen=10_000)
-        """(when it ended, how long): each stretch of over a quarter second without any acknowledgement."""
+        """(end, length) of each period of more than 0.25 s without an acknowledgement."""
         self._rate = rate
         self._size = size
         self._last = time.monotonic()
@@ -50,19 +50,19 @@ class Workload:
         self._thread.start()
 
     def stop(self, timeout_s: float = 130) -> None:
-        """Send no more and wait for what is under way."""
+        """Stop sending, and wait for the outstanding acknowledgements."""
         self._stopping.set()
         self._thread.join()
         left = self._producer.flush(timeout_s)
         assert not left, f"{left} records without an answer after {timeout_s:g} s"
 
     def longest_gap_s(self, since: float = 0.0) -> float:
-        """The longest stretch without an acknowledgement that ended after `since` (monotonic), or lasts yet."""
+        """The longest period without an acknowledgement that ended after `since` (monotonic) or continues."""
         ended = [length for when, length in self.gaps if when >= since]
         return max([*ended, time.monotonic() - self._last])
 
     def check(self) -> Verdict:
-        """Read every partition from its beginning to its end and compare with what was acknowledged."""
+        """Read all partitions and compare the records with the acknowledged ones."""
         found = read_all(self.bootstrap, self.topic, self.partitions)
         return compare(self.acknowledged, found)
 
@@ -97,14 +97,14 @@ class Workload:
         if now - self._last > NOTICE_GAP_S:
             self.gaps.append((now, now - self._last))
         self._last = now
-        offset = message.offset()  # None where the broker knows that it is a duplicate, and not of which record
+        offset = message.offset()  # None when the broker reports a duplicate without its offset
         self.acknowledged.append(
             Acknowledged(message.partition(), int(message.value()), -1 if offset is None else offset)
         )
 
 
 def read_all(bootstrap: str, topic: str, partitions: int, timeout_s: float = 60) -> dict[int, list[Found]]:
-    """Every record of the topic below the high watermarks of this moment."""
+    """All records below the current high watermarks."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

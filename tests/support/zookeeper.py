@@ -1,8 +1,8 @@
-"""Real ZooKeeper servers for tests: small, quick to start, without a log, without waiting for the disk."""
+"""Real ZooKeeper servers for tests: small and quick to start, without logging and disk syncs."""
 
 from pathlib import Path
 
-from klamm.cli.zookeeper import Peer, ServerOptions, ZooKeeperServer
+from klamm.embedded.zookeeper import Peer, ServerOptions, ZooKeeperServer
 from klamm.runtime.ports import free_port, free_ports
 
 TICK_MS = 200
@@ -12,12 +12,12 @@ QUICK = ServerOptions(
 
 
 def server(directory: Path, options: ServerOptions = QUICK) -> ZooKeeperServer:
-    """One server, not yet started; sessions from 0.4 to 60 s."""
+    """One server, not started; session timeouts from 0.4 to 60 s."""
     return ZooKeeperServer(str(directory), free_port(), options)
 
 
 class Ensemble:
-    """Several servers that elect a leader; `connect_string` names them all."""
+    """Several servers with a leader; `connect_string` has all of them."""
 
     def __init__(self, directory: Path, size: int = 3, options: ServerOptions = QUICK) -> None:
         ports = free_ports(3 * size)

@@ -15,7 +15,9 @@ import structlog
 from klamm.broker.api_rules import ApiRules
 from klamm.broker.error_responses import error_response
 from klamm.model.errors import ErrorCode
-from klamm.net.server import Answer, CloseConnection, Peer
+from klamm.net.client_connection import ClientConnection, Peer, Principal
+from klamm.net.response_writer import Answer
+from klamm.net.server import CloseConnection, EndsWithClient
 from klamm.runtime.eager import Rest, first_step
 from klamm.telemetry.meters import Timer
 from klamm.wire.api import ApiKey, api
@@ -33,7 +35,16 @@ class Request(NamedTuple):
     version: int
     correlation_id: int
     client_id: str
-    peer: Peer
+    connection: ClientConnection
+
+    @property
+    def peer(self) -> Peer:
+        return self.connection.peer
+
+    @property
+    def principal(self) -> Principal:
+        """Who sends the request, for authorization and quotas."""
+        return self.connection.principal
 
 
 class Offered(NamedTuple):
@@ -53,6 +64,8 @@ class Route(NamedTuple):
     handle: Handle
     is_hot: bool = False
     """Its first step runs at once, see `runtime.eager` for what it must not do."""
+    ends_with_client: bool = False
+    """What still waits is cancelled when its client is gone: nothing is left half done by that."""
     rules: ApiRules = _NO_RULES
     """What authorization and which quota the API has."""
 
@@ -68,7 +81,7 @@ class Dispatcher:
         """Requests whose handler had a bug, by api key."""
         self._decoders = {key: api(ApiKey(key)).request.decode for key in self._routes}
 
-    def __call__(self, frame: bytes, peer: Peer) -> Answer | Awaitable[Answer]:
+    def __call__(self, frame: bytes, connection: ClientConnection) -> Answer | Awaitable[Answer] | EndsWithClient:
         """Raises CloseConnection."""
         try:
             header, body = decode_request_header(frame)
@@ -78,7 +91,7 @@ class Dispatcher:
         if route is None:
             raise CloseConnection(f"api key {header.api_key} v{header.api_version} is not offered")
         api_key = route.offered.api_key
-        request = Request(api_key, header.api_version, header.correlation_id, header.client_id, peer)
+        request = Request(api_key, header.api_version, header.correlation_id, header.client_id, connection)
         message: Any = None
         if route.offered.min_version <= request.version <= route.offered.max_version:
             try:
@@ -94,10 +107,12 @@ class Dispatcher:
             response = route.handle(request, message)
             if isinstance(response, CoroutineType):
                 if not route.is_hot:
+                    assert not route.ends_with_client, "only hot routes can end with their client"
                     return self._answer_later(request, message, response, timer, began)
                 response = first_step(response)
                 if isinstance(response, Rest):
-                    return self._answer_later(request, message, response, timer, began)
+                    later = self._answer_later(request, message, response, timer, began)
+                    return EndsWithClient(later) if route.ends_with_client else later
             answer = _answer(request, response)
         except CloseConnection:
             raise

@@ -1,20 +1,21 @@
 """Replication throttles: from configs to quotas. Source: TopicConfigHandler, BrokerConfigHandler (3.9)."""
 
 from collections.abc import Mapping
-from typing import Final
 
 import structlog
 
 from klamm.config.config_types import InvalidConfig
 from klamm.config.dynamic_config import DynamicConfig
+from klamm.config.dynamic_keys import (
+    FOLLOWER_THROTTLED_RATE,
+    FOLLOWER_THROTTLED_REPLICAS,
+    LEADER_THROTTLED_RATE,
+    LEADER_THROTTLED_REPLICAS,
+)
 from klamm.config.topic_config import TopicConfig
 from klamm.model.ids import BrokerId
 from klamm.replication.quota import ALL, UNLIMITED, ReplicationQuota, ReplicationQuotas
 
-LEADER_RATE: Final = "leader.replication.throttled.rate"
-FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
-LEADER_REPLICAS: Final = "leader.replication.throttled.replicas"
-FOLLOWER_REPLICAS: Final = "follower.replication.throttled.replicas"
 log = structlog.get_logger("config")
 
 
@@ -26,7 +27,11 @@ class ReplicationThrottles:
     def topic_changed(self, topic: str, overrides: Mapping[str, str]) -> None:
         """Apply a topic's lists, whether or not it has a replica here yet. An invalid list changes nothing."""
         leader, follower = self._quotas
-        given = {name: overrides[name] for name in (LEADER_REPLICAS, FOLLOWER_REPLICAS) if name in overrides}
+        given = {
+            name: overrides[name]
+            for name in (LEADER_THROTTLED_REPLICAS, FOLLOWER_THROTTLED_REPLICAS)
+            if name in overrides
+        }
         if not (given or leader.is_on or follower.is_on):
             return
         try:
@@ -47,7 +52,10 @@ class ReplicationThrottles:
 
     def rates_changed(self, dynamic: DynamicConfig) -> None:
         """Only dynamic configs set the rates; entries in the file are ignored, as in Kafka."""
-        for name, quota in ((LEADER_RATE, self._quotas.leader), (FOLLOWER_RATE, self._quotas.follower)):
+        for name, quota in (
+            (LEADER_THROTTLED_RATE, self._quotas.leader),
+            (FOLLOWER_THROTTLED_RATE, self._quotas.follower),
+        ):
             self._limit(name, quota, int(dynamic.broker.get(name) or dynamic.cluster.get(name) or UNLIMITED))
 
     def _limit(self, name: str, quota: ReplicationQuota, rate: int) -> None:

@@ -7,12 +7,16 @@ from klamm.model.ids import BrokerId
 from klamm.net.connection_table import ConnectionLimits
 from klamm.net.server import ServerLimits
 from klamm.replication.replica_manager import ReplicationSettings
+from klamm.runtime.network import SocketBuffers
 
 
 def server_limits(config: NodeConfig) -> ServerLimits:
     return ServerLimits(
         config.socket_request_max_bytes,
         config.connections_max_idle_ms,
+        config.queued_max_request_bytes,
+        config.klamm_queued_max_response_bytes,
+        SocketBuffers(config.socket_send_buffer_bytes, config.socket_receive_buffer_bytes),
         ConnectionLimits(config.max_connections, config.max_connections_per_ip, config.connections_per_address),
     )
 

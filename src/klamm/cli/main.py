@@ -1,6 +1,6 @@
-"""The entry point of `klamm`. Exit status 0, 1 for an error, 2 for a wrong command line, 130 for Ctrl-C.
+"""The entry point of `klamm`. Exit status: 0, 1 for an error, 2 for a wrong command line, 130 for Ctrl-C.
 
-It imports the rest inside, so that Ctrl-C in the first second is as quiet as later.
+Everything is imported inside, so that Ctrl-C during the imports is as quiet as later.
 """
 
 import sys
@@ -14,12 +14,11 @@ def main() -> None:
 
 
 def _run() -> None:
-    from klamm.cli.commands import app
-    from klamm.cli.speech import WrongUse, complain
-    from klamm.model.errors import KlammError
+    from klamm.cli.app import app
+    from klamm.model.errors import KlammError, UsageError
 
     try:
         app()
     except KlammError as error:
-        complain(error)
-        sys.exit(2 if isinstance(error, WrongUse) else 1)
+        print(f"klamm: {error}", file=sys.stderr, flush=True)
+        sys.exit(2 if isinstance(error, UsageError) else 1)

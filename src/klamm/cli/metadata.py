@@ -1,4 +1,4 @@
-"""What a cluster tells its clients about itself, asked by the command line over klamm's own wire."""
+"""Read a cluster's metadata from one broker."""
 
 from typing import Final, NamedTuple
 

@@ -1,4 +1,4 @@
-"""`klamm node stop`: what would be at risk is said first; then the node is asked to stop, and waited for."""
+"""`klamm node stop`: show the partitions at risk, then stop the node and wait for its end."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ import msgspec
 
 from klamm.broker.identity import read_pid
 from klamm.cli.metadata import ClusterFacts, read_metadata
-from klamm.cli.speech import complain, say, show
+from klamm.cli.output import print_error, print_line, print_table
 from klamm.config.node_config import NodeConfig, WrongConfig, parse_node_config
 from klamm.controller.decisions.shutdown_verdict import PartitionFacts, Verdict, judge_stop
 from klamm.log.meta_properties import read_meta
@@ -30,96 +30,102 @@ _TOPICS_AT_ONCE: Final = 500
 
 
 class CannotStop(KlammError):
-    """One sentence on why the node was not stopped."""
+    """Why the node was not stopped, as one sentence."""
 
 
 def stop_node(
     properties: str, overrides: Mapping[str, str], check: bool, force: bool, as_json: bool, timeout_s: float
 ) -> int:
-    """The exit status: 0 where it was stopped, or where `check` found nothing at risk. Raises CannotStop."""
+    """Returns the exit status: 0 when it was stopped, or when `check` found no risk. Raises CannotStop."""
     world = real_world()
     config = _config(world.disk, properties, overrides)
     directory = config.log_directories[0]
     pid = read_pid(world.disk, directory)
     if pid is None:
-        raise CannotStop(f"no node runs on {directory}: its lock is free")
+        raise CannotStop(f"No node runs on {directory}.")
     try:
-        verdict: Verdict | None = run_loop(_ask(world, config))
+        verdict: Verdict | None = run_loop(_read_verdict(world, config))
     except KlammError as error:
         if not force:
             raise CannotStop(
-                f"the node does not say what is at risk ({error}); --force stops it all the same"
+                f"Cannot check which partitions are at risk ({error}). Pass --force to stop the node anyway."
             ) from error
-        complain(f"the node does not say what is at risk: {error}")
+        print_error(f"Cannot check which partitions are at risk: {error}")
         verdict = None
     if verdict is not None:
-        tell(verdict, as_json)
+        print_verdict(verdict, as_json)
     is_safe = verdict is not None and verdict.is_safe
     if check:
         return 0 if is_safe else 1
     if not is_safe and not force:
-        raise CannotStop("not stopped: partitions are at risk; --force stops it all the same")
+        raise CannotStop("Not stopped: partitions are at risk. Pass --force to stop the node anyway.")
     _stop(pid, timeout_s)
     if not as_json:
-        say("stopped")
+        print_line("Stopped.")
     return 0
 
 
-def tell(verdict: Verdict, as_json: bool) -> None:
+def print_verdict(verdict: Verdict, as_json: bool) -> None:
     if as_json:
-        say(msgspec.json.encode(_content(verdict)).decode())
+        print_line(msgspec.json.encode(_content(verdict)).decode())
         return
     at_risk = [(p, "no leader", why) for p, why in verdict.leaderless.items()]
     at_risk += [(p, "below min ISR", why) for p, why in verdict.below_min_isr.items()]
-    say(f"{len(verdict.moves)} leaders would move to other nodes; {len(at_risk)} partitions would be at risk")
+    print_line(f"Leaders that move to other nodes: {len(verdict.moves)}. Partitions at risk: {len(at_risk)}.")
     if at_risk:
-        show(("partition", "risk", "why"), at_risk)
+        print_table(("partition", "risk", "why"), at_risk)
 
 
 def _content(verdict: Verdict) -> dict[str, Any]:
-    def listed(risks: Mapping[TopicPartition, str]) -> list[dict[str, Any]]:
+    def as_list(risks: Mapping[TopicPartition, str]) -> list[dict[str, Any]]:
         return [{"topic": p.topic, "partition": p.partition, "why": why} for p, why in risks.items()]
 
     return {
         "safe": verdict.is_safe,
         "leaders_to_move": len(verdict.moves),
-        "leaderless": listed(verdict.leaderless),
-        "below_min_isr": listed(verdict.below_min_isr),
+        "leaderless": as_list(verdict.leaderless),
+        "below_min_isr": as_list(verdict.below_min_isr),
     }
 
 
 def _stop(pid: int, timeout_s: float) -> None:
     ask_to_stop(pid)
     if sys.stderr.isatty():
-        complain("asked to stop; its leaders move now")
+        print_error("The node is stopping. Its leaders move to other nodes.")
     for _ in ticks(timeout_s, 0.1):
         if not is_alive(pid):
             return
-    raise CannotStop(f"process {pid} was asked to stop, and still runs after {timeout_s:g} s")
+    raise CannotStop(
+        f"Process {pid} got SIGTERM and is still running after {timeout_s:g} s. See its log, or raise --timeout."
+    )
 
 
 def _config(disk: Disk, properties: str, overrides: Mapping[str, str]) -> NodeConfig:
     try:
         return parse_node_config(disk.read(properties), properties, overrides)
     except OSError as error:
-        raise CannotStop(f"{properties} cannot be read: {error.strerror}; name the node's server.properties") from error
+        raise CannotStop(
+            f"Cannot read {properties}: {error.strerror}. Give the path of the node's server.properties."
+        ) from error
     except WrongConfig as error:
         raise CannotStop(str(error)) from error
 
 
-# ---- what the cluster says
+# ---- reading the cluster
 
 
-async def _ask(world: World, config: NodeConfig) -> Verdict:
-    """Raises KlammError where the node does not answer."""
+async def _read_verdict(world: World, config: NodeConfig) -> Verdict:
+    """Raises KlammError when the node does not answer."""
     meta = read_meta(world.disk, config.log_directories[0])
-    number = config.broker_id if config.broker_id >= 0 else meta.broker_id if meta is not None else None
-    if number is None:
-        raise CannotStop(f"{config.log_directories[0]} does not say which broker this is")
+    broker_id = config.broker_id if config.broker_id >= 0 else meta.broker_id if meta is not None else None
+    if broker_id is None:
+        raise CannotStop(
+            f"The broker id is neither in server.properties nor in {config.log_directories[0]}/meta.properties."
+        )
     listener = next(e for e in config.endpoints if e.listener == config.inter_broker_listener)
     host = listener.host if listener.host not in ("", "0.0.0.0") else "127.0.0.1"
     cluster = await read_metadata(world, host, listener.port)
-    broker = BrokerId(number)
+    broker = BrokerId(broker_id)
     hosted = sorted({p.topic for p, facts in cluster.partitions.items() if broker in facts.replicas})
     min_isr = await _min_isr(world, host, listener.port, hosted)
     return judge_stop(broker, cluster.brokers, _facts(cluster, min_isr))

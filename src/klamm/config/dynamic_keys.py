@@ -10,6 +10,15 @@ from typing import Final
 from klamm.config.broker_keys import BROKER_KEYS, BrokerKey
 from klamm.config.topic_config import TOPIC_KEYS
 
+LEADER_THROTTLED_RATE: Final = "leader.replication.throttled.rate"
+FOLLOWER_THROTTLED_RATE: Final = "follower.replication.throttled.rate"
+LEADER_THROTTLED_REPLICAS: Final = "leader.replication.throttled.replicas"
+FOLLOWER_THROTTLED_REPLICAS: Final = "follower.replication.throttled.replicas"
+THROTTLED_RATES: Final = (LEADER_THROTTLED_RATE, FOLLOWER_THROTTLED_RATE)
+"""Keys of brokers: how many bytes per second throttled replicas may copy."""
+THROTTLED_REPLICAS: Final = (LEADER_THROTTLED_REPLICAS, FOLLOWER_THROTTLED_REPLICAS)
+"""Keys of topics: which replicas are throttled."""
+
 
 def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
@@ -61,8 +70,8 @@ THREAD_COUNTS: Final = frozenset(
 QUOTA_KEYS: Final[Mapping[str, BrokerKey]] = {
     name: BrokerKey(name, "long", str(2**63 - 1), "0..")
     for name in (
-        "leader.replication.throttled.rate",
-        "follower.replication.throttled.rate",
+        LEADER_THROTTLED_RATE,
+        FOLLOWER_THROTTLED_RATE,
         "replica.alter.log.dirs.io.max.bytes.per.second",
     )
 }

@@ -34,6 +34,7 @@ klamm.delete.topic.dead.broker.wait.ms: How long a deletion waits for brokers th
 klamm.journal.topic: The topic that a node also writes its journal to; empty for none.
 klamm.metrics.host: The address at which a node shows its metrics.
 klamm.metrics.port: The port at which a node shows its metrics to Prometheus; 0 for none.
+klamm.queued.max.response.bytes: Memory for responses that clients do not read; beyond it the slowest are closed.
 leader.imbalance.check.interval.seconds: How often the controller checks for leaders to move back.
 leader.imbalance.per.broker.percentage: The share of a broker's preferred leaderships that may be elsewhere.
 leader.replication.throttled.rate: Bytes per second that throttled leaders on this broker may send together.
@@ -58,6 +59,7 @@ offsets.topic.num.partitions: Partitions of the topic that keeps the groups' off
 offsets.topic.replication.factor: Replicas of the topic that keeps the groups' offsets.
 producer.id.expiration.check.interval.ms: How often idle producers are checked for expiry.
 producer.id.expiration.ms: How long an idle producer's last batches are remembered, against duplicates.
+queued.max.request.bytes: Memory for requests that arrive or are served; beyond it no more is read; -1 for no bound.
 replica.fetch.backoff.ms: How long a follower waits after a fetch that failed.
 replica.fetch.max.bytes: Bytes of one partition that a follower requests at a time.
 replica.fetch.min.bytes: Bytes that a leader gathers for a follower before it answers.
@@ -72,7 +74,9 @@ request.timeout.ms: How long a broker waits for another's answer.
 reserved.broker.max.id: The highest broker.id that may be configured where ids are also generated.
 socket.connection.setup.timeout.ms: The timeout for connecting to another broker.
 socket.listen.backlog.size: Connections that may wait to be accepted.
+socket.receive.buffer.bytes: What the system may hold of what a client sends; -1 lets it decide.
 socket.request.max.bytes: The largest request that a broker reads.
+socket.send.buffer.bytes: What the system may hold of an answer that a client does not read; -1 lets it decide.
 transaction.state.log.num.partitions: Partitions of the topic that keeps the state of transactions.
 transaction.state.log.replication.factor: Replicas of the topic that keeps the state of transactions.
 zookeeper.connect: The ensemble, HOST:PORT with commas in between, and a chroot after the last.

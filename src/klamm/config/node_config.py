@@ -58,9 +58,13 @@ class NodeConfig:
     inter_broker_protocol_version: str
     socket_request_max_bytes: int
     socket_listen_backlog_size: int
+    socket_send_buffer_bytes: int
+    socket_receive_buffer_bytes: int
     max_connections: int
     max_connections_per_ip: int
     connections_max_idle_ms: int
+    queued_max_request_bytes: int
+    klamm_queued_max_response_bytes: int
     num_partitions: int
     default_replication_factor: int
     auto_create_topics_enable: bool

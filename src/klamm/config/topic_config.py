@@ -154,12 +154,32 @@ TOPIC_KEYS: Final[dict[str, TopicKey]] = {
 class ConfigSource(IntEnum):
     """The source of a value, by the numbers of DescribeConfigs."""
 
+    UNKNOWN = 0
     TOPIC = 1
     DYNAMIC_BROKER = 2
     DYNAMIC_DEFAULT = 3
     BROKER = 4
     DEFAULT = 5
     DYNAMIC_BROKER_LOGGER = 6
+
+    @classmethod
+    def _missing_(cls, value: object) -> "ConfigSource":
+        return cls.UNKNOWN
+
+    @property
+    def kafka_name(self) -> str:
+        return _SOURCE_NAMES[self]
+
+
+_SOURCE_NAMES: Final = {
+    ConfigSource.UNKNOWN: "UNKNOWN",
+    ConfigSource.TOPIC: "DYNAMIC_TOPIC_CONFIG",
+    ConfigSource.DYNAMIC_BROKER: "DYNAMIC_BROKER_CONFIG",
+    ConfigSource.DYNAMIC_DEFAULT: "DYNAMIC_DEFAULT_BROKER_CONFIG",
+    ConfigSource.BROKER: "STATIC_BROKER_CONFIG",
+    ConfigSource.DEFAULT: "DEFAULT_CONFIG",
+    ConfigSource.DYNAMIC_BROKER_LOGGER: "DYNAMIC_BROKER_LOGGER_CONFIG",
+}
 
 
 class Origin(NamedTuple):

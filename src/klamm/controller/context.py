@@ -28,6 +28,8 @@ class Partition:
     assignment: ReplicaAssignment
     leadership: LeaderAndIsr | None = None
     state: PartitionState = PartitionState.NON_EXISTENT
+    completing: ReplicaAssignment | None = None
+    """The target that brokers are told of while a reassignment completes, and that ZooKeeper does not hold yet."""
     order: LeaderAndIsrPartitionState | None = None
     """What its replicas are told, while requests are made of it: brokers share it."""
     is_imbalanced: bool = False
@@ -36,6 +38,11 @@ class Partition:
     @property
     def replicas(self) -> tuple[BrokerId, ...]:
         return self.assignment.replicas
+
+    @property
+    def announced(self) -> ReplicaAssignment:
+        """The assignment that requests to brokers carry."""
+        return self.completing or self.assignment
 
     @property
     def leader(self) -> BrokerId:
@@ -268,6 +275,7 @@ class ControllerContext:
     def put_assignment(self, partition: Partition, assignment: ReplicaAssignment) -> None:
         """Replicas that are new to it are NonExistent; those it loses keep their states until `forget_replica`."""
         partition.assignment = assignment_of(*assignment)
+        partition.completing = None
         self._update_imbalance(partition)
         for broker in assignment.replicas:
             self.replica_states.setdefault(broker, {}).setdefault(partition, ReplicaState.NON_EXISTENT)
@@ -276,9 +284,13 @@ class ControllerContext:
         else:
             self.reassigning.pop(partition, None)
 
+    def begin_completing(self, partition: Partition) -> None:
+        """Requests announce the target from here on; the assignment changes once ZooKeeper has it."""
+        partition.completing = assignment_of(partition.assignment.target)
+
     def told_of_move(self, partitions: Iterable[Partition]) -> None:
-        """Their assignments, as they are here now, were sent to their replicas with the leader epoch of now."""
-        self.last_sent_assignments.update((p, (p.assignment, p.leader_epoch)) for p in partitions)
+        """Their announced assignments were sent to their replicas with the leader epoch of now."""
+        self.last_sent_assignments.update((p, (p.announced, p.leader_epoch)) for p in partitions)
 
     def is_last_sent_assignment(self, partition: Partition, assignment: ReplicaAssignment) -> bool:
         return self.last_sent_assignments.get(partition) == (assignment, partition.leader_epoch)

@@ -160,7 +160,7 @@ def leader_and_isr_state(
     """`brief`: the topic's name stands elsewhere in the request."""
     leadership = partition.leadership
     assert leadership is not None, f"{partition} has no leadership to tell of"
-    replicas, adding, removing = partition.assignment
+    replicas, adding, removing = partition.announced
     return LeaderAndIsrPartitionState(
         "" if brief else partition.topic,
         partition.partition,
@@ -201,7 +201,7 @@ def metadata_state(context: ControllerContext, partition: Partition, brief: bool
         leadership = _goes_without_state(context.epoch)
     assert leadership is not None, f"{partition} has no leadership to tell of"
     live = context.live
-    replicas = partition.replicas
+    replicas = partition.announced.replicas
     leader, leader_epoch, isr, controller_epoch, partition_epoch, _ = leadership
     if is_dying:
         leader, leader_epoch, partition_epoch = LEADER_DURING_DELETE, INITIAL_LEADER_EPOCH, INITIAL_PARTITION_EPOCH

@@ -46,7 +46,7 @@ from klamm.zk.znodes import FEATURE
 
 Handler = Callable[[TermContext, Any], Awaitable[None]]
 
-TRY_AGAIN_S: Final = 1.0
+MIN_RETRY_BACKOFF_S: Final = 1.0
 """After ZooKeeper refused a registration, or to read what a watch called for: an ACL may forbid it for a while."""
 MAX_RETRY_BACKOFF_S: Final = 16.0
 """What fails again and again may be much work each time."""
@@ -132,7 +132,7 @@ class Controller:
         self._worker: asyncio.Task[None] | None = None
         self._timers = Timers(self._queue.put)
         self._last_event_at = 0.0
-        self._pauses: dict[str, float] = {}
+        self._retry_backoffs_s: dict[events.RetryKey, float] = {}
         """How long events that failed waited last before they came again."""
         self.state = ControllerState.IDLE
         """What it is doing this moment."""
@@ -299,8 +299,8 @@ class Controller:
         self.state = event.state
         self._last_event_at = began
         self._metrics.event_taken(waited_ms)
-        if self._pauses and repr(event) in self._pauses:
-            self._journal.repeats(repr(event))
+        if self._retry_backoffs_s and event.retry_key in self._retry_backoffs_s:
+            self._journal.begin_retry(event.retry_key)
         self._observer.event_begins(event, self._queue)
         try:
             await self._handle(event, cause)
@@ -310,9 +310,9 @@ class Controller:
             await self._guard(self._election.maybe_resign(cause), cause)
         except KlammError as error:
             self._journal.line(cause, "failed", what=type(event).__name__, why=str(error))
-            self._try_again(events.Reelect() if isinstance(event, events.RegisterBrokerAndReelect) else event)
+            self._retry_later(events.Reelect() if isinstance(event, events.RegisterBrokerAndReelect) else event)
             if self.is_active:
-                self._try_again(events.ResumeAfterFailure())
+                self._retry_later(events.ResumeAfterFailure())
         except Exception as error:  # a mistake of ours: what memory holds cannot be trusted any more
             self._observer.mistake(error)
             self._journal.line(cause, "failed", what=type(event).__name__, why=repr(error))
@@ -327,7 +327,7 @@ class Controller:
             self.state = ControllerState.IDLE
             self._metrics.event_done(event.state, (loop.time() - began) * 1000)
             self._journal.line(cause, "done", event=type(event).__name__, ms=round((loop.time() - began) * 1000, 1))
-            self._journal.event_over(is_tried_again=bool(self._pauses))
+            self._journal.end_event(is_retried=bool(self._retry_backoffs_s))
             self._journal.flush()
 
     def _on_event_succeeded(self, event: Event) -> None:
@@ -335,19 +335,21 @@ class Controller:
         term = self._election.term
         again = events_after(term.store.writer.take_refused()) if term is not None else {}
         for late in again.values():
-            self._try_again(late)
-        if self._pauses and repr(event) not in again:
-            self._pauses.pop(repr(event), None)
+            self._retry_later(late)
+        if self._retry_backoffs_s and event.retry_key not in again:
+            self._retry_backoffs_s.pop(event.retry_key, None)
 
-    def _try_again(self, event: Event) -> None:
+    def _retry_later(self, event: Event) -> None:
         """What a watch told of, and could not be read: perhaps nobody watches it now. Kafka never looks there again."""
         assert self._store is not None, "events are handled from the start on"
-        if not event.is_tried_again or event.owes_answer or not self._store.is_alive:
+        if not event.is_retried or event.owes_answer or not self._store.is_alive:
             return
-        name = repr(event)
-        if name not in self._timers:
-            self._pauses[name] = min(2 * self._pauses.get(name, TRY_AGAIN_S / 2), MAX_RETRY_BACKOFF_S)
-            self._timers.after(name, self._pauses[name], event)
+        key = event.retry_key
+        if key not in self._timers:
+            self._retry_backoffs_s[key] = min(
+                2 * self._retry_backoffs_s.get(key, MIN_RETRY_BACKOFF_S / 2), MAX_RETRY_BACKOFF_S
+            )
+            self._timers.after(key, self._retry_backoffs_s[key], event)
 
     async def _guard(self, step: Awaitable[None], cause: str) -> None:
         """Looking after an error must not end the worker: the session may be gone, or we err once more."""
@@ -358,7 +360,7 @@ class Controller:
                 self._observer.mistake(error)
             why = str(error) if isinstance(error, KlammError) else repr(error)
             self._journal.line(cause, "failed", what="looking who is controller", why=why)
-            self._try_again(events.Reelect())
+            self._retry_later(events.Reelect())
 
     async def _handle(self, event: Event, cause: str) -> None:
         if isinstance(event, events.Startup):
@@ -399,7 +401,7 @@ class Controller:
             await self._register(event.store)
         except KlammError as error:
             self._journal.line(cause, "failed", what="registration", why=str(error))
-            self._timers.after(event.store, TRY_AGAIN_S, event)
+            self._timers.after(event.store, MIN_RETRY_BACKOFF_S, event)
             return
         await self._election.elect(cause)
 

@@ -5,7 +5,7 @@ longer the controller. Source: KafkaController.scala, ControllerEventManager.sca
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -31,9 +31,14 @@ class Event:
     """Something for the controller to do; handled one at a time."""
 
     state: ClassVar[ControllerState]
-    is_tried_again: ClassVar[bool] = False
+    is_retried: ClassVar[bool] = False
     """Where ZooKeeper fails in it: nothing else would bring it. Mostly a watch has fired and is spent, or none is set
     yet: unless what is there now is read, and watched from here on, nobody hears of the next change."""
+
+    @property
+    def retry_key(self) -> "RetryKey":
+        """Events with the same key do the same: one retry does for all of them."""
+        return RetryKey(type(self))
 
     @property
     def owes_answer(self) -> bool:
@@ -41,6 +46,12 @@ class Event:
 
     def refuse(self, error: ErrorCode) -> None:
         """Answer with an error whoever waits; nothing where nobody does or the answer was given."""
+
+
+class RetryKey(NamedTuple):
+    kind: type[Event]
+    subject: Hashable = None
+    """What the event is about, where it is about one thing."""
 
 
 def _future() -> "asyncio.Future[Any]":
@@ -74,7 +85,7 @@ class Answered(Event, Generic[T]):
 @dataclass(slots=True, eq=False)
 class Startup(Event):
     state = ControllerState.CONTROLLER_CHANGE
-    is_tried_again = True
+    is_retried = True
 
 
 @dataclass(slots=True, eq=False)
@@ -82,7 +93,7 @@ class ControllerChange(Event):
     """`/controller` was created or changed."""
 
     state = ControllerState.CONTROLLER_CHANGE
-    is_tried_again = True
+    is_retried = True
 
 
 @dataclass(slots=True, eq=False)
@@ -90,7 +101,7 @@ class Reelect(Event):
     """`/controller` is gone."""
 
     state = ControllerState.CONTROLLER_CHANGE
-    is_tried_again = True
+    is_retried = True
 
 
 @dataclass(slots=True, eq=False)
@@ -129,7 +140,7 @@ class ResumeAfterFailure(Event):
     """ZooKeeper failed in an event, or refused a write: what that left half done is looked for. Kafka has none."""
 
     state = ControllerState.CONTROLLER_CHANGE
-    is_tried_again = True
+    is_retried = True
 
 
 # ---- brokers
@@ -138,14 +149,18 @@ class ResumeAfterFailure(Event):
 @dataclass(slots=True, eq=False)
 class BrokerChange(Event):
     state = ControllerState.BROKER_CHANGE
-    is_tried_again = True
+    is_retried = True
 
 
 @dataclass(slots=True, eq=False)
 class BrokerModifications(Event):
     broker: BrokerId
     state = ControllerState.BROKER_CHANGE
-    is_tried_again = True
+    is_retried = True
+
+    @property
+    def retry_key(self) -> RetryKey:
+        return RetryKey(type(self), self.broker)
 
 
 class ShutdownAnswer(NamedTuple):
@@ -168,7 +183,7 @@ class ControlledShutdown(Answered[ShutdownAnswer]):
 @dataclass(slots=True, eq=False)
 class LogDirEventNotification(Event):
     state = ControllerState.LOG_DIR_CHANGE
-    is_tried_again = True
+    is_retried = True
 
 
 # ---- topics
@@ -177,20 +192,24 @@ class LogDirEventNotification(Event):
 @dataclass(slots=True, eq=False)
 class TopicChange(Event):
     state = ControllerState.TOPIC_CHANGE
-    is_tried_again = True
+    is_retried = True
 
 
 @dataclass(slots=True, eq=False)
 class PartitionModifications(Event):
     topic: str
     state = ControllerState.TOPIC_CHANGE
-    is_tried_again = True
+    is_retried = True
+
+    @property
+    def retry_key(self) -> RetryKey:
+        return RetryKey(type(self), self.topic)
 
 
 @dataclass(slots=True, eq=False)
 class TopicDeletion(Event):
     state = ControllerState.TOPIC_DELETION
-    is_tried_again = True
+    is_retried = True
 
 
 @dataclass(slots=True, eq=False)
@@ -233,7 +252,11 @@ class ReplicaLeaderElection(Answered[ElectionAnswer]):
     partitions: Sequence[TopicPartition] | None
     unclean: bool
     state = ControllerState.MANUAL_LEADER_BALANCE
-    is_tried_again = True  # where the znode names them; who waits for an answer gets an error
+    is_retried = True  # where the znode names them; who waits for an answer gets an error
+
+    @property
+    def retry_key(self) -> RetryKey:
+        return RetryKey(type(self), (None if self.partitions is None else tuple(self.partitions), self.unclean))
 
     @property
     def owes_answer(self) -> bool:
@@ -278,7 +301,7 @@ class UpdateMetadataResponseReceived(Event):
 @dataclass(slots=True, eq=False)
 class IsrChangeNotification(Event):
     state = ControllerState.ISR_CHANGE
-    is_tried_again = True
+    is_retried = True
 
 
 @dataclass(slots=True, eq=False)
@@ -297,7 +320,7 @@ class AlterPartitionReceived(Answered[AlterPartitionResponse]):
 @dataclass(slots=True, eq=False)
 class ZkPartitionReassignment(Event):
     state = ControllerState.ALTER_PARTITION_REASSIGNMENT
-    is_tried_again = True
+    is_retried = True
 
 
 class ReassignmentAnswer(NamedTuple):
@@ -322,7 +345,11 @@ class ApiPartitionReassignment(Answered[ReassignmentAnswer]):
 class PartitionReassignmentIsrChange(Event):
     partition: TopicPartition
     state = ControllerState.ALTER_PARTITION_REASSIGNMENT
-    is_tried_again = True
+    is_retried = True
+
+    @property
+    def retry_key(self) -> RetryKey:
+        return RetryKey(type(self), self.partition)
 
 
 @dataclass(slots=True, eq=False)

@@ -17,7 +17,7 @@ _CHILDREN: dict[str, type[Event]] = {
 }
 
 
-_TRIED_AGAIN: dict[str, Callable[[], Event]] = {
+_RETRIED_BY: dict[str, Callable[[], Event]] = {
     znodes.DELETE_TOPICS: events.TopicDeletion,
     znodes.ISR_CHANGES: events.IsrChangeNotification,
     znodes.LOG_DIR_EVENTS: events.LogDirEventNotification,
@@ -27,11 +27,11 @@ _TRIED_AGAIN: dict[str, Callable[[], Event]] = {
 """Requests and notifications that are worked off and removed."""
 
 
-def events_after(refused: Iterable[str]) -> dict[str, Event]:
-    """What takes up writes to these paths that ZooKeeper refused, by name."""
-    kinds = {_TRIED_AGAIN.get(path) or _TRIED_AGAIN.get(path.rpartition("/")[0]): None for path in refused}
+def events_after(refused: Iterable[str]) -> dict[events.RetryKey, Event]:
+    """What retries writes to these paths that ZooKeeper refused, by key."""
+    kinds = {_RETRIED_BY.get(path) or _RETRIED_BY.get(path.rpartition("/")[0]): None for path in refused}
     found = [events.ResumeAfterFailure() if kind is None else kind() for kind in kinds]
-    return {repr(event): event for event in found}
+    return {event.retry_key: event for event in found}
 
 
 def event_of(watch: WatchEvent) -> Event | None:

@@ -47,9 +47,17 @@ class StorageFailed(KlammError, OSError):
     """The log directory met an I/O error and is out of use until the node starts again."""
 
 
+class SliceLost(KlammError):
+    """Bytes that a reader was promised are not in the file any more; it must not get others instead."""
+
+
 class BadLogDirectory(KlammError):
     """A log directory that this node must not use; the text says why and what to do."""
 
 
 class CorruptFile(KlammError):
     """A checkpoint, snapshot or index that cannot be read as what it should be."""
+
+
+class ProducersRestoring(KlammError):
+    """After a truncation a thread still replays the producers of the log: append again soon."""

@@ -16,7 +16,7 @@ from klamm.log.open_files import OpenFiles
 from klamm.log.producer_files import SnapshotFiles, rebuild_producers
 from klamm.log.producers import Producers
 from klamm.log.recovery import Rebuilt, SegmentRebuild, note_epoch
-from klamm.log.segment import Segment
+from klamm.log.segment import Segment, new_segment
 from klamm.log.segments import Segments
 from klamm.runtime.disk import Disk
 from klamm.wire.records import CorruptRecords
@@ -247,17 +247,6 @@ class Loader:
         keep = {segment.base_offset for segment in segments} | {newest}
         files.remove(offset for offset in offsets if offset not in keep or offset > end)
         return [offset for offset in offsets if offset in keep and offset <= end]
-
-
-def new_segment(files: OpenFiles, directory: str, base_offset: int, config: TopicConfig, now_ms: int) -> Segment:
-    return Segment(
-        files,
-        directory,
-        base_offset,
-        index_interval_bytes=config.index_interval_bytes,
-        index_max_bytes=config.segment_index_bytes,
-        created_ms=now_ms,
-    )
 
 
 def remove_segment_files(disk: Disk, segment: Segment) -> None:

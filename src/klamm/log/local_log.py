@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from klamm.config.topic_config import TopicConfig
-from klamm.log.loader import create_segment_file, new_segment
+from klamm.log.file_slice import Records
+from klamm.log.loader import create_segment_file
 from klamm.log.names import DELETED
 from klamm.log.open_files import OpenFiles
-from klamm.log.segment import Segment
+from klamm.log.segment import Segment, new_segment
 from klamm.log.segments import Segments
 from klamm.runtime.clock import Clock
 from klamm.wire.records.batch import NO_TIMESTAMP, PREFIX_BYTES, CorruptRecords, entry_size
@@ -18,14 +19,22 @@ from klamm.wire.records.batch import NO_TIMESTAMP, PREFIX_BYTES, CorruptRecords,
 _NOTHING = b""
 
 
-class ReadResult(NamedTuple):
-    """Whole batches but for the last, which may be cut. `records` may begin before the offset asked for.
+class Located(NamedTuple):
+    """Where batches lie: whole ones but for the last, which may be cut. They may begin before the offset asked for.
 
-    `segment_base` and `position` tell where they lie. `is_incomplete`: there are records, but the first batch is larger
-    than what was allowed.
+    `is_incomplete`: there are records, but the first batch is larger than what was allowed.
     """
 
-    records: bytes
+    segment: Segment
+    position: int
+    size: int
+    is_incomplete: bool = False
+
+
+class ReadResult(NamedTuple):
+    """The bytes of what was located."""
+
+    records: Records
     segment_base: int
     position: int
     is_incomplete: bool = False
@@ -97,6 +106,12 @@ class LocalLog:
     # -- read ----------------------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, bound: int, *, min_one: bool) -> ReadResult:
+        """What `locate` finds, at once. Raises OSError, CorruptRecords."""
+        found = self.locate(offset, max_bytes, bound, min_one=min_one)
+        content = found.segment.pread(found.size, found.position) if found.size else _NOTHING
+        return ReadResult(content, found.segment.base_offset, found.position, found.is_incomplete)
+
+    def locate(self, offset: int, max_bytes: int, bound: int, *, min_one: bool) -> Located:
         """Batches from the one that holds `offset` on, out of one segment, none that reaches `bound`.
 
         `offset` must lie within the log. Raises OSError, CorruptRecords.
@@ -108,34 +123,32 @@ class LocalLog:
         while (segment := segments.at(slot)) is not None:
             spot = segment.find(offset)
             if spot is not None:
-                return self._read_from(segment, spot.position, max_bytes, bound, min_one=min_one)
+                return self._locate_from(segment, spot.position, max_bytes, bound, min_one=min_one)
             slot += 1  # compaction left a gap at this segment's end
         return self._nothing_at(offset)
 
-    def _nothing_at(self, offset: int) -> ReadResult:
+    def _nothing_at(self, offset: int) -> Located:
         segment = self.segments.from_slot(self.segments.slot_of(offset))[0]
-        return ReadResult(_NOTHING, segment.base_offset, segment.size)
+        return Located(segment, segment.size, 0)
 
-    def _read_from(self, segment: Segment, position: int, max_bytes: int, bound: int, *, min_one: bool) -> ReadResult:
+    def _locate_from(self, segment: Segment, position: int, max_bytes: int, bound: int, *, min_one: bool) -> Located:
         end = segment.size
         if bound < self.end_offset:
             if bound <= segment.base_offset:
-                return ReadResult(_NOTHING, segment.base_offset, position)
+                return Located(segment, position, 0)
             spot = segment.find(bound)
             end = segment.size if spot is None else spot.position
-        available = end - position
-        if available <= 0:
-            return ReadResult(_NOTHING, segment.base_offset, position)
-        content = segment.pread(min(max(max_bytes, PREFIX_BYTES), available), position)
-        if len(content) < PREFIX_BYTES:
+        if end <= position:
+            return Located(segment, position, 0)
+        available = min(end, segment.file_size()) - position
+        if available < PREFIX_BYTES:
             raise CorruptRecords(f"{segment.log_path} has lost its bytes from {position} on")
-        if len(content) < available or max_bytes < available:
-            first = entry_size(content)
-            if first > max_bytes:
-                if not min_one:
-                    return ReadResult(_NOTHING, segment.base_offset, position, is_incomplete=True)
-                content = segment.pread(first, position)
-        return ReadResult(content, segment.base_offset, position)
+        if max_bytes >= available:
+            return Located(segment, position, available)
+        first = entry_size(segment.pread(PREFIX_BYTES, position))
+        if first <= max_bytes:
+            return Located(segment, position, max_bytes)
+        return Located(segment, position, min(first, available)) if min_one else Located(segment, position, 0, True)
 
     # -- cut -----------------------------------------------------------------------------------------------------------
 

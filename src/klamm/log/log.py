@@ -3,6 +3,7 @@
 Source: UnifiedLog.scala.
 """
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, Self
@@ -11,7 +12,8 @@ from uuid import UUID
 from klamm.config.topic_config import TopicConfig
 from klamm.log.append_rules import AppendRules
 from klamm.log.epochs import LeaderEpochs
-from klamm.log.errors import AppendRefused, CorruptFile, OffsetOutOfRange, StorageFailed
+from klamm.log.errors import AppendRefused, CorruptFile, OffsetOutOfRange, ProducersRestoring, StorageFailed
+from klamm.log.file_slice import FileSlice
 from klamm.log.flushing import Durability, FlushJob
 from klamm.log.follower_append import Run, runs
 from klamm.log.leader_append import CheckedBatch, assigned, check_batch, preparation_for, prepared_batch
@@ -24,8 +26,8 @@ from klamm.log.owner import Owner
 from klamm.log.partition_files import PartitionFiles
 from klamm.log.partition_metadata import read_topic_id
 from klamm.log.preparation import Preparation, Refusal
-from klamm.log.producer_files import SnapshotFiles, note_written, rebuild_producers
-from klamm.log.producers import BatchMark, CompletedTransaction, Origin, Producers
+from klamm.log.producer_state import ProducerState
+from klamm.log.producers import BatchMark, Origin, Producers
 from klamm.log.retention import Limits, SegmentFacts, expired
 from klamm.log.segment import Segment
 from klamm.log.segments import Segments
@@ -35,10 +37,12 @@ from klamm.model.ids import TopicPartition
 from klamm.runtime.disk import Buffer, Disk
 from klamm.runtime.small_files import Replacement, replace_files
 from klamm.runtime.world import World
-from klamm.wire.records import BatchHeader, CorruptRecords, EndMarker, end_marker_of
+from klamm.wire.records import CorruptRecords, EndMarker, end_marker_of
 from klamm.wire.records.batch import NO_LEADER_EPOCH, NO_TIMESTAMP
 
 _OPEN_WHILE_LOADING = 4
+_RESTORING = "the producers before a truncation are being replayed. Append again soon."
+_FEW_BYTES = 16 * 1024
 
 
 class AppendInfo(NamedTuple):
@@ -63,10 +67,12 @@ class Log:
         "_config",
         "_durability",
         "_failed",
+        "_flushing",
         "_high_watermark",
         "_local",
         "_log_start",
         "_owner",
+        "_producer_state",
         "_rules",
         "_small_files",
         "_topic_id",
@@ -75,7 +81,6 @@ class Log:
         "notes",
         "on_start_moved",
         "partition",
-        "producers",
     )
 
     def __init__(
@@ -106,10 +111,11 @@ class Log:
         self._high_watermark = loaded.log_start
         self._topic_id = topic_id
         self._failed = False
+        self._flushing: asyncio.Future[None] | None = None
         self._durability = Durability(loaded.recovery_point, world.clock.now_ms())
         self._small_files = PartitionFiles(directory)
         self.partition = partition
-        self.producers: Producers = loaded.producers
+        self._producer_state = ProducerState(world.disk, directory, loaded.producers)
         self.epochs = LeaderEpochs(loaded.epochs.entries, self._on_epochs_changed)
         if loaded.epochs_changed:
             self._small_files.on_epochs_changed()
@@ -186,6 +192,10 @@ class Log:
         return self._topic_id
 
     @property
+    def producers(self) -> Producers:
+        return self._producer_state.producers
+
+    @property
     def has_failed(self) -> bool:
         return self._failed
 
@@ -215,6 +225,8 @@ class Log:
         A batch that is not checked yet is, and prepared here and now, however long that takes.
         """
         self._refuse_if_failed()
+        if self._producer_state.is_restoring:
+            raise AppendRefused(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.partition}: {_RESTORING}")
         now_ms = self._world.clock.now_ms()
         batch = records if isinstance(records, CheckedBatch) else check_batch(records, self._rules, origin, now_ms)
         header = batch.header
@@ -258,18 +270,21 @@ class Log:
             self.epochs.assign(leader_epoch, first_offset)
         if header.producer_id >= 0:
             written = header._replace(base_offset=first_offset, max_timestamp=max_timestamp)
-            self._note_producer(written, batch.buffer)
+            with self._storage():
+                self._producer_state.note(written, batch.buffer, local.segments.active)
         self.producers.end_offset = last_offset + 1
-        self._flush_if_due()
         return AppendInfo(first_offset, last_offset, append_time, self._log_start, max_timestamp, size)
 
     def append_as_follower(self, records: Buffer) -> AppendInfo | None:
         """Write batches as the leader has them; None where there is no whole one.
 
-        Raises UnexpectedOffset where they begin before the log's end or do not rise, CorruptRecords, StorageFailed.
+        Raises UnexpectedOffset where they begin before the log's end or do not rise, CorruptRecords, StorageFailed,
+        and ProducersRestoring soon after a truncation: then nothing was written.
         What lies before a bad batch is written all the same.
         """
         self._refuse_if_failed_hard()
+        if self._producer_state.is_restoring:
+            raise ProducersRestoring(f"{self.partition}: {_RESTORING}")
         first_offset: int | None = None
         size = 0
         for run in runs(records, str(self.partition), self.end_offset, self._config.segment_bytes):
@@ -279,7 +294,6 @@ class Log:
             size += sum(header.size for header in run)
         if first_offset is None:
             return None
-        self._flush_if_due()
         newest = self._local.segments.active.largest.timestamp
         return AppendInfo(first_offset, self.end_offset - 1, NO_TIMESTAMP, self._log_start, newest, size)
 
@@ -300,19 +314,9 @@ class Log:
             if header.partition_leader_epoch not in (NO_LEADER_EPOCH, self.epochs.latest_epoch):
                 self.epochs.assign(header.partition_leader_epoch, header.base_offset)
             if header.has_producer:
-                self._note_producer(header, buffer)
+                with self._storage():
+                    self._producer_state.note(header, buffer, local.segments.active)
         self.producers.end_offset = last.next_offset
-
-    def _note_producer(self, header: BatchHeader, buffer: Buffer) -> None:
-        completed = note_written(self.producers, header, buffer)
-        if completed is not None and completed.is_aborted:
-            self._note_aborted(completed)
-
-    def _note_aborted(self, completed: CompletedTransaction) -> None:
-        stable = self.producers.last_stable_offset_after(completed)
-        entry = AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
-        with self._storage():
-            self.segments.active.transaction_index.append(entry)
 
     # -- read ----------------------------------------------------------------------------------------------------------
 
@@ -321,18 +325,33 @@ class Log:
     ) -> ReadResult:
         """Batches from the one that holds `offset` on, below the bound (None: the log's end).
 
-        Raises OffsetOutOfRange, StorageFailed.
+        Raises OffsetOutOfRange, StorageFailed, CorruptRecords.
         """
+        bound = self._bound(offset, upper_bound_offset)
+        with self._storage():
+            return self._local.read(offset, max_bytes, bound, min_one=min_one_message)
+
+    def slice(self, offset: int, max_bytes: int, upper_bound_offset: int, min_one_message: bool) -> ReadResult:
+        """The same batches, to be read later, whatever becomes of the log until then.
+
+        Where readers keep too many files open already, few bytes are read at once. Raises what `read` raises.
+        """
+        bound = self._bound(offset, upper_bound_offset)
+        with self._storage():
+            found = self._local.locate(offset, max_bytes, bound, min_one=min_one_message)
+            segment = found.segment
+            shared = segment.lend_file() if found.size else None
+            if shared is None:
+                return self._local.read(offset, min(max_bytes, _FEW_BYTES), bound, min_one=min_one_message)
+            records = FileSlice(self._world.disk, segment.log_path, shared, found.position, found.size, self._fail)
+            return ReadResult(records, segment.base_offset, found.position)
+
+    def _bound(self, offset: int, upper_bound_offset: int | None) -> int:
         self._refuse_if_failed_hard()
         end = self._local.end_offset
         if offset > end or offset < self._log_start:
             raise OffsetOutOfRange(self.partition, offset, self._log_start, end)
-        bound = end if upper_bound_offset is None or upper_bound_offset > end else upper_bound_offset
-        try:
-            return self._local.read(offset, max_bytes, bound, min_one=min_one_message)
-        except OSError as error:
-            self._fail(error)
-            raise StorageFailed(f"{self.directory}: {error}") from error
+        return end if upper_bound_offset is None or upper_bound_offset > end else upper_bound_offset
 
     def aborted_in(self, result: ReadResult, offset: int, bound: int) -> list[AbortedTransaction]:
         """The aborted transactions that touch what was read from `offset` on, below `bound`.
@@ -390,6 +409,8 @@ class Log:
     @property
     def last_stable_offset(self) -> int:
         """The high watermark, or the start of the oldest undecided transaction below it."""
+        if self._producer_state.is_restoring:
+            return self._log_start
         unstable = self.producers.first_unstable_offset if self.producers.has_transactions else None
         if unstable is None:
             return self._high_watermark
@@ -430,8 +451,9 @@ class Log:
             return True
         with self._storage():
             self._delete_later(self._local.truncate_to(offset))
-            self._after_cut(self.end_offset)
-            self._cut_producers(self.end_offset)
+            end = self.end_offset
+            self._after_truncation(end)
+            self._producer_state.truncate_to(end, self.segments, self._log_start, self._config, self._fail)
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
@@ -441,28 +463,15 @@ class Log:
             self._delete_later(self._local.truncate_fully(offset))
             self._log_start = offset
             self.epochs.clear()
-            self.producers.restore((), offset)
-            self.producers.snapshot_offset = -1
-            SnapshotFiles(self._world.disk, self.directory).remove(self._snapshot_offsets())
-            self._after_cut(offset)
+            self._producer_state.start_at(offset)
+            self._after_truncation(offset)
 
-    def _snapshot_offsets(self) -> list[int]:
-        return SnapshotFiles(self._world.disk, self.directory).offsets()
-
-    def _after_cut(self, offset: int) -> None:
+    def _after_truncation(self, offset: int) -> None:
         self._log_start = min(self._log_start, offset)
         self._high_watermark = max(self._log_start, min(self._high_watermark, offset))
         self.epochs.truncate_from_end(offset)
         if self._durability.cut(offset) and self._owner is not None:
             self._owner.on_recovery_point_lowered(self)
-
-    def _cut_producers(self, offset: int) -> None:
-        taken = self._snapshot_offsets()
-        SnapshotFiles(self._world.disk, self.directory).remove(o for o in taken if o > offset)
-        self.producers.snapshot_offset = max((o for o in taken if o <= offset), default=-1)
-        if self.producers.reach_to(offset):
-            rebuild_producers(self._world.disk, self.producers, self.segments, self.directory, self._log_start, offset)
-        self.producers.end_offset = offset
 
     # -- roll, flush, close --------------------------------------------------------------------------------------------
 
@@ -475,7 +484,7 @@ class Log:
 
     def _roll(self, base_offset: int | None = None) -> Segment:
         base = self.end_offset if base_offset is None else base_offset
-        SnapshotFiles(self._world.disk, self.directory).write(self.producers)
+        self._producer_state.write_snapshot()
         segment = self._local.roll(base)
         if self._owner is not None:
             self._owner.on_rolled(self)
@@ -524,10 +533,21 @@ class Log:
         """By `flush.ms`."""
         return self._durability.is_due(self.end_offset, self._config.flush_ms, now_ms)
 
-    def _flush_if_due(self) -> None:
-        # whoever sets flush.messages wants no acknowledgement before the device has it
-        if self.end_offset - self._durability.recovery_point >= self._config.flush_messages:
-            self.flush_now()
+    @property
+    def owes_flush(self) -> bool:
+        """By `flush.messages`: whether the last append must be on the device before it is acknowledged."""
+        return self.end_offset - self._durability.recovery_point >= self._config.flush_messages
+
+    async def flush_owed(self) -> None:
+        """Wait until what is in the log now is on the device, where `flush.messages` asks for it.
+
+        What is appended meanwhile shares the next flush. Raises StorageFailed.
+        """
+        end = self.end_offset
+        while self.owes_flush and self._durability.recovery_point < end:
+            if self._flushing is None or self._flushing.done():
+                self._flushing = asyncio.ensure_future(self.flush())
+            await asyncio.shield(self._flushing)
 
     def changed_small_files(self) -> list[Replacement]:
         """The small files whose content the device does not have yet, to be written by `replace_files`."""
@@ -549,8 +569,7 @@ class Log:
         """Write everything that a clean start wants to find; the device may still lag. Raises StorageFailed."""
         self._refuse_if_failed_hard()
         with self._storage():
-            if self.producers or self.producers.snapshot_offset >= 0:  # with none, a clean start knows there are none
-                SnapshotFiles(self._world.disk, self.directory).write(self.producers)
+            self._producer_state.write_last_snapshot(self.segments, self._log_start)
             active = self.segments.active
             active.time_index.append(*active.largest)
             active.write_indexes()
@@ -572,6 +591,8 @@ class Log:
     def delete_old_segments(self) -> int:
         """Remove the segments whose retention has ended; how many. Raises StorageFailed."""
         self._refuse_if_failed_hard()
+        if self._producer_state.is_restoring:
+            return 0  # the next run does it
         limits = Limits.of(self._config, self._log_start, self._high_watermark, self._world.clock.now_ms())
         with self._storage():
             facts = [

@@ -1,36 +1,81 @@
 """Open files, at most so many: 10,000 logs must not need 10,000 descriptors for ever."""
 
 import errno
+import sys
 from collections import OrderedDict
+from typing import Final
+from weakref import WeakValueDictionary
 
 from klamm.runtime.disk import Disk, File
 
 DEFAULT_MOST_OPEN = 4_000
+_NEVER_CUT: Final = sys.maxsize
+
+
+class SharedFile:
+    """An open file of which readers may keep hold. Its reference count is its number of users: the last one closes it.
+
+    A name does not matter to it: bytes of a file that was renamed, replaced or removed can still be read.
+    """
+
+    __slots__ = ("__weakref__", "file", "valid_bytes")
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+        self.valid_bytes = _NEVER_CUT
+        """Bytes before this position are those that were there when a reader took hold; the file was cut behind."""
+
+    def __del__(self) -> None:
+        self.file.close()
 
 
 class OpenFiles:
     """Files by path, opened when first asked for; the one unused longest is closed where there are too many.
 
-    Only the event loop may use it: threads open a file of their own.
+    Only the event loop may use it: threads open a file of their own, or read one that is lent to them. Files that are
+    lent stay open beside the others until their last reader lets go, at most as many again.
     """
 
-    __slots__ = ("_files", "_most", "disk")
+    __slots__ = ("_files", "_lent", "_most", "disk")
 
     def __init__(self, disk: Disk, most: int = DEFAULT_MOST_OPEN) -> None:
         self.disk = disk
         self._most = most
-        self._files: OrderedDict[str, File] = OrderedDict()
+        self._files: OrderedDict[str, SharedFile] = OrderedDict()
+        self._lent: WeakValueDictionary[str, SharedFile] = WeakValueDictionary()
+        """By path, what readers took hold of; also what is no longer among `_files`."""
 
     def get(self, path: str) -> File:
         """The open file at `path`, which must exist. Good until the next call. Raises OSError."""
-        file = self._files.get(path)
-        if file is not None:
+        return self._get(path).file
+
+    def lend(self, path: str) -> SharedFile | None:
+        """The same to keep; None where readers keep as many files as may be open. Raises OSError."""
+        if len(self._lent) >= self._most and path not in self._lent:
+            return None
+        shared = self._lent[path] = self._get(path)
+        return shared
+
+    def truncate(self, path: str, size: int) -> None:
+        """Cut the file. Who holds it and still has to read behind `size` learns that those bytes are lost.
+
+        The bytes that are written there from now on are others, so later readers get a file of their own.
+        """
+        holder = self._files.pop(path, None) or self._lent.get(path)
+        if holder is not None:
+            holder.valid_bytes = min(holder.valid_bytes, size)
+        self._lent.pop(path, None)
+        self.get(path).truncate(size)
+
+    def _get(self, path: str) -> SharedFile:
+        shared = self._files.get(path)
+        if shared is not None:
             self._files.move_to_end(path)
-            return file
-        file = self._files[path] = self._open(path)
+            return shared
+        shared = self._files[path] = self._lent.get(path) or SharedFile(self._open(path))
         if len(self._files) > self._most:
-            self._close_oldest()
-        return file
+            self._files.popitem(last=False)
+        return shared
 
     def _open(self, path: str) -> File:
         try:
@@ -39,23 +84,16 @@ class OpenFiles:
             if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._files:
                 raise
         for _ in range((len(self._files) + 1) // 2):  # sockets took what was left: the disk is not to blame
-            self._close_oldest()
+            self._files.popitem(last=False)
         return self.disk.open(path)
 
-    def _close_oldest(self) -> None:
-        _path, oldest = self._files.popitem(last=False)
-        oldest.close()
-
     def forget(self, path: str) -> None:
-        """Close the file at `path` where it is open: before it is renamed or removed."""
-        file = self._files.pop(path, None)
-        if file is not None:
-            file.close()
+        """The file at `path` is renamed or removed for good: close it once nobody reads it any more."""
+        self._files.pop(path, None)
+        self._lent.pop(path, None)
 
     def close(self) -> None:
-        while self._files:
-            _path, file = self._files.popitem()
-            file.close()
+        self._files.clear()
 
     def __len__(self) -> int:
         return len(self._files)

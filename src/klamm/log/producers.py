@@ -218,6 +218,15 @@ class Producers:
         self._newest_offset = end_offset - 1 if self._producers else -1
         self.end_offset = end_offset
 
+    def take_over(self, other: "Producers") -> None:
+        """Become what `other` is."""
+        self._producers = other._producers
+        self._open_transactions = other._open_transactions
+        self._unreplicated = other._unreplicated
+        self._newest_offset = other._newest_offset
+        self.end_offset = other.end_offset
+        self.snapshot_offset = other.snapshot_offset
+
     def reach_to(self, offset: int) -> bool:
         """Whether anything known may stem from `offset` or later, so that a truncation there needs a replay.
 

@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
+from klamm.config.topic_config import TopicConfig
 from klamm.log.errors import CorruptFile
 from klamm.log.indexes import MOST_RELATIVE_OFFSET, OffsetIndex, TimeIndex, TimestampOffset
 from klamm.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, segment_file
-from klamm.log.open_files import OpenFiles
+from klamm.log.open_files import OpenFiles, SharedFile
 from klamm.log.scan import ScannedBatch, scan_headers
 from klamm.log.transactions import TransactionIndex
 from klamm.runtime.disk import Buffer
@@ -195,6 +196,14 @@ class Segment:
     def pread(self, count: int, position: int) -> bytes:
         return self._files.get(self.log_path).pread(count, position)
 
+    def lend_file(self) -> SharedFile | None:
+        """The file for a reader to keep; None where too many are kept already. Raises OSError."""
+        return self._files.lend(self.log_path)
+
+    def file_size(self) -> int:
+        """What the file really holds, which is less than `size` where somebody cut it behind our back."""
+        return self._files.get(self.log_path).size()
+
     def largest_timestamp(self) -> TimestampOffset:
         """Of all batches; where none carries one, the file's modification time, at the segment's base."""
         if self.largest.timestamp >= 0 or not self.size:
@@ -225,7 +234,7 @@ class Segment:
             self._first_timestamp = None
 
     def truncate_file(self, size: int) -> None:
-        self._files.get(self.log_path).truncate(size)
+        self._files.truncate(self.log_path, size)
         self.size = size
         self._bytes_since_entry = 0
         self._boundaries = {self.base_offset: 0}
@@ -273,3 +282,14 @@ class Segment:
 
     def __repr__(self) -> str:
         return f"Segment({self.log_path}, {self.size} bytes)"
+
+
+def new_segment(files: OpenFiles, directory: str, base_offset: int, config: TopicConfig, now_ms: int) -> Segment:
+    return Segment(
+        files,
+        directory,
+        base_offset,
+        index_interval_bytes=config.index_interval_bytes,
+        index_max_bytes=config.segment_index_bytes,
+        created_ms=now_ms,
+    )

@@ -7,6 +7,10 @@ class KlammError(Exception):
     """Ends an event, a request or a command; its text names cause, place and remedy."""
 
 
+class UsageError(KlammError):
+    """The command line or a file that it names is wrong; nothing was done. Commands exit with status 2."""
+
+
 class ErrorCode(IntEnum):
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0

@@ -5,12 +5,13 @@ never joined from pieces. Memory follows what has arrived, not what a size field
 """
 
 import struct
+from collections.abc import Callable
 from typing import Final
 
 from klamm.model.errors import KlammError
 
 _SIZE: Final = struct.Struct(">i")
-_SMALL_BYTES: Final = 16 * 1024
+SMALL_BYTES: Final = 16 * 1024
 _FIRST_BIG_BYTES: Final = 1024 * 1024
 
 
@@ -29,11 +30,16 @@ class ReceiveBuffer:
     doubles as bytes arrive.
     """
 
-    __slots__ = ("_big", "_big_size", "_end", "_filled", "_max_bytes", "_small", "_start", "_view")
+    __slots__ = (
+        "_big", "_big_size", "_end", "_filled", "_max_bytes", "_small", "_start", "_take", "_view", "waits_for_memory",
+    )  # fmt: skip
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, take: Callable[[int], bool] = lambda size: True) -> None:
+        """`take` is asked before a frame gets memory of its own; after a no, at the next `next_frame` again."""
         self._max_bytes = max_bytes
-        self._small = bytearray(_SMALL_BYTES)
+        self._take = take
+        self.waits_for_memory = False
+        self._small = bytearray(SMALL_BYTES)
         self._view = memoryview(self._small)
         self._start = 0
         self._end = 0
@@ -45,6 +51,11 @@ class ReceiveBuffer:
     def held_bytes(self) -> int:
         """Bytes received that are not yet part of a taken frame."""
         return self._end - self._start + self._filled
+
+    @property
+    def is_full(self) -> bool:
+        """Whether `next_frame` must be called before more can come."""
+        return self._big is None and self._end == SMALL_BYTES
 
     def writable(self) -> memoryview:
         """Where the next bytes go; empty only while a full buffer waits for `next_frame`."""
@@ -82,8 +93,11 @@ class ReceiveBuffer:
         return frame
 
     def _expect(self, size: int) -> None:
-        if size + 4 <= _SMALL_BYTES:
+        if size + 4 <= SMALL_BYTES:
             self._make_room(size + 4)
+            return
+        self.waits_for_memory = not self._take(size)
+        if self.waits_for_memory:
             return
         arrived = self._view[self._start + 4 : self._end]
         self._big = bytearray(min(size, _FIRST_BIG_BYTES))
@@ -93,7 +107,7 @@ class ReceiveBuffer:
         self._start = self._end = 0
 
     def _make_room(self, frame_bytes: int) -> None:
-        if self._start + frame_bytes > _SMALL_BYTES:
+        if self._start + frame_bytes > SMALL_BYTES:
             held = self._end - self._start
             self._small[:held] = self._small[self._start : self._end]
             self._start, self._end = 0, held

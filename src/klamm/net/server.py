@@ -4,23 +4,21 @@ Source: SocketServer.scala, Selector.java; reference of the limits: SocketServer
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, cast
 
 import structlog
 
 from klamm.model.errors import KlammError
+from klamm.net.client_connection import ClientConnection, Peer
 from klamm.net.connection_table import ConnectionLimits, ConnectionTable
-from klamm.net.receive_buffer import BadFrameSize, ReceiveBuffer
-from klamm.runtime.network import Listener, Network
+from klamm.net.memory_limits import MIN_CHUNK_BYTES, NO_LIMIT, RequestMemory, ResponseMemory
+from klamm.net.receive_buffer import SMALL_BYTES, BadFrameSize, ReceiveBuffer
+from klamm.net.response_writer import Answer, ResponseWriter
+from klamm.runtime.network import SYSTEM_BUFFERS, Listener, Network, SocketBuffers
 
-Buffer = bytes | bytearray | memoryview
-Answer = Sequence[Buffer] | None
-"""The complete response frame in pieces; None where the request is owed none (acks=0)."""
-
-_JOIN_BYTES: Final = 64 * 1024  # below this one copy is cheaper than one more system call
-_WRITE_HIGH_WATER_BYTES: Final = 256 * 1024
+_WRITE_HIGH_WATER_BYTES: Final = MIN_CHUNK_BYTES - 1  # one chunk at a time
 _IDLE_CHECKS: Final = 10
 
 log = structlog.get_logger("net")
@@ -30,18 +28,13 @@ class CloseConnection(KlammError):
     """Said by a handler: this request cannot be answered, the connection ends. Its text goes to the log."""
 
 
-class Peer(NamedTuple):
-    """Where a request came from and on which of our listeners."""
+class EndsWithClient(NamedTuple):
+    """An answer still to come that nobody needs once its client is gone: its task is cancelled then."""
 
-    listener: str
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+    answer: Awaitable[Answer]
 
 
-Handler = Callable[[bytes, Peer], Answer | Awaitable[Answer]]
+Handler = Callable[[bytes, ClientConnection], Answer | Awaitable[Answer] | EndsWithClient]
 """Serves one frame. An answer that is ready is written at once; one that must wait is awaited, and nothing else
 of that connection is served meanwhile."""
 
@@ -50,6 +43,9 @@ of that connection is served meanwhile."""
 class ServerLimits:
     max_request_bytes: int = 100 * 1024 * 1024
     max_idle_ms: int = 600_000
+    queued_request_bytes: int = NO_LIMIT
+    queued_response_bytes: int = 128 * 1024 * 1024
+    buffers: SocketBuffers = SYSTEM_BUFFERS
     connections: ConnectionLimits = field(default_factory=ConnectionLimits)
 
 
@@ -61,6 +57,8 @@ class Server:
         self._handle: Handler | None = None
         self._limits = limits
         self._table = ConnectionTable(limits.connections, protected_listener)
+        self.request_memory = RequestMemory(limits.queued_request_bytes)
+        self.response_memory = ResponseMemory(limits.queued_response_bytes)
         self._listeners: list[Listener] = []
         self._idle_check: asyncio.TimerHandle | None = None
 
@@ -73,9 +71,16 @@ class Server:
 
         def make() -> asyncio.BaseProtocol:
             assert self._handle is not None, "nobody gets in before the start"
-            return ServerConnection(name, self._handle, self._limits.max_request_bytes, self._table)
+            return ServerConnection(
+                name,
+                self._handle,
+                self._limits.max_request_bytes,
+                self._table,
+                self.request_memory,
+                self.response_memory,
+            )
 
-        listener = await self._network.listen(make, host, port, backlog)
+        listener = await self._network.listen(make, host, port, backlog, self._limits.buffers)
         self._listeners.append(listener)
         return listener.port
 
@@ -100,6 +105,7 @@ class Server:
         self._listeners.clear()
         for connection in list(self._table):
             connection.end()
+        self.response_memory.close()
 
     def _check_idle(self) -> None:
         loop = asyncio.get_running_loop()
@@ -111,24 +117,44 @@ class Server:
 
 
 class ServerConnection(asyncio.BufferedProtocol):
-    """One client. At most one frame is being served, one more stands complete behind it; then reading pauses."""
+    """One client. At most one frame is being served, one more stands complete behind it.
+
+    Reading goes on until the receive buffer is full, so that we notice when a client leaves that waits for an answer.
+    """
 
     __slots__ = (
-        "_blocked", "_busy", "_handle", "_listener", "_loop", "_next", "_paused", "_received", "_table", "_transport",
-        "last_active", "peer",
+        "_busy", "_cancellable", "_client", "_handle", "_listener", "_loop", "_next", "_paused", "_received",
+        "_request_bytes", "_request_memory", "_response_memory", "_table", "_taken_bytes", "_transport", "_writer",
+        "last_active",
     )  # fmt: skip
 
-    def __init__(self, listener: str, handle: Handler, max_request_bytes: int, table: ConnectionTable) -> None:
+    def __init__(
+        self,
+        listener: str,
+        handle: Handler,
+        max_request_bytes: int,
+        table: ConnectionTable,
+        request_memory: RequestMemory,
+        response_memory: ResponseMemory,
+    ) -> None:
         self._listener = listener
         self._handle = handle
         self._table = table
-        self._received = ReceiveBuffer(max_request_bytes)
+        self._request_memory = request_memory
+        self._response_memory = response_memory
+        self._received = ReceiveBuffer(max_request_bytes, self._take_memory)
         self._transport: asyncio.Transport | None = None
+        self._writer: ResponseWriter | None = None
         self._next: bytes | None = None  # complete, waiting for the request in progress
         self._busy = False
-        self._blocked = False  # the peer does not read what we wrote
+        self._cancellable: asyncio.Future[Answer] | None = None
+        """The request in progress, where it ends with the client."""
         self._paused = False
-        self.peer = Peer(listener, "", 0)
+        self._taken_bytes = 0
+        """Of the request memory, the request in progress included."""
+        self._request_bytes = 0
+        """Of these, for the request in progress."""
+        self._client = ClientConnection(Peer(listener, "", 0))
         self._loop = asyncio.get_running_loop()
         self.last_active = self._loop.time()
 
@@ -138,20 +164,22 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     @property
     def remote_host(self) -> str:
-        return self.peer.host
+        return self._client.peer.host
+
+    # -- asyncio.BufferedProtocol --------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = self._transport = cast(asyncio.Transport, transport)
         name = transport.get_extra_info("peername") or ("?", 0)
-        self.peer = Peer(self._listener, str(name[0]), int(name[1]))
+        self._client.peer = Peer(self._listener, str(name[0]), int(name[1]))
         transport.set_write_buffer_limits(high=_WRITE_HIGH_WATER_BYTES)
+        self._writer = ResponseWriter(transport, self._response_memory, self._answer_written, self._answer_lost)
         if refusal := self._table.admit(self):
-            log.warning("connection refused", peer=str(self.peer), listener=self._listener, reason=refusal)
+            log.warning("connection refused", peer=str(self._client.peer), listener=self._listener, reason=refusal)
             self._drop()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        self._next = None
+        self._drop()
         self._table.forget(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -163,99 +191,159 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._advance()
 
     def pause_writing(self) -> None:
-        self._blocked = True
+        if self._writer is not None:
+            self._writer.blocked = True
+            self._response_memory.stalled(self)
 
     def resume_writing(self) -> None:
-        self._blocked = False
-        self.last_active = self._loop.time()
-        self._advance()
+        if self._writer is not None:
+            self.last_active = self._loop.time()
+            self._response_memory.reads(self)
+            self._writer.resume()
+            self._advance()
+
+    # -- for the table of connections and the limits of memory ---------------------------------------------------------
 
     def is_idle_since(self, moment: float) -> bool:
         """Nothing came or went since; a request in progress is not idle, a peer that does not read is."""
-        return self.last_active < moment and (self._blocked or not self._busy)
+        is_blocked = self._writer is not None and self._writer.blocked
+        return self.last_active < moment and (is_blocked or not self._busy)
 
     def end(self) -> None:
         """Close without waiting for what the peer has not read."""
         self._drop()
 
+    def end_stalled(self) -> None:
+        self._refuse("the peer does not read its answers, and others need the memory (klamm.queued.max.response.bytes)")
+
+    def on_memory(self) -> None:
+        self._advance()
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
     def _advance(self) -> None:
         """Serve what is complete, until a request has to wait, the peer stops reading, or bytes run out."""
         while self._transport is not None:
-            frame, self._next = self._next, None
-            if frame is None:
+            if self._next is None:
                 try:
-                    frame = self._received.next_frame()
+                    self._next = self._received.next_frame()
                 except BadFrameSize as error:
                     self._refuse(str(error))
                     return
-            if frame is None:
-                self._resume_reading()
+            frame = self._next
+            if frame is None or self._is_occupied():
+                self._read_on(not self._received.waits_for_memory and not self._received.is_full)
                 return
-            if self._busy or self._blocked:
-                self._next = frame
-                self._pause_reading()
-                return
+            self._next = None
             self._serve(frame)
 
+    def _is_occupied(self) -> bool:
+        return self._busy or (self._writer is not None and self._writer.is_busy)
+
     def _serve(self, frame: bytes) -> None:
+        self._request_bytes = len(frame) if len(frame) + 4 > SMALL_BYTES else 0
         try:
-            answer = self._handle(frame, self.peer)
+            answer = self._handle(frame, self._client)
         except Exception as error:
             self._failed(error, frame[:4])
             return
-        if answer is None or not isinstance(answer, Awaitable):
-            self._send(answer)
+        ends_with_client = isinstance(answer, EndsWithClient)
+        pending = answer.answer if isinstance(answer, EndsWithClient) else answer
+        if pending is None or not isinstance(pending, Awaitable):
+            self._give_back_memory()
+            self._send(pending)
             return
         self._busy = True
-        waiting = asyncio.ensure_future(answer)
+        waiting = asyncio.ensure_future(pending)
+        if ends_with_client:
+            self._cancellable = waiting
         head = frame[:4]  # not the frame: it may be large and is no longer needed
         waiting.add_done_callback(lambda done: self._finished(done, head))
 
     def _finished(self, done: "asyncio.Future[Answer]", head: bytes) -> None:
         self._busy = False
+        self._cancellable = None
+        self._give_back_memory()
         if done.cancelled():
             self._drop()
             return
         if error := done.exception():
             self._failed(error, head)
             return
-        self._send(done.result())
         self.last_active = self._loop.time()
+        self._send(done.result())
         self._advance()
+
+    def _take_memory(self, size: int) -> bool:
+        is_taken = self._request_memory.take(size, self)
+        if is_taken:
+            self._taken_bytes += size
+        return is_taken
+
+    def _give_back_memory(self) -> None:
+        size, self._request_bytes = self._request_bytes, 0
+        if size:
+            self._taken_bytes -= size
+            self._request_memory.give_back(size)
+
+    # -- answers -------------------------------------------------------------------------------------------------------
 
     def _send(self, answer: Answer) -> None:
         transport = self._transport
-        if answer is None or transport is None or transport.is_closing():
+        if answer is None or transport is None or self._writer is None or transport.is_closing():
             return
-        if sum(map(len, answer)) <= _JOIN_BYTES:
-            transport.write(b"".join(answer))
-            return
-        for part in answer:
-            transport.write(part)
+        self._writer.write(answer)
+
+    def _answer_written(self) -> None:
+        self.last_active = self._loop.time()
+        self._advance()
+
+    def _answer_lost(self, error: BaseException) -> None:
+        """Its length is sent already: the connection cannot go on without the rest."""
+        self._failed(error if not isinstance(error, KlammError) else CloseConnection(str(error)), b"")
+
+    # -- the end -------------------------------------------------------------------------------------------------------
 
     def _failed(self, error: BaseException, head: bytes) -> None:
         if isinstance(error, CloseConnection):
             self._refuse(str(error))
             return
-        log.error("request failed, connection closed", peer=str(self.peer), head=head.hex(), exc_info=error)
+        log.error("request failed, connection closed", peer=str(self._client.peer), head=head.hex(), exc_info=error)
         self._drop()
 
     def _refuse(self, reason: str) -> None:
-        log.warning("connection closed", peer=str(self.peer), listener=self._listener, reason=reason)
+        client = self._client
+        log.warning(
+            "connection closed",
+            peer=str(client.peer),
+            listener=self._listener,
+            principal=str(client.principal),
+            software=f"{client.software.name} {client.software.version}",
+            reason=reason,
+        )
         self._drop()
 
     def _drop(self) -> None:
         transport, self._transport = self._transport, None
+        if transport is None:
+            return
         self._next = None
-        if transport is not None:
-            transport.abort()
+        transport.abort()
+        if self._writer is not None:
+            self._writer.close()
+        self._response_memory.reads(self)
+        self._request_memory.forget(self)
+        if self._cancellable is not None:
+            self._cancellable.cancel()
+        arriving, self._taken_bytes = self._taken_bytes - self._request_bytes, self._request_bytes
+        if arriving:
+            self._request_memory.give_back(arriving)
 
-    def _pause_reading(self) -> None:
-        if not self._paused and self._transport is not None:
-            self._paused = True
-            self._transport.pause_reading()
-
-    def _resume_reading(self) -> None:
-        if self._paused and self._transport is not None and not self._transport.is_closing():
-            self._paused = False
+    def _read_on(self, wanted: bool) -> None:
+        if self._transport is None or wanted is not self._paused or self._transport.is_closing():
+            return
+        self._paused = not wanted
+        if wanted:
             self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()

@@ -60,9 +60,24 @@ class ProduceService:
         appended = await self._append_all(records, acks, origin)
         results = {topic_partition: result for topic_partition, (result, _) in appended.items()}
         required = {topic_partition: end for topic_partition, (_, end) in appended.items() if end >= 0}
+        await self._flush_owed(required, results)
         if acks == ACKS_ALL and required:
             await self._replicated(required, results, timeout_ms)
         return results
+
+    async def _flush_owed(
+        self, required: dict[TopicPartition, int], results: dict[TopicPartition, AppendResult]
+    ) -> None:
+        """Wait for the device where `flush.messages` asks for it."""
+        for topic_partition in list(required):
+            partition = self._hosting.get(topic_partition)
+            own_log = None if partition is None else partition.log
+            if own_log is not None and own_log.owes_flush:
+                try:
+                    await own_log.flush_owed()
+                except StorageFailed as error:
+                    del required[topic_partition]
+                    results[topic_partition] = AppendResult(ErrorCode.KAFKA_STORAGE_ERROR, message=str(error))
 
     async def _append_all(
         self, records: dict[TopicPartition, Buffer], acks: int, origin: Origin

@@ -14,7 +14,8 @@ from typing import Final
 import structlog
 
 from klamm.log.epochs import EpochEnd
-from klamm.log.errors import StorageFailed
+from klamm.log.errors import ProducersRestoring, StorageFailed
+from klamm.log.log import Log
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import ZERO_ID
@@ -260,6 +261,7 @@ class Fetcher:
         diverging: list[tuple[TopicPartition, Followed, EpochEnd]] = []
         out_of_range: list[tuple[TopicPartition, Followed]] = []
         refusals: Counter[str] = Counter()
+        unflushed: list[tuple[TopicPartition, Log]] = []
         for topic in response.responses:
             name = topic.topic or self._session.name_of(topic.topic_id)
             if name is None:
@@ -282,12 +284,24 @@ class Fetcher:
                     diverging.append((topic_partition, followed, end))
                 else:
                     self._append(topic_partition, followed, answer)
+                    own_log = followed.partition.log
+                    if own_log is not None and own_log.owes_flush:
+                        unflushed.append((topic_partition, own_log))
+        await self._flush_owed(unflushed)
         if refusals:
             log.info("partitions refused by their leader", **refusals)
         for topic_partition, followed, end in diverging:
             self._truncate(topic_partition, followed, end)
         for topic_partition, followed in out_of_range:
             await self._reset_offset(topic_partition, followed)
+
+    async def _flush_owed(self, unflushed: list[tuple[TopicPartition, Log]]) -> None:
+        """By `flush.messages`: the next fetch tells the leader what is on the device here."""
+        for topic_partition, own_log in unflushed:
+            try:
+                await own_log.flush_owed()
+            except StorageFailed as error:
+                self._fail(topic_partition, error)
 
     def _append(self, topic_partition: TopicPartition, followed: Followed, answer: FetchResponsePartitionData) -> None:
         partition = followed.partition
@@ -313,6 +327,9 @@ class Fetcher:
             elif own_log.start_offset == start:
                 return
             self._session.want(topic_partition, followed.wanted())
+        except ProducersRestoring:
+            followed.resume(partition.hosted_log.end_offset)
+            self._rest(topic_partition)
         except CorruptRecords as error:
             log.error("corrupt records from the leader", partition=str(topic_partition), why=str(error))
             followed.resume(partition.hosted_log.end_offset)  # what lay before them was written

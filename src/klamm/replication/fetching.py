@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
 from klamm.log.errors import StorageFailed
+from klamm.log.file_slice import FileSlice
 from klamm.model.errors import ErrorCode
 from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.fetch_sessions import FetchAnswer, FetchContext, FetchRequested, FetchSessions
@@ -15,9 +16,14 @@ from klamm.replication.partition import Partition
 from klamm.replication.ports import PartitionRefused
 from klamm.replication.quota import ReplicationQuota
 from klamm.replication.watch import FetchData, FetchParams, WatchedPartition
+from klamm.wire.codec import LARGE_BYTES
 from klamm.wire.records import CorruptRecords
 
 log = structlog.get_logger("replication")
+
+
+READ_AT_ONCE_BYTES: Final = 64 * 1024
+"""So much of an answer is in memory when it is handed to the connection; the rest is read as the client takes it."""
 
 
 class Looked(NamedTuple):
@@ -67,6 +73,7 @@ class Fetches:
                 await self._wait(context, params, results, is_held=found.is_held)
             answer = context.answer(results)
             answered = not answer.error
+            answer = await _with_small_records(answer)
             if params.is_follower and self._quota.is_on:
                 self._count(answer)
             return answer
@@ -173,3 +180,26 @@ class Fetches:
         watched.hosted = partition
         watched.subscribe()
         return partition
+
+
+async def _with_small_records(answer: FetchAnswer) -> FetchAnswer:
+    """The same answer, with records read that are cheaper in memory than in a part of their own.
+
+    Raises SliceLost.
+    """
+    left = READ_AT_ONCE_BYTES
+    partitions = list(answer.partitions)
+    for slot, (watched, data) in enumerate(partitions):
+        records = data.records
+        if isinstance(records, FileSlice) and (len(records) <= left or len(records) < LARGE_BYTES):
+            left -= len(records)
+            partitions[slot] = watched, data._replace(records=await _whole(records))
+    return answer._replace(partitions=partitions)
+
+
+async def _whole(records: FileSlice) -> bytes | memoryview:
+    size = len(records)
+    content = records.read_cached(0, size)
+    if content is None or len(content) < size:
+        content = await records.read(0, size)
+    return memoryview(content)

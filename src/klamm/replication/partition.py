@@ -4,6 +4,7 @@ Nothing here awaits: each method is one step that no other step can interrupt.
 """
 
 import uuid
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
@@ -11,9 +12,11 @@ import structlog
 
 from klamm.log.epochs import EpochEnd
 from klamm.log.errors import UnexpectedOffset
+from klamm.log.file_slice import Records
 from klamm.log.leader_append import CheckedBatch
 from klamm.log.log import AppendInfo, Log
 from klamm.log.producers import Origin
+from klamm.log.transactions import AbortedTransaction
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
@@ -273,10 +276,11 @@ class Partition:
             bound = stable
         else:
             bound = high_watermark
-        records, aborted = b"", None
+        records: Records = b""
+        aborted: Sequence[AbortedTransaction] | None = None
         is_held = replica is not None and offset < bound and self._is_throttled(replica)
         if offset < bound and not is_held and (max_bytes > 0 or at_least_one):
-            result = own_log.read(offset, min(max_bytes, request.max_bytes), bound, at_least_one)
+            result = own_log.slice(offset, min(max_bytes, request.max_bytes), bound, at_least_one)
             records = result.records
             aborted = own_log.aborted_in(result, offset, bound) if is_committed and records else None
         if replica is not None and is_first:

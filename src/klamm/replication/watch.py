@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from klamm.log.epochs import EpochEnd
+from klamm.log.file_slice import Records
 from klamm.log.transactions import AbortedTransaction
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
@@ -64,7 +65,7 @@ class FetchData(NamedTuple):
     high_watermark: int = -1
     last_stable_offset: int = -1
     log_start_offset: int = -1
-    records: bytes | memoryview = b""
+    records: Records = b""
     diverging: EpochEnd | None = None
     aborted: Sequence[AbortedTransaction] | None = None
     settled: bool = False

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import ctypes
+import errno
 import fcntl
 import itertools
 import os
@@ -25,6 +26,13 @@ class File(Protocol):
 
     def pread(self, count: int, position: int) -> bytes:
         """At most `count` bytes; fewer only at the end of the file."""
+        ...
+
+    def pread_cached(self, count: int, position: int) -> Buffer | None:
+        """At most `count` bytes, as far as the system holds them in memory; empty only at the end of the file.
+
+        None where the device would have to be waited for: then call `pread` in a thread.
+        """
         ...
 
     def pwrite(self, buffers: Sequence[Buffer], position: int) -> int:
@@ -93,6 +101,7 @@ _temporary_numbers = itertools.count(1)
 
 _syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)  # Linux has it, Python does not name it
 _MAX_BUFFERS = 512  # below every IOV_MAX
+_ONLY_CACHED: int | None = getattr(os, "RWF_NOWAIT", None)  # Linux
 
 
 class _RealFile:
@@ -111,6 +120,20 @@ class _RealFile:
             parts.append(part)
             done += len(part)
         return b"".join(parts)
+
+    def pread_cached(self, count: int, position: int) -> Buffer | None:
+        if _ONLY_CACHED is None:
+            return None
+        content = bytearray(count)
+        try:
+            done = os.preadv(self._descriptor, (content,), position, _ONLY_CACHED)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL):  # or the filesystem cannot tell
+                return None
+            raise
+        if done < count:
+            del content[done:]
+        return content
 
     def pwrite(self, buffers: Sequence[Buffer], position: int) -> int:
         start = position

@@ -6,9 +6,19 @@ import os
 import socket
 from asyncio import BaseProtocol
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 ProtocolT = TypeVar("ProtocolT", bound=BaseProtocol)
+
+
+class SocketBuffers(NamedTuple):
+    """What the system may hold of one connection; -1 lets it decide, and grow to megabytes where a peer is slow."""
+
+    send_bytes: int = -1
+    receive_bytes: int = -1
+
+
+SYSTEM_BUFFERS: Final = SocketBuffers()
 
 
 class Listener(Protocol):
@@ -33,7 +43,14 @@ class Network(Protocol):
         """A connected protocol. Raises OSError; give it a timeout from outside."""
         ...
 
-    async def listen(self, make: Callable[[], BaseProtocol], host: str, port: int, backlog: int = 50) -> Listener:
+    async def listen(
+        self,
+        make: Callable[[], BaseProtocol],
+        host: str,
+        port: int,
+        backlog: int = 50,
+        buffers: SocketBuffers = SYSTEM_BUFFERS,
+    ) -> Listener:
         """Bind. Raises OSError where the address is taken or not ours."""
         ...
 
@@ -64,11 +81,21 @@ class RealNetwork:
         _send_at_once(transport)
         return protocol
 
-    async def listen(self, make: Callable[[], BaseProtocol], host: str, port: int, backlog: int = 50) -> Listener:
+    async def listen(
+        self,
+        make: Callable[[], BaseProtocol],
+        host: str,
+        port: int,
+        backlog: int = 50,
+        buffers: SocketBuffers = SYSTEM_BUFFERS,
+    ) -> Listener:
         loop = asyncio.get_running_loop()
         server = await loop.create_server(
             make, host or None, port, backlog=backlog, reuse_address=True, start_serving=False
         )
+        for listening in server.sockets:  # what is accepted there inherits them
+            _set_buffer(listening, socket.SO_SNDBUF, buffers.send_bytes)
+            _set_buffer(listening, socket.SO_RCVBUF, buffers.receive_bytes)
         return _RealListener(server)
 
     def host_name(self) -> str:
@@ -86,6 +113,11 @@ def reason_of(error: OSError) -> str:
         return str(error)
     reason = os.strerror(error.errno)
     return reason[:1].lower() + reason[1:]
+
+
+def _set_buffer(listening: socket.socket, option: int, size: int) -> None:
+    if size > 0:
+        listening.setsockopt(socket.SOL_SOCKET, option, size)
 
 
 def _send_at_once(transport: asyncio.BaseTransport) -> None:

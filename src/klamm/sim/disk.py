@@ -72,6 +72,8 @@ class SimulatedDisk:
         self.fault: Fault = lambda call, path: None
         self.latency_s = 0.0
         """How long a call that waits for the device takes."""
+        self.is_cold: Callable[[str], bool] = lambda path: False
+        """Whether the next bytes of a file are only on the device."""
         self._names: Names = {"/": None}
         self._durable: Names = {"/": None}
         self._unsynced: list[tuple[str, Inode | None, bool]] = []
@@ -277,6 +279,9 @@ class SimulatedFile:
     def pread(self, count: int, position: int) -> bytes:
         self._disk.check("read", self._path)
         return bytes(self._inode.content[position : position + count])
+
+    def pread_cached(self, count: int, position: int) -> Buffer | None:
+        return None if self._disk.is_cold(self._path) else self.pread(count, position)
 
     def pwrite(self, buffers: Sequence[Buffer], position: int) -> int:
         self._disk.check("write", self._path)

@@ -11,7 +11,7 @@ from asyncio import BaseProtocol
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from klamm.runtime.network import Listener
+from klamm.runtime.network import SYSTEM_BUFFERS, Listener, SocketBuffers
 from klamm.runtime.randomness import Dice
 from klamm.sim.hosts import Host
 from klamm.sim.loop import SimulatedLoop
@@ -224,7 +224,14 @@ class HostNetwork:
     async def connect(self, make: Callable[[], ProtocolT], host: str, port: int) -> ProtocolT:
         return await self._network.connect(self._host, make, host, port)
 
-    async def listen(self, make: Callable[[], BaseProtocol], host: str, port: int, backlog: int = 50) -> Listener:
+    async def listen(
+        self,
+        make: Callable[[], BaseProtocol],
+        host: str,
+        port: int,
+        backlog: int = 50,
+        buffers: SocketBuffers = SYSTEM_BUFFERS,
+    ) -> Listener:
         return self._network.bind(self._host, make, port)
 
     def host_name(self) -> str:

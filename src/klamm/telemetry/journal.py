@@ -7,7 +7,7 @@ Lines are kept until `flush` and then written at once, so that a killed process 
 Read it with `journal_reader`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -15,6 +15,8 @@ import msgspec
 from klamm.model.ids import NO_BROKER
 from klamm.model.leader_and_isr import LeaderAndIsr
 
+JOURNAL_TOPIC: Final = "__klamm_journal"
+"""The topic that the nodes of `klamm up` write the journal to, beside the files."""
 FLUSH_BYTES: Final = 256 * 1024  # a long event is written in pieces: memory stays flat
 
 Rejected = Sequence[tuple[int, str]]
@@ -94,11 +96,11 @@ class Journal:
         self.lost_lines = 0
         self.controller_epoch = 0
         """The epoch this node's controller acts in; 0 while it does not."""
-        self._repeated = ""
-        """The name of the event in work, where it tries again what one before it could not do."""
-        self._told: dict[int, str] = {}
-        """What was refused while something is tried again, and in which repetition it was last."""
-        self._told_now: set[int] = set()
+        self._retried: Hashable = None
+        """The key of the event in work, where it retries what an event before it could not do."""
+        self._refused: dict[int, Hashable] = {}
+        """Hashes of refusals written while something is retried, and the retry that wrote or found them last."""
+        self._refused_now: set[int] = set()
 
     @property
     def is_kept(self) -> bool:
@@ -181,30 +183,30 @@ class Journal:
 
     def refused(self, cause: str, what: str, why: str, **facts: Any) -> None:
         """Something was asked for that this controller does not do, or not now."""
-        self.news(cause, "refused", what=what, why=why, **facts)
+        self.notify(cause, "refused", what=what, why=why, **facts)
 
-    def news(self, cause: str, kind: str, **facts: Any) -> None:
-        """A line that an event which is a repetition does not tell again, as long as it says the same."""
+    def notify(self, cause: str, kind: str, **facts: Any) -> None:
+        """A line that the retry of an event does not write again, as long as it says the same."""
         if self._sink is None:
             return
-        said = hash(_encode((kind, facts)))
-        self._told_now.add(said)
-        if not self._repeated or said not in self._told:
+        content = hash(_encode((kind, facts)))
+        self._refused_now.add(content)
+        if self._retried is None or content not in self._refused:
             self.line(cause, kind, **facts)
 
-    def repeats(self, event: str) -> None:
-        """The event that begins has failed before, or did not get all that it wanted."""
-        self._repeated = event
+    def begin_retry(self, key: Hashable) -> None:
+        """The event that begins has failed before, or ZooKeeper refused a part of it."""
+        self._retried = key
 
-    def event_over(self, is_tried_again: bool) -> None:
-        """What was told is remembered for as long as anything is tried again, and that finds it so."""
-        if not is_tried_again:
-            self._told.clear()
-        elif self._told or self._told_now:
-            self._told = {said: by for said, by in self._told.items() if by != self._repeated or not by}
-            self._told |= dict.fromkeys(self._told_now, self._repeated)
-        self._told_now = set()
-        self._repeated = ""
+    def end_event(self, is_retried: bool) -> None:
+        """Refusals are remembered for as long as anything is retried, and its retry finds them again."""
+        if not is_retried:
+            self._refused.clear()
+        elif self._refused or self._refused_now:
+            self._refused = {c: key for c, key in self._refused.items() if key != self._retried or key is None}
+            self._refused |= dict.fromkeys(self._refused_now, self._retried)
+        self._refused_now = set()
+        self._retried = None
 
     def line(self, cause: str, kind: str, **facts: Any) -> None:
         if self._sink is None:

@@ -17,7 +17,7 @@ Buffer = bytes | bytearray | memoryview
 
 _DECODE_ERRORS: Final = (Refused, struct.error, IndexError)
 _ENCODE_ERRORS: Final = (struct.error, TypeError, ValueError, AttributeError)
-_LARGE_BYTES: Final = 4096
+LARGE_BYTES: Final = 4096
 """Pieces from this size travel on their own; smaller ones are joined."""
 
 
@@ -94,13 +94,13 @@ class WireMessage(WireStruct, gc=False):
 
 
 def join_small(pieces: Parts) -> Parts:
-    """Join neighbours below `_LARGE_BYTES`; larger pieces stay as they are."""
-    if pieces and max(map(len, pieces)) < _LARGE_BYTES:
+    """Join neighbours below `LARGE_BYTES`; larger pieces stay as they are."""
+    if pieces and max(map(len, pieces)) < LARGE_BYTES:
         return [b"".join(pieces)]
     parts: Parts = []
     small: Parts = []
     for piece in pieces:
-        if len(piece) < _LARGE_BYTES:
+        if len(piece) < LARGE_BYTES:
             small.append(piece)
             continue
         if small:

@@ -8,8 +8,8 @@ from itertools import count
 import pytest
 from tests.support.real_controllers import World, eventually
 
-from klamm.cli.zookeeper import ZooKeeperServer
 from klamm.controller.controller import Controller
+from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition

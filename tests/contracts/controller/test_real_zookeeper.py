@@ -11,7 +11,7 @@ from tests.support.controller_room import broker as broker_of
 from tests.support.real_controllers import World, eventually
 from tests.support.recorder_broker import RecorderBroker
 
-from klamm.cli.zookeeper import ZooKeeperServer
+from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition

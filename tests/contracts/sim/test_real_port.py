@@ -10,7 +10,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NodeExistsError
 
-from klamm.cli.zookeeper import find_jars
+from klamm.embedded.zookeeper import find_jars
 from klamm.runtime.disk import RealDisk
 from klamm.runtime.java import find_java
 from klamm.runtime.world import real_world

@@ -8,7 +8,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
-from klamm.cli.zookeeper import ZooKeeperServer
+from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.runtime.world import real_world
 from klamm.zk.acl import CREATOR_ALL_ACL, OPEN_ACL, digest_acl
 from klamm.zk.client import ZooKeeper

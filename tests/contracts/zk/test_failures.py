@@ -7,7 +7,7 @@ import pytest
 from kazoo.client import KazooClient
 from tests.support.zookeeper import Ensemble
 
-from klamm.cli.zookeeper import ZooKeeperServer
+from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.runtime.world import real_world
 from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import BadVersion, ConnectionLoss, RequestTooLarge, SessionExpired

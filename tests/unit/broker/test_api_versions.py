@@ -7,12 +7,13 @@ import pytest
 from klamm.broker.dispatch import Dispatcher, Offered, Route
 from klamm.broker.handlers.api_versions import API_VERSIONS, ApiVersions
 from klamm.model.errors import ErrorCode
-from klamm.net.server import CloseConnection, Peer
+from klamm.net.client_connection import ClientConnection, Peer
+from klamm.net.server import CloseConnection
 from klamm.wire.api import ApiKey
 from klamm.wire.frames import RequestHeader, decode_response, encode_request
 from klamm.wire.messages import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest
 
-PEER = Peer("PLAINTEXT", "h", 1)
+CONNECTION = ClientConnection(Peer("PLAINTEXT", "h", 1))
 OFFERED = [Offered(ApiKey.FETCH, 4, 17), API_VERSIONS]
 
 
@@ -26,7 +27,7 @@ def frame(version: int, message: object, key: ApiKey = ApiKey.API_VERSIONS) -> b
 
 
 def ask(dispatcher: Dispatcher, request: bytes, version: int) -> ApiVersionsResponse:
-    answer = dispatcher(request, PEER)
+    answer = dispatcher(request, CONNECTION)
     assert answer is not None
     correlation_id, response = decode_response(b"".join(answer)[4:], ApiKey.API_VERSIONS, version)
     assert correlation_id == 7
@@ -76,7 +77,7 @@ CLOSED = {
 @pytest.mark.parametrize("request_", CLOSED.values(), ids=CLOSED)
 async def test_a_request_that_is_not_offered_closes_the_connection(dispatcher: Dispatcher, request_: bytes) -> None:
     with pytest.raises(CloseConnection):
-        dispatcher(request_, PEER)
+        dispatcher(request_, CONNECTION)
 
 
 async def test_any_flipped_bit_is_answered_or_closes_the_connection(dispatcher: Dispatcher) -> None:
@@ -85,4 +86,4 @@ async def test_any_flipped_bit_is_answered_or_closes_the_connection(dispatcher: 
         flipped = bytearray(whole)
         flipped[bit // 8] ^= 1 << bit % 8
         with contextlib.suppress(CloseConnection):
-            assert dispatcher(bytes(flipped), PEER)
+            assert dispatcher(bytes(flipped), CONNECTION)

@@ -10,18 +10,18 @@ import pytest
 from structlog.testing import capture_logs
 from tests.unit.broker.node_parts import build
 
-from klamm.broker.dispatch import Dispatcher, Handle, Offered, Route
+from klamm.broker.dispatch import Dispatcher, Handle, Offered, Request, Route
 from klamm.broker.error_responses import error_response
 from klamm.broker.routes import routes
 from klamm.model.errors import ErrorCode
-from klamm.net.server import CloseConnection, Peer
+from klamm.net.client_connection import ANONYMOUS, ClientConnection, Peer, Principal
+from klamm.net.server import CloseConnection, EndsWithClient
 from klamm.wire import messages as m
 from klamm.wire.api import ApiKey, api
 from klamm.wire.frames import RequestHeader, decode_response, encode_request, encode_response
 
 ID = uuid.UUID(int=7)
 UNKNOWN = ErrorCode.UNKNOWN_SERVER_ERROR
-PEER = Peer("PLAINTEXT", "10.0.0.1", 5000)
 PRODUCE_DATA = [m.TopicProduceData("t", [m.PartitionProduceData(3, None)])]
 
 
@@ -121,11 +121,18 @@ async def test_every_version_of_every_api_has_a_form_for_an_error(tmp_path: Path
 
 
 async def _ask(
-    handle: Handle, *, key: ApiKey = ApiKey.LIST_OFFSETS, message: Any = None, is_hot: bool = False
+    handle: Handle,
+    *,
+    key: ApiKey = ApiKey.LIST_OFFSETS,
+    message: Any = None,
+    is_hot: bool = False,
+    connection: ClientConnection | None = None,
 ) -> tuple[Dispatcher, Any]:
-    dispatcher = Dispatcher([Route(Offered(key, 3, 7), handle, is_hot=is_hot)])
+    dispatcher = Dispatcher([Route(Offered(key, 3, 7), handle, is_hot=is_hot, ends_with_client=is_hot)])
     request = encode_request(RequestHeader(key, 5, 9, "tester"), message or _request(key, 5))
-    answer = dispatcher(b"".join(request)[4:], PEER)
+    answer = dispatcher(b"".join(request)[4:], connection or ClientConnection(Peer("PLAINTEXT", "10.0.0.1", 5000)))
+    if isinstance(answer, EndsWithClient):
+        answer = answer.answer
     return dispatcher, await answer if isinstance(answer, Awaitable) else answer
 
 
@@ -152,3 +159,17 @@ async def test_a_producer_that_expects_no_response_learns_of_a_bug_by_the_end_of
     message = m.ProduceRequest(acks=0, topic_data=PRODUCE_DATA)
     with pytest.raises(CloseConnection, match="expects no response"):
         await _ask(_fail_later, key=ApiKey.PRODUCE, message=message, is_hot=True)
+
+
+async def test_a_request_carries_the_principal_of_its_connection() -> None:
+    seen: list[Principal] = []
+
+    def remember(request: Request, message: Any) -> m.ListOffsetsResponse:
+        seen.append(request.principal)
+        return m.ListOffsetsResponse()
+
+    connection = ClientConnection(Peer("PLAINTEXT", "10.0.0.1", 5000))
+    await _ask(remember, connection=connection)
+    connection.principal = Principal("User", "alice")
+    await _ask(remember, connection=connection)
+    assert seen == [ANONYMOUS, Principal("User", "alice")]

@@ -200,7 +200,7 @@ class TestFetch:
 
         assert replicas.fetched is not None
         assert replicas.fetched[0].replica_id == replicas.fetched[1].replica_id == 3
-        assert replicas.fetched[0].max_bytes == 1 << 30  # not bounded by fetch.max.bytes
+        assert replicas.fetched[0].max_bytes == 57_671_680  # fetch.max.bytes bounds whoever claims to be one, too
 
     async def test_what_a_session_forgets(self, replicas: Replicas) -> None:
         unknown = uuid.UUID(int=1)

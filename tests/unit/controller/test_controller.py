@@ -256,7 +256,7 @@ class Reluctant:
 
 
 async def test_a_refused_registration_is_tried_again(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("klamm.controller.controller.TRY_AGAIN_S", 0)
+    monkeypatch.setattr("klamm.controller.controller.MIN_RETRY_BACKOFF_S", 0)
     await nodes.start(1)
     await nodes.settle()
     refusals = iter((True, True, False))
@@ -272,7 +272,7 @@ async def test_a_retried_registration_leaves_a_term_that_began_meanwhile(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was taken for a new session's, whose term has to be over."""
-    monkeypatch.setattr("klamm.controller.controller.TRY_AGAIN_S", 0)
+    monkeypatch.setattr("klamm.controller.controller.MIN_RETRY_BACKOFF_S", 0)
     controller = await nodes.start(1)
     await nodes.settle()
     is_refused = True
@@ -309,7 +309,7 @@ async def test_what_may_not_be_read_for_a_while_is_looked_at_again(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     """The watch is spent by then, and the read that was refused set none."""
-    monkeypatch.setattr("klamm.controller.controller.TRY_AGAIN_S", 0.001)
+    monkeypatch.setattr("klamm.controller.controller.MIN_RETRY_BACKOFF_S", 0.001)
     await nodes.start(1)
     await nodes.settle()
     nodes.ensemble.unreadable.add(path)
@@ -335,7 +335,7 @@ async def test_what_zookeeper_took_before_it_failed_is_told_and_the_rest_is_trie
 ) -> None:
     """Memory has it, and the next attempt finds nothing to elect there: nobody would ever tell."""
     monkeypatch.setattr("klamm.controller.handlers.partitions.ELECTION_CHUNK", 1)
-    monkeypatch.setattr("klamm.controller.controller.TRY_AGAIN_S", 0.001)
+    monkeypatch.setattr("klamm.controller.controller.MIN_RETRY_BACKOFF_S", 0.001)
     await nodes.start(1)
     await nodes.settle()
 
@@ -388,13 +388,14 @@ async def test_many_failures_in_one_second_are_one_step_of_that(nodes: Nodes) ->
             controller.on_watch(WatchEvent(EventType.CHILDREN_CHANGED, path))
         await nodes.settle()
 
-    assert controller._pauses == {"TopicChange()": 1, "TopicDeletion()": 1, "ResumeAfterFailure()": 1}
+    retried = (events.TopicChange, events.TopicDeletion, events.ResumeAfterFailure)
+    assert controller._retry_backoffs_s == {event().retry_key: 1 for event in retried}
 
 
 async def test_a_node_that_may_not_read_who_is_controller_for_a_while_looks_again(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("klamm.controller.controller.TRY_AGAIN_S", 0.001)
+    monkeypatch.setattr("klamm.controller.controller.MIN_RETRY_BACKOFF_S", 0.001)
     controller = await nodes.start(1)
     await nodes.settle()
     nodes.ensemble.unreadable.add(CONTROLLER)
@@ -410,7 +411,7 @@ async def test_an_epoch_that_nobody_can_read_is_looked_at_until_it_is_put_right(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody was elected, so nothing comes or goes that a watch could tell of."""
-    monkeypatch.setattr("klamm.controller.controller.TRY_AGAIN_S", 0.001)
+    monkeypatch.setattr("klamm.controller.controller.MIN_RETRY_BACKOFF_S", 0.001)
     monkeypatch.setattr("klamm.controller.controller_election.PAUSE_AFTER_FAILURE_S", 0)
     controller = await nodes.start(1)
     await nodes.settle()

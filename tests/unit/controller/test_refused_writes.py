@@ -1,6 +1,6 @@
 """One write that ZooKeeper refuses, an ACL forbids it, perhaps: what hangs on it waits and is tried again."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 from tests.support.controller_nodes import Nodes
@@ -12,6 +12,7 @@ from tests.unit.controller.test_topic_deletion import (
     leader_and_isr_answer,
 )
 
+from klamm.controller import events
 from klamm.controller.controller import Controller
 from klamm.controller.events import ApiPartitionReassignment, BrokerChange, Event, ResumeAfterFailure
 from klamm.controller.handlers.brokers import on_broker_change
@@ -99,23 +100,34 @@ async def test_it_is_tried_at_growing_intervals_until_all_is_written(nodes: Node
     assert late.pauses[6:] == [1]
 
 
-LEFT = {
-    f"{ISR_CHANGES}/isr_change_0": "IsrChangeNotification()",
-    f"{LOG_DIR_EVENTS}/log_dir_event_0": "LogDirEventNotification()",
-    f"{DELETE_TOPICS}/a": "TopicDeletion()",
-    znodes.REASSIGN_PARTITIONS: "ZkPartitionReassignment()",
-    znodes.PREFERRED_ELECTION: "ReplicaLeaderElection(partitions=None, unclean=False)",
-    STATE: "ResumeAfterFailure()",
-    "/brokers/topics/a": "ResumeAfterFailure()",
-    f"{PENDING_DELETIONS}/1": "ResumeAfterFailure()",
+RETRIED_BY = {
+    f"{ISR_CHANGES}/isr_change_0": events.IsrChangeNotification,
+    f"{LOG_DIR_EVENTS}/log_dir_event_0": events.LogDirEventNotification,
+    f"{DELETE_TOPICS}/a": events.TopicDeletion,
+    znodes.REASSIGN_PARTITIONS: events.ZkPartitionReassignment,
+    STATE: events.ResumeAfterFailure,
+    "/brokers/topics/a": events.ResumeAfterFailure,
+    f"{PENDING_DELETIONS}/1": events.ResumeAfterFailure,
 }
 
 
-@pytest.mark.parametrize(("path", "event"), LEFT.items())
-async def test_what_was_worked_off_and_could_not_be_removed_is_looked_at_by_the_event_that_does_so(
-    path: str, event: str
+@pytest.mark.parametrize(("path", "event"), RETRIED_BY.items())
+async def test_a_refused_write_is_retried_by_the_event_that_handles_its_path(
+    path: str, event: Callable[[], events.Event]
 ) -> None:
-    assert list(events_after([path, path])) == [event]
+    assert list(events_after([path, path])) == [event().retry_key]
+
+
+async def test_a_refused_removal_of_an_election_request_is_retried_by_a_preferred_election() -> None:
+    [retried] = events_after([znodes.PREFERRED_ELECTION]).values()
+    assert isinstance(retried, events.ReplicaLeaderElection)
+    assert (retried.partitions, retried.unclean) == (None, False)
+
+
+def test_events_about_different_things_are_retried_apart() -> None:
+    keys = {events.PartitionModifications(topic).retry_key for topic in ("a", "b", "a")}
+    assert len(keys) == 2
+    assert events.TopicChange().retry_key == events.TopicChange().retry_key != events.TopicDeletion().retry_key
 
 
 async def test_a_notification_that_cannot_be_removed_is_removed_later(nodes: Nodes, late: Late) -> None:

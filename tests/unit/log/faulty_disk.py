@@ -77,6 +77,9 @@ class _FaultyFile:
     def pread(self, count: int, position: int) -> bytes:
         return self._file.pread(count, position)
 
+    def pread_cached(self, count: int, position: int) -> Buffer | None:
+        return self._file.pread_cached(count, position)
+
     def size(self) -> int:
         return self._file.size()
 

@@ -158,16 +158,57 @@ def test_flush_by_time(node: Node) -> None:
     node.run(main, flush_scheduler_interval_ms=10_000)
 
 
-def test_flush_by_messages_comes_before_the_answer(node: Node) -> None:
+def test_flush_by_messages_comes_before_the_acknowledgement(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs, flush_messages=3)
         points = []
         for _ in range(7):
             log.append_as_leader(batch("a"), 0)
+            await log.flush_owed()
             points.append(log.recovery_point)
         assert points == [0, 0, 3, 3, 3, 6, 6]
         log.append_as_follower(batch(*"abc", base_offset=7))
+        await log.flush_owed()
         assert log.recovery_point == 10
+
+    node.run(main)
+
+
+def test_a_flush_by_messages_does_not_hold_the_loop_and_is_shared(node: Node) -> None:
+    async def main(logs: LogManager) -> None:
+        log = created(logs, flush_messages=1)
+        node.disk.delay_s = 1.0
+        acknowledged: list[int] = []
+
+        async def produce() -> None:
+            end = log.append_as_leader(batch("a"), 0).last_offset + 1
+            await log.flush_owed()
+            assert log.recovery_point >= end
+            acknowledged.append(end)
+
+        began = asyncio.get_running_loop().time()
+        first = asyncio.create_task(produce())
+        await node.pass_time(0.5)
+        later = [asyncio.create_task(produce()) for _ in range(20)]
+        await asyncio.gather(first, *later)
+
+        assert acknowledged == list(range(1, 22)), "in the order of the appends"
+        assert asyncio.get_running_loop().time() - began < 2.5, "20 appends share one flush"
+
+    node.run(main)
+
+
+def test_a_flush_by_messages_that_fails_is_told_to_all_that_wait(node: Node) -> None:
+    async def main(logs: LogManager) -> None:
+        log = created(logs, flush_messages=1)
+        node.disk.delay_s = 1.0
+        log.append_as_leader(batch("a"), 0)
+        waiting = [asyncio.create_task(log.flush_owed()) for _ in range(3)]
+        await node.pass_time(0.1)
+        node.disk.fail_from_here(OSError(5, "broken"), prefix=log.directory)
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(result) for result in results] == [StorageFailed] * 3
+        node.disk.fail_at = None
 
     node.run(main)
 

@@ -1,5 +1,6 @@
 """Idempotence: the table of ref. 3.8, and a state machine against a model that remembers everything."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from tests.unit.log.support import NOW_MS, Partition, batch, values_of
 
-from klamm.log.errors import AppendRefused, CorruptFile
+from klamm.log.errors import AppendRefused, CorruptFile, ProducersRestoring
 from klamm.log.loader import Known
 from klamm.log.log import Log
 from klamm.log.producers import Origin, Producers
@@ -497,3 +498,45 @@ class ProducerMachine(RuleBasedStateMachine):
 
 TestProducerMachine = ProducerMachine.TestCase
 TestProducerMachine.settings = settings(max_examples=40, stateful_step_count=25)
+
+
+# -- truncation over many batches --------------------------------------------------------------------------------------
+
+
+async def test_a_truncation_over_many_batches_replays_in_a_thread(orders: Partition) -> None:
+    log = orders.open()
+    for number in range(3000):
+        send(log, number)
+
+    log.truncate_to(2500)
+
+    assert log.end_offset == 2500
+    assert log.last_stable_offset == 0, "nothing is known of transactions yet"
+    assert log.delete_old_segments() == 0
+    assert refusal(log, 2500) is ErrorCode.NOT_LEADER_OR_FOLLOWER  # clients try again
+    with pytest.raises(ProducersRestoring):
+        log.append_as_follower(batch("a", base_offset=2500))
+    log.truncate_to(2400)  # while the thread replays
+    await restored(log)
+
+    assert (log.producers.by_id[PID].last_sequence, log.producers.end_offset) == (2399, 2400)
+    assert send(log, 2400) == 2400
+
+
+async def test_a_log_that_is_closed_while_a_thread_replays_has_its_producers(orders: Partition) -> None:
+    log = orders.open()
+    for number in range(3000):
+        send(log, number)
+    log.truncate_to(2500)
+
+    log.close()
+
+    back = orders.open(Known(True, 2500))
+    assert send(back, 2500) == 2500
+    await asyncio.sleep(0)
+
+
+async def restored(log: Log) -> None:
+    task = log._producer_state._restoring
+    assert task is not None
+    await task

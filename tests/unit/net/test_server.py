@@ -6,8 +6,11 @@ from collections.abc import Awaitable
 import pytest
 from tests.unit.net.transports import RecordingTransport, connect, feed, frame
 
+from klamm.net.client_connection import ANONYMOUS, ClientConnection, Principal
 from klamm.net.connection_table import ConnectionLimits, ConnectionTable
-from klamm.net.server import Answer, CloseConnection, Peer, Server, ServerConnection, ServerLimits
+from klamm.net.memory_limits import RequestMemory, ResponseMemory
+from klamm.net.response_writer import Answer
+from klamm.net.server import CloseConnection, EndsWithClient, Handler, Server, ServerConnection, ServerLimits
 from klamm.runtime.network import Listener
 
 MAX = 1024 * 1024
@@ -20,7 +23,7 @@ class Desk:
         self.seen: list[bytes] = []
         self.waiting: list[asyncio.Future[Answer]] = []
 
-    def __call__(self, request: bytearray, peer: Peer) -> Answer | Awaitable[Answer]:
+    def __call__(self, request: bytearray, connection: ClientConnection) -> Answer | Awaitable[Answer]:
         self.seen.append(bytes(request))
         match request[:1]:
             case b"!":
@@ -40,6 +43,19 @@ class Desk:
         await asyncio.sleep(0)
 
 
+def serve(
+    handle: Handler,
+    table: ConnectionTable,
+    listener: str = "PLAINTEXT",
+    *,
+    request_memory: RequestMemory | None = None,
+    response_memory: ResponseMemory | None = None,
+) -> ServerConnection:
+    return ServerConnection(
+        listener, handle, MAX, table, request_memory or RequestMemory(), response_memory or ResponseMemory(MAX)
+    )
+
+
 @pytest.fixture
 def desk() -> Desk:
     return Desk()
@@ -52,7 +68,7 @@ def table() -> ConnectionTable:
 
 @pytest.fixture
 async def client(desk: Desk, table: ConnectionTable) -> RecordingTransport:
-    return connect(ServerConnection("PLAINTEXT", desk, MAX, table))
+    return connect(serve(desk, table))
 
 
 async def test_requests_are_answered_in_order(client: RecordingTransport) -> None:
@@ -106,7 +122,7 @@ async def test_a_request_without_an_answer_writes_nothing(client: RecordingTrans
 async def test_a_refusal_or_a_mistake_of_ours_closes_only_that_connection(
     client: RecordingTransport, desk: Desk, table: ConnectionTable, request_: bytes
 ) -> None:
-    other = connect(ServerConnection("PLAINTEXT", desk, MAX, table))
+    other = connect(serve(desk, table))
 
     feed(client, frame(request_) + frame(b"more"))
     feed(other, frame(b"fine"))
@@ -134,6 +150,82 @@ async def test_an_answer_for_a_client_that_left_is_dropped(client: RecordingTran
     assert desk.seen == [b"wait"]
 
 
+class Parked:
+    """Its requests wait for ever; it knows which were cancelled."""
+
+    def __init__(self, ends_with_client: bool) -> None:
+        self.ends_with_client = ends_with_client
+        self.cancelled = 0
+        self.waiting = 0
+
+    async def wait(self) -> Answer:
+        self.waiting += 1
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        finally:
+            self.waiting -= 1
+        return None
+
+    def __call__(self, request: bytes, connection: ClientConnection) -> EndsWithClient | Awaitable[Answer]:
+        return EndsWithClient(self.wait()) if self.ends_with_client else self.wait()
+
+
+@pytest.mark.parametrize("sends_more", [b"", frame(b"next"), frame(b"next") + frame(b"third")[:5]])
+@pytest.mark.parametrize("ends_with_client", [True, False])
+async def test_a_request_that_ends_with_its_client_is_cancelled_when_the_client_leaves(
+    table: ConnectionTable, ends_with_client: bool, sends_more: bytes
+) -> None:
+    parked = Parked(ends_with_client)
+    client = connect(serve(parked, table))
+    feed(client, frame(b"fetch") + sends_more)
+    await asyncio.sleep(0)
+    assert parked.waiting == 1
+    assert client.reading, "whoever does not read does not see that the client leaves"
+
+    client.protocol.connection_lost(None)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    assert parked.waiting == (not ends_with_client)
+    assert parked.cancelled == ends_with_client
+
+
+async def test_a_connection_that_we_end_cancels_its_request_as_well(table: ConnectionTable) -> None:
+    parked = Parked(ends_with_client=True)
+    client = connect(serve(parked, table))
+    feed(client, frame(b"fetch"))
+    await asyncio.sleep(0)
+
+    feed(client, b"\xff" * 30_000)
+    client.protocol.end()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    assert parked.waiting == 0
+    assert client.aborted
+
+
+async def test_handlers_see_one_state_per_connection(table: ConnectionTable) -> None:
+    seen: list[ClientConnection] = []
+
+    def handle(request: bytes, connection: ClientConnection) -> Answer:
+        seen.append(connection)
+        connection.principal = Principal("User", request.decode())
+        return None
+
+    client, other = (connect(serve(handle, table), (host, 1)) for host in ("h1", "h2"))
+    feed(client, frame(b"alice") + frame(b"bob"))
+    feed(other, frame(b"carol"))
+
+    assert seen[0] is seen[1]
+    assert str(seen[0].principal) == "User:bob"
+    assert seen[2].peer.host == "h2"
+    assert ClientConnection(seen[0].peer).principal == ANONYMOUS
+
+
 @pytest.mark.parametrize("rubbish", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01", b"\xff" * 8])
 async def test_rubbish_closes_the_connection(client: RecordingTransport, desk: Desk, rubbish: bytes) -> None:
     feed(client, rubbish)
@@ -144,7 +236,7 @@ async def test_rubbish_closes_the_connection(client: RecordingTransport, desk: D
 
 async def test_a_large_answer_arrives_whole(table: ConnectionTable) -> None:
     parts = [b"head", memoryview(b"r" * 300_000), b"tail"]
-    client = connect(ServerConnection("PLAINTEXT", lambda request, peer: parts, MAX, table))
+    client = connect(serve(lambda request, connection: parts, table))
 
     feed(client, frame(b"q"))
 
@@ -153,7 +245,7 @@ async def test_a_large_answer_arrives_whole(table: ConnectionTable) -> None:
 
 class TestConnectionLimits:
     def dial(self, table: ConnectionTable, desk: Desk, host: str, listener: str = "PLAINTEXT") -> RecordingTransport:
-        return connect(ServerConnection(listener, desk, MAX, table), (host, 1))
+        return connect(serve(desk, table, listener), (host, 1))
 
     async def test_per_address(self, desk: Desk) -> None:
         table = ConnectionTable(ConnectionLimits(max_per_address=1, per_address={"h2": 2}))
@@ -190,7 +282,7 @@ class FakeNetwork:
     async def connect(self, make, host, port):  # type: ignore[no-untyped-def]
         raise OSError
 
-    async def listen(self, make, host, port, backlog=50) -> Listener:  # type: ignore[no-untyped-def]
+    async def listen(self, make, host, port, backlog=50, buffers=None) -> Listener:  # type: ignore[no-untyped-def]
         self.make = make
 
         class Open:
@@ -228,7 +320,7 @@ async def test_a_stream_cut_at_every_byte_serves_only_whole_requests(table: Conn
     content = frame(b"first") + frame(b"second" * 3)
     for cut in range(len(content)):
         desk.seen.clear()
-        client = connect(ServerConnection("PLAINTEXT", desk, MAX, table))
+        client = connect(serve(desk, table))
 
         feed(client, content[:cut])
         client.protocol.connection_lost(None)

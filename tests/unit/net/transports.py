@@ -11,12 +11,17 @@ class RecordingTransport(asyncio.Transport):
         self.aborted = False
         self.reading = True
         self.protocol: Any = None
+        self.buffered = 0
+        """What the peer has not taken, as far as the test says so."""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written += data
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         pass
+
+    def get_write_buffer_size(self) -> int:
+        return self.buffered
 
     def pause_reading(self) -> None:
         self.reading = False

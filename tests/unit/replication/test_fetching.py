@@ -150,7 +150,7 @@ def test_corrupt_records_on_disk_fail_their_partition_and_no_other(run) -> None:
         await alone(cluster, 2)
         await put(cluster)
         await put(cluster, number=1)
-        cluster.log(1).read = refuse
+        cluster.log(1).slice = refuse
         bad, good = await fetch(cluster, at(0), at(0, 1))
         assert bad.error is ErrorCode.CORRUPT_MESSAGE
         assert (good.error, len(good.records)) == (ErrorCode.NONE, SIZE)
@@ -460,8 +460,8 @@ def test_a_session_looks_only_at_what_moved(run) -> None:
         assert not session.watch.marked
         reads = []
         log = cluster.log(1, TopicPartition("orders", 42))
-        read = log.read
-        log.read = lambda *a: reads.append(a) or read(*a)
+        read = log.slice
+        log.slice = lambda *a: reads.append(a) or read(*a)
         await put(cluster, number=42)
         assert [w.request.partition for w in session.watch.marked] == [42]
         second = await ask(cluster, session_id=first.session_id, epoch=1, max_wait_ms=500)

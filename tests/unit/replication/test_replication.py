@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from tests.support.replica_cluster import ReplicaCluster
 
+from klamm.config.topic_config import TopicConfig
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 
@@ -402,3 +403,18 @@ def test_random_elections_and_cuts_never_lose_what_was_acknowledged(run, seed: i
             assert cluster.values(b) == final
 
     run(scenario, min_insync_replicas=2, settings=None)
+
+
+def test_flush_messages_comes_before_the_acknowledgement_on_every_replica(run_on_disk) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1)
+        await asyncio.sleep(2)
+        for broker in (1, 2, 3):
+            cluster.partition(broker).hosted_log.update_config(TopicConfig.parse({"flush.messages": "1"}))
+
+        assert await cluster.produce(1, b"a", acks=1) is ErrorCode.NONE
+        assert cluster.partition(1).hosted_log.recovery_point == 1
+        assert await cluster.produce(1, b"b", acks=-1) is ErrorCode.NONE
+        assert [cluster.partition(broker).hosted_log.recovery_point for broker in (1, 2, 3)] == [2, 2, 2]
+
+    run_on_disk(scenario)

@@ -10,7 +10,7 @@ from klamm.broker.dispatch import Request
 from klamm.controller.events import Expire
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
-from klamm.net.server import Peer
+from klamm.net.client_connection import ClientConnection, Peer
 from klamm.sim.brokers import Received, StubBroker, Surroundings, Tuning
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.replicas import Replica
@@ -25,6 +25,7 @@ from klamm.wire.messages import (
     UpdateMetadataRequest,
 )
 
+CONNECTION = ClientConnection(Peer("PLAINTEXT", "node-2", 0))
 P = TopicPartition("orders", 0)
 ID, OTHER_ID = uuid.UUID(int=7), uuid.UUID(int=8)
 TUNING = Tuning("zk-1:2181", 6_000, "3.9", 256, 30_000, 100, 300, 0, True, True, False)
@@ -89,7 +90,9 @@ def test_a_slow_broker_takes_the_orders_of_one_controller_as_they_came() -> None
 
         async def order(controller_epoch: int, what: str) -> None:
             message = UpdateMetadataRequest(controller_id=2, controller_epoch=controller_epoch)
-            answer = handle(Request(ApiKey.UPDATE_METADATA, 8, 0, what, Peer("PLAINTEXT", "node-2", 0)), message)
+            answer = handle(
+                Request(ApiKey.UPDATE_METADATA, 8, 0, what, ClientConnection(Peer("PLAINTEXT", "node-2", 0))), message
+            )
             if asyncio.iscoroutine(answer):
                 await answer
 
@@ -126,7 +129,9 @@ def test_an_order_that_comes_again_is_none_that_only_a_topic_id_tells_from_a_new
         broker.is_ready, broker.replicas.controller_epoch = True, 3
         broker.replicas.hosted[P] = Replica(leader=BrokerId(1), leader_epoch=had)
 
-        broker.take_again(Received(Request(ApiKey.LEADER_AND_ISR, 7, 0, "", Peer("PLAINTEXT", "", 0)), order()))
+        broker.take_again(
+            Received(Request(ApiKey.LEADER_AND_ISR, 7, 0, "", ClientConnection(Peer("PLAINTEXT", "", 0))), order())
+        )
 
         assert broker.replicas.leader_epoch(P) == is_then
 

@@ -21,4 +21,4 @@ def test_every_option_is_in_the_manual_with_its_default() -> None:
 
 
 def test_every_refused_option_is_in_the_manual() -> None:
-    assert names_in_table("Refused on purpose") == list(REFUSED)
+    assert names_in_table("Rejected options") == list(REFUSED)

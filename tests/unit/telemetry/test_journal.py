@@ -290,10 +290,10 @@ def test_a_repeated_refusal_is_written_once(tmp_path: Path) -> None:
     def event(repeats: str, *refused: str) -> None:
         cause = journal.event("Resume")
         if repeats:
-            journal.repeats(repeats)
+            journal.begin_retry(repeats)
         for why in refused:
             journal.refused(cause, "move", why)
-        journal.event_over(is_tried_again=bool(refused))
+        journal.end_event(is_retried=bool(refused))
 
     event("", "an ACL")
     event("Resume()", "an ACL")

@@ -7,6 +7,7 @@ from typing import Final
 from klamm.broker.dispatch import Offered, Request
 from klamm.broker.features import Features
 from klamm.model.errors import ErrorCode
+from klamm.net.client_connection import ClientSoftware
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import ApiVersion, ApiVersionsRequest, ApiVersionsResponse, FinalizedFeatureKey
 
@@ -33,6 +34,8 @@ class ApiVersions:
             _SOFTWARE.fullmatch(message.client_software_name) and _SOFTWARE.fullmatch(message.client_software_version)
         ):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        if request.version >= _NAMES_SOFTWARE:
+            request.connection.software = ClientSoftware(message.client_software_name, message.client_software_version)
         if self._features is None:
             return ApiVersionsResponse(api_keys=self._offered)
         return ApiVersionsResponse(

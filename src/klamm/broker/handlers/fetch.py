@@ -2,7 +2,7 @@
 
 import uuid
 from itertools import groupby
-from typing import Final
+from typing import Final, cast
 
 from klamm.broker.dispatch import Offered, Request
 from klamm.broker.metadata_cache import MetadataCache
@@ -61,12 +61,12 @@ class Fetch:
     def _asked(self, request: Request, message: FetchRequest) -> tuple[FetchParams, FetchRequested]:
         version = request.version
         replica = BrokerId(message.replica_state.replica_id if version >= _REPLICA_IN_STATE else message.replica_id)
-        most = message.max_bytes
+        most = min(message.max_bytes, self._fetch_max_bytes)  # of followers, too: whoever claims to be one
         params = FetchParams(
             replica_id=replica,
             max_wait_ms=message.max_wait_ms,
             min_bytes=min(message.min_bytes, most),
-            max_bytes=most if replica >= 0 else min(most, self._fetch_max_bytes),
+            max_bytes=most,
             isolation=Isolation.READ_COMMITTED if message.isolation_level == 1 else Isolation.READ_UNCOMMITTED,
             leader_only=version < _READS_FROM_FOLLOWERS,
         )
@@ -131,7 +131,7 @@ class Fetch:
             aborted_transactions=None
             if data.aborted is None
             else [AbortedTransaction(a.producer_id, a.first_offset) for a in data.aborted],
-            records=data.records,
+            records=cast("bytes | memoryview", data.records),  # a slice of a file passes through the encoder as it is
         )
         if data.diverging is not None:
             partition.diverging_epoch = FetchResponseEpochEndOffset(data.diverging.epoch, data.diverging.end_offset)

@@ -1,1 +1,1 @@
-"""Asking any Kafka-compatible cluster, over klamm's own wire: what the operator's commands stand on."""
+"""What commands ask of a cluster: topics, configs, reassignments, elections, brokers, the controller, znodes."""

@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from klamm import __version__
-from klamm.cli.speech import WrongUse
-from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.cluster import Address
+from klamm.model.errors import ErrorCode, KlammError, UsageError
 from klamm.model.ids import NO_BROKER, BrokerId
 from klamm.net.client import AnswerTimedOut, Connection, ConnectionLost, ConnectionRefused
 from klamm.runtime.main_loop import run_loop
@@ -31,14 +31,6 @@ _PAUSE_S: Final = 0.2
 _LEAST_S: Final = 0.05
 _PATIENCE_S: Final = 5.0
 """With one broker where another may answer."""
-
-
-class Address(NamedTuple):
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
 
 
 class CannotAsk(KlammError):
@@ -251,15 +243,15 @@ def code_name(code: int) -> str:
 
 
 def parse_addresses(text: str, option: str = "--bootstrap-server") -> list[Address]:
-    """`host:port,host:port`. Raises WrongUse."""
+    """`host:port,host:port`. Raises UsageError."""
     found = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         host, _, port = part.rpartition(":")
         if not host or not (port.isascii() and port.isdigit()) or not 0 < int(port) < 65536:
-            raise WrongUse(f"{option} {part!r} is not HOST:PORT, for example 127.0.0.1:9092")
+            raise UsageError(f"{option} {part!r} is not HOST:PORT, for example 127.0.0.1:9092")
         found.append(Address(host.strip("[]"), int(port)))
     if not found:
-        raise WrongUse(f"{option} names nobody: HOST:PORT[,HOST:PORT], for example 127.0.0.1:9092")
+        raise UsageError(f"{option} names nobody: HOST:PORT[,HOST:PORT], for example 127.0.0.1:9092")
     return found
 
 

@@ -1,11 +1,11 @@
-"""A cluster as its brokers tell it: who is alive, which topics there are, who leads, follows and is in sync."""
+"""Read a cluster's metadata and its running reassignments."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
-from uuid import UUID
+from collections.abc import Sequence
+from typing import Any
 
-from klamm.cli.admin.client import Address, Admin, CannotAsk, code_name
+from klamm.cli.admin.client import Admin, CannotAsk, code_name
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.cluster import Address, Broker, Cluster, Partition, Topic
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
@@ -15,51 +15,6 @@ from klamm.wire.messages import (
     MetadataRequest,
     MetadataRequestTopic,
 )
-
-
-class Broker(NamedTuple):
-    address: Address
-    rack: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Partition:
-    leader: BrokerId
-    """-1: nobody."""
-    replicas: tuple[BrokerId, ...]
-    isr: tuple[BrokerId, ...]
-    offline: tuple[BrokerId, ...] = ()
-
-    @property
-    def preferred(self) -> BrokerId:
-        return self.replicas[0] if self.replicas else BrokerId(-1)
-
-
-@dataclass(frozen=True, slots=True)
-class Topic:
-    name: str
-    id: UUID | None
-    is_internal: bool
-    partitions: Mapping[int, Partition]
-
-
-class Move(NamedTuple):
-    """A reassignment under way."""
-
-    replicas: tuple[BrokerId, ...]
-    adding: tuple[BrokerId, ...]
-    removing: tuple[BrokerId, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    controller: BrokerId
-    brokers: Mapping[BrokerId, Broker]
-    topics: Mapping[str, Topic]
-
-    @property
-    def partitions(self) -> dict[TopicPartition, Partition]:
-        return {TopicPartition(t.name, n): p for t in self.topics.values() for n, p in t.partitions.items()}
 
 
 async def read_cluster(admin: Admin, names: Sequence[str] | None = None, of: BrokerId | None = None) -> Cluster:
@@ -92,24 +47,19 @@ def _topic(found: Any) -> Topic:
     return Topic(found.name, None if found.topic_id == ZERO_ID else found.topic_id, found.is_internal, partitions)
 
 
-async def read_moves(admin: Admin) -> dict[TopicPartition, Move]:
+async def read_moves(admin: Admin) -> dict[TopicPartition, ReplicaAssignment]:
     """Every reassignment under way, sorted. Raises CannotAsk."""
     request = ListPartitionReassignmentsRequest(timeout_ms=admin.left_ms, topics=None)
     answer = await admin.ask_controller(ApiKey.LIST_PARTITION_REASSIGNMENTS, request)
     if answer.error_code:
         raise CannotAsk(
-            f"reassignments are not told: {answer.error_message or 'no reason given'} ({code_name(answer.error_code)})"
+            f"Cannot list reassignments: {answer.error_message or 'no reason given'} ({code_name(answer.error_code)})."
         )
     found = {
-        TopicPartition(t.name, p.partition_index): Move(
+        TopicPartition(t.name, p.partition_index): ReplicaAssignment(
             tuple(p.replicas), tuple(p.adding_replicas), tuple(p.removing_replicas)
         )
         for t in answer.topics
         for p in t.partitions
     }
     return dict(sorted(found.items()))
-
-
-def listed(brokers: Iterable[int]) -> str:
-    """As Kafka's tools write a list of brokers."""
-    return ",".join(map(str, brokers))

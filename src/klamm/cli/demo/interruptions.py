@@ -1,18 +1,18 @@
-"""What happens to the cluster meanwhile: one node is killed, another is stopped in order; both come back."""
+"""The interruptions of the demo: one node is killed, another is stopped; both are started again."""
 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from klamm.cli.cluster import NodeProcess
-from klamm.cli.demo.witness import Witness, until
-from klamm.cli.up import LocalCluster
+from klamm.cli.demo.observer import ClusterObserver, wait_until
+from klamm.embedded.cluster import LocalCluster
+from klamm.embedded.nodes import NodeProcess
 from klamm.runtime.clock import Clock
 
 
 @dataclass(slots=True)
 class Interruption:
-    """One of them, with its times: of the wall clock for journals, of the loop for acknowledgements."""
+    """Times in ms are wall-clock times, to match the journal; the others are loop times, to match acknowledgements."""
 
     what: str
     node: int
@@ -21,41 +21,43 @@ class Interruption:
     was_controller: bool
     ended_ms: int = 0
     ended: float = 0.0
-    healed_s: float = 0.0
-    """From its beginning until every partition had all its replicas in sync again."""
+    recovery_s: float = 0.0
+    """From the signal until every partition had all its replicas in sync again."""
 
 
 class Interruptions:
-    """`say` is told each step as it happens."""
+    """`say` is called with each step."""
 
-    def __init__(self, cluster: LocalCluster, witness: Witness, clock: Clock, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, cluster: LocalCluster, observer: ClusterObserver, clock: Clock, print_line: Callable[[str], None]
+    ) -> None:
         self._cluster = cluster
-        self._witness = witness
+        self._observer = observer
         self._clock = clock
-        self._say = say
+        self._say = print_line
         self._killed: NodeProcess | None = None
 
     async def kill_the_controllers_node(self) -> Interruption:
-        """SIGKILL, and started again once another node is controller."""
+        """SIGKILL; start it again when another node is controller."""
         node = await self._controllers_node()
-        self._say(f"SIGKILL to {node.name}, whose controller is active")
+        self._say(f"SIGKILL to {node.name}, the active controller")
         interruption = self._begin(f"SIGKILL of {node.name}, the active controller", node, was_controller=True)
         self._killed = node
         node.kill()
-        await until("another node is controller", lambda: self._new_controller(node.broker_id))
-        self._say(f"node {await self._witness.controller_id()} is the controller now; starting {node.name} again")
+        await wait_until("another node is controller", lambda: self._new_controller(node.broker_id))
+        self._say(f"node {await self._observer.controller_id()} is the controller now; starting {node.name} again")
         return await self._start_again(node, interruption)
 
     async def stop_another_node(self) -> Interruption:
-        """SIGTERM to the busiest leader that was not killed before: controlled shutdown; then started again."""
-        controller, leaders = await self._controllers_node(), await self._witness.leaders()
+        """SIGTERM to the node with most leaders, except the killed one; start it again when it ended."""
+        controller, leaders = await self._controllers_node(), await self._observer.leaders()
         others = [n for n in self._cluster.nodes if n is not self._killed]
         node = max(others, key=lambda n: leaders[n.broker_id])
-        self._say(f"SIGTERM to {node.name}, which leads {leaders[node.broker_id]} partitions: controlled shutdown")
+        self._say(f"SIGTERM to {node.name}, leader of {leaders[node.broker_id]} partitions: controlled shutdown")
         what = f"SIGTERM to {node.name} (controlled shutdown)"
         interruption = self._begin(what, node, was_controller=node is controller)
         node.terminate()
-        await until(f"{node.name} ended", lambda: _truth(not node.is_running))
+        await wait_until(f"{node.name} ended", lambda: _truth(not node.is_running))
         status = node.child.exit_status if node.child else None
         self._say(f"{node.name} ended with status {status}; starting it again")
         return await self._start_again(node, interruption)
@@ -66,19 +68,19 @@ class Interruptions:
 
     async def _start_again(self, node: NodeProcess, interruption: Interruption) -> Interruption:
         node.start()
-        await until("every partition has all its replicas in sync", self._witness.all_in_sync)
+        await wait_until("every partition has all its replicas in sync", self._observer.all_in_sync)
         interruption.ended = asyncio.get_running_loop().time()
         interruption.ended_ms = self._clock.now_ms()
-        interruption.healed_s = interruption.ended - interruption.began
-        self._say(f"{node.name} is back, every partition is in sync, {interruption.healed_s:.1f} s after the signal")
+        interruption.recovery_s = interruption.ended - interruption.began
+        self._say(f"{node.name} is back; every partition is in sync {interruption.recovery_s:.1f} s after the signal")
         return interruption
 
     async def _controllers_node(self) -> NodeProcess:
-        await until("some node is controller", lambda: self._new_controller(-1))
-        return self._cluster.node(await self._witness.controller_id())
+        await wait_until("a node is controller", lambda: self._new_controller(-1))
+        return self._cluster.node(await self._observer.controller_id())
 
     async def _new_controller(self, than: int) -> bool:
-        return await self._witness.controller_id() not in (than, -1)
+        return await self._observer.controller_id() not in (than, -1)
 
 
 async def _truth(value: bool) -> bool:

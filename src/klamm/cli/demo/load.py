@@ -1,4 +1,4 @@
-"""Sending with librdkafka, acks=all and idempotent, and keeping account of what was acknowledged, and when."""
+"""Send records with librdkafka (acks=all, idempotent), and record which were acknowledged, and when."""
 
 import asyncio
 from typing import Any, Final
@@ -7,12 +7,12 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from klamm.cli.demo.flights import Row
 
-NOTICED_GAP_S: Final = 0.2
+MIN_GAP_S: Final = 0.2
 QUEUE_RECORDS: Final = 20_000
 
 
 class Loader:
-    """A producer and its books. `acknowledged` has one byte for each record: 1 once it was acknowledged."""
+    """A producer that keeps track. `acknowledged` has one byte for each record: 1 if it was acknowledged."""
 
     def __init__(self, bootstrap: str, topic: str, record_count: int) -> None:
         self.topic = topic
@@ -21,7 +21,7 @@ class Loader:
         self.acknowledged_count = 0
         self.failures: list[str] = []
         self.gaps: list[tuple[float, float]] = []
-        """(when it ended, its length), in seconds of the loop: stretches without any acknowledgement."""
+        """(end, length) of periods without any acknowledgement, in seconds of the loop."""
         self._now = asyncio.get_running_loop().time
         self._last = self._now()
         self._producer = Producer(
@@ -40,10 +40,10 @@ class Loader:
         )
 
     def offer(self, row: Row) -> bool:
-        """Hand one record to the producer; False where its queue is full."""
+        """Pass one record to the producer; False if its queue is full."""
         try:
             self._producer.produce(
-                self.topic, row.value, row.key, on_delivery=lambda error, m: self._reported(row.number, error, m)
+                self.topic, row.value, row.key, on_delivery=lambda error, m: self._on_delivery(row.number, error, m)
             )
         except BufferError:
             return False
@@ -51,7 +51,7 @@ class Loader:
         return True
 
     def collect(self, wait_s: float = 0.0) -> None:
-        """Take the delivery reports that are there."""
+        """Handle the delivery reports."""
         self._producer.poll(wait_s)
 
     @property
@@ -59,15 +59,15 @@ class Loader:
         return len(self._producer)
 
     def longest_gap_s(self, began: float, ended: float) -> float:
-        """The longest stretch without an acknowledgement that ended between these times of the loop."""
+        """The longest period without an acknowledgement that ended between these loop times."""
         return max((length for when, length in self.gaps if began <= when <= ended), default=0.0)
 
-    def _reported(self, number: int, error: KafkaError | None, _message: Message | Any) -> None:
+    def _on_delivery(self, number: int, error: KafkaError | None, _message: Message | Any) -> None:
         if error is not None:
             self.failures.append(f"record {number}: {error}")
             return
         now = self._now()
-        if now - self._last > NOTICED_GAP_S:
+        if now - self._last > MIN_GAP_S:
             self.gaps.append((now, now - self._last))
         self._last = now
         self.acknowledged[number] = 1

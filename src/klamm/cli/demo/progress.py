@@ -1,4 +1,4 @@
-"""How far the load is: a bar on a terminal, a line each tenth in a pipe."""
+"""The progress of the load: a bar on a terminal, a line for each tenth in a pipe."""
 
 import sys
 from types import TracebackType
@@ -7,7 +7,7 @@ from typing import Final, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from klamm.cli.speech import say
+from klamm.cli.output import print_line
 
 TENTHS: Final = 10
 
@@ -15,7 +15,7 @@ TENTHS: Final = 10
 class LoadProgress:
     def __init__(self, total: int) -> None:
         self._total = total
-        self._said = 0
+        self._last_tenth = 0
         self._bar: Progress | None = None
         if sys.stdout.isatty():
             columns = (TextColumn("   acknowledged"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -34,13 +34,13 @@ class LoadProgress:
     def show(self, done: int) -> None:
         if self._bar:
             self._bar.update(self._task, completed=done)
-        elif (tenth := done * TENTHS // self._total) > self._said:
-            self._said = tenth
-            say(f"   {done:,} of {self._total:,} records acknowledged")
+        elif (tenth := done * TENTHS // self._total) > self._last_tenth:
+            self._last_tenth = tenth
+            print_line(f"   {done:,} of {self._total:,} records acknowledged")
 
-    def say(self, text: str) -> None:
-        """A line beside the bar."""
+    def print_line(self, text: str) -> None:
+        """Print a line above the bar."""
         if self._bar:
             self._bar.console.print(f"   {text}", highlight=False)
         else:
-            say(f"   {text}")
+            print_line(f"   {text}")

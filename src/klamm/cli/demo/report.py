@@ -1,11 +1,11 @@
-"""What the demo prints at its end."""
+"""The report at the end of the demo."""
 
 from collections.abc import Sequence
 
 from klamm.cli.demo.interruptions import Interruption
 from klamm.cli.demo.load import Loader
 from klamm.cli.demo.tables import Count
-from klamm.cli.speech import say, show
+from klamm.cli.output import print_line, print_table
 from klamm.runtime.disk import Disk
 from klamm.telemetry.journal_reader import (
     Entry,
@@ -24,51 +24,51 @@ def print_report(
     _print_counts(loader, count)
     for interruption in interruptions:
         _print_interruption(entries, topic, interruption, loader)
-    say()
+    print_line()
     rows = [(c.carrier, c.flights, c.mean_departure_delay_minutes) for c in count.carriers]
-    show(("carrier", "flights", "mean departure delay (min)"), rows, title="flights per carrier")
-    say()
-    say(f"the flights as a table:  {count.flights_path}")
-    say(f"the carriers as a table: {count.carriers_path}")
+    print_table(("carrier", "flights", "mean departure delay (min)"), rows, title="flights per carrier")
+    print_line()
+    print_line(f"Flights table:  {count.flights_path}")
+    print_line(f"Carriers table: {count.carriers_path}")
 
 
 def _print_counts(loader: Loader, count: Count) -> None:
-    say()
+    print_line()
     rows: list[tuple[str, int]] = [
         ("records sent", loader.sent),
         ("acknowledged", loader.acknowledged_count),
         ("found by Spark", count.found),
-        ("acknowledged and lost", count.lost),
-        ("found twice", count.twice),
+        ("acknowledged but lost", count.lost),
+        ("duplicates", count.twice),
     ]
     if count.earlier_found or count.earlier_lost:
         rows += [
-            ("found of earlier runs", count.earlier_found),
-            ("lost of earlier runs", count.earlier_lost),
-            ("twice of earlier runs", count.earlier_twice),
+            ("found, earlier runs", count.earlier_found),
+            ("lost, earlier runs", count.earlier_lost),
+            ("duplicates, earlier runs", count.earlier_twice),
         ]
-    show(("what", "records"), rows)
+    print_table(("", "records"), rows)
 
 
 def _print_interruption(entries: Sequence[Entry], topic: str, interruption: Interruption, loader: Loader) -> None:
-    say()
-    say(f"{interruption.what}: every partition in sync again after {interruption.healed_s:.1f} s")
-    say(f"  {_absence(entries, interruption)}")
+    print_line()
+    print_line(f"{interruption.what}: every partition in sync again after {interruption.recovery_s:.1f} s")
+    print_line(f"  {_absence(entries, interruption)}")
     gap = loader.longest_gap_s(interruption.began, interruption.ended)
-    say(f"  longest gap between two acknowledgements: {f'{gap:.2f} s' if gap else 'under 0.2 s'}")
+    print_line(f"  longest gap between two acknowledgements: {f'{gap:.2f} s' if gap else 'under 0.2 s'}")
     changes = [
         change
         for change in leader_changes(entries)
         if change.partition.topic == topic and interruption.began_ms <= change.ts_ms <= interruption.ended_ms
     ]
     if not changes:
-        say("  no partition changed its leader")
+        print_line("  no leader changed")
         return
-    show(("partition", "from", "to", "why"), [_change_row(change) for change in without_pauses(changes)])
+    print_table(("partition", "from", "to", "why"), [_change_row(change) for change in merge_leader_gaps(changes)])
 
 
-def without_pauses(changes: Sequence[LeaderChange]) -> list[LeaderChange]:
-    """In order of partitions; from a leader to nobody and from nobody to the next one is one change."""
+def merge_leader_gaps(changes: Sequence[LeaderChange]) -> list[LeaderChange]:
+    """Sorted by partition; a change to no leader and the next change to a leader become one."""
     joined: list[LeaderChange] = []
     for change in sorted(changes, key=lambda c: (c.partition, c.ts_ms)):
         last = joined[-1] if joined else None
@@ -81,21 +81,21 @@ def without_pauses(changes: Sequence[LeaderChange]) -> list[LeaderChange]:
 
 def _absence(entries: Sequence[Entry], interruption: Interruption) -> str:
     if not interruption.was_controller:
-        return "the controller was there all the time"
+        return "the controller was active all the time"
     terms = controller_terms(entries)
     before = [t for t in terms if t.node == interruption.node and t.elected_ms <= interruption.began_ms]
     after = [t for t in terms if t.ready_ms is not None and t.ready_ms >= interruption.began_ms]
     if not before or not after:
-        return "the journals do not tell how long the controller was absent"
+        return "the journal does not show how long there was no controller"
     absent_ms = controller_absence_ms(before[-1], after[0], interruption.began_ms)
-    return f"the controller was absent for {(absent_ms or 0) / 1000:.2f} s: node {after[0].node} took over"
+    return f"no controller for {(absent_ms or 0) / 1000:.2f} s, then node {after[0].node}"
 
 
 def _change_row(change: LeaderChange) -> tuple[str, str, str, str]:
-    passed_over = "; ".join(f"not {broker}: {why}" for broker, why in change.rejected)
-    why = f"{change.why} ({passed_over})" if passed_over else change.why
+    rejected = "; ".join(f"not {broker}: {why}" for broker, why in change.rejected)
+    why = f"{change.why} ({rejected})" if rejected else change.why
     return str(change.partition), _broker(change.leader_from), _broker(change.leader_to), why
 
 
 def _broker(broker_id: int) -> str:
-    return "nobody" if broker_id < 0 else f"node {broker_id}"
+    return "none" if broker_id < 0 else f"node {broker_id}"

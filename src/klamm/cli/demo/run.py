@@ -1,6 +1,6 @@
-"""The demo from beginning to end; `python -m klamm.cli.demo.run [DIRECTORY]`, or `make demo`.
+"""The demo; `python -m klamm.cli.demo.run [DIRECTORY]`, or `make demo`.
 
-Exit status 0 only if nothing acknowledged was lost, nothing is there twice and every partition is back in sync.
+Exit status 0 only if no acknowledged record is lost, no record is duplicated, and every partition is in sync again.
 """
 
 import asyncio
@@ -15,16 +15,16 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from klamm.cli.demo.books import Books
+from klamm.cli.demo.acknowledgements import AcknowledgedRows
 from klamm.cli.demo.flights import Row, as_rows, read_flights
 from klamm.cli.demo.interruptions import Interruption, Interruptions
 from klamm.cli.demo.load import Loader
+from klamm.cli.demo.observer import ClusterObserver, wait_until
 from klamm.cli.demo.progress import LoadProgress
 from klamm.cli.demo.report import print_report
 from klamm.cli.demo.tables import Count, Task
-from klamm.cli.demo.witness import Witness, until
-from klamm.cli.speech import complain, say
-from klamm.cli.up import LocalCluster, UpOptions
+from klamm.cli.output import print_error, print_line
+from klamm.embedded.cluster import ClusterOptions, LocalCluster
 from klamm.model.errors import KlammError
 from klamm.runtime.main_loop import run_loop
 from klamm.runtime.processes import Child, python, spawn
@@ -45,61 +45,63 @@ class DemoFailed(KlammError):
 
 
 async def demo(cluster: LocalCluster, world: World) -> int:
-    books = Books(world.disk, join(cluster.directory, "demo"))
-    say(f"1. starting ZooKeeper and {NODES} nodes in {cluster.directory}")
-    if found := cluster.found_data:
-        say(f"   found the data of an earlier run ({', '.join(node.name for node in found)})")
+    acknowledged_rows = AcknowledgedRows(world.disk, join(cluster.directory, "demo"))
+    print_line(f"1. Start ZooKeeper and {NODES} nodes in {cluster.directory}.")
+    if found := cluster.nodes_with_data:
+        print_line(f"   Using the data of an earlier run ({', '.join(node.name for node in found)}).")
     started = asyncio.get_running_loop().time()
-    witness = Witness(world, cluster, TOPIC)
-    await _start(cluster, witness)
-    say(f"   ready after {asyncio.get_running_loop().time() - started:.1f} s: bootstrap.servers={cluster.bootstrap}")
-    await _make_topic(cluster, witness, books)
-    run = books.begin_run()
+    observer = ClusterObserver(world, cluster, TOPIC)
+    await _start(cluster, observer)
+    print_line(
+        f"   Ready after {asyncio.get_running_loop().time() - started:.1f} s: bootstrap.servers={cluster.bootstrap}"
+    )
+    await _create_topic(cluster, observer, acknowledged_rows)
+    run = acknowledged_rows.begin_run()
     flights = read_flights(world.disk)
-    say(f"3. loading {flights.num_rows:,} flights with acks=all and idempotence (run {run})")
-    say("4. ... killing the controller's node at one third, stopping another one at two thirds")
+    print_line(f"3. Load {flights.num_rows:,} flights with acks=all and idempotence (run {run}).")
+    print_line("4. Kill the controller's node at one third of the load, stop another node at two thirds.")
     loader = Loader(cluster.bootstrap, TOPIC, flights.num_rows)
     try:
-        interruptions = await _load(cluster, witness, world, loader, flights, run)
+        interruptions = await _load(cluster, observer, world, loader, flights, run)
     finally:
-        books.keep(run, loader.acknowledged)
-    say("5. reading the topic with Spark")
-    task = Task(cluster.bootstrap, TOPIC, run, books.paths, join(cluster.directory, "tables"))
+        acknowledged_rows.keep(run, loader.acknowledged)
+    print_line("5. Read the topic with Spark.")
+    task = Task(cluster.bootstrap, TOPIC, run, acknowledged_rows.paths, join(cluster.directory, "tables"))
     count = await _read_with_spark(cluster, world, task)
-    say("6. the result")
+    print_line("6. Result")
     journals = [node.journal_directory for node in cluster.nodes]
     print_report(world.disk, journals, TOPIC, interruptions, loader, count)
-    return await _verdict(witness, loader, count)
+    return await _check_result(observer, loader, count)
 
 
-async def _start(cluster: LocalCluster, witness: Witness) -> None:
+async def _start(cluster: LocalCluster, observer: ClusterObserver) -> None:
     cluster.start_zookeeper()
     cluster.start_nodes()
-    await until("every node knows every other and a controller", witness.is_complete)
+    await wait_until("every node knows every other and a controller", observer.is_complete)
 
 
-async def _make_topic(cluster: LocalCluster, witness: Witness, books: Books) -> None:
-    if await witness.has_topic():
-        say(f"2. the topic {TOPIC} is there already, with what {len(books.runs)} earlier run(s) loaded")
+async def _create_topic(cluster: LocalCluster, observer: ClusterObserver, acknowledged_rows: AcknowledgedRows) -> None:
+    if await observer.has_topic():
+        print_line(f"2. The topic {TOPIC} already exists, with {len(acknowledged_rows.runs)} earlier run(s).")
     else:
-        books.forget()
-        say(f"2. creating the topic {TOPIC}: {PARTITIONS} partitions, 3 replicas, min.insync.replicas=2")
+        acknowledged_rows.forget()
+        print_line(f"2. Create the topic {TOPIC}: {PARTITIONS} partitions, 3 replicas, min.insync.replicas=2.")
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
         topic = NewTopic(TOPIC, PARTITIONS, NODES, config={"min.insync.replicas": "2"})
         try:
             admin.create_topics([topic], request_timeout=30)[TOPIC].result(40)
         except KafkaException as error:
-            raise DemoFailed(f"the topic {TOPIC} was not created: {error}") from error
-    await until("every partition has all its replicas in sync", witness.all_in_sync)
+            raise DemoFailed(f"The topic {TOPIC} was not created: {error}") from error
+    await wait_until("every partition has all its replicas in sync", observer.all_in_sync)
 
 
 async def _load(
-    cluster: LocalCluster, witness: Witness, world: World, loader: Loader, flights: pa.Table, run: int
+    cluster: LocalCluster, observer: ClusterObserver, world: World, loader: Loader, flights: pa.Table, run: int
 ) -> list[Interruption]:
-    """Send every row; start an interruption at one third and at two thirds, one after the other."""
+    """Send every row; start an interruption at one third and at two thirds."""
     total = flights.num_rows
     with LoadProgress(total) as progress:
-        interruptions = Interruptions(cluster, witness, world.clock, progress.say)
+        interruptions = Interruptions(cluster, observer, world.clock, progress.print_line)
         due: list[tuple[int, Coroutine[Any, Any, Interruption]]] = [
             (total // 3, interruptions.kill_the_controllers_node()),
             (2 * total // 3, interruptions.stop_another_node()),
@@ -139,7 +141,7 @@ async def _send_all(
 
 
 def _send_some(loader: Loader, row: Row | None, rows: Iterator[Row], count: int) -> Row | None:
-    """Send up to `count` rows beginning with `row`; the next one, None at the end."""
+    """Send up to `count` rows beginning with `row`. Returns the next row, None at the end."""
     for _ in range(count):
         if row is None or not loader.offer(row):
             return row
@@ -165,39 +167,39 @@ async def _count_of(child: Child, world: World) -> Count:
         await asyncio.sleep(0.1)
     lines = world.disk.read(child.log_path).splitlines()
     if child.exit_status != 0 or not lines:
-        raise DemoFailed(f"Spark did not read the topic; {child.log_path} ends:\n{child.log_tail(15)}")
+        raise DemoFailed(f"Spark did not read the topic. Last lines of {child.log_path}:\n{child.log_tail(15)}")
     return msgspec.json.decode(lines[-1], type=Count)
 
 
-async def _verdict(witness: Witness, loader: Loader, count: Count) -> int:
+async def _check_result(observer: ClusterObserver, loader: Loader, count: Count) -> int:
     problems = list(loader.failures[:3])
     if loader.unanswered:
-        problems.append(f"{loader.unanswered} records were never answered")
+        problems.append(f"{loader.unanswered} records were not acknowledged or rejected in time")
     if lost := count.lost + count.earlier_lost:
         problems.append(f"{lost} acknowledged records are lost")
     if twice := count.twice + count.earlier_twice:
-        problems.append(f"{twice} records are there twice")
-    if not await witness.all_in_sync():
-        problems.append("not every partition is back at three in-sync replicas")
-    say()
+        problems.append(f"{twice} records are duplicated")
+    if not await observer.all_in_sync():
+        problems.append("some partitions do not have three in-sync replicas again")
+    print_line()
     for problem in problems:
-        complain(problem)
+        print_error(problem)
     if not problems:
-        say("nothing lost, nothing twice, every partition has three in-sync replicas")
+        print_line("No record lost, no duplicates, every partition has three in-sync replicas.")
     return 1 if problems else 0
 
 
 def main() -> None:
     directory = sys.argv[1] if len(sys.argv) > 1 else "demo-data"
-    options = UpOptions(directory, NODES, first_port=0, zookeeper_port=0)
+    options = ClusterOptions(directory, NODES, first_port=0, zookeeper_port=0)
     try:
-        with interrupted_by_stop_signals(), LocalCluster(options) as cluster:
+        with interrupted_by_stop_signals(), LocalCluster(options, on_killed=print_error) as cluster:
             status = run_loop(demo(cluster, real_world()))
     except KlammError as error:
-        complain(error)
+        print_error(error)
         status = 1
     except KeyboardInterrupt:
-        say(f"stopped; what was loaded stays in {abspath(directory)}")
+        print_line(f"Stopped. The data is in {abspath(directory)}.")
         status = 130
     sys.exit(status)
 

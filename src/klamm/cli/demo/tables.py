@@ -1,4 +1,4 @@
-"""The Spark part, a process of its own: the topic becomes a Parquet table, is counted, and summed up per carrier.
+"""The Spark part of the demo, in a process of its own: write the topic to a table, count it, group it by carrier.
 
 Called as `python -m klamm.cli.demo.tables` with one JSON text: see `Task`. Its last printed line is a `Count` as JSON.
 """
@@ -26,9 +26,9 @@ class Task(msgspec.Struct, frozen=True):
     topic: str
     run: int
     acknowledged: list[str]
-    """Parquet files with the columns run and row: what was acknowledged, of this run and earlier ones."""
+    """Parquet files with the columns run and row: the acknowledged rows of all runs."""
     directory: str
-    """Where the tables go."""
+    """The directory of the tables."""
 
 
 class Carrier(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class Carrier(msgspec.Struct, frozen=True):
 
 class Count(msgspec.Struct, frozen=True):
     found: int
-    """Records of this run, each counted as often as it is there."""
+    """Records of this run, including duplicates."""
     lost: int
     twice: int
     earlier_found: int
@@ -111,7 +111,7 @@ def _write(table: DataFrame, path: str) -> None:
 
 
 def _by_run(rows: DataFrame, run: int) -> tuple[int, int]:
-    """How many of this run, and how many of earlier ones."""
+    """Counts of this run and of earlier runs."""
     counts: dict[bool, Any] = {
         r["own"]: r["count"] for r in rows.groupBy((sql.col("run") == run).alias("own")).count().collect()
     }

@@ -261,19 +261,7 @@ async def _complete(term: TermContext, partitions: list[Partition]) -> None:
             adding.setdefault(broker, []).append(p)
     await replicas_online(term, adding)  # B1
     before = {p: p.assignment for p in partitions}
-    epochs = {p: p.leader_epoch for p in partitions}
-    finished: list[Partition] = []
-    try:
-        async for p, assignment in term.slices.each(before.items(), TURN):
-            term.context.put_assignment(p, ReplicaAssignment(assignment.target))  # B2
-        finished = await _finish(term, before)
-    finally:
-        settled = set(finished)
-        for p, assignment in before.items():
-            if p not in settled:
-                term.context.put_assignment(p, assignment)  # as ZooKeeper has it: the next trigger tries again
-                if p.leader_epoch != epochs[p]:
-                    _tell_who_stays(term, p)
+    finished = await _reach_targets(term, before)
     async for p in term.slices.each(finished, TURN):
         _journal(term, p, "complete", before[p], p.assignment)
         term.context.last_sent_assignments.pop(p, None)
@@ -287,6 +275,26 @@ async def _complete(term: TermContext, partitions: list[Partition]) -> None:
         raise
     await term.send_requests()  # B8
     await resume_deletions(term, (p.topic for p in finished))
+
+
+async def _reach_targets(term: TermContext, before: Assignments) -> list[Partition]:
+    """B2 to B6. Brokers are told of the target first; memory has it once ZooKeeper has it."""
+    epochs = {p: p.leader_epoch for p in before}
+    finished: list[Partition] = []
+    try:
+        async for p in term.slices.each(before, TURN):
+            term.context.begin_completing(p)  # B2
+        finished = await _finish(term, before)
+    finally:
+        done = set(finished)
+        for p, assignment in before.items():
+            if p in done:
+                term.context.put_assignment(p, ReplicaAssignment(assignment.target))
+                continue
+            term.context.put_assignment(p, assignment)  # lists its replicas again: the next trigger retries
+            if p.leader_epoch != epochs[p]:
+                _tell_who_stays(term, p)
+    return finished
 
 
 def _tell_who_stays(term: TermContext, p: Partition) -> None:
@@ -308,7 +316,7 @@ async def _finish(term: TermContext, before: Assignments) -> list[Partition]:
     going = {b: left for b, its in removing.items() if (left := [p for p in its if p not in unwritten])}
     kept = await replicas_gone(term, going) if going else {}  # B4, B5
     term.refuse("removed replica", kept)
-    failed = await _write_assignments(term, {p: p.assignment for p in led if p not in kept})  # B6
+    failed = await _write_assignments(term, {p: p.announced for p in led if p not in kept})  # B6
     term.refuse("reassignment", failed)
     return [p for p in led if p not in kept and p not in failed]
 
@@ -320,20 +328,24 @@ async def _settle_leaders(term: TermContext, before: Assignments) -> list[Partit
     could not be finished comes here again, and finds its leaders settled.
     """
     context = term.context
-    steady = [p for p in before if p.leader in p.replicas and context.is_online(p.leader, p)]
-    settled = {p for p in steady if context.is_last_sent_assignment(p, p.assignment)}
+    steady = [p for p in before if _has_staying_leader(term, p)]
+    settled = {p for p in steady if context.is_last_sent_assignment(p, p.announced)}
     raised = await _raise_epochs(term, await _read_all(term, [p for p in steady if p not in settled]))
     async for p in term.slices.each(raised, TURN):
-        term.batch.add_leader_and_isr(p.replicas, p, is_new=False)
+        term.batch.add_leader_and_isr(p.announced.replicas, p, is_new=False)
     await term.send_requests()
     staying = set(steady)
     moving = [p for p in before if p not in staying]
     await bring_online(term, moving, elect_for_reassignment)
-    led = {*settled, *raised, *(p for p in moving if p.leader in p.replicas and context.is_online(p.leader, p))}
+    led = {*settled, *raised, *(p for p in moving if _has_staying_leader(term, p))}
     context.told_of_move(led)
     stuck = {p: "no live in-sync replica of the target can lead" for p in before if p not in led and before[p].removing}
     term.refuse("reassignment", stuck)
     return [p for p in before if p not in stuck]
+
+
+def _has_staying_leader(term: TermContext, p: Partition) -> bool:
+    return p.leader in p.announced.replicas and term.context.is_online(p.leader, p)
 
 
 async def _read_all(term: TermContext, partitions: Iterable[Partition]) -> dict[Partition, LeaderAndIsr]:

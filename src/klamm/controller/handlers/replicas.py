@@ -114,7 +114,7 @@ async def _take_offline(term: TermContext, broker: BrokerId, partitions: list[Pa
     settled = await _remove_from_isrs(term, broker, led)
     for p in settled:
         if p not in told or told[p] != p.leadership:
-            term.batch.add_leader_and_isr([b for b in p.replicas if b != broker], p, is_new=False)
+            term.batch.add_leader_and_isr([b for b in p.announced.replicas if b != broker], p, is_new=False)
     term.context.move_replicas(broker, settled, ReplicaState.OFFLINE)
     if leaderless:
         term.batch.add_metadata(term.context.registered, leaderless)

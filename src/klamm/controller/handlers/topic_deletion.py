@@ -194,7 +194,7 @@ def _given_up(term: TermContext, found: Survey, patience_s: float) -> set[Broker
 def _wait(term: TermContext, topics: list[str], why: str) -> None:
     term.context.topics_ineligible_for_deletion.update(dict.fromkeys(topics, why))
     held = {t: sorted(term.context.topics[t].partitions) for t in topics}
-    term.journal.news(term.cause, "deletion", step="waits", why=why, partitions=held)
+    term.journal.notify(term.cause, "deletion", step="waits", why=why, partitions=held)
 
 
 async def _begin(term: TermContext, found: dict[str, Survey]) -> None:

@@ -10,7 +10,7 @@ _HEADING: Final = """# Invariants
 What must hold in every simulated cluster. Each is a small function in `src/klamm/sim/invariants/`, stated anew and not
 taken from the code it watches; [simulation.md](simulation.md) tells how to add one, [mutants.md](mutants.md) which of
 the guards behind them were taken out to see them speak. Numbers are those of the rules they were drawn from, tickets
-those of bugs that Apache Kafka had and they would have caught. Drawn by `make pages`.
+those of bugs that Apache Kafka had and they would have caught. Drawn by `make docs`.
 """
 _ALWAYS: Final = "## After every event"
 _AT_REST: Final = """## At rest

@@ -5,7 +5,8 @@ from typing import Any, TypeVar, cast
 
 from tests.unit.net.transports import RecordingTransport, connect, feed
 
-from klamm.cli.admin.client import Address, Admin
+from klamm.cli.admin.client import Admin
+from klamm.model.cluster import Address
 from klamm.net.client import Connection
 from klamm.runtime.world import World
 from klamm.sim.loop import SimulatedLoop

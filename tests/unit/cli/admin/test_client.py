@@ -3,9 +3,9 @@
 import pytest
 from tests.unit.cli.admin.scripted_brokers import Brokers, run
 
-from klamm.cli.admin.client import Address, Admin, CannotAsk, parse_addresses
-from klamm.cli.speech import WrongUse
-from klamm.model.errors import ErrorCode
+from klamm.cli.admin.client import Admin, CannotAsk, parse_addresses
+from klamm.model.cluster import Address
+from klamm.model.errors import ErrorCode, UsageError
 from klamm.model.ids import BrokerId
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
@@ -133,5 +133,5 @@ def test_a_cluster_without_a_controller() -> None:
 def test_addresses() -> None:
     assert parse_addresses("a:1, [::1]:2,") == [Address("a", 1), Address("::1", 2)]
     for wrong in ("a", "a:x", ":1", "a:70000", "", ","):
-        with pytest.raises(WrongUse, match="HOST:PORT"):
+        with pytest.raises(UsageError, match="HOST:PORT"):
             parse_addresses(wrong)

@@ -1,0 +1,1 @@
+"""Floor 6: what is wrong with a cluster, why, and which commands repair it."""

@@ -1,0 +1,248 @@
+"""Remedies for findings: commands that can be copied as they are, with the addresses that the audit knows.
+
+Each was tried on the damage it repairs. Brokers reject old epochs, so a restored state gets a new leader epoch.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec.json import encode
+
+from klamm.audit.snapshot import Snapshot
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.brokers import SecurityProtocol
+from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.model.topic_ids import ZERO_ID, id_to_text
+from klamm.zk import znodes
+
+NOTHING: Final = "nothing to do: the cluster repairs this by itself"
+PRODUCER_IDS: Final = "/latest_producer_id_block"
+FEATURE: Final = "/feature"
+
+_STATE: Final = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state")
+_TOPIC: Final = re.compile(r"/brokers/topics/([^/]+)")
+_ID: Final = re.compile(r"/brokers/ids/(.+)")
+
+
+def reelect(s: Snapshot) -> str:
+    return f"klamm controller reelect --zookeeper {s.connect} (the next controller reads everything again)"
+
+
+def delete(s: Snapshot, path: str, *, recursive: bool = False) -> str:
+    return f"klamm zk delete {_quoted(path)}{' --recursive' if recursive else ''} --zookeeper {s.connect}"
+
+
+def put(s: Snapshot, path: str, value: str) -> str:
+    return f"klamm zk set {_quoted(path)} '{value}' --zookeeper {s.connect}"
+
+
+def _quoted(path: str) -> str:
+    return path if re.fullmatch(r"[\w./-]+", path) else f"'{path}'"
+
+
+def at(s: Snapshot) -> str:
+    """`-b HOST:PORT` of a live broker with a PLAINTEXT listener; empty when there is none."""
+    for registration in s.brokers.values():
+        for endpoint in registration.broker.endpoints:
+            if endpoint.security_protocol is SecurityProtocol.PLAINTEXT:
+                return f" -b {endpoint.host}:{endpoint.port}"
+    return ""
+
+
+# ---- brokers
+
+
+def start(brokers: Iterable[BrokerId]) -> str:
+    return "start " + " and ".join(f"broker {b}" for b in brokers)
+
+
+def start_one_of(brokers: Iterable[BrokerId]) -> str:
+    return "start " + " or ".join(f"broker {b}" for b in brokers)
+
+
+def restart_or_replace(s: Snapshot, broker: BrokerId) -> str:
+    back = f"start broker {broker} (restart it if its process hangs)"
+    live = s.live
+    if any(broker in a.replicas and live.issubset(a.replicas) for a in s.assignments.values()):
+        return f"{back}; no other broker could take all its replicas"
+    where, plan = at(s), f"plan-without-{broker}.json"
+    return (
+        f"{back}, or move its replicas to other brokers: "
+        f"klamm reassign plan --remove-broker {broker} --out {plan}{where}, "
+        f"then klamm reassign apply --reassignment-json-file {plan}{where}"
+    )
+
+
+def catch_up(s: Snapshot, missing: Iterable[BrokerId]) -> str:
+    dead = [b for b in missing if b not in s.live]
+    return (
+        start(dead)
+        if dead
+        else (
+            f"find out why these brokers do not catch up: klamm brokers --log-dirs{at(s)} shows failed directories, "
+            "their logs show rejected replicas; otherwise check their network and disks"
+        )
+    )
+
+
+def lead_again(s: Snapshot, live: Iterable[BrokerId]) -> str:
+    """Only brokers know their log directories; ZooKeeper does not."""
+    brokers = " and ".join(f"broker {b}" for b in live)
+    return (
+        f"klamm brokers --log-dirs{at(s)} shows failed directories: repair the disk and restart {brokers}; if "
+        f"none failed, {reelect(s)}"
+    )
+
+
+# ---- partitions
+
+
+def elect_preferred(s: Snapshot) -> str:
+    return f"klamm elect --election-type preferred --all-topic-partitions{at(s)}"
+
+
+def elect_unclean(s: Snapshot, p: TopicPartition, candidates: Iterable[BrokerId]) -> str:
+    names = " or ".join(map(str, candidates))
+    return (
+        f"klamm elect --election-type unclean --topic {p.topic} --partition {p.partition}{at(s)} (new leader: {names})"
+    )
+
+
+def cancel(s: Snapshot, topic: str) -> str:
+    return f"klamm reassign cancel --topic {topic}{at(s)}"
+
+
+def first_state(s: Snapshot, p: TopicPartition) -> str:
+    """A new first state has leader epoch 0, which brokers that led or followed the partition reject."""
+    return (
+        f"klamm explain {p} --zookeeper {s.connect} shows the command that restores it, if klamm's journal has the "
+        f"state; then {reelect(s)}. Otherwise only the latter; if the partition had records, restart its brokers after "
+        "it, because they reject epochs that start again (Apache Kafka's brokers also a partition epoch)"
+    )
+
+
+def host_the_leader(s: Snapshot, p: TopicPartition, leader: BrokerId) -> str:
+    """Make it a replica: it leads with the records that it has, and the others copy them."""
+    return reassign(s, p, [*s.assignments[p].replicas, leader])
+
+
+def without_features(s: Snapshot, features: Iterable[str]) -> str:
+    kept = {name: {"max_version_level": level} for name, level in s.features.items() if name not in features}
+    document = encode({"version": 2, "status": 1, "features": kept}).decode()
+    return f"upgrade these brokers; or, if that is not possible, {put(s, FEATURE, document)}, then {reelect(s)}"
+
+
+def reassign(s: Snapshot, p: TopicPartition, replicas: Iterable[BrokerId]) -> str:
+    entry = {"topic": p.topic, "partition": p.partition, "replicas": list(dict.fromkeys(replicas))}
+    document = encode({"version": 1, "partitions": [entry]}).decode()
+    return f"echo '{document}' > move.json; klamm reassign apply --reassignment-json-file move.json{at(s)}"
+
+
+def assign(s: Snapshot, p: TopicPartition) -> str:
+    """Replicas for a partition without any: those of its ISR, or any live broker."""
+    state = s.states.get(p)
+    replicas = (state.isr if state else ()) or tuple(sorted(s.live)[:1])
+    partitions = {at.partition: a for at, a in s.assignments.items() if at.topic == p.topic}
+    repaired = {**partitions, p.partition: ReplicaAssignment(replicas)}
+    return put(s, znodes.topic_path(p.topic), znodes.encode_topic(s.topic_ids.get(p.topic), repaired).decode())
+
+
+def lead_with_isr(s: Snapshot, p: TopicPartition, state: LeaderAndIsr) -> str:
+    """A state whose ISR contains the leader and only replicas.
+
+    It has the next leader epoch, or brokers would keep the old state; a controller accepts any ISR that it reads.
+    """
+    replicas, live = s.assignments[p].replicas, s.live
+    members = [b for b in state.isr if b in replicas]
+    leader = next((b for b in (state.leader, *members) if b in replicas and b in live), NO_BROKER)
+    isr = [*([leader] if leader in live else []), *(b for b in members if b != leader)]
+    if not isr:
+        others = [b for b in replicas if b in live]
+        return elect_unclean(s, p, others) if others else start_one_of(replicas)
+    return f"{put(s, znodes.state_path(p), state_text(s, leader, state.leader_epoch + 1, isr))}, then {reelect(s)}"
+
+
+def state_text(s: Snapshot, leader: int, leader_epoch: int, isr: Iterable[int]) -> str:
+    epoch = s.controller_epoch if s.controller_epoch is not None else highest_epoch(s)
+    facts = {"controller_epoch": epoch, "leader": leader, "version": 1, "leader_epoch": leader_epoch, "isr": [*isr]}
+    return encode(facts).decode()
+
+
+def highest_epoch(s: Snapshot) -> int:
+    return max([s.controller_epoch or 1, *(state.controller_epoch for state in s.states.values())])
+
+
+def new_epoch(s: Snapshot) -> str:
+    """An epoch that no partition state exceeds; a new controller has to read it."""
+    return f"{put(s, znodes.CONTROLLER_EPOCH, str(highest_epoch(s)))}, then {reelect(s)}"
+
+
+# ---- configs
+
+
+def unset_of_broker(s: Snapshot, broker: str, keys: Iterable[str]) -> str:
+    """Only the broker itself removes its configs."""
+    alive = broker in {str(b) for b in s.live}
+    return f"{'' if alive else f'when broker {broker} is back: '}{_unset(f'--broker {broker}', keys)}{at(s)}"
+
+
+def unset_of_topic(s: Snapshot, topic: str, keys: Iterable[str]) -> str:
+    return f"{_unset(f'--topic {topic}', keys)}{at(s)}"
+
+
+def _unset(whose: str, keys: Iterable[str]) -> str:
+    return f"klamm config unset {whose} {' '.join(keys)}"
+
+
+def other_id(s: Snapshot, topic: str) -> str:
+    """The topic znode with the id that the brokers' logs have, as `ID`."""
+    partitions = {at.partition: a for at, a in s.assignments.items() if at.topic == topic}
+    document = znodes.encode_topic(ZERO_ID, partitions).decode().replace(id_to_text(ZERO_ID), "ID")
+    return put(s, znodes.topic_path(topic), document)
+
+
+# ---- malformed znodes
+
+
+def of_malformed(s: Snapshot, path: str) -> str:
+    if path == znodes.CONTROLLER:
+        return reelect(s)
+    if path == znodes.CONTROLLER_EPOCH:
+        return new_epoch(s)
+    if path == FEATURE:
+        return f"{delete(s, path)}, then {reelect(s)}; then finalize the features again"
+    if path == PRODUCER_IDS:
+        block = {"version": 1, "broker": 0, "block_start": "1000000000000", "block_end": "1000000000999"}
+        return f"{put(s, path, encode(block).decode())} (higher than all ids in use; never delete this znode)"
+    if found := _ID.fullmatch(path):
+        return f"{delete(s, path)}; if broker {found[1]} is running, restart it"
+    if found := _STATE.fullmatch(path):
+        return _state(s, TopicPartition(found[1], int(found[2])), path)
+    if found := _TOPIC.fullmatch(path):
+        return _topic(s, found[1], path)
+    if path.startswith("/config/"):
+        empty = put(s, path, '{"version":1,"config":{}}')
+        shown = f"klamm zk get {_quoted(path)} --zookeeper {s.connect} shows what it held"
+        return f"{shown}; {empty}, then set the configs that you need with klamm config set"
+    return f"{delete(s, path)} (then repeat the request)"
+
+
+def _state(s: Snapshot, p: TopicPartition, path: str) -> str:
+    pattern = put(s, path, state_text(s, 0, 0, []).replace(":0", ":N").replace("[]", "[N,..]"))
+    return (
+        f"klamm explain {p} --zookeeper {s.connect} shows the command, if klamm's journal has the state; otherwise "
+        f"{pattern} with leader and ISR from klamm topics describe --topic {p.topic}{at(s)}, and a leader epoch higher "
+        f"than in its leader-epoch-checkpoint; then {reelect(s)}. Never delete the znode: epochs would start again, "
+        "and brokers reject those"
+    )
+
+
+def _topic(s: Snapshot, topic: str, path: str) -> str:
+    example = '{"version":3,"topic_id":"ID","partitions":{"0":[1,2]},"adding_replicas":{},"removing_replicas":{}}'
+    return (
+        "take the assignment from the brokers, which keep it until they restart: klamm topics describe "
+        f"--topic {topic} --json{at(s)}; or from a backup; "
+        f"then {put(s, path, example)}. Delete it only if no such topic ever existed"
+    )

@@ -1,0 +1,223 @@
+"""Plan, start, follow and cancel reassignments of a cluster."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from klamm.cli.admin.client import Admin, CannotAsk
+from klamm.cli.admin.cluster import read_cluster, read_moves
+from klamm.cli.admin.configs import change_configs, read_configs, read_controller_only
+from klamm.cli.admin.refusals import Refusal
+from klamm.cli.output import ProgressLine
+from klamm.config.dynamic_keys import THROTTLED_RATES, THROTTLED_REPLICAS
+from klamm.config.entities import BROKER, TOPIC
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.cluster import Cluster
+from klamm.model.errors import ErrorCode, KlammError, UsageError
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.plan.progress import MoveState, PartitionProgress, is_over, progress_of
+from klamm.plan.reassignment import Goal, Plan, Racks, plan_moves
+from klamm.plan.throttles import Changes, copying, plan_removal, plan_throttle, throttled_entities
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    AlterPartitionReassignmentsRequest,
+    ReassignablePartition,
+    ReassignableTopic,
+)
+
+_CHUNK: Final = 5_000
+_POLL_S: Final = 0.5
+_MAX_POLLS: Final = 10
+Replicas = tuple[BrokerId, ...]
+Assignment = Mapping[TopicPartition, Replicas]
+
+
+class PlanRequest(NamedTuple):
+    """The options of `klamm reassign plan`."""
+
+    topics: Sequence[str] | None
+    """None: every topic that needs a change."""
+    brokers: Sequence[BrokerId] | None
+    removed: Sequence[BrokerId]
+    replication_factor: int | None
+    rack_aware: bool
+
+
+class Planned(NamedTuple):
+    current: Assignment
+    """The current replicas of all considered partitions."""
+    plan: Plan
+
+
+async def make_plan(admin: Admin, wanted: PlanRequest) -> Planned:
+    """Raises UsageError for brokers and topics that do not exist."""
+    cluster = await read_cluster(admin)
+    names = list(cluster.topics) if wanted.topics is None else wanted.topics
+    if absent := [name for name in names if name not in cluster.topics]:
+        raise UsageError(f"Topic {absent[0]} does not exist ({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name}).")
+    current = {at: p.replicas for at, p in cluster.partitions.items()}
+    left_out = frozenset[BrokerId]()
+    if wanted.brokers is None:
+        left_out = await read_controller_only(admin, cluster.brokers)
+    racks, gone = _racks(cluster, wanted, left_out), frozenset(wanted.removed)
+    is_spread = wanted.brokers is not None
+    chosen = [at for at in current if at.topic in set(names)]
+    if wanted.topics is None and not is_spread and wanted.replication_factor is None:
+        chosen = [at for at in chosen if gone.intersection(current[at])]
+    away = frozenset(b for at in chosen for b in current[at] if b not in cluster.brokers)
+    kept = frozenset() if is_spread else (away | left_out) - gone
+    goal = Goal(racks, wanted.replication_factor, kept, is_spread)
+    plan = plan_moves(current, chosen, goal)
+    return Planned({at: current[at] for at in chosen}, plan)
+
+
+def _racks(cluster: Cluster, wanted: PlanRequest, left_out: frozenset[BrokerId]) -> Racks:
+    brokers = [b for b in cluster.brokers if b not in left_out] if wanted.brokers is None else list(wanted.brokers)
+    if unknown := [b for b in brokers if b not in cluster.brokers]:
+        raise UsageError(_unknown("--broker-list", unknown, cluster))
+    kept = [b for b in brokers if b not in wanted.removed]
+    return {b: cluster.brokers[b].rack if wanted.rack_aware else None for b in sorted(kept)}
+
+
+def _unknown(option: str, brokers: Sequence[BrokerId], cluster: Cluster) -> str:
+    alive = ", ".join(map(str, sorted(cluster.brokers)))
+    return f"{option}: broker {brokers[0]} is not alive. Live brokers: {alive}."
+
+
+class Started(NamedTuple):
+    current: Assignment
+    """The replicas before, for a rollback."""
+    begun: list[TopicPartition]
+    refused: list[Refusal]
+
+
+async def current_assignment(admin: Admin, wanted: Assignment) -> dict[TopicPartition, Replicas]:
+    """Raises UsageError for partitions and brokers that do not exist."""
+    cluster = await read_cluster(admin, sorted({at.topic for at in wanted}))
+    found = cluster.partitions
+    if absent := [at for at in wanted if at not in found]:
+        raise UsageError(
+            f"Partition {absent[0]} does not exist ({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name}). Remove it from the "
+            "file."
+        )
+    if unknown := [b for replicas in wanted.values() for b in replicas if b not in cluster.brokers]:
+        raise UsageError(_unknown("--reassignment-json-file", unknown, cluster))
+    return {at: found[at].replicas for at in wanted}
+
+
+async def start(
+    admin: Admin, wanted: Assignment, current: Assignment, throttle: int | None, additional: bool
+) -> Started:
+    """Set the throttle, then start. Raises KlammError when another reassignment runs, unless `additional`."""
+    moving = await read_moves(admin)
+    if moving and not additional:
+        raise KlammError(
+            f"{len(moving)} partitions are already being reassigned ({ErrorCode.REASSIGNMENT_IN_PROGRESS.name}). Wait, "
+            "cancel them, or pass --additional to add yours; the throttle then applies to all."
+        )
+    if throttle is not None:
+        await admin.look()
+        refused = await change_configs(admin, plan_throttle(copying(wanted, current, moving), throttle, admin.brokers))
+        if refused:
+            return Started(current, [], refused)
+    refused = await reassign(admin, wanted)
+    names = {r.subject for r in refused}
+    return Started(current, [at for at in sorted(wanted) if str(at) not in names], refused)
+
+
+async def reassign(admin: Admin, wanted: Mapping[TopicPartition, Replicas | None]) -> list[Refusal]:
+    """None as replicas cancels the reassignment of a partition."""
+    refused: list[Refusal] = []
+    progress = ProgressLine()
+    ordered = sorted(wanted)
+    for begin in range(0, len(ordered), _CHUNK):
+        refused += await _reassign_some(admin, {at: wanted[at] for at in ordered[begin : begin + _CHUNK]})
+        if len(ordered) > _CHUNK:
+            progress.show(f"requested {min(begin + _CHUNK, len(ordered)):,} of {len(ordered):,} partitions")
+    progress.clear()
+    return refused
+
+
+async def _reassign_some(admin: Admin, wanted: Mapping[TopicPartition, Replicas | None]) -> list[Refusal]:
+    topics: dict[str, list[ReassignablePartition]] = {}
+    for at, replicas in wanted.items():
+        topics.setdefault(at.topic, []).append(ReassignablePartition(at.partition, replicas))
+    request = AlterPartitionReassignmentsRequest(
+        timeout_ms=admin.left_ms, topics=[ReassignableTopic(name, listed) for name, listed in topics.items()]
+    )
+    answer = await admin.ask_controller(ApiKey.ALTER_PARTITION_REASSIGNMENTS, request)
+    if answer.error_code:
+        return [Refusal(str(at), answer.error_code, answer.error_message) for at in wanted]
+    return [
+        Refusal(f"{t.name}-{p.partition_index}", p.error_code, p.error_message)
+        for t in answer.responses
+        for p in t.partitions
+        if p.error_code
+    ]
+
+
+async def read_progress(admin: Admin, wanted: Assignment | None) -> tuple[list[PartitionProgress], bool]:
+    """The progress of these partitions (None: of all running ones), and whether any reassignment is running.
+
+    Brokers learn of the end a moment after the controller, so a partition with other replicas is read again.
+    """
+    for _ in range(_MAX_POLLS):
+        moves = await read_moves(admin)
+        partitions = {at: _target(move) for at, move in moves.items()} if wanted is None else wanted
+        cluster = await read_cluster(admin, sorted({at.topic for at in partitions}))
+        found = progress_of(partitions, cluster.partitions, moves, cluster.brokers)
+        if all(s.state is not MoveState.ELSEWHERE for s in found) or not await admin.pause():
+            break
+    return found, bool(moves)
+
+
+def _target(move: ReplicaAssignment) -> Replicas:
+    return tuple(b for b in move.replicas if b not in move.removing)
+
+
+async def wait_until_over(admin: Admin, wanted: Assignment) -> list[PartitionProgress]:
+    """Raises CannotAsk at the timeout."""
+    progress = ProgressLine()
+    while True:
+        found, _ = await read_progress(admin, wanted)
+        if is_over(found):
+            progress.clear()
+            return found
+        done = sum(s.state is MoveState.COMPLETE for s in found)
+        progress.show(f"{done:,} of {len(found):,} partitions complete; {admin.left_s:.0f} s left")
+        if not await admin.pause(_POLL_S):
+            progress.clear()
+            raise CannotAsk(
+                f"{len(found) - done:,} of {len(found):,} partitions are not complete in time; the reassignment "
+                "continues. `klamm reassign status` shows the progress, and removes the throttles at the end."
+            )
+
+
+async def cancel(
+    admin: Admin, wanted: Collection[TopicPartition] | None, topics: Collection[str], preserve_throttles: bool
+) -> tuple[list[TopicPartition], Changes, list[Refusal]]:
+    """Cancel the reassignment of these partitions (None: all) and topics (empty: all), and remove their throttles.
+
+    Topics that are still being reassigned keep their throttled replicas, and then brokers keep their rates.
+    """
+    moving = await read_moves(admin)
+    chosen = [at for at in moving if (wanted is None or at in wanted) and (not topics or at.topic in topics)]
+    refused = await reassign(admin, dict.fromkeys(chosen)) if chosen else []
+    names = {r.subject for r in refused}
+    cancelled = [at for at in chosen if str(at) not in names]
+    if preserve_throttles:
+        return cancelled, {}, refused
+    going_on = {at.topic for at in moving.keys() - set(cancelled)}
+    done = set(topics or (at.topic for at in (wanted or moving))) - going_on
+    unset, refused_too = await unthrottle(admin, done, rates=not going_on)
+    return cancelled, unset, [*refused, *refused_too]
+
+
+async def unthrottle(admin: Admin, topics: Iterable[str], *, rates: bool = True) -> tuple[Changes, list[Refusal]]:
+    """Remove the throttles of these topics, and with `rates` those of every live broker. Returns what was removed."""
+    await admin.look()
+    wanted = throttled_entities(topics, admin.brokers if rates else ())
+    of_topics, refused = await read_configs(admin, [e for e in wanted if e.type == TOPIC], THROTTLED_REPLICAS)
+    of_brokers, refused_too = await read_configs(admin, [e for e in wanted if e.type == BROKER], THROTTLED_RATES)
+    changes = plan_removal(of_topics | of_brokers)
+    gone = [r for r in (*refused, *refused_too) if r.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    return changes, [*gone, *(await change_configs(admin, changes) if changes else [])]

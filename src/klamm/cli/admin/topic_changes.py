@@ -1,0 +1,185 @@
+"""Create, grow and delete topics; with `--wait`, wait until every broker knows the change."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from klamm.broker.topic_names import name_error
+from klamm.cli.admin.client import Admin, CannotAsk, code_name
+from klamm.cli.admin.cluster import read_cluster
+from klamm.cli.admin.refusals import Refusal
+from klamm.cli.admin.topic_selection import literal_names, selected
+from klamm.cli.output import ProgressLine
+from klamm.model.cluster import Cluster, Topic
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsAssignment,
+    CreatePartitionsRequest,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicState,
+)
+
+_BROKER_DEFAULT: Final = -1
+_DEFAULTS_SINCE_VERSION: Final = 4
+_TOPIC_STATES_SINCE_VERSION: Final = 6
+_POLL_S: Final = 0.1
+_NAME_IS_FREE: Final = (ErrorCode.NONE, ErrorCode.POLICY_VIOLATION)  # the policy is checked last
+Assignment = Sequence[tuple[BrokerId, ...]]
+
+
+class NewTopic(NamedTuple):
+    name: str
+    partitions: int | None
+    """None: `num.partitions` of the brokers."""
+    replication_factor: int | None
+    assignment: Assignment | None
+    configs: Mapping[str, str]
+
+
+async def create(admin: Admin, topic: NewTopic) -> Refusal | None:
+    def request(version: int) -> CreateTopicsRequest:
+        if version < _DEFAULTS_SINCE_VERSION and topic.assignment is None and None in (topic[1], topic[2]):
+            raise CannotAsk("These brokers are too old for defaults. Add --partitions and --replication-factor.")
+        return CreateTopicsRequest(topics=[_creatable(topic)], timeout_ms=admin.left_ms, validate_only=False)
+
+    answer = await admin.ask_controller(ApiKey.CREATE_TOPICS, request, repeatable=False)
+    [result] = answer.topics
+    return _refusal(result) if result.error_code else None
+
+
+def _creatable(topic: NewTopic) -> CreatableTopic:
+    configs = [CreatableTopicConfig(name, value) for name, value in topic.configs.items()]
+    if topic.assignment is not None:
+        given = [CreatableReplicaAssignment(index, replicas) for index, replicas in enumerate(topic.assignment)]
+        return CreatableTopic(topic.name, _BROKER_DEFAULT, _BROKER_DEFAULT, given, configs)
+    partitions = _BROKER_DEFAULT if topic.partitions is None else topic.partitions
+    copies = _BROKER_DEFAULT if topic.replication_factor is None else topic.replication_factor
+    return CreatableTopic(topic.name, partitions, copies, [], configs)
+
+
+async def grow(admin: Admin, topics: Sequence[Topic], partitions: int, assignment: Assignment | None) -> list[Refusal]:
+    """`assignment` lists all partitions, including the existing ones."""
+    topics_to_create = [
+        CreatePartitionsTopic(
+            t.name,
+            partitions,
+            None if assignment is None else [CreatePartitionsAssignment(r) for r in assignment[len(t.partitions) :]],
+        )
+        for t in topics
+    ]
+    request = CreatePartitionsRequest(topics=topics_to_create, timeout_ms=admin.left_ms, validate_only=False)
+    answer = await admin.ask_controller(ApiKey.CREATE_PARTITIONS, request, repeatable=False)
+    return [_refusal(r) for r in answer.results if r.error_code]
+
+
+async def delete(admin: Admin, names: Sequence[str]) -> list[Refusal]:
+    def request(version: int) -> DeleteTopicsRequest:
+        if version >= _TOPIC_STATES_SINCE_VERSION:
+            return DeleteTopicsRequest(topics=[DeleteTopicState(name=n) for n in names], timeout_ms=admin.left_ms)
+        return DeleteTopicsRequest(topic_names=tuple(names), timeout_ms=admin.left_ms)
+
+    answer = await admin.ask_controller(ApiKey.DELETE_TOPICS, request, repeatable=False)
+    return [_refusal(r) for r in answer.responses if r.error_code]
+
+
+def _refusal(result: Any) -> Refusal:
+    return Refusal(f"topic {result.name}", result.error_code, getattr(result, "error_message", None))
+
+
+async def find(admin: Admin, pattern: str) -> tuple[Cluster, list[str]]:
+    """The existing topics that match."""
+    cluster = await read_cluster(admin, literal_names(pattern))
+    return cluster, selected(cluster, pattern)
+
+
+async def find_deletable(admin: Admin, pattern: str) -> list[str]:
+    """The topics of `find`, and exact names that exist only in ZooKeeper.
+
+    No broker has metadata of a topic that never had a leader: all its replicas were dead when it was created.
+    """
+    cluster, names = await find(admin, pattern)
+    named = {part.strip() for part in pattern.split(",")}
+    unknown = sorted(name for name in named - cluster.topics.keys() if name_error(name) is None)
+    codes = await _creation_errors(admin, unknown) if unknown else {}
+    return sorted({*names, *(name for name, code in codes.items() if code == ErrorCode.TOPIC_ALREADY_EXISTS)})
+
+
+async def _creation_errors(admin: Admin, names: Sequence[str]) -> dict[str, int]:
+    """The error code of a validated, not executed, creation of each name: it shows which names ZooKeeper has."""
+    topics_to_create = [CreatableTopic(name, 1, 1, [], []) for name in names]
+    request = CreateTopicsRequest(topics=topics_to_create, timeout_ms=admin.left_ms, validate_only=True)
+    answer = await admin.ask_controller(ApiKey.CREATE_TOPICS, request)
+    return {t.name: t.error_code for t in answer.topics}
+
+
+def no_such_topic(pattern: str) -> Refusal:
+    return Refusal(f"topic {pattern}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "it does not exist")
+
+
+def has_leaders(names: Sequence[str], partitions: int | None) -> Callable[[Cluster], str | None]:
+    """A check of one broker's metadata: what is missing until all partitions exist and have leaders, or None."""
+
+    def missing(cluster: Cluster) -> str | None:
+        for name in names:
+            topic = cluster.topics.get(name)
+            if topic is None or (partitions is not None and len(topic.partitions) < partitions):
+                return f"{name} does not exist yet"
+            if leaderless := sum(p.leader < 0 for p in topic.partitions.values()):
+                return f"{leaderless} partitions of {name} have no leader yet"
+        return None
+
+    return missing
+
+
+def are_gone(names: Sequence[str]) -> Callable[[Cluster], str | None]:
+    def missing(cluster: Cluster) -> str | None:
+        left = [name for name in names if name in cluster.topics]
+        return f"{len(left)} of {len(names)} topics still exist" if left else None
+
+    return missing
+
+
+async def wait_until(admin: Admin, names: Sequence[str], missing: Callable[[Cluster], str | None]) -> None:
+    """Wait until nothing is missing on any live broker. Raises CannotAsk at the timeout."""
+    progress = ProgressLine()
+    while True:
+        await admin.look()
+        for broker in sorted(admin.brokers):
+            problem = missing(await read_cluster(admin, names, of=broker))
+            if problem is not None:
+                break
+        else:
+            progress.clear()
+            return
+        progress.show(f"{problem}; {admin.left_s:.0f} s left")
+        if not await admin.pause(_POLL_S):
+            progress.clear()
+            raise CannotAsk(f"Not complete in time: {problem} (broker {broker}). Raise --timeout to wait longer.")
+
+
+async def wait_until_gone(admin: Admin, names: Sequence[str]) -> dict[str, str]:
+    """Wait until no broker and no znode has these topics.
+
+    Returns the topics for which the brokers do not confirm it, with the reason. Raises CannotAsk at the timeout.
+    """
+    await wait_until(admin, names, are_gone(names))
+    progress = ProgressLine()
+    while True:
+        codes = await _creation_errors(admin, names)
+        held = [name for name, code in codes.items() if code == ErrorCode.TOPIC_ALREADY_EXISTS]
+        if not held:
+            progress.clear()
+            return {name: code_name(code) for name, code in codes.items() if code not in _NAME_IS_FREE}
+        problem = f"ZooKeeper still has znodes of {len(held)} of {len(names)} topics ({held[0]})"
+        progress.show(f"{problem}; {admin.left_s:.0f} s left")
+        if not await admin.pause(_POLL_S):
+            progress.clear()
+            raise CannotAsk(
+                f"Not complete in time: {problem}, or they were created again. Raise --timeout to wait longer."
+            )

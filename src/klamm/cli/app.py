@@ -1,0 +1,84 @@
+"""The commands of `klamm`. A command's module is loaded only when the command runs."""
+
+from importlib import import_module
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+import typer.core
+
+from klamm import __version__
+
+
+class CommandEntry(NamedTuple):
+    module: str
+    attribute: str
+    """A function or a `typer.Typer` with commands of its own."""
+    summary: str
+
+
+COMMANDS: Final = {
+    "up": CommandEntry("nodes", "up", "Start ZooKeeper and some nodes on this machine."),
+    "node": CommandEntry("nodes", "node_app", "Run a node, or stop one."),
+    "topics": CommandEntry("topics", "topics_app", "List, describe, create, alter and delete topics."),
+    "reassign": CommandEntry("reassign", "reassign_app", "Move partitions to other brokers."),
+    "elect": CommandEntry("elect", "elect", "Elect partition leaders: preferred or unclean."),
+    "config": CommandEntry("config", "config_app", "Get, set, unset and explain configs of topics and brokers."),
+    "brokers": CommandEntry("brokers", "brokers", "Show the brokers: racks, leaders, replicas, disks."),
+    "controller": CommandEntry("controller", "controller_app", "Show or move the controller; show its request queues."),
+    "explain": CommandEntry("explain", "explain", "Explain what happened to a partition, topic or broker, and why."),
+    "audit": CommandEntry("audit", "audit", "Report what is wrong with a cluster and how to repair it."),
+    "zk": CommandEntry("zk", "zk_app", "Read and repair znodes."),
+}
+
+
+class LazyGroup(typer.core.TyperGroup):
+    """Lists all commands with their summaries, and loads only the one that runs."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = {
+            name: typer.core.TyperCommand(name, help=entry.summary, short_help=entry.summary)
+            for name, entry in COMMANDS.items()
+        }
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, None if name is None else load_command(name), rest
+
+
+def load_command(name: str) -> Any:
+    entry = COMMANDS[name]
+    implementation = getattr(import_module(f"klamm.cli.commands.{entry.module}"), entry.attribute)
+    parent = typer.Typer(callback=lambda: None, rich_markup_mode=None)
+    if isinstance(implementation, typer.Typer):
+        parent.add_typer(implementation, name=name)
+    else:
+        parent.command(name)(implementation)
+    return typer.main.get_group(parent).commands[name]
+
+
+app = typer.Typer(
+    name="klamm",
+    help="A Kafka cluster in Python, in ZooKeeper mode, whose controller explains every decision.",
+    cls=LazyGroup,
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # help texts hold [brackets] that are no markup
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        print(f"klamm {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass

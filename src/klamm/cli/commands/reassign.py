@@ -1,0 +1,282 @@
+"""`klamm reassign plan|apply|status|cancel|list`: the JSON of kafka-reassign-partitions, in and out."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+import msgspec
+import typer
+
+from klamm.cli.admin import reassignments
+from klamm.cli.admin.client import Admin, with_admin
+from klamm.cli.admin.cluster import read_moves
+from klamm.cli.admin.reassignments import Planned, PlanRequest, Started
+from klamm.cli.admin.refusals import Refusal, print_refusals
+from klamm.cli.options import LOCAL, TIMEOUT_S, AsJson, Bootstrap, Timeout, Wait
+from klamm.cli.output import print_json, print_line, print_table
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.cluster import listed
+from klamm.model.errors import UsageError
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.plan import json_files
+from klamm.plan.progress import PartitionProgress, describe, is_complete, is_over
+from klamm.plan.throttles import Changes
+from klamm.runtime.disk import RealDisk
+
+reassign_app = typer.Typer(help="Move partitions to other brokers.", no_args_is_help=True)
+File = Annotated[str, typer.Option("--reassignment-json-file", help='{"version":1,"partitions":[{"topic":..., ...}]}')]
+KeepThrottles = Annotated[bool, typer.Option("--preserve-throttles", help="keep the throttles")]
+_FILE = "--reassignment-json-file"
+_WAIT_S = 600.0
+MaybeTimeout = Annotated[
+    float | None,
+    typer.Option("--timeout", min=0.1, help="give up after this many seconds; default 30, with --wait 600"),
+]
+
+
+@reassign_app.command()
+def plan(
+    bootstrap: Bootstrap = LOCAL,
+    topics_file: Annotated[
+        str | None,
+        typer.Option("--topics-to-move-json-file", help='{"version":1,"topics":[{"topic":"orders"}]}; default: all'),
+    ] = None,
+    topic: Annotated[list[str] | None, typer.Option("--topic", help="only this topic; repeatable")] = None,
+    broker_list: Annotated[
+        str | None, typer.Option("--broker-list", help="1,2,3: spread the replicas over these brokers")
+    ] = None,
+    remove_broker: Annotated[
+        list[int] | None, typer.Option("--remove-broker", help="move all replicas off this broker; repeatable")
+    ] = None,
+    replication_factor: Annotated[
+        int | None, typer.Option("--replication-factor", min=1, help="new number of replicas")
+    ] = None,
+    disable_rack_aware: Annotated[bool, typer.Option("--disable-rack-aware", help="ignore racks")] = False,
+    out: Annotated[
+        str | None, typer.Option("--out", help=f"write the plan to this file, for {_FILE} of `klamm reassign apply`")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="print the plan in the format of kafka-reassign-partitions")
+    ] = (False),
+    timeout: Timeout = TIMEOUT_S,
+) -> None:
+    """Plan which replicas to move, with a reason for each; as few as possible. Changes nothing."""
+    if broker_list is None and not remove_broker and replication_factor is None:
+        raise UsageError("Add a goal: --broker-list 1,2,3, --remove-broker 3 or --replication-factor 3.")
+    topics = topic or None
+    if topics_file is not None and topic:
+        raise UsageError("Choose one of --topic and --topics-to-move-json-file.")
+    if topics_file is not None:
+        content = json_files.read_file(RealDisk(), "--topics-to-move-json-file", topics_file)
+        topics = json_files.parse_topics_to_move(content, topics_file)
+    brokers = None if broker_list is None else parse_brokers(broker_list)
+    removed = tuple(BrokerId(b) for b in remove_broker or ())
+    wanted = PlanRequest(topics, brokers, removed, replication_factor, not disable_rack_aware)
+    planned = with_admin(bootstrap, timeout, lambda admin: reassignments.make_plan(admin, wanted))
+    document = json_files.reassignment_as_data(planned.plan.moves)
+    if out is not None:
+        RealDisk().write_atomically(out, msgspec.json.encode(document))
+    if as_json:
+        print_json(document)
+    else:
+        _print_plan(planned, out)
+
+
+def parse_brokers(text: str) -> list[BrokerId]:
+    """`1,2,3`. Raises UsageError."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() for part in parts):
+        raise UsageError(f"--broker-list {text!r} is not a list of broker ids, for example 1,2,3.")
+    brokers = [BrokerId(int(part)) for part in parts]
+    if len(set(brokers)) < len(brokers):
+        raise UsageError(f"--broker-list {text} lists a broker twice.")
+    return brokers
+
+
+def _print_plan(planned: Planned, out: str | None) -> None:
+    moves = planned.plan.moves
+    rows = [
+        (at, listed(planned.current[at]), listed(replicas), "; ".join(planned.plan.reasons[at]))
+        for at, replicas in moves.items()
+    ]
+    print_table(("partition", "replicas", "new replicas", "reasons"), rows)
+    copied = sum(b not in planned.current[at] for at, replicas in moves.items() for b in replicas)
+    hint = "" if out or not moves else "; use --out FILE for `klamm reassign apply`"
+    typer.echo(
+        f"{len(moves):,} of {len(planned.current):,} partitions change, {copied:,} replicas are copied{hint}",
+        err=True,
+    )
+
+
+@reassign_app.command()
+def apply(
+    file: File,
+    bootstrap: Bootstrap = LOCAL,
+    throttle: Annotated[
+        int | None, typer.Option("--throttle", min=1, help="bytes per second that each broker may copy")
+    ] = None,
+    additional: Annotated[
+        bool, typer.Option("--additional", help="start even if others are running; the throttle then applies to all")
+    ] = False,
+    preserve_throttles: KeepThrottles = False,
+    wait: Wait = False,
+    as_json: AsJson = False,
+    timeout: MaybeTimeout = None,
+) -> None:
+    """Start a reassignment. Prints the current assignment for a rollback. --wait waits for the end."""
+    wanted = _read(file)
+
+    async def work(admin: Admin) -> tuple[Started, list[PartitionProgress], Changes, list[Refusal]]:
+        current = await reassignments.current_assignment(admin, wanted)
+        if not as_json:  # before anything is changed
+            print_line("Current assignment, for a rollback:")
+            print_json(json_files.reassignment_as_data(current))
+        started = await reassignments.start(admin, wanted, current, throttle, additional)
+        if not wait or not started.begun:
+            return started, [], {}, []
+        found = await reassignments.wait_until_over(admin, {at: wanted[at] for at in started.begun})
+        if preserve_throttles or await read_moves(admin):  # others still need them
+            return started, found, {}, []
+        return started, found, *await reassignments.unthrottle(admin, {at.topic for at in wanted})
+
+    started, found, unset, refused = with_admin(bootstrap, _timeout_s(timeout, wait), work)
+    if as_json:
+        print_json(
+            {
+                "current": json_files.reassignment_as_data(started.current),
+                "started": [at._asdict() for at in started.begun],
+                "refused": [r.as_data() for r in started.refused],
+                "status": _progress_as_data(found),
+                "throttles_removed": _removed_as_data(unset),
+            }
+        )
+    else:
+        _print_start(started, throttle, wait)
+        if found:
+            _print_progress(found, unset)
+    is_fine = not wait or is_complete(found)
+    raise typer.Exit(print_refusals([*started.refused, *refused]) or int(not is_fine))
+
+
+def _print_start(started: Started, throttle: int | None, wait: bool) -> None:
+    if started.begun:
+        print_line(f"Started: {len(started.begun):,} partitions ({_some(started.begun)})")
+    if started.begun and throttle is not None and not wait:
+        print_line("Throttled: run `klamm reassign status` with the same file at the end; it removes the throttles.")
+
+
+def _some(partitions: Sequence[TopicPartition], most: int = 10) -> str:
+    return ", ".join(map(str, partitions[:most])) + (" ..." if len(partitions) > most else "")
+
+
+@reassign_app.command()
+def status(
+    file: Annotated[
+        str | None, typer.Option(_FILE, help="the applied file; default: all running reassignments")
+    ] = None,
+    bootstrap: Bootstrap = LOCAL,
+    preserve_throttles: KeepThrottles = False,
+    wait: Wait = False,
+    as_json: AsJson = False,
+    timeout: MaybeTimeout = None,
+) -> None:
+    """Show the progress; remove the throttles when everything is complete. Exit status 1: not complete."""
+    wanted = None if file is None else _read(file)
+
+    async def work(admin: Admin) -> tuple[list[PartitionProgress], Changes, list[Refusal]]:
+        found, moving = await reassignments.read_progress(admin, wanted)
+        if wait and not is_over(found):
+            found = await reassignments.wait_until_over(admin, wanted or {s.at: s.wanted for s in found})
+            moving = bool(await read_moves(admin))
+        if wanted is None or moving or preserve_throttles:
+            return found, {}, []
+        return found, *await reassignments.unthrottle(admin, {at.topic for at in wanted})
+
+    found, unset, refused = with_admin(bootstrap, _timeout_s(timeout, wait), work)
+    if as_json:
+        print_json({"partitions": _progress_as_data(found), "throttles_removed": _removed_as_data(unset)})
+    else:
+        _print_progress(found, unset)
+    raise typer.Exit(print_refusals(refused) or int(not is_complete(found)))
+
+
+def _print_progress(found: Sequence[PartitionProgress], unset: Changes) -> None:
+    print_table(
+        ("partition", "state", "wanted", "replicas"),
+        [(s.at, describe(s), listed(s.wanted), listed(s.replicas)) for s in found],
+    )
+    for entity, changes in unset.items():
+        typer.echo(f"Throttle removed: {entity}: {', '.join(changes)}", err=True)
+
+
+def _progress_as_data(found: Sequence[PartitionProgress]) -> list[dict[str, object]]:
+    return [
+        {
+            **s.at._asdict(),
+            "state": s.state.value,
+            "wanted": s.wanted,
+            "replicas": s.replicas,
+            "waits_for": s.waits_for,
+            "dead": s.dead,
+        }
+        for s in found
+    ]
+
+
+def _removed_as_data(unset: Changes) -> list[dict[str, object]]:
+    return [{"entity": str(entity), "keys": list(changes)} for entity, changes in unset.items()]
+
+
+@reassign_app.command()
+def cancel(
+    file: Annotated[str | None, typer.Option(_FILE, help="cancel these partitions")] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option("--topic", help="cancel the partitions of this topic; repeatable")
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="cancel everything")] = False,
+    bootstrap: Bootstrap = LOCAL,
+    preserve_throttles: KeepThrottles = False,
+    as_json: AsJson = False,
+    timeout: Timeout = TIMEOUT_S,
+) -> None:
+    """Cancel reassignments: the replicas stay where they were."""
+    if sum((file is not None, bool(topic), everything)) != 1:
+        raise UsageError(f"Choose exactly one of {_FILE} FILE, --topic TOPIC and --all.")
+    wanted = None if file is None else _read(file)
+
+    cancelled, unset, refused = with_admin(
+        bootstrap, timeout, lambda admin: reassignments.cancel(admin, wanted, topic or (), preserve_throttles)
+    )
+    if as_json:
+        print_json(
+            {
+                "cancelled": [at._asdict() for at in cancelled],
+                "refused": [r.as_data() for r in refused],
+                "throttles_removed": _removed_as_data(unset),
+            }
+        )
+    else:
+        print_line(f"Cancelled: {_some(cancelled)}" if cancelled else "None of these is being reassigned.")
+    raise typer.Exit(print_refusals(refused))
+
+
+@reassign_app.command("list")
+def list_(bootstrap: Bootstrap = LOCAL, as_json: AsJson = False, timeout: Timeout = TIMEOUT_S) -> None:
+    """List the running reassignments."""
+    moves = with_admin(bootstrap, timeout, read_moves)
+    if as_json:
+        print_json([{**at._asdict(), **move._asdict()} for at, move in moves.items()])
+    else:
+        _print_moves(moves)
+
+
+def _print_moves(moves: Mapping[TopicPartition, ReplicaAssignment]) -> None:
+    rows = [(at, listed(m.replicas), listed(m.adding), listed(m.removing)) for at, m in moves.items()]
+    print_table(("partition", "replicas", "adding", "removing"), rows)
+
+
+def _timeout_s(timeout: float | None, wait: bool) -> float:
+    return timeout if timeout is not None else _WAIT_S if wait else TIMEOUT_S
+
+
+def _read(path: str) -> dict[TopicPartition, tuple[BrokerId, ...]]:
+    return json_files.parse_reassignment(json_files.read_file(RealDisk(), _FILE, path), path)

@@ -1,0 +1,51 @@
+"""The acknowledged rows of each run of the demo, as one Parquet file per run."""
+
+import re
+from posixpath import join
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from klamm.runtime.disk import Disk
+
+_NAME: Final = re.compile(r"acknowledged-(\d+)\.parquet")
+
+
+class AcknowledgedRows:
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+        disk.make_directories(directory)
+
+    @property
+    def runs(self) -> list[int]:
+        """The numbers of the stored runs, ascending."""
+        matches = (_NAME.fullmatch(name) for name in self._disk.list_directory(self._directory))
+        return sorted(int(m[1]) for m in matches if m)
+
+    @property
+    def paths(self) -> list[str]:
+        return [self._path(run) for run in self.runs]
+
+    def begin_run(self) -> int:
+        """A new run number; it is stored at once, in case the run does not finish."""
+        run = max(self.runs, default=0) + 1
+        self.keep(run, bytearray())
+        return run
+
+    def keep(self, run: int, acknowledged: bytearray) -> None:
+        """`acknowledged` has one byte for each row: 1 if it was acknowledged."""
+        rows = [number for number, flag in enumerate(acknowledged) if flag]
+        table = pa.table({"run": pa.array([run] * len(rows), pa.int32()), "row": pa.array(rows, pa.int32())})
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink)
+        self._disk.write_atomically(self._path(run), sink.getvalue().to_pybytes())
+
+    def forget(self) -> None:
+        """Remove all runs, because their topic does not exist any more."""
+        for path in self.paths:
+            self._disk.remove(path)
+
+    def _path(self, run: int) -> str:
+        return join(self._directory, f"acknowledged-{run:03}.parquet")

@@ -1,0 +1,84 @@
+"""Observe the cluster of the demo from outside: the controller, the leaders, what is in sync."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from klamm.cli.metadata import ClusterFacts, read_metadata
+from klamm.embedded.cluster import LocalCluster
+from klamm.embedded.nodes import HOST
+from klamm.model.errors import KlammError
+from klamm.model.ids import NO_BROKER, BrokerId
+from klamm.net.client import ConnectionLost
+from klamm.runtime.world import World
+
+POLL_S: Final = 0.1
+HEAL_TIMEOUT_S: Final = 60.0
+
+
+class NotReached(KlammError):
+    pass
+
+
+async def wait_until(what: str, holds: Callable[[], Awaitable[bool]], timeout_s: float = HEAL_TIMEOUT_S) -> None:
+    """Poll until it holds. Raises NotReached at the timeout."""
+    now = asyncio.get_running_loop().time
+    deadline = now() + timeout_s
+    while not await holds():
+        if now() > deadline:
+            raise NotReached(f"Not reached within {timeout_s:g} s: {what}.")
+        await asyncio.sleep(POLL_S)
+
+
+class ClusterObserver:
+    """Asks every running node; an answer counts only if all agree."""
+
+    def __init__(self, world: World, cluster: LocalCluster, topic: str) -> None:
+        self._world = world
+        self._cluster = cluster
+        self._topic = topic
+
+    async def controller_id(self) -> BrokerId:
+        """NO_BROKER while nodes do not answer or disagree."""
+        seen = {facts.controller if facts else NO_BROKER for facts in await self._ask()}
+        return seen.pop() if len(seen) == 1 else NO_BROKER
+
+    async def is_complete(self) -> bool:
+        """Whether all nodes run, answer, and know each other."""
+        ids = {node.broker_id for node in self._cluster.nodes}
+        seen = await self._ask()
+        return len(seen) == len(ids) and all(facts is not None and facts.brokers == ids for facts in seen)
+
+    async def all_in_sync(self) -> bool:
+        """Whether all nodes run and report all replicas of the topic in sync."""
+        if not await self.is_complete():
+            return False
+        return all(facts is not None and self._in_sync(facts) for facts in await self._ask())
+
+    async def leaders(self) -> Counter[int]:
+        """How many partitions of the topic each node leads, by the first node that answers."""
+        for facts in await self._ask():
+            if facts is not None:
+                return Counter(p.leader for tp, p in facts.partitions.items() if tp.topic == self._topic)
+        return Counter()
+
+    async def has_topic(self) -> bool:
+        """Whether a node knows the topic."""
+        return any(facts is not None and self._partitions(facts) for facts in await self._ask())
+
+    def _partitions(self, facts: ClusterFacts) -> list[int]:
+        return [tp.partition for tp in facts.partitions if tp.topic == self._topic]
+
+    def _in_sync(self, facts: ClusterFacts) -> bool:
+        own = [p for tp, p in facts.partitions.items() if tp.topic == self._topic]
+        return bool(own) and all(p.is_in_sync for p in own)
+
+    async def _ask(self) -> list[ClusterFacts | None]:
+        return [await self._ask_one(node.port) for node in self._cluster.nodes if node.is_running]
+
+    async def _ask_one(self, port: int) -> ClusterFacts | None:
+        try:
+            return await read_metadata(self._world, HOST, port)
+        except ConnectionLost:
+            return None

@@ -1,1 +1,0 @@
-"""`klamm explain`: what is, since when, by which event and why, what comes next, and which command would help."""

@@ -1,1 +1,0 @@
-"""What `klamm reassign` does."""

@@ -1,1 +1,0 @@
-"""What `klamm topics` does."""

@@ -1,0 +1,188 @@
+"""Nodes as child processes, each with a data directory."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from posixpath import abspath, join
+from typing import Final
+
+from klamm.model.errors import KlammError
+from klamm.runtime.disk import Disk, RealDisk
+from klamm.runtime.ports import is_listening
+from klamm.runtime.processes import Child, python, spawn, ticks
+
+START_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 30.0
+HOST: Final = "127.0.0.1"
+
+Command = Callable[[str], Sequence[str]]
+"""From the path of a server.properties to the command line that starts the node."""
+
+
+class NodeFailed(KlammError):
+    pass
+
+
+def klamm_node(properties_path: str) -> Sequence[str]:
+    return [python(), "-m", "klamm.broker", properties_path]
+
+
+class NodeProcess:
+    """One node as a process; a new start finds the data of the last one."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        port: int,
+        directory: str,
+        properties: Mapping[str, str],
+        command: Command = klamm_node,
+        disk: Disk | None = None,
+    ) -> None:
+        self.broker_id = broker_id
+        self.port = port
+        self.directory = abspath(directory)
+        self.properties = {
+            "broker.id": str(broker_id),
+            "listeners": f"PLAINTEXT://{HOST}:{port}",
+            "log.dirs": self.log_directory,
+            **properties,
+        }
+        self._command = command
+        self._disk = disk or RealDisk()
+        self.child: Child | None = None
+
+    @property
+    def name(self) -> str:
+        return f"node {self.broker_id}"
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    @property
+    def log_directory(self) -> str:
+        """`log.dirs`: the directory of the partitions."""
+        return join(self.directory, "logs")
+
+    @property
+    def journal_directory(self) -> str:
+        """The journal files are beside the partitions."""
+        return self.log_directory
+
+    @property
+    def properties_path(self) -> str:
+        return join(self.directory, "server.properties")
+
+    @property
+    def output_path(self) -> str:
+        """Standard output and standard error of the process."""
+        return join(self.directory, "node.log")
+
+    @property
+    def is_running(self) -> bool:
+        return self.child is not None and self.child.is_running
+
+    @property
+    def has_data(self) -> bool:
+        """Whether an earlier start left data."""
+        return self._disk.exists(join(self.log_directory, "meta.properties"))
+
+    def start(self) -> None:
+        """Start without waiting. Raises NodeFailed when the port is in use."""
+        assert not self.is_running, f"{self.name} is already running"
+        if is_listening(HOST, self.port):
+            raise NodeFailed(
+                f"Cannot start {self.name}: port {self.port} is in use. Stop the process that uses it, or change "
+                "the port."
+            )
+        self._disk.make_directories(self.log_directory)
+        lines = [f"{key}={value}" for key, value in self.properties.items()]
+        self._disk.write_atomically(self.properties_path, "\n".join([*lines, ""]).encode())
+        self.child = spawn(f"node-{self.broker_id}", self._command(self.properties_path), self.output_path)
+
+    def wait_until_listening(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Raises NodeFailed with the last lines of its log when it ends, or does not listen in time."""
+        assert self.child is not None
+        for _ in ticks(timeout_s):
+            if is_listening(HOST, self.port):
+                return
+            if not self.child.is_running:
+                raise NodeFailed(self.exit_report())
+        raise NodeFailed(
+            f"{self.name} does not listen on {self.address} after {timeout_s:g} s. Last lines of {self.output_path}:\n"
+            f"{self._log_tail()}"
+        )
+
+    def exit_report(self) -> str:
+        status = self.child.exit_status if self.child else None
+        return f"{self.name} ended with status {status}. Last lines of {self.output_path}:\n{self._log_tail()}"
+
+    def _log_tail(self) -> str:
+        return self.child.log_tail() if self.child else ""
+
+    def terminate(self) -> None:
+        """Ask for a controlled shutdown without waiting."""
+        if self.child is not None:
+            self.child.resume()
+            self.child.terminate()
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Controlled shutdown; the process is killed when it does not end in time."""
+        if self.child is not None:
+            self.child.stop(timeout_s)
+
+    def kill(self) -> None:
+        if self.child is not None:
+            self.child.kill()
+
+    def pause(self) -> None:
+        if self.child is not None:
+            self.child.pause()
+
+    def resume(self) -> None:
+        if self.child is not None:
+            self.child.resume()
+
+
+def stop_all(nodes: Iterable[NodeProcess], timeout_s: float = STOP_TIMEOUT_S) -> list[NodeProcess]:
+    """Stop all at once. Returns those that did not end in time and were killed."""
+    running = [node for node in nodes if node.is_running]
+    for node in running:
+        node.terminate()
+    for _ in ticks(timeout_s):
+        if not any(node.is_running for node in running):
+            return []
+    killed = [node for node in running if node.is_running]
+    for node in killed:
+        node.kill()
+    return killed
+
+
+def local_properties(zookeeper_connect: str, node_count: int) -> dict[str, str]:
+    """Configs that all nodes of a small cluster on one machine share."""
+    copies = str(min(3, node_count))
+    return {
+        "zookeeper.connect": zookeeper_connect,
+        "zookeeper.session.timeout.ms": "6000",
+        "default.replication.factor": copies,
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": str(min(2, node_count)),
+        "controlled.shutdown.retry.backoff.ms": "500",
+        "group.initial.rebalance.delay.ms": "0",
+    }
+
+
+def make_nodes(
+    directory: str,
+    ports: Sequence[int],
+    zookeeper_connect: str,
+    overrides: Mapping[str, str] | None = None,
+    command: Command = klamm_node,
+    disk: Disk | None = None,
+) -> list[NodeProcess]:
+    """One node for each port: ids from 1, data in `node-ID` below `directory`."""
+    properties = {**local_properties(zookeeper_connect, len(ports)), **(overrides or {})}
+    return [
+        NodeProcess(i, port, join(directory, f"node-{i}"), properties, command, disk)
+        for i, port in enumerate(ports, start=1)
+    ]

@@ -1,0 +1,199 @@
+"""A ZooKeeper server as a child process. Its jars come with the installed pyspark package."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from posixpath import abspath, join
+from typing import Final, NamedTuple
+
+from klamm.model.errors import KlammError
+from klamm.runtime.disk import Disk, RealDisk
+from klamm.runtime.java import find_java, package_folder
+from klamm.runtime.ports import ask, is_listening
+from klamm.runtime.processes import Child, spawn, ticks
+
+STARTUP_TIMEOUT_S: Final = 30.0
+STOP_TIMEOUT_S: Final = 10.0
+_NEEDED_JARS: Final = (
+    "zookeeper", "slf4j-api", "netty-", "metrics-core", "snappy-java", "commons-cli", "commons-io",
+    "log4j-api", "log4j-core", "log4j-slf4j2-impl",
+)  # fmt: skip
+_LOGGING: Final = """\
+rootLogger.level = warn
+rootLogger.appenderRef.out.ref = out
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d{ISO8601} %p %c{1}: %m%n
+"""
+
+
+class ZooKeeperUnavailable(KlammError):
+    pass
+
+
+class Peer(NamedTuple):
+    """A `server.N=` entry of an ensemble."""
+
+    id: int
+    quorum_port: int
+    election_port: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """Settings that tests change."""
+
+    tick_ms: int = 2_000
+    min_session_ms: int = 2_000
+    max_session_ms: int = 60_000
+    heap_mb: int = 256
+    sync_to_disk: bool = True  # False: a crash of the machine may lose znodes
+    verbose: bool = True  # False: no log4j, which is most of the start-up time
+    java_options: tuple[str, ...] = field(default=())
+
+
+class ZooKeeperServer:
+    """One server on a local port, with a data directory."""
+
+    def __init__(
+        self,
+        directory: str,
+        port: int,
+        options: ServerOptions | None = None,
+        *,
+        my_id: int = 0,
+        peers: Sequence[Peer] = (),
+        disk: Disk | None = None,
+    ) -> None:
+        self.directory = abspath(directory)
+        self.port = port
+        self._options = options or ServerOptions()
+        self._my_id = my_id
+        self._peers = tuple(peers)
+        self._disk = disk or RealDisk()
+        self._child: Child | None = None
+
+    @property
+    def connect_string(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def child(self) -> Child | None:
+        """The last process; None before the first start."""
+        return self._child
+
+    @property
+    def is_running(self) -> bool:
+        return self._child is not None and self._child.is_running
+
+    def start(self, *, wait: bool = True) -> None:
+        """Raises NoJava, ZooKeeperUnavailable."""
+        assert not self.is_running, "this server is already running"
+        if is_listening("127.0.0.1", self.port):
+            raise ZooKeeperUnavailable(
+                f"Cannot start ZooKeeper: port {self.port} is in use. Stop the process that uses it, or change "
+                "the port."
+            )
+        java, jars = find_java(), find_jars(self._disk, with_log4j=self._options.verbose)
+        self._write_configuration()
+        main = "org.apache.zookeeper.server." + ("quorum.QuorumPeerMain" if self._peers else "ZooKeeperServerMain")
+        command = [java, *self._java_options(), "-cp", ":".join(jars), main, join(self.directory, "zoo.cfg")]
+        self._child = spawn("zookeeper", command, join(self.directory, "zookeeper.log"))
+        if wait:
+            self.wait_until_serving()
+
+    def wait_until_serving(self, timeout_s: float = STARTUP_TIMEOUT_S) -> None:
+        """Raises ZooKeeperUnavailable with the last lines of its log when it ends, or does not answer in time."""
+        assert self._child is not None
+        for _ in ticks(timeout_s):
+            if self.mode:
+                return
+            if not self._child.is_running:
+                why = f"ended with status {self._child.exit_status}"
+                break
+        else:
+            why = f"does not answer after {timeout_s:g} s"
+        self.stop()
+        raise ZooKeeperUnavailable(
+            f"ZooKeeper on port {self.port} {why}. Last lines of {self._child.log_path}:\n{self._child.log_tail()}"
+        )
+
+    @property
+    def mode(self) -> str | None:
+        """`standalone`, `leader` or `follower`; None when it does not answer."""
+        for line in ask("127.0.0.1", self.port, b"srvr").decode(errors="replace").splitlines():
+            if line.startswith("Mode: "):
+                return line.removeprefix("Mode: ")
+        return None
+
+    def stop(self) -> None:
+        if self._child is not None:
+            self._child.stop(STOP_TIMEOUT_S)
+
+    def kill(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open, requests are not answered."""
+        if self._child is not None:
+            self._child.pause()
+
+    def resume(self) -> None:
+        if self._child is not None:
+            self._child.resume()
+
+    def _java_options(self) -> list[str]:
+        options = self._options
+        return [
+            f"-Xmx{options.heap_mb}m",
+            "-Xms32m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-Xshare:auto",
+            "-Djava.net.preferIPv4Stack=true",
+            f"-Dzookeeper.forceSync={'yes' if options.sync_to_disk else 'no'}",
+            "-Dzookeeper.preAllocSize=4096",
+            "-Dzookeeper.admin.enableServer=false",
+            f"-Dlog4j2.configurationFile={join(self.directory, 'log4j2.properties')}",
+            *options.java_options,
+        ]
+
+    def _write_configuration(self) -> None:
+        options = self._options
+        lines = [
+            f"dataDir={join(self.directory, 'data')}",
+            f"clientPort={self.port}",
+            "clientPortAddress=127.0.0.1",
+            f"tickTime={options.tick_ms}",
+            f"minSessionTimeout={options.min_session_ms}",
+            f"maxSessionTimeout={options.max_session_ms}",
+            "maxClientCnxns=0",
+            "4lw.commands.whitelist=*",
+            "admin.enableServer=false",
+            "autopurge.purgeInterval=1",
+            "initLimit=10",
+            "syncLimit=5",
+            *(f"server.{p.id}=127.0.0.1:{p.quorum_port}:{p.election_port}" for p in self._peers),
+        ]
+        self._disk.make_directories(join(self.directory, "data"))
+        self._disk.write_atomically(join(self.directory, "zoo.cfg"), "\n".join([*lines, ""]).encode())
+        self._disk.write_atomically(join(self.directory, "log4j2.properties"), _LOGGING.encode())
+        if self._peers:
+            self._disk.write_atomically(join(self.directory, "data", "myid"), str(self._my_id).encode())
+
+
+def find_jars(disk: Disk, *, with_log4j: bool = True) -> list[str]:
+    """The jars in the installed pyspark that ZooKeeper needs. Raises ZooKeeperUnavailable."""
+    remedy = 'Run: pip install "klamm[embedded]", or use a running ensemble with --zookeeper HOST:PORT.'
+    package = package_folder("pyspark")
+    if package is None:
+        raise ZooKeeperUnavailable(
+            f"Cannot start ZooKeeper: the package pyspark, which contains its jars, is not installed. {remedy}"
+        )
+    folder = join(package, "jars")
+    names = disk.list_directory(folder) if disk.is_directory(folder) else []
+    needed = [n for n in names if n.startswith(_NEEDED_JARS) and (with_log4j or not n.startswith("log4j"))]
+    if not any(name.startswith("zookeeper-3") for name in needed):
+        raise ZooKeeperUnavailable(f"Cannot start ZooKeeper: there is no zookeeper jar in {folder}. {remedy}")
+    return [join(folder, name) for name in needed]

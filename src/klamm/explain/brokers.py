@@ -1,0 +1,148 @@
+"""Explain a broker, the controller or the reassignments: journal and snapshot in, lines out."""
+
+from collections.abc import Iterable
+
+from klamm.audit.snapshot import Snapshot
+from klamm.explain.answer import MAX_LINES, MAX_PARTITIONS, Answer, pending, step_text, unanswered_requests
+from klamm.explain.partitions import state_now
+from klamm.explain.rejected_replicas import rejections
+from klamm.explain.sources import ExplainInputs
+from klamm.explain.timeline import utc_time
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.telemetry.journal_reader import (
+    Entry,
+    Term,
+    controller_absence_ms,
+    controller_terms,
+    in_order,
+    was_handed_over,
+)
+from klamm.zk import znodes
+
+
+def broker(inputs: ExplainInputs, number: BrokerId) -> Answer:
+    """Its registration, leaders and replicas, when it came and went, and requests that it has not answered."""
+    lines = _registration(inputs.now, number) if inputs.now is not None else []
+    lines += _came_and_went(inputs.entries, number)[-MAX_LINES:]
+    lines += unanswered_requests(inputs, number)
+    if not lines:
+        return Answer([f"There is no broker {number} in {inputs.where} or in ZooKeeper."], False)
+    subjects = {f"broker {number}", znodes.broker_path(number), znodes.config_path("brokers", str(number))}
+    if inputs.now is not None:
+        subjects |= {str(p) for p, a in inputs.now.assignments.items() if _is_missed(inputs.now, p, a, number)}
+    return Answer([*lines, *pending(inputs.now, subjects, rejections(inputs, lambda r: r.broker == number))], True)
+
+
+def _is_missed(now: Snapshot, p: TopicPartition, assignment: ReplicaAssignment, number: BrokerId) -> bool:
+    """Whether its replica there is not in sync, or the partition has no live leader."""
+    state = now.states.get(p)
+    return number in assignment.replicas and (state is None or number not in state.isr or state.leader not in now.live)
+
+
+def _registration(now: Snapshot, number: BrokerId) -> list[str]:
+    held = sum(number in a.replicas for a in now.assignments.values())
+    led = sum(s.leader == number for s in now.states.values())
+    preferred = sum(bool(a.replicas) and a.replicas[0] == number for a in now.assignments.values())
+    registered = now.broker_ownership.get(number)
+    if registered is None and not held:
+        return []
+    there = f"registered, epoch {registered.czxid}" if registered else "not registered"
+    if registered and registered.owner_session == 0:
+        there += ", but the znode is not ephemeral"
+    controller = ", the controller" if now.controller == number else ""
+    return [
+        f"broker {number} now: {there}{controller}; leads {led:,} partitions (preferred for {preferred:,}), "
+        f"has {held:,} replicas"
+    ]
+
+
+def _came_and_went(entries: Iterable[Entry], number: int) -> list[str]:
+    """The active controller records changes; a new one records the live brokers."""
+    lines: list[str] = []
+    is_there: bool | None = None
+    for e in in_order(entries):
+        if e.kind == "found" and number in _brokers(e):
+            happened, is_there = _came_or_went(e, number), number not in (e.facts.get("dead") or ())
+        elif e.kind == "ready" and (number in e.facts.get("brokers", ())) is not bool(is_there):
+            is_there = not is_there
+            happened = "was alive" if is_there else "was gone"
+        elif e.kind == "controlled-shutdown" and e.facts.get("broker") == number:
+            happened = "began a controlled shutdown"
+        else:
+            continue
+        lines.append(
+            f"{utc_time(e.ts_ms)}  broker {number} {happened} (controller {e.node}, epoch {e.controller_epoch}"
+            f"{', newly elected' if e.kind == 'ready' else ''})"
+        )
+    return lines
+
+
+def _brokers(entry: Entry) -> set[int]:
+    return {b for name in ("new", "dead", "bounced") for b in entry.facts.get(name) or () if isinstance(b, int)}
+
+
+def _came_or_went(entry: Entry, number: int) -> str:
+    words = {"new": "registered", "dead": "is gone", "bounced": "restarted"}
+    return next(words[name] for name in words if number in (entry.facts.get(name) or ()))
+
+
+# ---- the controller
+
+
+def controller(inputs: ExplainInputs) -> Answer:
+    """Its terms, the gaps between them, who is controller now, and unanswered requests."""
+    terms = controller_terms(inputs.entries)
+    lines: list[str] = []
+    for before, term in list(zip([None, *terms], terms, strict=False))[-MAX_LINES:]:
+        gap = _without(inputs.entries, before, term) if before is not None else ""
+        ready = f"ready {utc_time(term.ready_ms)}" if term.ready_ms else "not ready"
+        end = ""
+        if term.resigned_ms is not None:
+            end = f", resigned {utc_time(term.resigned_ms)}{_why_resigned(inputs.entries, term.controller_epoch)}"
+        lines.append(
+            f"epoch {term.controller_epoch}: node {term.node}, elected {utc_time(term.elected_ms)}, {ready}{gap}{end}"
+        )
+    now = inputs.now
+    if now is not None:
+        who = f"broker {now.controller}" if now.controller is not None else "none"
+        lines.append(f"controller now: {who}, epoch {now.controller_epoch}")
+    lines += unanswered_requests(inputs)
+    if not lines:
+        return Answer([f"There is no controller in {inputs.where}."], False)
+    return Answer([*lines, *pending(now, {"/controller", "/controller_epoch"})], True)
+
+
+def _without(entries: Iterable[Entry], before: Term, after: Term) -> str:
+    """How long there was no controller; an upper bound if the end of the previous term is unknown."""
+    own = (e.ts_ms for e in entries if e.controller_epoch == before.controller_epoch and e.ts_ms <= after.elected_ms)
+    absent = controller_absence_ms(before, after, max(own, default=before.elected_ms))
+    most = "" if was_handed_over(before, after) else "at most "
+    return f", after {most}{absent / 1000:.2f} s without a controller" if absent is not None else ""
+
+
+def _why_resigned(entries: Iterable[Entry], epoch: int) -> str:
+    why = [e.facts.get("why") for e in entries if e.kind == "resigned" and e.controller_epoch == epoch]
+    return f" ({why[-1]})" if why and why[-1] else ""
+
+
+# ---- reassignments
+
+
+def reassignment(inputs: ExplainInputs) -> Answer:
+    """Every partition that is being reassigned, and the last steps of reassignments."""
+    lines: list[str] = []
+    moving = []
+    if inputs.now is not None:
+        moving = sorted(p for p, a in inputs.now.assignments.items() if a.is_being_reassigned)
+        lines += [f"{p}: {state_now(inputs.now, p)}" for p in moving[:MAX_PARTITIONS]]
+        if len(moving) > MAX_PARTITIONS:
+            lines.append(f"and {len(moving) - MAX_PARTITIONS:,} more: klamm reassign list")
+        if not moving:
+            lines.append("no partition is being reassigned")
+    steps = [e for e in in_order(inputs.entries) if e.kind == "reassignment"]
+    for e in steps[-MAX_LINES:]:
+        lines.append(f"{utc_time(e.ts_ms)}  {e.facts.get('topic')}-{e.facts.get('partition')}: {step_text(e)}")
+    if not lines:
+        return Answer([f"There is no reassignment in {inputs.where}."], False)
+    return Answer([*lines, *pending(inputs.now, {*map(str, moving), "/admin/reassign_partitions"})], True)

@@ -1,0 +1,126 @@
+"""Journal entries as lines of text: each step below the event that caused it."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import Any, Final
+
+from klamm.telemetry.journal_reader import Entry, why_of
+
+_KNOWN: Final = {"topic", "partition", "partitions", "causes"}
+
+
+def timeline_lines(story: Iterable[Entry]) -> list[str]:
+    """An event at the margin, and its steps indented below it."""
+    lines: list[str] = []
+    for event, steps in groupby(story, key=lambda entry: entry.kind == "event"):
+        if event:
+            lines += [_event(entry) for entry in steps]
+        else:
+            lines += [f"    {step}" for step in _steps(list(steps))]
+    return lines
+
+
+def last_events(story: Sequence[Entry], most_events: int | None) -> tuple[Sequence[Entry], int]:
+    """The last events with their steps, and how many events came before them."""
+    at = [i for i, entry in enumerate(story) if entry.kind == "event"]
+    if most_events is None or len(at) <= most_events:
+        return story, 0
+    return story[at[-most_events] :], len(at) - most_events
+
+
+def last_state(story: Iterable[Entry]) -> str | None:
+    """Leader, leader epoch and ISR by the last decision; None when there is no decision."""
+    state = None
+    for entry in story:
+        facts = entry.facts
+        if entry.kind == "decision" and facts.get("leader_to") is not None:
+            isr = ", ".join(map(str, facts.get("isr") or ()))
+            state = f"{_leader(facts['leader_to'])}, leader epoch {facts.get('leader_epoch')}, ISR {isr or 'unknown'}"
+        elif entry.kind == "deletion" and facts.get("step") == "completed":
+            state = "deleted with its topic"
+    return state
+
+
+def utc_time(ts_ms: int) -> str:
+    """For example `2023-11-14 22:13:22.000`."""
+    return datetime.fromtimestamp(ts_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+
+
+def _event(entry: Entry) -> str:
+    return f"{utc_time(entry.ts_ms)}  controller {entry.node}, epoch {entry.controller_epoch}: {why_of(entry)}"
+
+
+def _steps(entries: Sequence[Entry]) -> list[str]:
+    """Requests of one kind to several nodes are one line, at the position of the first."""
+    nodes: dict[str, list[int]] = {}
+    for entry in entries:
+        if entry.kind == "request":
+            nodes.setdefault(entry.facts["api"], []).append(entry.facts["broker"])
+    steps: list[str] = []
+    for entry in entries:
+        if entry.kind != "request":
+            steps.append(_step(entry))
+        elif brokers := nodes.pop(entry.facts["api"], None):
+            steps.append(f"sent {entry.facts['api']} to {_nodes(brokers)}")
+    return steps
+
+
+def _step(entry: Entry) -> str:
+    facts = dict(entry.facts)
+    match entry.kind:
+        case "decision":
+            return _decision(facts)
+        case "write":
+            return f"wrote {facts.pop('what', '')} to ZooKeeper{_rest(facts)}"
+        case "refused":
+            what, why = facts.pop("what", ""), facts.pop("why", "")
+            return f"refused {what}: {why}{_rejected(facts)}{_rest(facts)}"
+        case "response":
+            return f"node {facts.pop('broker', '?')} answered {facts.pop('api', '?')}{_rest(facts)}"
+    return f"{entry.kind.replace('-', ' ')}{_rest(facts)}"
+
+
+def _decision(facts: dict[str, Any]) -> str:
+    kind, chosen = facts.pop("decision", ""), facts.pop("chosen", None)
+    before, after, epoch = (facts.pop(name, None) for name in ("leader_from", "leader_to", "leader_epoch"))
+    if after is None:
+        words = "none" if chosen is None else f"node {chosen}"
+    elif before == after:
+        words = f"leader is still {_node(after)}" if after >= 0 else "still no leader"
+    else:
+        words = f"{_leader(after)} (was {_node(before)})"
+    isr_before, isr = facts.pop("isr_from", None), facts.pop("isr", None)
+    if epoch is not None:
+        words += f", leader epoch {epoch}"
+    if isr is not None:
+        words += f", ISR {_list(isr)}" + (f" (was {_list(isr_before)})" if isr_before and isr_before != isr else "")
+    return f"decided {kind}: {words}{_rejected(facts)}{_rest(facts)}"
+
+
+def _rejected(facts: dict[str, Any]) -> str:
+    rejected = "; ".join(f"not {broker}: {why}" for broker, why in facts.pop("rejected", None) or ())
+    return f" ({rejected})" if rejected else ""
+
+
+def _leader(broker: int | None) -> str:
+    return "no leader" if broker is None or broker < 0 else f"leader is node {broker}"
+
+
+def _node(broker: int | None) -> str:
+    return "none" if broker is None or broker < 0 else f"node {broker}"
+
+
+def _nodes(brokers: Sequence[int]) -> str:
+    distinct = sorted(set(brokers))
+    return f"node{'s' if len(distinct) > 1 else ''} {_list(distinct)}"
+
+
+def _list(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _rest(facts: dict[str, Any]) -> str:
+    """The other facts of an entry, without the partition."""
+    kept = {k: v for k, v in facts.items() if k not in _KNOWN and v not in (None, [], {}, False)}
+    return "".join(f", {key.replace('_', ' ')} {value}" for key, value in kept.items())

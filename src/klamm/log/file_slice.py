@@ -1,0 +1,84 @@
+"""Bytes of a segment file that somebody will read later: what a fetch answers before a socket takes it."""
+
+from collections.abc import Callable
+
+from klamm.log.errors import SliceLost
+from klamm.log.open_files import SharedFile
+from klamm.runtime.disk import Buffer, Disk
+
+
+class FileSlice:
+    """A range of a file that was chosen now and is read in pieces later; it keeps the file open.
+
+    Segments that are rolled, closed, renamed, replaced or deleted meanwhile change nothing. Where the file was cut
+    below the slice's end, reading raises SliceLost: other bytes may stand there now.
+    """
+
+    __slots__ = ("_disk", "_on_failed", "_path", "_position", "_shared", "_size")
+
+    def __init__(
+        self,
+        disk: Disk,
+        path: str,
+        shared: SharedFile,
+        position: int,
+        size: int,
+        on_failed: Callable[[OSError], None],
+    ) -> None:
+        self._disk = disk
+        self._path = path
+        self._shared = shared
+        self._position = position
+        self._size = size
+        self._on_failed = on_failed
+
+    def __len__(self) -> int:
+        return self._size
+
+    def read_cached(self, start: int, count: int) -> Buffer | None:
+        """Up to `count` bytes from `start` of the slice on, at least one; None where the disk has to be read for that.
+
+        Raises SliceLost.
+        """
+        self._check()
+        try:
+            count = min(count, self._size - start)
+            content = self._shared.file.pread_cached(count, self._position + start)
+        except OSError as error:
+            raise self._failed(error) from error
+        if content is not None and not content:
+            raise self._too_short(start)
+        return content
+
+    async def read(self, start: int, count: int) -> Buffer:
+        """All `count` bytes, or as many as follow in the slice, read in a thread. Raises SliceLost."""
+        self._check()
+        count = min(count, self._size - start)
+        try:
+            content = await self._disk.in_thread(_pread, self._shared, count, self._position + start)
+        except OSError as error:
+            raise self._failed(error) from error
+        self._check()  # the file may have been cut, and written again, meanwhile
+        if len(content) < count:
+            raise self._too_short(start + len(content))
+        return content
+
+    def _check(self) -> None:
+        if self._position + self._size > self._shared.valid_bytes:
+            raise SliceLost(f"{self._path} was truncated to {self._shared.valid_bytes} bytes while it was being sent")
+
+    def _failed(self, error: OSError) -> SliceLost:
+        self._on_failed(error)
+        return SliceLost(f"{self._path} cannot be read: {error}")
+
+    def _too_short(self, at: int) -> SliceLost:
+        return SliceLost(f"{self._path} has lost its bytes from {self._position + at} on")
+
+
+def _pread(shared: SharedFile, count: int, position: int) -> bytes:
+    """Holds the file itself: the task that asked may be cancelled while the thread reads."""
+    return shared.file.pread(count, position)
+
+
+Records = bytes | memoryview | FileSlice
+"""Batches, in memory or in a file."""

@@ -1,0 +1,136 @@
+"""The producers of one log and their snapshots: kept along with appends, rolls and truncations.
+
+Source: ProducerStateManager.java (takeSnapshot, truncateAndReload).
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from klamm.config.topic_config import TopicConfig
+from klamm.log.open_files import OpenFiles
+from klamm.log.producer_files import SnapshotFiles, note_written, rebuild_producers
+from klamm.log.producers import Producers
+from klamm.log.segment import Segment, new_segment
+from klamm.log.segments import Segments
+from klamm.log.transactions import AbortedTransaction
+from klamm.runtime.disk import Buffer, Disk
+from klamm.wire.records import BatchHeader
+
+MAX_REPLAY_ON_LOOP_BYTES = 64 * 1024
+"""More than that is replayed in a thread: some 1,000 small batches, a few milliseconds."""
+
+_OPEN_FILES = 4
+
+
+class ProducerState:
+    __slots__ = ("_directory", "_disk", "_restoring", "_restoring_to", "_snapshots", "producers")
+
+    def __init__(self, disk: Disk, directory: str, producers: Producers) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._snapshots = SnapshotFiles(disk, directory)
+        self._restoring: asyncio.Task[None] | None = None
+        self._restoring_to: int | None = None
+        self.producers = producers
+
+    @property
+    def is_restoring(self) -> bool:
+        """A thread replays the batches before a truncation: nothing may be appended meanwhile."""
+        return self._restoring_to is not None
+
+    def note(self, header: BatchHeader, buffer: Buffer, active: Segment) -> None:
+        """A batch of a producer was written. Raises OSError."""
+        completed = note_written(self.producers, header, buffer)
+        if completed is not None and completed.is_aborted:
+            stable = self.producers.last_stable_offset_after(completed)
+            entry = AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
+            active.transaction_index.append(entry)
+
+    def write_snapshot(self) -> None:
+        """The state at the log's end. Raises OSError."""
+        self._snapshots.write(self.producers)
+
+    def write_last_snapshot(self, segments: Segments, log_start: int) -> None:
+        """The same when the log is closed; without producers a clean start knows that there are none."""
+        self.finish_restoring(segments, log_start)
+        if self.producers or self.producers.snapshot_offset >= 0:
+            self.write_snapshot()
+
+    def start_at(self, offset: int) -> None:
+        """The log was emptied and goes on at `offset`. Raises OSError."""
+        self._restoring_to = None
+        self.producers.restore((), offset)
+        self.producers.snapshot_offset = -1
+        self._snapshots.remove(self._snapshots.offsets())
+
+    # -- truncation ----------------------------------------------------------------------------------------------------
+
+    def truncate_to(
+        self, offset: int, segments: Segments, log_start: int, config: TopicConfig, on_error: Callable[[OSError], None]
+    ) -> None:
+        """The log now ends at `offset`: bring the producers to what they were there. Raises OSError.
+
+        What a few milliseconds cannot replay, a thread does; `on_error` hears of its I/O errors.
+        """
+        taken = self._snapshots.offsets()
+        self._snapshots.remove(o for o in taken if o > offset)
+        producers = self.producers
+        producers.snapshot_offset = max((o for o in taken if o <= offset), default=-1)
+        if not self.is_restoring and not producers.reach_to(offset):
+            producers.end_offset = offset
+            return
+        self._restoring_to = offset
+        begin = max(producers.snapshot_offset, log_start)
+        if _replay_bytes(segments, begin) <= MAX_REPLAY_ON_LOOP_BYTES or not _has_running_loop():
+            self.finish_restoring(segments, log_start)
+        elif self._restoring is None or self._restoring.done():
+            work = self._restore_in_thread(segments, log_start, config, on_error)
+            self._restoring = asyncio.get_running_loop().create_task(work)
+
+    def finish_restoring(self, segments: Segments, log_start: int) -> None:
+        """Replay here and now what a truncation asked for. Raises OSError."""
+        if self._restoring_to is not None:
+            rebuild_producers(self._disk, self.producers, segments, self._directory, log_start, self._restoring_to)
+            self._restoring_to = None
+
+    async def _restore_in_thread(
+        self, segments: Segments, log_start: int, config: TopicConfig, on_error: Callable[[OSError], None]
+    ) -> None:
+        while (offset := self._restoring_to) is not None:
+            paths = [(segment.base_offset, segment.size) for segment in segments]
+            try:
+                restored = await self._disk.in_thread(self._restored, paths, log_start, offset, config)
+            except OSError as error:
+                on_error(error)
+                return
+            if self._restoring_to == offset:  # no other truncation came meanwhile
+                self.producers.take_over(restored)
+                self._restoring_to = None
+
+    def _restored(self, segments: list[tuple[int, int]], log_start: int, end: int, config: TopicConfig) -> Producers:
+        """In a thread, with files of its own."""
+        files = OpenFiles(self._disk, _OPEN_FILES)
+        try:
+            copies = []
+            for base_offset, size in segments:
+                copy = new_segment(files, self._directory, base_offset, config, 0)
+                copy.size = size
+                copies.append(copy)
+            producers = Producers()
+            rebuild_producers(self._disk, producers, Segments(copies), self._directory, log_start, end)
+            return producers
+        finally:
+            files.close()
+
+
+def _replay_bytes(segments: Segments, begin: int) -> int:
+    """At most so many bytes of batches lie between `begin` and the end."""
+    return sum(segment.size for segment in segments.from_slot(segments.slot_of(begin)))
+
+
+def _has_running_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,58 @@
+"""A cluster as its brokers describe it: who is alive, which topics exist, who leads, follows and is in sync."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+from uuid import UUID
+
+from klamm.model.ids import BrokerId, TopicPartition
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Broker(NamedTuple):
+    address: Address
+    rack: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    leader: BrokerId
+    """-1: nobody."""
+    replicas: tuple[BrokerId, ...]
+    isr: tuple[BrokerId, ...]
+    offline: tuple[BrokerId, ...] = ()
+
+    @property
+    def preferred(self) -> BrokerId:
+        return self.replicas[0] if self.replicas else BrokerId(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    name: str
+    id: UUID | None
+    is_internal: bool
+    partitions: Mapping[int, Partition]
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    controller: BrokerId
+    brokers: Mapping[BrokerId, Broker]
+    topics: Mapping[str, Topic]
+
+    @property
+    def partitions(self) -> dict[TopicPartition, Partition]:
+        return {TopicPartition(t.name, n): p for t in self.topics.values() for n, p in t.partitions.items()}
+
+
+def listed(brokers: Iterable[int]) -> str:
+    """As Kafka's tools write a list of brokers: `1,2,3`."""
+    return ",".join(map(str, brokers))

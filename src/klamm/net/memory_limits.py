@@ -1,0 +1,112 @@
+"""How much memory all connections may take together: for requests that arrive, and for answers that nobody reads.
+
+Source of the first: SimpleMemoryPool.java, `queued.max.request.bytes`. Kafka has no counterpart of the second: it
+sends from files. Answers that come out of files cost us one chunk each, others are in memory as a whole.
+"""
+
+import asyncio
+from typing import Final, Protocol
+
+NO_LIMIT: Final = -1
+CHUNK_BYTES: Final = 256 * 1024
+MIN_CHUNK_BYTES: Final = 16 * 1024
+STALL_GRACE_S: Final = 1.0
+"""A connection whose peer read something so recently is not closed to make room."""
+
+
+class WaitsForMemory(Protocol):
+    def on_memory(self) -> None:
+        """There may be room now: try again."""
+
+
+class HoldsMemory(Protocol):
+    def end_stalled(self) -> None:
+        """Close: the peer does not read, and the memory is needed."""
+
+
+class RequestMemory:
+    """Bytes of requests that are arriving or being served, as announced; small requests are not counted.
+
+    As in Kafka one request may go beyond the limit: it is let in while anything is free, so the largest can be.
+    """
+
+    def __init__(self, limit: int = NO_LIMIT) -> None:
+        self._limit = limit
+        self._waiting: dict[WaitsForMemory, None] = {}
+        self.taken = 0
+
+    def take(self, size: int, waiter: WaitsForMemory) -> bool:
+        """Whether there is room for a request of `size` bytes; without it `waiter` is told once there may be."""
+        if self._limit > 0 and self.taken >= self._limit:
+            self._waiting[waiter] = None
+            return False
+        self._waiting.pop(waiter, None)
+        self.taken += size
+        return True
+
+    def give_back(self, size: int) -> None:
+        self.taken -= size
+        while self._waiting and self.taken < self._limit:
+            waiter = next(iter(self._waiting))
+            del self._waiting[waiter]
+            waiter.on_memory()
+
+    def forget(self, waiter: WaitsForMemory) -> None:
+        self._waiting.pop(waiter, None)
+
+
+class ResponseMemory:
+    """Bytes of answers that wait in our memory for their peers to read.
+
+    Near the limit, answers from files are read in small chunks. Beyond it, the connection whose peer has not read for
+    the longest is closed, until the rest fits.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._stalled: dict[HoldsMemory, float] = {}
+        """Connections whose peers do not read, since when; the longest first."""
+        self._check: asyncio.TimerHandle | None = None
+        self.held = 0
+
+    @property
+    def chunk_bytes(self) -> int:
+        """How much of a file to read next."""
+        return CHUNK_BYTES if self.held + CHUNK_BYTES <= self._limit else MIN_CHUNK_BYTES
+
+    def change(self, difference: int) -> None:
+        self.held += difference
+        if difference > 0 and self.held > self._limit:
+            self._make_room()
+
+    def stalled(self, connection: HoldsMemory) -> None:
+        """Its peer reads no further, from now on."""
+        self._stalled[connection] = asyncio.get_running_loop().time()
+
+    def reads(self, connection: HoldsMemory) -> None:
+        """Its peer reads again, or it is gone."""
+        self._stalled.pop(connection, None)
+
+    def close(self) -> None:
+        if self._check is not None:
+            self._check.cancel()
+
+    def _make_room(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self.held > self._limit and self._stalled:
+            connection, since = next(iter(self._stalled.items()))
+            due = since + STALL_GRACE_S
+            if due > loop.time():
+                self._check_again_at(due)
+                return
+            del self._stalled[connection]
+            connection.end_stalled()
+
+    def _check_again_at(self, moment: float) -> None:
+        if self._check is None:
+            self._check = asyncio.get_running_loop().call_at(moment, self._check_again)
+
+    def _check_again(self) -> None:
+        self._check = None
+        if self.held > self._limit:
+            self._make_room()

@@ -1,0 +1,149 @@
+"""Answers on their way to one peer: written in chunks, as fast as the peer reads and no faster.
+
+Parts that are files are read when the socket has room for them. uvloop offers no sendfile, so each chunk passes
+through our memory; a peer that does not read costs one chunk, whatever it asked for.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from klamm.net.memory_limits import ResponseMemory
+
+Buffer = bytes | bytearray | memoryview
+
+
+class LateBytes(Protocol):
+    """A part of an answer that is read when it can be sent. Its length was promised to the peer.
+
+    Both raise KlammError where the bytes cannot be had any more: the connection must end then.
+    """
+
+    def __len__(self) -> int: ...
+    def read_cached(self, start: int, count: int) -> Buffer | None:
+        """At least one byte and at most `count`; None where that would have to wait for the disk."""
+        ...
+
+    async def read(self, start: int, count: int) -> Buffer:
+        """Exactly `count` bytes."""
+        ...
+
+
+Part = Buffer | LateBytes
+Answer = Sequence[Part] | None
+"""The complete response frame in parts; None where the request is owed none (acks=0)."""
+
+_JOIN_BYTES = 64 * 1024  # below this one copy is cheaper than one more system call
+_IN_MEMORY = (bytes, bytearray, memoryview)
+
+
+class ResponseWriter:
+    """One connection's. `blocked` says that the peer does not read; `on_failed` ends the connection."""
+
+    __slots__ = (
+        "_at", "_held", "_memory", "_on_failed", "_on_sent", "_parts", "_queued", "_reading",
+        "_transport", "blocked",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        memory: ResponseMemory,
+        on_sent: Callable[[], None],
+        on_failed: Callable[[BaseException], None],
+    ) -> None:
+        self._transport = transport
+        self._memory = memory
+        self._on_sent = on_sent
+        self._on_failed = on_failed
+        self._parts: deque[Part] = deque()
+        self._at = 0
+        """So much of the first part is written."""
+        self._queued = 0
+        """Bytes of the parts that are in memory and not written."""
+        self._held = 0
+        self._reading: asyncio.Task[Buffer] | None = None
+        self.blocked = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is left to write, or to be read by the peer."""
+        return self.blocked or bool(self._parts)
+
+    def write(self, parts: Sequence[Part]) -> None:
+        size = sum(map(len, parts))
+        if size <= _JOIN_BYTES and all(isinstance(part, _IN_MEMORY) for part in parts):
+            self._transport.write(b"".join(parts))  # type: ignore[arg-type]
+        else:
+            self._parts.extend(parts)
+            self._queued += sum(len(part) for part in parts if isinstance(part, _IN_MEMORY))
+            self._advance()
+        self._account()
+
+    def resume(self) -> None:
+        """The peer has read what was written."""
+        self.blocked = False
+        self._advance()
+        self._account()
+
+    def close(self) -> None:
+        """Nothing more is written; files are given back."""
+        self._parts.clear()
+        self._queued = 0
+        if self._reading is not None:
+            self._reading.cancel()
+        self._memory.change(-self._held)
+        self._held = 0
+
+    def _advance(self) -> None:
+        while self._parts and not self.blocked and self._reading is None:
+            part = self._parts[0]
+            if isinstance(part, _IN_MEMORY):
+                self._put(part, self._piece_of(part))
+                continue
+            count = min(len(part) - self._at, self._memory.chunk_bytes)
+            try:
+                chunk = part.read_cached(self._at, count)
+            except Exception as error:
+                self._on_failed(error)
+                return
+            if chunk is None:
+                self._reading = asyncio.ensure_future(part.read(self._at, count))
+                self._reading.add_done_callback(self._read)
+                return
+            self._put(part, chunk)
+
+    def _piece_of(self, part: Buffer) -> Buffer:
+        """In chunks as well, so that memory shrinks and progress shows as the peer reads."""
+        end = self._at + self._memory.chunk_bytes
+        return part if not self._at and len(part) <= end else memoryview(part)[self._at : end]
+
+    def _put(self, part: Part, chunk: Buffer) -> None:
+        self._at += len(chunk)
+        if isinstance(part, _IN_MEMORY):
+            self._queued -= len(chunk)
+        if self._at >= len(part):
+            self._parts.popleft()
+            self._at = 0
+        self._transport.write(chunk)  # may block us at once
+
+    def _read(self, done: "asyncio.Task[Buffer]") -> None:
+        self._reading = None
+        if done.cancelled() or not self._parts:
+            return
+        if error := done.exception():
+            self._on_failed(error)
+            return
+        self._put(self._parts[0], done.result())
+        self._advance()
+        self._account()
+        if not self.is_busy:
+            self._on_sent()
+
+    def _account(self) -> None:
+        """What is in our memory now; a little that waits for the next pass of the loop alone is not counted."""
+        held = self._queued + (self._transport.get_write_buffer_size() if self.blocked else 0)
+        difference, self._held = held - self._held, held
+        if difference:
+            self._memory.change(difference)

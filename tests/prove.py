@@ -1,0 +1,97 @@
+"""`make prove`: every generated test in full, one after another, with progress and durations.
+
+`make test` draws a small sample of each. The output of each step is in `.prove/NAME.log`. All steps run; the exit
+status is 1 if one fails.
+"""
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+DIRECTORY = Path(".prove")
+POLL_S = 0.5
+PROGRESS_S = 60
+
+
+class Step(NamedTuple):
+    name: str
+    command: tuple[str, ...]
+    shows: str
+
+
+def make(target: str, *variables: str) -> tuple[str, ...]:
+    return ("make", "--no-print-directory", target, *variables)
+
+
+PROPERTIES = (sys.executable, "-m", "pytest", "tests/unit", "--hypothesis-profile", "prove", "--timeout", "100000")
+STEPS = (
+    Step("properties", PROPERTIES, "property tests with 2,000 examples each, damaged input among them"),
+    Step("zookeeper-model", make("zookeeper-model"), "the simulated ZooKeeper answers as a real one"),
+    Step("client-codecs", make("client-codecs"), "every client reads what every other one wrote, in every codec"),
+    Step("determinism", make("determinism"), "a seed gives the same run in every process"),
+    Step("sim", make("sim", "SECONDS=1800"), "no invariant breaks in half an hour of new seeds"),
+    Step("fault-at-every-step", make("fault-at-every-step"), "operations survive each fault at each of their steps"),
+    Step("sim-coverage", make("sim-coverage"), "the simulation reaches the branches of the controller"),
+    Step("compare-with-kafka", make("compare-with-kafka", "SCENARIOS=100"), "the controller acts as Apache Kafka's"),
+    Step("injected-bugs", make("injected-bugs"), "the simulation finds injected bugs"),
+    Step("mutants", make("mutants"), "the simulation notices each removed guard"),
+    Step("real-faults", make("real-faults"), "real nodes lose no acknowledged record"),
+    Step("mixed-cluster", make("mixed-cluster"), "klamm and Apache Kafka share a cluster"),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=[s.name for s in STEPS], help="run only these")
+    options = parser.parse_args(arguments)
+    steps = [s for s in STEPS if not options.only or s.name in options.only]
+    DIRECTORY.mkdir(exist_ok=True)
+    results = [(step, *run(step, f"[{n:>2}/{len(steps)}]")) for n, step in enumerate(steps, start=1)]
+    print("\nstep                  duration  result")
+    for step, status, seconds in results:
+        print(f"{step.name:<20} {in_minutes(seconds):>9}  {outcome(step, status)}")
+    return int(any(status for _, status, _ in results))
+
+
+def run(step: Step, counter: str) -> tuple[int, float]:
+    """Returns the exit status and the duration in seconds."""
+    print(f"{counter} {step.name}: {step.shows}", flush=True)
+    path, begin = log_path(step), time.monotonic()
+    next_report = begin + PROGRESS_S
+    with path.open("w") as log, subprocess.Popen(step.command, stdout=log, stderr=subprocess.STDOUT) as process:
+        while process.poll() is None:
+            time.sleep(POLL_S)
+            if time.monotonic() >= next_report:
+                next_report += PROGRESS_S
+                print(f"        {in_minutes(time.monotonic() - begin):>9}  {last_line(path)}", flush=True)
+        seconds = time.monotonic() - begin
+        print(f"        {in_minutes(seconds):>9}  {outcome(step, process.returncode)}", flush=True)
+        return process.returncode, seconds
+
+
+def log_path(step: Step) -> Path:
+    return DIRECTORY / f"{step.name}.log"
+
+
+def last_line(path: Path) -> str:
+    lines = path.read_text(errors="replace").splitlines()
+    return lines[-1][:90] if lines else ""
+
+
+def in_minutes(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02} min"
+
+
+def outcome(step: Step, status: int) -> str:
+    return "passed" if status == 0 else f"FAILED (status {status}), see {log_path(step)}"
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

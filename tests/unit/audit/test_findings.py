@@ -1,0 +1,383 @@
+"""Each damage that the audit finds: the reason and the remedy that it reports."""
+
+import uuid
+from collections.abc import Callable
+
+import pytest
+
+from klamm.audit.finding import Finding, Severity
+from klamm.audit.findings import CHECKS, findings, is_healthy
+from klamm.audit.snapshot import Age, Ownership, Snapshot
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
+from klamm.zk.registrations import Registration
+
+NOW_MS = 1_700_000_000_000
+LONG_AGO_MS = NOW_MS - 7_200_000
+P = TopicPartition("orders", 0)
+
+
+def ids(*numbers: int) -> tuple[BrokerId, ...]:
+    return tuple(map(BrokerId, numbers))
+
+
+def healthy() -> Snapshot:
+    """Three brokers; orders-0 on all of them, led by 1."""
+    s = Snapshot(NOW_MS, BrokerId(2), Ownership(0x22, 50), controller_epoch=4, controller_epoch_version=4)
+    for broker in ids(1, 2, 3):
+        at = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "one", 9092)
+        s.brokers[broker] = Registration(Broker(broker, (at,)))
+        s.broker_ownership[broker] = Ownership(0x20 + broker, broker)
+    s.connect = "zk:2181/kafka"
+    s.topic_ids["orders"] = uuid.UUID(int=7)
+    s.configs["orders"] = {"min.insync.replicas": "2"}
+    s.assignments[P] = ReplicaAssignment(ids(1, 2, 3))
+    s.states[P] = LeaderAndIsr(BrokerId(1), 3, ids(1, 2, 3), 4)
+    return s
+
+
+def leads(s: Snapshot, leader: int, *isr: int, **facts: object) -> None:
+    s.states[P] = s.states[P]._replace(leader=BrokerId(leader), isr=ids(*isr), **facts)
+
+
+def dies(s: Snapshot, broker: int) -> None:
+    del s.brokers[BrokerId(broker)], s.broker_ownership[BrokerId(broker)]
+
+
+def all_of(*steps: Callable[[Snapshot], object]) -> Callable[[Snapshot], None]:
+    def apply(s: Snapshot) -> None:
+        for step in steps:
+            step(s)
+
+    return apply
+
+
+# damage -> severity, kind, subject, a part of the reason, a part of the remedy
+CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, str]]] = {
+    "no controller": (
+        lambda s: setattr(s, "controller", None),
+        ("critical", "controller", "/controller", "no leader is elected", "look at the logs"),
+    ),
+    "a controller that is not registered": (
+        lambda s: setattr(s, "controller", BrokerId(9)),
+        ("critical", "controller", "/controller", "broker 9, which is not registered", "restart broker 9"),
+    ),
+    "the controller znode belongs to an earlier session": (
+        lambda s: setattr(s, "controller_ownership", Ownership(0x99, 1)),
+        ("critical", "controller", "/controller", "an earlier session", "reelect --zookeeper zk:2181/kafka"),
+    ),
+    "a controller znode that is not ephemeral": (
+        lambda s: setattr(s, "controller_ownership", Ownership(0, 1)),
+        ("critical", "controller", "/controller", "not ephemeral", "klamm controller reelect"),
+    ),
+    "a migration": (
+        lambda s: setattr(s, "is_kraft", True),
+        ("notice", "controller", "/controller", "being migrated", "nothing"),
+    ),
+    "no epoch": (
+        lambda s: setattr(s, "controller_epoch", None),
+        ("critical", "controller epoch", "/controller_epoch", "no controller", "klamm zk set /controller_epoch '4'"),
+    ),
+    "an epoch that was changed by hand": (
+        lambda s: setattr(s, "controller_epoch_version", 3),
+        ("notice", "controller epoch", "/controller_epoch", "written 3 times", "nothing"),
+    ),
+    "an epoch lower than that of a state": (
+        lambda s: leads(s, 1, 1, 2, 3, controller_epoch=6),
+        ("critical", "epoch gap", "orders-0", "a higher controller epoch than 4", "klamm zk set /controller_epoch '6'"),
+    ),
+    "a registration that is not ephemeral": (
+        lambda s: s.broker_ownership.__setitem__(BrokerId(3), Ownership(0, 3)),
+        ("critical", "registration", "/brokers/ids/3", "counts as alive", "klamm zk delete /brokers/ids/3"),
+    ),
+    "a broker throttle left behind": (
+        lambda s: s.broker_configs.update({"3": {"leader.replication.throttled.rate": "1000"}}),
+        ("notice", "throttle left", "broker 3", "nothing is being", "--broker 3 leader.replication.throttled.rate -b"),
+    ),
+    "a throttle of a dead broker left behind": (
+        lambda s: s.broker_configs.update({"7": {"follower.replication.throttled.rate": "1000"}}),
+        ("notice", "throttle left", "broker 7", "nothing is being", "when broker 7 is back: klamm config unset"),
+    ),
+    "throttled replicas left behind": (
+        lambda s: s.configs["orders"].update({"leader.replication.throttled.replicas": "0:1"}),
+        ("notice", "throttle left", "orders", "nothing is being", "--topic orders leader.replication.throttled.repl"),
+    ),
+    "a broker is gone": (
+        lambda s: dies(s, 3),
+        ("warning", "broker gone", "broker 3", "has 1 replica", "no other broker could take all its replicas"),
+    ),
+    "a broker is gone that others can replace": (
+        lambda s: setattr(s, "assignments", {P: ReplicaAssignment(ids(1, 2, 9))}),
+        ("warning", "broker gone", "broker 9", "has 1 replica", "reassign plan --remove-broker 9 --out plan-without"),
+    ),
+    "the leader is gone and nobody was elected": (
+        lambda s: dies(s, 1),
+        ("critical", "no leader", "orders-0", "leader 1 is not registered", "reelect"),
+    ),
+    "no leader, although a member of the ISR is alive": (
+        lambda s: leads(s, -1, 2),
+        ("critical", "no leader", "orders-0", "2 of its ISR is alive", "klamm brokers --log-dirs -b"),
+    ),
+    "no leader, and only replicas outside the ISR are alive": (
+        all_of(lambda s: leads(s, -1, 1), lambda s: dies(s, 1)),
+        ("critical", "no leader", "orders-0", "no member of its ISR 1 is alive", "start broker 1; or accept"),
+    ),
+    "no state znode": (
+        lambda s: s.states.clear(),
+        ("critical", "no leader", "orders-0", "it has no state znode", "klamm explain orders-0 --zookeeper zk"),
+    ),
+    "an empty ISR and no leader": (
+        lambda s: leads(s, -1),
+        ("critical", "no leader", "orders-0", "ISR is empty", "unclean --topic orders --partition 0 -b one:9092 (new"),
+    ),
+    "an empty ISR": (
+        lambda s: leads(s, 1),
+        ("critical", "ISR", "orders-0", "the ISR is empty", '"leader":1,"version":1,"leader_epoch":4,"isr":[1]}'),
+    ),
+    "a leader outside its ISR": (
+        lambda s: leads(s, 1, 2, 3),
+        ("critical", "ISR", "orders-0", "leader 1 is not in the ISR", '"leader_epoch":4,"isr":[1,2,3]}'),
+    ),
+    "a malformed broker id": (
+        lambda s: s.malformed_ids.append("x"),
+        ("critical", "registration", "/brokers/ids/x", "not a broker id", "klamm zk delete /brokers/ids/x"),
+    ),
+    "a required znode is missing": (
+        lambda s: s.missing.append("/isr_change_notification"),
+        ("warning", "missing znode", "/isr_change_notification", "not exist", "klamm zk set /isr_change_notification"),
+    ),
+    "a broker without a replica in the ISR": (
+        lambda s: leads(s, 1, 1, 2, 3, 8),
+        ("warning", "ISR", "orders-0", "has no replica", '"leader":1,"version":1,"leader_epoch":4,"isr":[1,2,3]'),
+    ),
+    "a broker without a replica leads": (
+        lambda s: leads(s, 8, 8, 3),
+        ("warning", "ISR", "orders-0", "has no replica", '"leader":3,"version":1,"leader_epoch":4,"isr":[3]'),
+    ),
+    "only brokers without a replica in the ISR": (
+        lambda s: leads(s, -1, 8),
+        ("warning", "ISR", "orders-0", "8 in the ISR has no replica", "klamm elect --election-type unclean"),
+    ),
+    "a broker without a replica leads alone": (
+        lambda s: leads(s, 8, 8),
+        ("critical", "no leader", "orders-0", "no member of its ISR 8 is alive", "start broker 8; or accept"),
+    ),
+    "a live leader without a replica": (
+        all_of(lambda s: s.assignments.update({P: ReplicaAssignment(ids(1, 2))}), lambda s: leads(s, 3, 3)),
+        ("critical", "no leader", "orders-0", "leader 3 has no replica", '"replicas":[1,2,3]}'),
+    ),
+    "a feature that a broker lacks": (
+        lambda s: s.features.update(new=2),
+        ("critical", "features", "broker 1", "new at level 2", """klamm zk set /feature '{"version":2,"status":1,"""),
+    ),
+    "no leader, because all brokers lack a feature": (
+        all_of(lambda s: s.features.update(new=2), lambda s: leads(s, -1, 1, 2, 3)),
+        ("critical", "no leader", "orders-0", "does not support the finalized features", '"features":{}}'),
+    ),
+    "an unclean leader": (
+        lambda s: leads(s, 1, 1, recovery=LeaderRecoveryState.RECOVERING),
+        ("warning", "unclean leader", "orders-0", "records may be lost", "compare"),
+    ),
+    "below min ISR": (
+        lambda s: leads(s, 1, 1),
+        ("critical", "below min ISR", "orders-0", "1 in sync, min.insync.replicas is 2", "catch up"),
+    ),
+    "at min ISR": (
+        lambda s: leads(s, 1, 1, 2),
+        ("warning", "under-replicated", "orders-0", "3 not in sync; if one more falls out", "catch up"),
+    ),
+    "min ISR set for all brokers": (
+        all_of(
+            lambda s: s.configs.clear(),
+            lambda s: s.default_config.update({"min.insync.replicas": "3"}),
+            lambda s: leads(s, 1, 1, 2),
+        ),
+        ("critical", "below min ISR", "orders-0", "2 in sync, min.insync.replicas is 3", "catch up"),
+    ),
+    "leaders are not preferred": (
+        lambda s: leads(s, 2, 1, 2, 3),
+        ("notice", "not preferred", "broker 1", "leads 0 of the 1", "klamm elect --election-type preferred"),
+    ),
+    "no replica": (
+        all_of(lambda s: s.states.clear(), lambda s: s.assignments.__setitem__(P, ReplicaAssignment(()))),
+        ("critical", "assignment", "orders-0", "assigns no replica", '"partitions":{"0":[1]}'),
+    ),
+    "a broker twice": (
+        lambda s: s.assignments.__setitem__(P, ReplicaAssignment(ids(1, 2, 3, 3))),
+        ("warning", "assignment", "orders-0", "twice: 1, 2, 3, 3", '"replicas":[1,2,3]'),
+    ),
+    "a stray partition znode": (
+        lambda s: s.stray_partitions.append(TopicPartition("orders", 8)),
+        ("warning", "stray partition", "orders-8", "does not have this partition", "/partitions/8"),
+    ),
+    "an orphaned deletion": (
+        lambda s: s.deletions.update(gone=NOW_MS),
+        ("warning", "orphaned deletion", "gone", "no such topic", "klamm zk delete /admin/delete_topics/gone"),
+    ),
+    "a deletion that waits for a dead broker": (
+        all_of(lambda s: s.deletions.update(orders=LONG_AGO_MS), lambda s: dies(s, 3)),
+        ("warning", "stuck deletion", "orders", "marked 2 h ago; 3 with its replicas", "start broker 3"),
+    ),
+    "a deletion that is not handled": (
+        lambda s: s.deletions.update(orders=LONG_AGO_MS),
+        ("warning", "stuck deletion", "orders", "nothing blocks it", "reelect"),
+    ),
+    "a deletion of a malformed topic": (
+        all_of(
+            lambda s: s.deletions.update(x=LONG_AGO_MS), lambda s: s.malformed.update({"/brokers/topics/x": "no JSON"})
+        ),
+        ("warning", "stuck deletion", "x", "its assignment cannot be read", "repair /brokers/topics/x"),
+    ),
+    "a reassignment to a dead broker": (
+        lambda s: s.assignments.__setitem__(P, ReplicaAssignment(ids(1, 2, 3, 4), adding=ids(4))),
+        ("warning", "stuck reassignment", "orders-0", "waits for 4, not alive", "klamm reassign cancel"),
+    ),
+    "a reassignment without a leader": (
+        all_of(
+            lambda s: s.assignments.__setitem__(P, ReplicaAssignment(ids(2, 1), adding=ids(2), removing=ids(1))),
+            lambda s: leads(s, -1, 1),
+            lambda s: dies(s, 1),
+        ),
+        ("warning", "stuck reassignment", "orders-0", "no leader to copy from", "start broker 1, or klamm reassign"),
+    ),
+    "a reassignment that is not completed": (
+        lambda s: s.assignments.__setitem__(P, ReplicaAssignment(ids(1, 2, 3), removing=ids(3))),
+        ("warning", "stuck reassignment", "orders-0", "does not complete it", "reelect"),
+    ),
+    "a reassignment under way": (
+        all_of(
+            lambda s: s.assignments.__setitem__(P, ReplicaAssignment(ids(1, 2, 3), adding=ids(3))),
+            lambda s: leads(s, 1, 1, 2),
+        ),
+        ("notice", "reassignment", "orders-0", "waits for 3 to catch up", "nothing"),
+    ),
+    "a reassignment request that is not handled": (
+        all_of(
+            lambda s: setattr(s, "reassignment", {P: ids(3, 2, 1)}),
+            lambda s: setattr(s, "reassignment_requested_ms", LONG_AGO_MS),
+        ),
+        ("warning", "stuck reassignment", "/admin/reassign_partitions", "1 of its partitions are not", "reelect"),
+    ),
+    "an election request that is not handled": (
+        all_of(
+            lambda s: setattr(s, "preferred_election", [P]),
+            lambda s: setattr(s, "preferred_election_requested_ms", LONG_AGO_MS),
+        ),
+        ("warning", "request left", "/admin/preferred_replica_election", "not handled for 2 h", "reelect"),
+    ),
+    "a notification that is not handled": (
+        lambda s: s.notifications.append(Age("/isr_change_notification/isr_change_1", LONG_AGO_MS)),
+        ("warning", "notification left", "/isr_change_notification/isr_change_1", "not handled", "reelect"),
+    ),
+    "a topic that cannot be read": (
+        lambda s: s.malformed.update({"/brokers/topics/x": "no JSON"}),
+        ("critical", "malformed znode", "/brokers/topics/x", "no JSON", "klamm topics describe --topic x --json -b"),
+    ),
+    "a state that cannot be read": (
+        lambda s: s.malformed.update({"/brokers/topics/x/partitions/0/state": "no JSON"}),
+        ("critical", "malformed znode", "/brokers/topics/x/partitions/0/state", "no JSON", "Never delete the znode"),
+    ),
+    "an epoch that cannot be read": (
+        all_of(
+            lambda s: s.malformed.update({"/controller_epoch": "?"}),
+            lambda s: setattr(s, "controller_epoch", None),
+        ),
+        ("critical", "malformed znode", "/controller_epoch", "?", "klamm zk set /controller_epoch '4'"),
+    ),
+    "a controller that cannot be read": (
+        all_of(lambda s: s.malformed.update({"/controller": "?"}), lambda s: setattr(s, "controller", None)),
+        ("critical", "malformed znode", "/controller", "?", "klamm controller reelect"),
+    ),
+    "a config that cannot be read": (
+        lambda s: s.malformed.update({"/config/brokers/<default>": "?"}),
+        ("critical", "malformed znode", "/config/brokers/<default>", "?", "klamm zk set '/config/brokers/<default>'"),
+    ),
+    "features that cannot be read": (
+        lambda s: s.malformed.update({"/feature": "?"}),
+        ("critical", "malformed znode", "/feature", "?", "klamm zk delete /feature --zookeeper zk:2181/kafka, then"),
+    ),
+    "producer ids that cannot be read": (
+        lambda s: s.malformed.update({"/latest_producer_id_block": "?"}),
+        ("critical", "malformed znode", "/latest_producer_id_block", "?", "never delete this znode"),
+    ),
+    "a request that cannot be read": (
+        lambda s: s.malformed.update({"/admin/reassign_partitions": "?"}),
+        ("critical", "malformed znode", "/admin/reassign_partitions", "?", "klamm zk delete /admin/reassign"),
+    ),
+    "a znode without read permission": (
+        lambda s: s.unreadable.update({"/config/topics/x": "NO_AUTH"}),
+        ("warning", "unreadable znode", "/config/topics/x", "NO_AUTH", "--auth"),
+    ),
+    "a topic without an id": (
+        lambda s: s.topic_ids.update(orders=None),
+        ("notice", "topic id", "orders", "no topic id", "nothing"),
+    ),
+    "two topics with one id": (
+        lambda s: s.topic_ids.update(copy=uuid.UUID(int=7)),
+        ("critical", "topic id", "copy", "the same topic id as orders", "create a new topic"),
+    ),
+    "a config of a missing topic": (
+        lambda s: s.configs.update(gone={}),
+        ("notice", "orphaned config", "gone", "does not exist", "klamm zk delete /config/topics/gone"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("broken", "expected"), CASES.values(), ids=CASES)
+def test_damage_is_reported_with_reason_and_remedy(
+    broken: Callable[[Snapshot], object], expected: tuple[str, ...]
+) -> None:
+    s = healthy()
+    broken(s)
+    severity, kind, subject, why, remedy = expected
+
+    found = [f for f in findings(s) if f.kind == kind and subject in f.subjects and why in f.why]
+
+    assert [f.severity for f in found] == [severity], findings(s)
+    assert remedy in found[0].remedy
+    assert is_healthy(findings(s)) is all(f.severity == "notice" for f in findings(s))
+
+
+def test_a_healthy_cluster_has_no_findings() -> None:
+    assert findings(healthy()) == []
+
+
+def test_every_check_has_a_case() -> None:
+    seen = {kind for _, (_, kind, *_) in CASES.values()}
+    assert len(CHECKS) <= len(seen)
+
+
+def test_recent_requests_are_not_reported() -> None:
+    s = healthy()
+    s.deletions["orders"] = NOW_MS - 1_000
+    s.preferred_election, s.preferred_election_requested_ms = [P], NOW_MS - 1_000
+    s.notifications.append(Age("/isr_change_notification/isr_change_1", NOW_MS - 1_000))
+
+    assert findings(s) == []
+
+
+def test_partitions_with_one_reason_are_one_finding_and_the_most_severe_comes_first() -> None:
+    s = healthy()
+    for number in range(1, 1_000):
+        p = TopicPartition("orders", number)
+        s.assignments[p] = ReplicaAssignment(ids(1, 2, 3))
+        s.states[p] = LeaderAndIsr(BrokerId(1), 3, ids(1, 2), 4)
+    leads(s, -1, 2)
+
+    found = findings(s)
+
+    assert [(f.severity, f.kind, len(f.subjects)) for f in found] == [
+        (Severity.CRITICAL, "no leader", 1),
+        (Severity.WARNING, "under-replicated", 999),
+    ]
+    assert isinstance(found[0], Finding)
+
+
+def test_throttles_are_not_reported_during_a_reassignment() -> None:
+    s = healthy()
+    s.broker_configs["3"] = {"leader.replication.throttled.rate": "1000"}
+    s.assignments[P] = ReplicaAssignment(ids(1, 2, 3), adding=ids(3))
+
+    assert "throttle left" not in {f.kind for f in findings(s)}

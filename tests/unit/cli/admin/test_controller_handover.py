@@ -1,0 +1,135 @@
+"""`klamm controller reelect`: what the command does. A named node's part is `broker/controller_handover.py`."""
+
+import asyncio
+
+import pytest
+from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
+
+from klamm.cli.admin.controller import hand_to, read_controller_status, reelect
+from klamm.model.errors import KlammError
+from klamm.model.ids import BrokerId
+from klamm.sim.loop import SimulatedLoop
+from klamm.zk.controller_handover import request_handover, watch_handover_request
+from klamm.zk.election import register_controller, replace_controller
+from klamm.zk.operations import Create, Delete
+from klamm.zk.znodes import CONTROLLER, NEXT_CONTROLLER, broker_path
+
+ONE, TWO = BrokerId(1), BrokerId(2)
+
+
+class Cluster:
+    """Broker 1 is controller, broker 2 is alive, and an operator has a session."""
+
+    def __init__(self) -> None:
+        self.ensemble = MemoryEnsemble()
+        above = [Create("/brokers"), Create("/brokers/ids")]
+        self.ensemble.apply([*above, *(Create(broker_path(b)) for b in (ONE, TWO))])
+        self.operator = self.ensemble.client()
+
+    async def elect(self) -> None:
+        await register_controller(self.ensemble.client(), ONE, 0)
+
+    async def take_when_asked(self, client: MemoryZooKeeper) -> None:
+        while (request := await watch_handover_request(client)) is None:  # noqa: ASYNC110
+            await asyncio.sleep(1)
+        await replace_controller(client, TWO, 0, request.epoch)
+
+    async def hand_to(self, broker: int) -> BrokerId | None:
+        seen = await read_controller_status(self.operator)
+        return (await hand_to(self.operator, seen, BrokerId(broker))).controller
+
+
+def test_the_named_node_becomes_controller_and_the_request_is_removed() -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        await cluster.elect()
+        node = asyncio.get_running_loop().create_task(cluster.take_when_asked(cluster.ensemble.client()))
+
+        assert await cluster.hand_to(2) == 2
+        await node
+        assert NEXT_CONTROLLER not in cluster.ensemble.nodes
+
+    SimulatedLoop().run(main())
+
+
+@pytest.mark.parametrize(("broker", "why"), [(2, "broker 1 remains"), (3, "Broker 3 is not alive")])
+def test_a_handover_that_fails_removes_its_request(broker: int, why: str) -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        await cluster.elect()
+
+        with pytest.raises(KlammError, match=why):
+            await cluster.hand_to(broker)
+        assert NEXT_CONTROLLER not in cluster.ensemble.nodes
+
+    SimulatedLoop().run(main())
+
+
+def test_a_handover_request_ends_with_the_session_that_made_it() -> None:
+    """For example with a broker of Apache Kafka, which ignores the request."""
+
+    async def main() -> None:
+        cluster = Cluster()
+        await cluster.elect()
+        asking = asyncio.get_running_loop().create_task(cluster.hand_to(2))
+        while NEXT_CONTROLLER not in cluster.ensemble.nodes:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        cluster.ensemble.expire(cluster.operator)
+
+        assert NEXT_CONTROLLER not in cluster.ensemble.nodes
+
+    SimulatedLoop().run(main())
+
+
+@pytest.mark.parametrize("is_ours", [True, False], ids=["whose answer was lost", "of somebody else"])
+def test_an_existing_handover_request_of_another_session_is_respected(is_ours: bool) -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        await cluster.elect()
+        asker = cluster.operator if is_ours else cluster.ensemble.client()
+        await request_handover(asker, TWO, 1)
+
+        if is_ours:
+            node = asyncio.get_running_loop().create_task(cluster.take_when_asked(cluster.ensemble.client()))
+            assert await cluster.hand_to(2) == 2
+            await node
+        else:
+            with pytest.raises(KlammError, match="another handover is running"):
+                await cluster.hand_to(2)
+
+    SimulatedLoop().run(main())
+
+
+def test_reelect_waits_for_a_controller_when_the_znode_is_already_gone() -> None:
+    """Ourselves, where only the answer was lost."""
+
+    async def main() -> None:
+        cluster = Cluster()
+        await cluster.elect()
+        seen = await read_controller_status(cluster.operator)
+        cluster.ensemble.apply([Delete(CONTROLLER)])
+        asking = asyncio.get_running_loop().create_task(reelect(cluster.operator, seen))
+        await asyncio.sleep(1)
+        await cluster.elect()
+
+        assert (await asking).epoch == 2
+
+    SimulatedLoop().run(main())
+
+
+def test_reelect_does_not_remove_a_newer_controller() -> None:
+    async def main() -> None:
+        cluster = Cluster()
+        await cluster.elect()
+        seen = await read_controller_status(cluster.operator)
+        cluster.ensemble.apply([Delete(CONTROLLER)])
+        await cluster.elect()
+
+        with pytest.raises(KlammError, match="Another controller was elected"):
+            await reelect(cluster.operator, seen)
+        assert CONTROLLER in cluster.ensemble.nodes
+
+    SimulatedLoop().run(main())

@@ -1,0 +1,50 @@
+"""Queues as a metrics page tells them, and what journals say of requests that were not answered."""
+
+from klamm.cli.admin.controller import Queue, queues
+from klamm.explain.unanswered import Unanswered, unanswered
+from klamm.telemetry.exposition import Reading, render
+from klamm.telemetry.journal_reader import Entry
+from klamm.telemetry.meters import Timer
+
+ACTIVE = "kafka_controller_kafkacontroller_activecontrollercount"
+SIZE = "kafka_controller_controllerchannelmanager_queuesize"
+TIME = "kafka_controller_controllerchannelmanager_requestrateandqueuetimems"
+
+
+def page(*readings: Reading) -> str:
+    return render(readings, "text/plain")[0].decode()
+
+
+def test_queue_depth_and_waiting_times_per_broker() -> None:
+    timer = Timer()
+    for ms in (1.0, 3.0):
+        timer.observe(ms)
+    found = queues(
+        "b1:1", page(Reading(ACTIVE, 1), *(Reading(SIZE, n, (str(n),)) for n in (10, 2)), Reading(TIME, timer, ("2",)))
+    )
+
+    assert [(q.broker, q.depth, q.sent) for q in found] == [("2", 2, 2), ("10", 10, 0)]
+    assert found[0].waited_ms["0.99"] == 3.0
+    assert found[1] == Queue("b1:1", "10", 10, 0, {})
+
+
+def test_a_node_that_is_not_controller_has_no_queues() -> None:
+    assert queues("b1:1", page(Reading(ACTIVE, 0), Reading(SIZE, 3, ("2",)))) == []
+
+
+def entry(seq: int, kind: str, **facts: object) -> Entry:
+    return Entry(seq * 1000, 1, 1, seq, "c", kind, facts)
+
+
+def test_requests_without_an_answer() -> None:
+    lines = [
+        entry(1, "request", broker=2, api="UPDATE_METADATA", count=5),
+        entry(2, "request", broker=2, api="LEADER_AND_ISR", count=7, causes=["a", "b"]),
+        entry(3, "response", broker=2, api="UPDATE_METADATA"),
+        entry(4, "response", broker=2, api="LEADER_AND_ISR", failed="closed"),
+    ]
+
+    assert unanswered(lines) == [Unanswered(2, "LEADER_AND_ISR", 2000, 7, 2, "closed")]
+    assert unanswered(lines, now_ms=9000)[0].age_ms == 7000
+    assert unanswered([*lines, entry(5, "found", dead=[2])]) == []
+    assert unanswered([*lines, entry(5, "resigned")]) == []

@@ -1,0 +1,129 @@
+"""What a reassignment looks like while brokers still hear of it."""
+
+from typing import Any
+
+import pytest
+from tests.unit.cli.admin.scripted_brokers import Brokers, run
+
+from klamm.cli.admin.reassignments import PlanRequest, cancel, make_plan, read_progress
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.plan.progress import MoveState
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    AlterPartitionReassignmentsResponse,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    IncrementalAlterConfigsResponse,
+    ListPartitionReassignmentsResponse,
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+    OngoingPartitionReassignment,
+    OngoingTopicReassignment,
+)
+
+AT = TopicPartition("t", 0)
+WANTED = {AT: (BrokerId(2), BrokerId(1))}
+
+
+def cluster(*known: tuple[int, ...]) -> Brokers:
+    """Where nothing moves any more; the broker asked knows these replicas, one after the other."""
+    brokers, left = Brokers(1, 2), list(known)
+
+    def metadata(_version: int, asked: Any) -> MetadataResponse:
+        if not asked.topics:
+            return brokers.metadata()
+        replicas = left.pop(0) if len(left) > 1 else left[0]
+        partition = MetadataResponsePartition(0, 0, replicas[0], 0, replicas, replicas)
+        return brokers.metadata([MetadataResponseTopic(0, "t", partitions=[partition])])
+
+    brokers.answers[ApiKey.METADATA] = metadata
+    brokers.answers[ApiKey.LIST_PARTITION_REASSIGNMENTS] = lambda _v, _m: ListPartitionReassignmentsResponse()
+    return brokers
+
+
+def test_stale_metadata_after_a_reassignment_is_read_again() -> None:
+    [progress], moving = run(cluster((1, 2), (1, 2), (2, 1)), lambda admin: read_progress(admin, WANTED))
+
+    assert (progress.state, moving) == (MoveState.COMPLETE, False)
+
+
+def test_a_partition_with_other_replicas_is_reported() -> None:
+    [progress], _ = run(cluster((1, 2)), lambda admin: read_progress(admin, WANTED))
+
+    assert progress.state is MoveState.ELSEWHERE
+
+
+def test_a_plan_gives_no_replica_to_a_controller_only_broker() -> None:
+    def config(_version: int, asked: Any) -> DescribeConfigsResponse:
+        [resource] = asked.resources
+        value = "2" if resource.resource_name == "1" else None
+        found = [DescribeConfigsResourceResult(name="klamm.controller.only.brokers", value=value)] if value else []
+        result = DescribeConfigsResult(
+            resource_type=resource.resource_type, resource_name=resource.resource_name, configs=found
+        )
+        return DescribeConfigsResponse(results=[result])
+
+    brokers = Brokers(1, 2, 3, 4)
+    at = MetadataResponsePartition(0, 0, 1, 0, [1, 3], [1, 3])
+    brokers.answers[ApiKey.METADATA] = lambda _v, _m: brokers.metadata([MetadataResponseTopic(0, "t", partitions=[at])])
+    brokers.answers[ApiKey.DESCRIBE_CONFIGS] = config
+    wanted = PlanRequest(None, None, (BrokerId(1),), None, True)
+
+    planned = run(brokers, lambda admin: make_plan(admin, wanted))
+
+    assert {b for replicas in planned.plan.moves.values() for b in replicas} == {3, 4}
+
+
+LIST, RATE = "leader.replication.throttled.replicas", "leader.replication.throttled.rate"
+LEFT = {
+    "another topic moves on": (("t", "other"), {"topic t": [LIST]}),
+    "nothing else moves": (("t",), {"topic t": [LIST], "broker 1": [RATE], "broker 2": [RATE]}),
+    "it moved no more, another does": (("other",), {"topic t": [LIST]}),
+}
+
+
+def throttles(_version: int, asked: Any) -> DescribeConfigsResponse:
+    """Each topic has its list, each broker its rate."""
+    results = []
+    for r in asked.resources:
+        name, source = (LIST, 1) if r.resource_type == 2 else (RATE, 2)
+        config = DescribeConfigsResourceResult(name=name, value="1", config_source=source)
+        results.append(
+            DescribeConfigsResult(resource_type=r.resource_type, resource_name=r.resource_name, configs=[config])
+        )
+    return DescribeConfigsResponse(results=results)
+
+
+@pytest.mark.parametrize(("moving", "unset"), LEFT.values(), ids=LEFT)
+def test_cancel_removes_the_throttles_of_the_cancelled_reassignments_only(
+    moving: tuple[str, ...], unset: dict[str, list[str]]
+) -> None:
+    brokers = Brokers(1, 2)
+    ongoing = OngoingPartitionReassignment(0, [1, 2], [2], [])
+    answer = ListPartitionReassignmentsResponse(topics=[OngoingTopicReassignment(t, [ongoing]) for t in moving])
+
+    brokers.answers[ApiKey.LIST_PARTITION_REASSIGNMENTS] = lambda _v, _m: answer
+    brokers.answers[ApiKey.ALTER_PARTITION_REASSIGNMENTS] = lambda _v, _m: AlterPartitionReassignmentsResponse()
+    brokers.answers[ApiKey.DESCRIBE_CONFIGS] = throttles
+    brokers.answers[ApiKey.INCREMENTAL_ALTER_CONFIGS] = lambda _v, _m: IncrementalAlterConfigsResponse()
+
+    cancelled, changes, refused = run(brokers, lambda admin: cancel(admin, None, ["t"], preserve_throttles=False))
+
+    assert [at.topic for at in cancelled] == [t for t in moving if t == "t"]
+    assert {str(entity): list(names) for entity, names in changes.items()} == unset
+    assert refused == []
+
+
+def test_a_topic_keeps_its_throttle_while_another_of_its_partitions_moves() -> None:
+    brokers = Brokers(1, 2)
+    ongoing = [OngoingPartitionReassignment(n, [1, 2], [2], []) for n in (0, 1)]
+    answer = ListPartitionReassignmentsResponse(topics=[OngoingTopicReassignment("t", ongoing)])
+    brokers.answers[ApiKey.LIST_PARTITION_REASSIGNMENTS] = lambda _v, _m: answer
+    brokers.answers[ApiKey.ALTER_PARTITION_REASSIGNMENTS] = lambda _v, _m: AlterPartitionReassignmentsResponse()
+    brokers.answers[ApiKey.DESCRIBE_CONFIGS] = throttles
+
+    cancelled, changes, refused = run(brokers, lambda admin: cancel(admin, [AT], (), preserve_throttles=False))
+
+    assert (cancelled, changes, refused) == ([AT], {}, [])

@@ -1,0 +1,77 @@
+"""`klamm topics delete`: metadata forgets a topic before ZooKeeper does, and knows none that never had a leader."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.unit.cli.admin.scripted_brokers import Brokers, run
+
+from klamm.cli.admin.client import CannotAsk
+from klamm.cli.admin.topic_changes import find_deletable, wait_until_gone
+from klamm.model.errors import ErrorCode
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+EXISTS = ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def probed(brokers: Brokers, codes: Iterator[ErrorCode]) -> None:
+    """What the controller says each time when it is asked whether the topics could be created."""
+
+    def answer(_version: int, asked: CreateTopicsRequest) -> CreateTopicsResponse:
+        assert asked.validate_only, "nothing may be created"
+        code = next(codes)
+        return CreateTopicsResponse(topics=[CreatableTopicResult(name=t.name, error_code=code) for t in asked.topics])
+
+    brokers.answers[ApiKey.CREATE_TOPICS] = answer
+
+
+def test_a_topic_is_deleted_when_its_name_is_free() -> None:
+    brokers = Brokers(1, 2)
+    probed(brokers, iter([EXISTS, EXISTS, ErrorCode.NONE]))
+
+    assert run(brokers, lambda admin: wait_until_gone(admin, ["a", "b"])) == {}
+    assert [api for _, api, _ in brokers.asked] == ["CREATE_TOPICS"] * 3
+
+
+def test_a_topic_whose_znodes_remain_is_not_deleted() -> None:
+    brokers = Brokers(1)
+    probed(brokers, iter([EXISTS] * 100))
+
+    with pytest.raises(CannotAsk, match=r"ZooKeeper still has znodes of 1 of 1 topics \(a\)"):
+        run(brokers, lambda admin: wait_until_gone(admin, ["a"]))
+
+
+@pytest.mark.parametrize(
+    ("code", "untold"),
+    [(ErrorCode.POLICY_VIOLATION, {}), (ErrorCode.TOPIC_AUTHORIZATION_FAILED, {"a": "TOPIC_AUTHORIZATION_FAILED"})],
+)
+def test_a_deletion_that_brokers_do_not_confirm_is_reported_as_unconfirmed(
+    code: ErrorCode, untold: dict[str, str]
+) -> None:
+    brokers = Brokers(1)
+    probed(brokers, iter([code]))
+
+    assert run(brokers, lambda admin: wait_until_gone(admin, ["a"])) == untold
+
+
+@pytest.mark.parametrize(("code", "found"), [(EXISTS, ["known", "un.led"]), (ErrorCode.NONE, ["known"])])
+def test_a_topic_that_only_zookeeper_has_is_found_by_its_name(code: ErrorCode, found: list[str]) -> None:
+    brokers = Brokers(1)
+    known = [MetadataResponseTopic(0, "known", partitions=[MetadataResponsePartition(0, 0, 1, 0, [1], [1])])]
+    brokers.answers[ApiKey.METADATA] = lambda _v, _m: brokers.metadata(known)
+    probed(brokers, iter([code]))
+
+    assert run(brokers, lambda admin: find_deletable(admin, "known, un.led")) == found
+
+
+def test_a_pattern_does_not_match_topics_without_metadata() -> None:
+    brokers = Brokers(1)
+
+    assert run(brokers, lambda admin: find_deletable(admin, "orders-[0-9]+")) == []
+    assert brokers.asked == []

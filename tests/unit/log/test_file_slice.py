@@ -1,0 +1,209 @@
+"""What a fetch answers is read later: the bytes that were chosen then, or none."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.unit.log.support import Partition, batch
+
+from klamm.log.errors import SliceLost
+from klamm.log.file_slice import FileSlice
+from klamm.log.log import Log
+from klamm.log.open_files import OpenFiles
+from klamm.runtime.disk import RealDisk
+
+MAX = 1 << 20
+SIZE = len(batch("a"))
+
+
+def filled(orders: Partition, count: int = 3, **configs: object) -> Log:
+    log = orders.open(**configs)
+    for number in range(count):
+        log.append_as_leader(batch(chr(ord("a") + number)), 0)
+    log.update_high_watermark(count)
+    return log
+
+
+def slice_of(log: Log, offset: int = 0, max_bytes: int = MAX, bound: int = 1 << 40) -> FileSlice:
+    found = log.slice(offset, max_bytes, bound, True).records
+    assert isinstance(found, FileSlice)
+    return found
+
+
+def content(found: FileSlice) -> bytes:
+    parts, at = [], 0
+    while at < len(found):
+        part = found.read_cached(at, 50)
+        assert part
+        parts.append(bytes(part))
+        at += len(part)
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize(
+    ("offset", "max_bytes", "bound"), [(0, MAX, 3), (1, MAX, 3), (0, MAX, 2), (0, SIZE + 5, 3), (1, 1, 3), (2, MAX, 2)]
+)
+def test_a_slice_is_what_a_read_would_return(orders: Partition, offset: int, max_bytes: int, bound: int) -> None:
+    log = filled(orders)
+    at_once = log.read(offset, max_bytes, bound).records
+
+    later = log.slice(offset, max_bytes, bound, True).records
+
+    assert len(later) == len(at_once)
+    assert (content(later) if isinstance(later, FileSlice) else later) == at_once
+
+
+def truncate_and_write_elsewhere(log: Log) -> None:
+    """Behind the slice: it ends where the cut is."""
+    log.append_as_leader(batch("x"), 0)
+    log.truncate_to(3)
+    log.append_as_leader(batch("y"), 1)
+
+
+def start_over(log: Log) -> None:
+    log.truncate_fully_and_start_at(0)
+    log.append_as_leader(batch("z" * 500), 1)
+
+
+def fail(log: Log) -> None:
+    log.mark_failed()
+
+
+CHANGES: dict[str, Callable[[Log], object]] = {
+    "nothing": lambda log: None,
+    "append": lambda log: log.append_as_leader(batch("x"), 0),
+    "truncation behind the slice": truncate_and_write_elsewhere,
+    "truncation of everything": start_over,
+    "other files in use": lambda log: log.segments.active._files.close(),
+    "directory out of use": fail,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_slice_survives(orders: Partition, change: Callable[[Log], object]) -> None:
+    log = filled(orders)
+    expected = log.read(0, MAX).records
+    found = slice_of(log)
+    first = found.read_cached(0, 10)
+
+    change(log)
+
+    assert bytes(first or b"") == expected[:10]
+    assert content(found) == expected
+
+
+def test_a_slice_survives_that_retention_removes_its_segment(orders: Partition) -> None:
+    log = filled(orders, segment_bytes=SIZE, retention_bytes=0, file_delete_delay_ms=0)
+    expected = log.read(0, MAX).records
+    found = slice_of(log)
+    path = log.segments.first.log_path
+
+    assert log.delete_old_segments()
+
+    assert not Path(path).exists()
+    assert content(found) == expected
+
+
+async def test_a_slice_of_a_truncated_file_never_becomes_other_bytes(orders: Partition) -> None:
+    """The next leader's records come to stand where the slice has still to read."""
+    log = filled(orders)
+    found = slice_of(log)
+    assert found.read_cached(0, SIZE)
+
+    log.truncate_to(2)
+    log.append_as_leader(batch("Z"), 1)
+
+    with pytest.raises(SliceLost, match="truncated to"):
+        found.read_cached(2 * SIZE, SIZE)
+    with pytest.raises(SliceLost, match="truncated to"):
+        await found.read(2 * SIZE, SIZE)
+    assert content(slice_of(log)) == log.read(0, MAX).records
+
+
+async def test_a_truncation_while_a_thread_reads(orders: Partition) -> None:
+    log = filled(orders)
+    found = slice_of(log)
+    disk = log._world.disk
+
+    async def in_thread(call, *args):  # type: ignore[no-untyped-def]
+        log.truncate_to(2)
+        log.append_as_leader(batch("Z"), 1)
+        return call(*args)
+
+    found._disk = type("Disk", (), {"in_thread": staticmethod(in_thread)})()  # type: ignore[assignment]
+    with pytest.raises(SliceLost, match="truncated to"):
+        await found.read(0, 3 * SIZE)
+    assert disk is log._world.disk
+
+
+def test_a_truncation_is_known_also_where_the_file_was_closed_meanwhile(orders: Partition) -> None:
+    log = filled(orders)
+    found = slice_of(log)
+    log.segments.active._files.close()
+
+    log.truncate_to(2)
+    log.append_as_leader(batch("Z"), 1)
+
+    with pytest.raises(SliceLost):
+        content(found)
+
+
+async def test_a_file_that_somebody_cut_ends_the_slice(orders: Partition) -> None:
+    log = filled(orders)
+    found = slice_of(log)
+    os.truncate(log.segments.active.log_path, SIZE)
+
+    with pytest.raises(SliceLost, match="has lost its bytes"):
+        content(found)
+    with pytest.raises(SliceLost, match="has lost its bytes"):
+        await found.read(0, 3 * SIZE)
+    assert len(slice_of(log)) == SIZE  # what is asked for from now on
+
+
+def test_an_input_output_error_takes_the_log_out_of_use(orders: Partition) -> None:
+    log = filled(orders)
+    found = slice_of(log)
+
+    class Broken:
+        def pread_cached(self, count: int, position: int) -> bytes:
+            raise OSError(5, "Input/output error")
+
+        def close(self) -> None:
+            pass
+
+    found._shared.file = Broken()  # type: ignore[assignment]
+    with pytest.raises(SliceLost, match="Input/output error"):
+        content(found)
+    assert log.has_failed
+
+
+def test_files_that_readers_keep_are_bounded_and_then_few_bytes_are_read_at_once(orders: Partition) -> None:
+    log = filled(orders)
+    files = OpenFiles(RealDisk(), most=2)
+    for number in range(2):
+        path = Path(orders.directory) / f"kept-{number}"
+        path.write_bytes(b"x")
+    for segment in log.segments:
+        segment.use(files)
+    kept = [files.lend(f"{orders.directory}/kept-{number}") for number in range(2)]
+
+    assert log.slice(0, MAX, 3, True).records == log.read(0, MAX).records
+
+    kept.clear()
+    assert content(slice_of(log)) == log.read(0, MAX).records
+
+
+def test_a_file_is_closed_with_its_last_reader(tmp_path: Path) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(b"abc")
+    descriptors = lambda: len(os.listdir("/proc/self/fd"))  # noqa: E731
+    before = descriptors()
+    files = OpenFiles(RealDisk())
+    kept = [files.lend(str(path)) for _ in range(3)]
+    files.forget(str(path))
+    assert descriptors() == before + 1
+
+    kept.clear()
+
+    assert descriptors() == before

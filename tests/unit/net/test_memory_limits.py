@@ -1,0 +1,232 @@
+"""Memory of all connections together: for requests that arrive, and for answers that nobody reads."""
+
+import asyncio
+
+import pytest
+from tests.unit.net.transports import RecordingTransport, connect, feed, frame
+
+from klamm.net.connection_table import ConnectionLimits, ConnectionTable
+from klamm.net.memory_limits import (
+    CHUNK_BYTES,
+    MIN_CHUNK_BYTES,
+    STALL_GRACE_S,
+    RequestMemory,
+    ResponseMemory,
+)
+from klamm.net.response_writer import Answer, Buffer
+from klamm.net.server import Handler, ServerConnection
+from klamm.sim.loop import SimulatedLoop
+
+KIB = 1024
+MAX = 1024 * KIB
+
+
+class FromFile:
+    """A part of an answer that is read late; it counts how much of it was."""
+
+    def __init__(self, size: int, cold: bool = False) -> None:
+        self.size = size
+        self.cold = cold
+        self.read_bytes = 0
+
+    def __len__(self) -> int:
+        return self.size
+
+    def read_cached(self, start: int, count: int) -> Buffer | None:
+        return None if self.cold else self.take(start, count)
+
+    async def read(self, start: int, count: int) -> Buffer:
+        await asyncio.sleep(0.001)
+        return self.take(start, count)
+
+    def take(self, start: int, count: int) -> bytes:
+        assert start == self.read_bytes
+        assert start + count <= self.size
+        self.read_bytes += count
+        return b"x" * count
+
+
+class FullSocket(RecordingTransport):
+    """A peer whose socket takes nothing until `drain`."""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        super().write(data)
+        self.buffered += len(data)
+        if self.buffered > self.high:
+            self.protocol.pause_writing()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.high = high or 0
+
+    def drain(self) -> None:
+        self.buffered = 0
+        self.protocol.resume_writing()
+
+
+def serve(
+    handle: Handler, *, requests: RequestMemory | None = None, responses: ResponseMemory | None = None
+) -> ServerConnection:
+    table = ConnectionTable(ConnectionLimits())
+    return ServerConnection(
+        "PLAINTEXT", handle, MAX, table, requests or RequestMemory(), responses or ResponseMemory(64 * MAX)
+    )
+
+
+def dial(connection: ServerConnection) -> FullSocket:
+    transport = FullSocket()
+    transport.protocol = connection
+    connection.connection_made(transport)
+    return transport
+
+
+# ---- answers
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_a_peer_that_does_not_read_costs_one_chunk_of_a_file(cold: bool) -> None:
+    SimulatedLoop().run(peer_that_does_not_read(cold))
+
+
+async def peer_that_does_not_read(cold: bool) -> None:
+    records = FromFile(50 * MAX, cold)
+    memory = ResponseMemory(64 * MAX)
+    client = dial(serve(lambda request, connection: [b"head", records, b"tail"], responses=memory))
+
+    feed(client, frame(b"q"))
+    await asyncio.sleep(0.01)
+    assert records.read_bytes == CHUNK_BYTES
+    assert memory.held == CHUNK_BYTES + len(b"headtail")
+
+    for _ in range(50 * MAX // CHUNK_BYTES):
+        client.drain()
+        await asyncio.sleep(0.002)
+    assert len(client.written) == 50 * MAX + len(b"headtail")
+    assert bytes(client.written[-5:]) == b"xtail"
+    client.drain()
+    assert memory.held == 0
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_the_next_request_waits_until_the_answer_is_read(cold: bool) -> None:
+    SimulatedLoop().run(two_requests(cold))
+
+
+async def two_requests(cold: bool) -> None:
+    answers: list[Answer] = [[FromFile(MAX, cold)], [b"second"]]
+    client = dial(serve(lambda request, connection: answers.pop(0)))
+
+    feed(client, frame(b"one") + frame(b"two"))
+    for _ in range(4):
+        await asyncio.sleep(0.002)
+        assert not client.written.endswith(b"second")
+        client.drain()
+    await asyncio.sleep(0.002)
+
+    assert client.written.endswith(b"xsecond")
+
+
+async def test_a_file_that_lost_its_bytes_ends_the_connection_and_sends_nothing_else() -> None:
+    from klamm.model.errors import KlammError
+
+    class Lost(FromFile):
+        def read_cached(self, start: int, count: int) -> Buffer | None:
+            if start:
+                raise KlammError("truncated")
+            return super().read_cached(start, count)
+
+    client = dial(serve(lambda request, connection: [Lost(MAX), b"tail"]))
+    feed(client, frame(b"q"))
+    client.drain()
+
+    assert client.aborted
+    assert bytes(client.written) == b"x" * CHUNK_BYTES
+
+
+async def test_many_readers_that_stall_share_the_limit_in_small_chunks() -> None:
+    limit = 4 * MAX
+    memory = ResponseMemory(limit)
+    files = [FromFile(10 * MAX) for _ in range(100)]
+    for file in files:
+        feed(dial(serve(lambda request, connection, file=file: [file], responses=memory)), frame(b"q"))
+
+    assert memory.held <= limit + 100 * MIN_CHUNK_BYTES
+    assert {f.read_bytes for f in files} == {CHUNK_BYTES, MIN_CHUNK_BYTES}
+
+
+def test_beyond_the_limit_the_longest_stalled_is_closed() -> None:
+    async def scenario() -> None:
+        memory = ResponseMemory(2 * MAX)
+
+        def client() -> FullSocket:
+            made = dial(serve(lambda request, connection: [b"y" * MAX], responses=memory))
+            feed(made, frame(b"q"))
+            return made
+
+        first, second = client(), client()
+        await asyncio.sleep(STALL_GRACE_S / 2)
+        first.drain()  # reads on
+        await asyncio.sleep(STALL_GRACE_S * 0.9)
+
+        third, fourth = client(), client()
+        assert [c.aborted for c in (first, second, third, fourth)] == [False, True, False, False]
+        assert memory.held > 2 * MAX  # who stalled just now has its grace
+
+        await asyncio.sleep(STALL_GRACE_S)
+        assert [c.aborted for c in (first, third, fourth)] == [True, False, False]
+        assert memory.held <= 2 * MAX
+        third.protocol.connection_lost(None)
+        fourth.protocol.connection_lost(None)
+        assert memory.held == 0
+
+    SimulatedLoop().run(scenario())
+
+
+# ---- requests
+
+
+async def test_a_large_request_waits_until_others_are_served() -> None:
+    memory = RequestMemory(100 * KIB)
+    parked: list[asyncio.Future[Answer]] = []
+
+    def park(request: bytes, connection: object) -> asyncio.Future[Answer]:
+        parked.append(asyncio.get_running_loop().create_future())
+        return parked[-1]
+
+    first, second, small = (connect(serve(park, requests=memory)) for _ in range(3))
+    feed(first, frame(b"a" * 150 * KIB))
+    taken = feed(second, frame(b"b" * 150 * KIB))
+    feed(small, frame(b"c"))
+    assert len(parked) == 2  # the small one passes
+    assert taken <= 16 * KIB
+    assert not second.reading
+
+    parked[0].set_result([b"done"])
+    await asyncio.sleep(0)
+    assert second.reading
+    feed(second, frame(b"b" * 150 * KIB)[taken:])
+
+    assert len(parked) == 3
+    assert memory.taken == 150 * KIB
+
+
+async def test_what_arrived_of_a_request_is_given_back_when_its_client_leaves() -> None:
+    memory = RequestMemory(100 * KIB)
+    client = connect(serve(lambda request, connection: None, requests=memory))
+    feed(client, frame(b"a" * 150 * KIB)[:50_000])
+    assert memory.taken == 150 * KIB
+    waiting = connect(serve(lambda request, connection: None, requests=memory))
+    feed(waiting, frame(b"a" * 150 * KIB)[:50_000])
+    assert not waiting.reading
+    waiting.protocol.connection_lost(None)
+
+    client.protocol.connection_lost(None)
+
+    assert memory.taken == 0
+
+
+async def test_without_a_limit_everything_is_taken() -> None:
+    memory = RequestMemory()
+    clients = [connect(serve(lambda request, connection: None, requests=memory)) for _ in range(10)]
+    for client in clients:
+        assert feed(client, frame(b"a" * 900 * KIB)[:-1]) == 900 * KIB + 3
+    assert memory.taken == 9000 * KIB

@@ -1,0 +1,33 @@
+"""The real network's sockets."""
+
+import asyncio
+import socket
+
+import pytest
+import uvloop
+
+from klamm.runtime.network import RealNetwork, SocketBuffers
+
+
+@pytest.mark.parametrize("factory", [None, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_what_the_system_holds_of_a_connection_is_bounded(factory) -> None:  # type: ignore[no-untyped-def]
+    async def scenario() -> None:
+        accepted: asyncio.Future[asyncio.BaseTransport] = asyncio.get_running_loop().create_future()
+
+        class Accepted(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                accepted.set_result(transport)
+
+        network = RealNetwork()
+        listener = await network.listen(Accepted, "127.0.0.1", 0, buffers=SocketBuffers(60_000, 50_000))
+        await listener.start()
+        await network.connect(asyncio.Protocol, "127.0.0.1", listener.port)
+        ours = (await accepted).get_extra_info("socket")
+
+        # Linux doubles what it is told, for its own bookkeeping
+        assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) in (60_000, 120_000)
+        assert ours.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) in (50_000, 100_000)
+        await listener.close()
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(scenario())
