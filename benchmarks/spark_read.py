@@ -26,18 +26,21 @@ from klamm.model.ids import TopicPartition
 from klamm.runtime.blocking import RealBlockingWorld
 from klamm.spark import session
 from klamm.spark.batches import read_run
-from klamm.spark.cluster import ClusterView
 from klamm.spark.decoder import Wanted, decode
 from klamm.spark.fetch import RangeReader
 from klamm.spark.options import read_options
 from klamm.spark.plan import plan_ranges
-from klamm.spark.source import FIELDS
+from klamm.spark.pool import ClientPool
+from klamm.spark.ranges import TaskRanges
+from klamm.spark.read_client import read_client
+from klamm.spark.source import FIELDS, read_ranges
 from klamm.spark.starts import Finder, find_bodies, find_in_a_loop, find_in_lockstep
 from klamm.wire.records import NewRecord, build_batch
 
 KEY_BYTES = 10
 COLUMNS = tuple(field.name for field in FIELDS)
 PARTITIONS = 8
+SMALL_TASKS = 200
 DECODER_BYTES = 8 << 20  # as one fetch gives them
 
 
@@ -129,11 +132,33 @@ def fetch_and_decode(bootstrap: str, topic: str) -> int:
     """In this process, without Spark: the client's own speed, on one core beside the node."""
     options = read_options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic})
     rows = 0
-    with ClusterView(RealBlockingWorld(), options) as view:
+    with read_client(RealBlockingWorld(), options) as view:
         for wanted in plan_ranges(view):
             for run, aborted in RangeReader(view, wanted):
                 rows += sum(b.num_rows for b in decode(run, Wanted(*wanted[:3], COLUMNS), aborted))
     return rows
+
+
+def small_tasks(cluster: Cluster, name: str) -> None:
+    """A task of four ranges of fifty records each, with connections of its own and with those of the task before."""
+    world, options = (
+        RealBlockingWorld(),
+        read_options({"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": name}),
+    )
+    with read_client(world, options) as brokers:
+        task = TaskRanges(tuple(r._replace(end=r.start + 50) for r in plan_ranges(brokers)[:4]))
+
+    def took_ms(pool: ClientPool | None) -> float:
+        begin = time.perf_counter()
+        assert sum(b.num_rows for b in read_ranges(world, options, ("offset",), task, pool)) == 200
+        return (time.perf_counter() - begin) * 1000
+
+    for what, pool in (("of its own", None), ("kept from the task before", ClientPool())):
+        times = sorted(took_ms(pool) for _ in range(SMALL_TASKS))
+        median = times[len(times) // 2]
+        print(
+            f"{f'task of 4 small ranges, connections {what}':<60} {median:6.2f} ms, least {times[0]:.2f} ms", flush=True
+        )
 
 
 def topic(spark: SparkSession, cluster: Cluster, count: int, size: int, codec: str, rounds: int) -> None:
@@ -141,6 +166,7 @@ def topic(spark: SparkSession, cluster: Cluster, count: int, size: int, codec: s
     fill(cluster, name, count, size, codec)
     what = f"{size} B, {codec}, {len(cluster.nodes)} node(s)"
     assert fetch_and_decode(cluster.bootstrap, name) == count
+    small_tasks(cluster, name)
     line(f"fetch and decode, {what}", count, size, best(rounds, lambda: fetch_and_decode(cluster.bootstrap, name)))
 
     def source(schema: str | None = None) -> DataFrame:

@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple
 from benchmarks.control_plane.silent import SilentBrokers
 from benchmarks.control_plane.subject import ID, Subject
 from benchmarks.control_plane.tree import BROKERS, spread
+from klamm.client.connection import Connection
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId
-from klamm.net.client import Connection
 from klamm.runtime.world import real_world
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (

@@ -7,12 +7,15 @@ from tests.support.kafka_server import served
 from tests.support.scripted_brokers import ScriptedCluster
 from tests.unit.spark.scripts import log, options
 
+from klamm.client.blocking import BlockingConnection, BlockingSettings
+from klamm.client.errors import AnswerTimedOut
+from klamm.model.cluster import Address
 from klamm.model.ids import TopicPartition
 from klamm.runtime.blocking import RealBlockingWorld
-from klamm.spark.cluster import ClusterView
-from klamm.spark.connection import BrokerConnection, BrokerLost
 from klamm.spark.plan import plan_ranges
-from klamm.spark.source import Lot, read_lot
+from klamm.spark.ranges import TaskRanges
+from klamm.spark.read_client import read_client
+from klamm.spark.source import read_ranges
 
 WORLD = RealBlockingWorld()
 
@@ -20,9 +23,9 @@ WORLD = RealBlockingWorld()
 def test_a_topic_over_real_sockets() -> None:
     with served(ScriptedCluster({TopicPartition("orders", 0): log(0, 5_000, leader=2)})) as bootstrap:
         given = options(kafka__bootstrap__servers=bootstrap, kafka__max__partition__fetch__bytes="20000")
-        with ClusterView(WORLD, given) as cluster:
+        with read_client(WORLD, given) as cluster:
             (everything,) = plan_ranges(cluster)
-        rows = sum(b.num_rows for b in read_lot(WORLD, given, ("offset",), Lot((everything,))))
+        rows = sum(b.num_rows for b in read_ranges(WORLD, given, ("offset",), TaskRanges((everything,))))
 
     assert rows == 5_000
 
@@ -30,9 +33,9 @@ def test_a_topic_over_real_sockets() -> None:
 def test_a_server_that_never_answers_is_given_up() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
-        pytest.raises(BrokerLost, match="gave no answer to API_VERSIONS"),
+        pytest.raises(AnswerTimedOut, match="no answer to API_VERSIONS v3"),
     ):
-        BrokerConnection(WORLD, silent.getsockname(), "test", 1.0, 0.1)
+        BlockingConnection(WORLD, Address(*silent.getsockname()), BlockingSettings("test", 1.0, 0.1))
 
 
 def test_time_and_processors() -> None:

@@ -10,10 +10,10 @@ from tests.unit.spark.scripts import options
 
 from klamm.model.ids import TopicPartition
 from klamm.runtime.blocking import RealBlockingWorld
-from klamm.spark.cluster import ClusterView
 from klamm.spark.decoder import Wanted, decode
 from klamm.spark.fetch import RangeReader
 from klamm.spark.ranges import OffsetRange
+from klamm.spark.read_client import read_client
 
 COUNT = 20_000
 
@@ -32,7 +32,7 @@ def test_a_killed_leader_costs_no_record_and_doubles_none(cluster: Cluster) -> N
     wanted = OffsetRange(TopicPartition("orders", 0), 0, COUNT)
     found: list[int] = []
 
-    with ClusterView(RealBlockingWorld(), given) as view:
+    with read_client(RealBlockingWorld(), given) as view:
         for run, aborted in RangeReader(view, wanted):
             if not found:
                 cluster.node(leader).kill()

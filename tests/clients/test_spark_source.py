@@ -151,7 +151,7 @@ class TestOnScriptedBrokers:
         message = failure(read(spark, "127.0.0.1:9", {"kafka.default.api.timeout.ms": 300}))
 
         assert "no success within 0.3 s" in message
-        assert "broker 127.0.0.1:9 cannot be reached: [Errno 111] Connection refused" in message
+        assert "no connection to 127.0.0.1:9: [Errno 111] Connection refused" in message
 
     def test_it_can_be_named_in_sql(self, spark: SparkSession, brokers: ScriptedCluster) -> None:
         with served(brokers) as bootstrap:

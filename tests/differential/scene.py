@@ -14,12 +14,12 @@ from tests.differential.recorder import SHORT_SESSION_MS, Recorder
 from tests.differential.session_end import end_session
 from tests.differential.written import TransactionLog, Write
 
+from klamm.client.connection import Connection
 from klamm.embedded.nodes import HOST
 from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.model.errors import KlammError
 from klamm.model.ids import TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
-from klamm.net.client import Connection
 from klamm.runtime.world import real_world
 from klamm.wire.api import ApiKey
 from klamm.zk import znodes

@@ -8,11 +8,11 @@ from itertools import count
 from tests.support.controller_room import ListSink
 from tests.support.recorder_broker import RecorderBroker
 
+from klamm.client.connection import Connection
 from klamm.controller.controller import Controller
 from klamm.controller.settings import ControllerSettings
 from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.model.ids import BrokerId
-from klamm.net.client import Connection
 from klamm.runtime.world import real_world
 from klamm.telemetry.journal import Journal
 from klamm.zk.client import ZooKeeper

@@ -195,8 +195,9 @@ class ScriptedCluster:
 
 
 class ScriptedConnection:
-    def __init__(self, cluster: ScriptedCluster, broker: int) -> None:
-        self._cluster = cluster
+    def __init__(self, world: "ScriptedWorld", broker: int) -> None:
+        self._world = world
+        self._cluster = world.cluster
         self._broker = broker
         self._frames: deque[bytes] = deque()
         self._answers = bytearray()
@@ -217,6 +218,9 @@ class ScriptedConnection:
         del self._answers[:count]
         return taken
 
+    def is_quiet(self) -> bool:
+        return not (self.closed or self._answers or self._frames or self._broker in self._world.down)
+
     def close(self) -> None:
         self.closed = True
 
@@ -233,7 +237,7 @@ class ScriptedWorld:
     def connect(self, host: str, port: int, connect_timeout_s: float, answer_timeout_s: float) -> ScriptedConnection:
         for broker, address in self.cluster.brokers.items():
             if address == (host, port) and broker not in self.down:
-                self.connections.append(ScriptedConnection(self.cluster, broker))
+                self.connections.append(ScriptedConnection(self, broker))
                 return self.connections[-1]
         raise ConnectionRefusedError("connection refused")
 

@@ -44,6 +44,7 @@ from klamm.broker.settings import controller_settings, log_settings, replication
 from klamm.broker.stale_topics import StaleTopics
 from klamm.broker.znode_follower import OnUnexpectedError, ZnodeFollower, log_unexpected_error
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
+from klamm.client.connection import Connection
 from klamm.config.dynamic_config import DynamicConfig
 from klamm.config.node_config import NodeConfig
 from klamm.controller.controller import Controller
@@ -51,7 +52,6 @@ from klamm.controller.settings import FIRST_WITH_ALTER_PARTITION, FIRST_WITH_PRO
 from klamm.log.errors import BadLogDirectory
 from klamm.log.manager import DirectoryFailure, LogManager
 from klamm.model.topic_ids import new_topic_id
-from klamm.net.client import Connection
 from klamm.net.server import Server
 from klamm.replication.alter_partition import SendAlterPartition
 from klamm.replication.quota import ReplicationQuotas

@@ -6,10 +6,10 @@ from typing import Final
 import structlog
 
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
+from klamm.client.connection import Connection
 from klamm.config.node_config import NodeConfig
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId
-from klamm.net.client import Connection
 from klamm.runtime.world import World
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import ControlledShutdownRequest, ControlledShutdownResponse

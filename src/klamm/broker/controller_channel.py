@@ -1,8 +1,7 @@
 """Requests to whoever is controller. Source: NodeToControllerChannelManager.scala.
 
-The controller is the one the metadata cache names; which versions it speaks is asked once per connection. A lost
-connection, or NOT_CONTROLLER anywhere in the answer, means looking again; the request is repeated until somebody
-answers it or its caller gives up.
+The controller is the one that the metadata cache names. After a lost connection, or NOT_CONTROLLER anywhere in the
+answer, the cache is read again; the request is repeated until a controller answers it or its caller gives up.
 """
 
 import asyncio
@@ -11,17 +10,17 @@ from typing import Any, Final
 
 import structlog
 
-from klamm import __version__
 from klamm.broker.metadata_cache import MetadataCache
+from klamm.client.connection import Connection
+from klamm.client.errors import ConnectionLost, UnsupportedVersion
+from klamm.client.versions import Request
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
-from klamm.net.client import Connection, ConnectionLost
 from klamm.runtime.world import World
 from klamm.wire.api import ApiKey
-from klamm.wire.messages import AlterPartitionResponse, ApiVersionsRequest, ApiVersionsResponse
+from klamm.wire.messages import AlterPartitionResponse
 
-_LOOK_AGAIN_S: Final = 0.1
-_API_VERSIONS_VERSION: Final = 3
+_RETRY_BACKOFF_S: Final = 0.1
 Address = tuple[str, int]
 log = structlog.get_logger("controller-channel")
 
@@ -39,7 +38,6 @@ class ControllerChannel:
         self._answer_timeout_s = answer_timeout_s
         self._connection: Connection | None = None
         self._address: Address | None = None
-        self._newest: dict[int, int] = {}
         self._opening = asyncio.Lock()
 
     async def ask(
@@ -59,14 +57,13 @@ class ControllerChannel:
             if address is not None:
                 try:
                     connection = await self._connected(address)
-                    version = min(newest, self._newest.get(api_key, newest))
-                    answer = await connection.request(api_key, version, build(version), self._answer_timeout_s)
+                    answer = await connection.ask(Request(api_key, build, newest=newest), self._answer_timeout_s)
                     if not is_refused(answer):
                         return answer
                     self._forget(address, generation)
-                except ConnectionLost as error:
+                except (ConnectionLost, UnsupportedVersion) as error:
                     log.info("no answer from the controller, asking again", api=api_key.name, reason=str(error))
-            await asyncio.sleep(_LOOK_AGAIN_S)
+            await asyncio.sleep(_RETRY_BACKOFF_S)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -99,16 +96,8 @@ class ControllerChannel:
             host, port = address
             connection = await Connection.open(self._world, host, port, self._client_id, self._connect_timeout_s)
             self._connection, self._address = connection, address
-            self._newest = await self._versions_of(connection)
+            await connection.negotiate(self._answer_timeout_s)
             return connection
-
-    async def _versions_of(self, connection: Connection) -> dict[int, int]:
-        """The newest version of each API that this controller speaks."""
-        asked = ApiVersionsRequest(client_software_name="klamm", client_software_version=__version__)
-        answer: ApiVersionsResponse = await connection.request(
-            ApiKey.API_VERSIONS, _API_VERSIONS_VERSION, asked, self._answer_timeout_s
-        )
-        return {offered.api_key: offered.max_version for offered in answer.api_keys}
 
 
 def says_not_controller(answer: Any) -> bool:

@@ -13,9 +13,10 @@ from typing import Any, Final, Protocol
 import msgspec
 import structlog
 
+from klamm.client.connection import Connection
+from klamm.client.producing import produce_request, produced_code
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.net.client import Connection
 from klamm.runtime.world import World
 from klamm.telemetry.journal_tail import Position, Tailed, read_on
 from klamm.wire.api import ApiKey
@@ -23,9 +24,6 @@ from klamm.wire.compression import Codec
 from klamm.wire.messages import (
     CreatableTopic,
     CreateTopicsRequest,
-    PartitionProduceData,
-    ProduceRequest,
-    TopicProduceData,
 )
 from klamm.wire.records import NewRecord, build_batch
 
@@ -143,15 +141,10 @@ class JournalTopic:
         key = str(self._node).encode()
         records = [NewRecord(value=line, key=key, timestamp=_timestamp(line)) for line in lines]
         batch = build_batch(records, Codec.ZSTD)
-        request = ProduceRequest(
-            transactional_id=None,
-            acks=-1,
-            timeout_ms=int(_PRODUCE_TIMEOUT_S * 1000),
-            topic_data=[TopicProduceData(self._topic, [PartitionProduceData(0, batch)])],
-        )
+        request = produce_request(TopicPartition(self._topic, 0), batch, _PRODUCE_TIMEOUT_S)
         connection = await self._leader()
-        answer = await connection.request(ApiKey.PRODUCE, _PRODUCE_VERSION, request, 2 * _PRODUCE_TIMEOUT_S)
-        error = ErrorCode(answer.responses[0].partition_responses[0].error_code)
+        answer = await connection.request(ApiKey.PRODUCE, _PRODUCE_VERSION, request.message, 2 * _PRODUCE_TIMEOUT_S)
+        error = ErrorCode(produced_code(answer))
         if error is ErrorCode.MESSAGE_TOO_LARGE:
             await self._produce_smaller(lines)
         elif error is not ErrorCode.NONE:

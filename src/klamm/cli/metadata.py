@@ -2,13 +2,12 @@
 
 from typing import Final, NamedTuple
 
+from klamm.client.asynchronous import AsyncClient, AsyncSettings
+from klamm.client.cluster import metadata_request
+from klamm.model.cluster import Address
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.net.client import Connection
 from klamm.runtime.world import World
-from klamm.wire.api import ApiKey
-from klamm.wire.messages import MetadataRequest
 
-_VERSION: Final = 8  # topics by name, all topics, leader epochs; every broker since 2.4 has it
 _TIMEOUT_S: Final = 5.0
 
 
@@ -32,12 +31,9 @@ class ClusterFacts(NamedTuple):
 
 async def read_metadata(world: World, host: str, port: int) -> ClusterFacts:
     """Raises ConnectionLost where that broker does not answer."""
-    connection = await Connection.open(world, host, port, "klamm-cli", _TIMEOUT_S)
-    try:
-        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
-        answer = await connection.request(ApiKey.METADATA, _VERSION, request, _TIMEOUT_S)
-    finally:
-        connection.close()
+    address = Address(host, port)
+    async with AsyncClient(world, [address], AsyncSettings("klamm-cli", _TIMEOUT_S)) as client:
+        answer = await client.ask(address, metadata_request(None))
     partitions = {
         TopicPartition(topic.name, p.partition_index): PartitionFacts(
             BrokerId(p.leader_id), tuple(p.replica_nodes), tuple(p.isr_nodes)

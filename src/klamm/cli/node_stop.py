@@ -9,12 +9,14 @@ import msgspec
 from klamm.broker.identity import read_pid
 from klamm.cli.metadata import ClusterFacts, read_metadata
 from klamm.cli.output import print_error, print_line, print_table
+from klamm.client.asynchronous import AsyncClient, AsyncSettings
+from klamm.client.versions import Request
 from klamm.config.node_config import NodeConfig, WrongConfig, parse_node_config
 from klamm.controller.decisions.shutdown_verdict import PartitionFacts, Verdict, judge_stop
 from klamm.log.meta_properties import read_meta
+from klamm.model.cluster import Address
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.net.client import Connection
 from klamm.runtime.disk import Disk
 from klamm.runtime.main_loop import run_loop
 from klamm.runtime.processes import ask_to_stop, is_alive, ticks
@@ -24,7 +26,6 @@ from klamm.wire.messages import DescribeConfigsRequest, DescribeConfigsResource
 
 MIN_ISR: Final = "min.insync.replicas"
 _TOPIC: Final = 2
-_CONFIGS_VERSION: Final = 1
 _TIMEOUT_S: Final = 10.0
 _TOPICS_AT_ONCE: Final = 500
 
@@ -139,14 +140,12 @@ def _facts(cluster: ClusterFacts, min_isr: Mapping[str, int]) -> list[PartitionF
 
 
 async def _min_isr(world: World, host: str, port: int, topics: Sequence[str]) -> dict[str, int]:
-    connection = await Connection.open(world, host, port, "klamm-cli", _TIMEOUT_S)
     found: dict[str, int] = {}
-    try:
+    address = Address(host, port)
+    async with AsyncClient(world, [address], AsyncSettings("klamm-cli", _TIMEOUT_S)) as client:
         for start in range(0, len(topics), _TOPICS_AT_ONCE):
             asked = [DescribeConfigsResource(_TOPIC, t, (MIN_ISR,)) for t in topics[start : start + _TOPICS_AT_ONCE]]
-            request = DescribeConfigsRequest(resources=asked)
-            answer = await connection.request(ApiKey.DESCRIBE_CONFIGS, _CONFIGS_VERSION, request, _TIMEOUT_S)
+            request = Request(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest(resources=asked))
+            answer = await client.ask(address, request)
             found |= {r.resource_name: int(c.value) for r in answer.results for c in r.configs if c.name == MIN_ISR}
-    finally:
-        connection.close()
     return found

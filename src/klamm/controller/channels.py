@@ -6,8 +6,9 @@ Source: ControllerChannelManager.scala, RequestSendThread (3.9).
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from klamm.client.ports import BrokerConnection, Connect
 from klamm.controller.context import ControllerContext, Partition
 from klamm.controller.control_requests import (
     ControlItem,
@@ -36,21 +37,6 @@ from klamm.wire.messages import LeaderAndIsrResponse, UpdateMetadataResponse
 
 _LISTED_IN_JOURNAL: Final = 2_000
 """Partitions that a request's line names; a longer list stands there as its length."""
-
-
-class BrokerConnection(Protocol):
-    """`net.client.Connection`, as far as a channel needs it. Errors are KlammError."""
-
-    @property
-    def closed(self) -> bool: ...
-    async def request(self, api_key: ApiKey, version: int, message: Any, timeout_s: float) -> Any: ...
-    def close(self) -> None: ...
-
-
-class Connect(Protocol):
-    async def __call__(self, host: str, port: int, client_id: str, timeout_s: float) -> BrokerConnection:
-        """Raises KlammError where nobody answers there."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

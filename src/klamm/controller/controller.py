@@ -5,8 +5,9 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from klamm.client.ports import Connect
 from klamm.controller import events
-from klamm.controller.channels import ChannelPorts, Connect
+from klamm.controller.channels import ChannelPorts
 from klamm.controller.context import ReplicasInDeletion
 from klamm.controller.controller_election import ControllerElection, ElectionPorts
 from klamm.controller.decisions.features import FeatureAnswer, FeatureUpdate

@@ -13,6 +13,7 @@ from typing import Final
 
 import structlog
 
+from klamm.client.offsets import EARLIEST, LATEST
 from klamm.log.epochs import EpochEnd
 from klamm.log.errors import ProducersRestoring, StorageFailed
 from klamm.log.log import Log
@@ -20,7 +21,7 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.fetch_session_client import FetchSessionClient, FetchSettings, Wanted
-from klamm.replication.leader_end_point import EARLIEST, LATEST, LeaderEndPoint
+from klamm.replication.leader_end_point import LeaderEndPoint
 from klamm.replication.partition import Partition
 from klamm.replication.ports import PartitionRefused
 from klamm.replication.quota import ReplicationQuota

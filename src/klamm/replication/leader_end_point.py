@@ -4,8 +4,10 @@ Source: RemoteLeaderEndPoint.scala, BrokerBlockingSender.scala.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from klamm.client.offsets import offsets_in
+from klamm.client.ports import BrokerConnection
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.replication.ports import MetadataPort, PartitionRefused
@@ -20,23 +22,9 @@ from klamm.wire.messages import (
 )
 
 LIST_OFFSETS_VERSION: Final = 9
-LATEST: Final = -1
-EARLIEST: Final = -2
 
 
-class ConnectionPort(Protocol):
-    """An open connection to another broker."""
-
-    @property
-    def closed(self) -> bool: ...
-    async def request(self, api_key: ApiKey, version: int, message: Any, timeout_s: float) -> Any:
-        """The decoded answer. Raises KlammError or OSError where there is none, TimeoutError when it is late."""
-        ...
-
-    def close(self) -> None: ...
-
-
-Connect = Callable[[str, int, str], Awaitable[ConnectionPort]]
+Connect = Callable[[str, int, str], Awaitable[BrokerConnection]]
 """`connect(host, port, client_id)`; raises KlammError, OSError or TimeoutError."""
 
 
@@ -62,7 +50,7 @@ class LeaderEndPoint:
         self._metadata = metadata
         self._connect = connect
         self._timeout_s = timeout_s
-        self._connection: ConnectionPort | None = None
+        self._connection: BrokerConnection | None = None
 
     async def fetch(self, request: FetchRequest, version: int) -> FetchResponse:
         response: FetchResponse = await self._ask(ApiKey.FETCH, version, request)
@@ -77,14 +65,12 @@ class LeaderEndPoint:
             replica_id=self._broker_id, topics=[ListOffsetsTopic(name=topic_partition.topic, partitions=[wanted])]
         )
         response: ListOffsetsResponse = await self._ask(ApiKey.LIST_OFFSETS, LIST_OFFSETS_VERSION, request)
-        for topic in response.topics:
-            for found in topic.partitions:
-                if (topic.name, found.partition_index) == topic_partition:
-                    if found.error_code:
-                        raise PartitionRefused(ErrorCode(found.error_code), f"{topic_partition}: ListOffsets refused")
-                    offset: int = found.offset
-                    return offset
-        raise PartitionRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_partition} is not in the answer")
+        if topic_partition not in (found := offsets_in(response)):
+            raise PartitionRefused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{topic_partition} is not in the answer")
+        code, offset = found[topic_partition]
+        if code:
+            raise PartitionRefused(ErrorCode(code), f"{topic_partition}: ListOffsets refused")
+        return offset
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -97,7 +83,7 @@ class LeaderEndPoint:
             connection = self._connection = await self._open()
         return await connection.request(api_key, version, message, self._timeout_s)
 
-    async def _open(self) -> ConnectionPort:
+    async def _open(self) -> BrokerConnection:
         address = self._metadata.endpoint(self._leader_id)
         if address is None:
             raise LeaderUnknown(f"broker {self._leader_id} is not in the metadata, or has no inter-broker listener")

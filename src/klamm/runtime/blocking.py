@@ -18,6 +18,10 @@ class BlockingConnection(Protocol):
         """Exactly `count` bytes."""
         ...
 
+    def is_quiet(self) -> bool:
+        """Whether the other side neither closed the connection nor sent anything; never raises."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -55,6 +59,15 @@ class _RealConnection:
             parts.append(part)
             count -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def is_quiet(self) -> bool:
+        try:
+            self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
 
     def close(self) -> None:
         self._socket.close()

@@ -25,8 +25,9 @@ from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.settings import controller_settings, server_limits
 from klamm.broker.stale_topics import StaleTopics
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
+from klamm.client.connection import Connection
+from klamm.client.ports import BrokerConnection
 from klamm.config.node_config import NodeConfig, parse_node_config
-from klamm.controller.channels import BrokerConnection
 from klamm.controller.controller import Controller
 from klamm.controller.events import Expire
 from klamm.controller.settings import ControllerSettings, parse_ibp
@@ -34,7 +35,6 @@ from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID, new_topic_id
-from klamm.net.client import Connection
 from klamm.net.server import CloseConnection, Server
 from klamm.replication.orders import Order, answer_orders, orders_of, stop_orders_of
 from klamm.runtime.world import World

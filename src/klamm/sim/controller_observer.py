@@ -6,8 +6,9 @@ import traceback
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NamedTuple
 
+from klamm.client.ports import BrokerConnection
 from klamm.controller import events
-from klamm.controller.channels import BrokerConnection, Channels
+from klamm.controller.channels import Channels
 from klamm.controller.context import ControllerContext, Partition
 from klamm.controller.control_requests import ControlItem
 from klamm.controller.encoded_bodies import BodyForBroker, EncodedBody

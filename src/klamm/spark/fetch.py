@@ -1,31 +1,29 @@
 """Reading one offset range: fetch, follow the leader when it moves, and never pass over what is lost in silence.
 
-The next fetch is under way while the batches of the last one are decoded.
+The next fetch is in flight while the batches of the last one are decoded.
 """
 
 import warnings
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from klamm.client.blocking import MAX_RESPONSE_BYTES, BlockingConnection
+from klamm.client.cluster import TopicGone
+from klamm.client.errors import ConnectionLost, RetriableError, retriable_or_raise
+from klamm.client.fetching import NEWEST_BY_NAME, FetchLimits, fetch_request, fetched_in
+from klamm.client.offsets import EARLIEST, LATEST
+from klamm.client.versions import Request
 from klamm.model.errors import ErrorCode
-from klamm.model.topic_ids import ZERO_ID
 from klamm.spark.batches import CorruptBatch, Run, read_run
-from klamm.spark.cluster import ClusterView, Setback, passing_or_raise
-from klamm.spark.connection import LARGEST_ANSWER_BYTES, BrokerConnection, BrokerLost
-from klamm.spark.errors import RangeLost, TopicGone
-from klamm.spark.offsets import EARLIEST, LATEST
+from klamm.spark.errors import RangeLost
 from klamm.spark.ranges import OffsetRange
+from klamm.spark.read_client import ReadClient
 from klamm.spark.transactions import Aborted
-from klamm.wire.api import ApiKey
-from klamm.wire.messages import (
-    FetchableTopicResponse,
-    FetchPartition,
-    FetchRequest,
-    FetchResponsePartitionData,
-    FetchTopic,
-)
+from klamm.wire.messages import FetchResponsePartitionData
 
-NEWEST_FETCH_BY_NAME: Final = 12
+BYTES_PER_OFFSET: Final = 1024.0
+"""A guess, until the first records came."""
+MIN_FETCH_BYTES: Final = 64 * 1024
 
 
 class Fetched(NamedTuple):
@@ -37,48 +35,53 @@ class Fetched(NamedTuple):
 class RangeReader:
     """Goes from the range's start to its end; each batch that reaches into the range is given out once."""
 
-    def __init__(self, cluster: ClusterView, wanted: OffsetRange) -> None:
-        self._cluster = cluster
-        self._options = cluster.options
-        self._partition = wanted.topic_partition
-        self._position = wanted.start
-        self._end = wanted.end
-        self._topic_id = wanted.topic_id
-        if wanted.topic_id is not None:
-            cluster.topic_ids[wanted.topic_partition.topic] = wanted.topic_id
-        self._warned = False
-        self._under_way: BrokerConnection | None = None
-        self._max_bytes = cluster.options.fetch_bytes
+    def __init__(self, brokers: ReadClient, offset_range: OffsetRange) -> None:
+        self._brokers = brokers
+        self._options = brokers.options
+        self._partition = offset_range.topic_partition
+        self._position = offset_range.start
+        self._end = offset_range.end
+        self._topic_id = offset_range.topic_id
+        self._in_flight: BlockingConnection | None = None
+        self._min_bytes = min(MIN_FETCH_BYTES, brokers.options.fetch_bytes)
+        self._bytes_per_offset = BYTES_PER_OFFSET
+        self._checked_by_name = False
+        if self._topic_id is not None:
+            brokers.cluster.topic_ids[self._partition.topic] = self._topic_id
+        else:
+            brokers.cluster.topic_ids.pop(self._partition.topic, None)
 
     def __iter__(self) -> Iterator[Fetched]:
-        patience = self._cluster.patience(self._options.patience_s)
+        backoff = self._brokers.backoff(self._options.progress_timeout_s)
         while self._position < self._end:
             try:
                 fetched = self._fetch()
             except TopicGone as gone:
                 self._lose(self._end, gone.reason)
                 continue
-            except (BrokerLost, Setback) as error:
-                self._cluster.forget_leader(self._partition)
-                patience.wait(f"{self._partition}: reading offset {self._position}", error)
+            except (ConnectionLost, RetriableError) as error:
+                self._brokers.cluster.forget_leader(self._partition)
+                wait_s = backoff.next_wait_s(f"{self._partition}: reading offset {self._position}", error)
+                self._brokers.client.world.sleep(wait_s)
                 continue
-            patience.restart()
+            backoff.restart()
             if fetched is not None:
                 yield fetched
 
     def _fetch(self) -> Fetched | None:
-        """None where the range got shorter instead. Raises BrokerLost, Setback, TopicGone."""
+        """None where the range got shorter instead. Raises ConnectionLost, RetriableError, TopicGone."""
         answer = self._answer()
         if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._on_out_of_range()
             return None
         if answer.error_code:
-            raise Setback(passing_or_raise(self._partition, answer.error_code))
+            raise RetriableError(retriable_or_raise(self._partition, answer.error_code))
         run = self._whole_batches(answer)
         if run.next_offset <= self._position:
             raise CorruptBatch(
                 f"{self._partition}: asked for offset {self._position}, got {run.next_offset - 1} and before"
             )
+        self._bytes_per_offset = len(run.buffer) / (run.next_offset - self._position)
         self._position = run.next_offset
         self._send_ahead()
         if not self._options.read_committed:
@@ -94,40 +97,36 @@ class RangeReader:
         if run.positions:
             return run
         if records:  # not even one whole batch: brokers before KIP-74 cut it at the limit
-            self._max_bytes = min(2 * self._max_bytes, LARGEST_ANSWER_BYTES)
-        raise Setback(f"nothing there yet, the high watermark is {answer.high_watermark}")
+            self._min_bytes = min(2 * self._fetch_bytes, MAX_RESPONSE_BYTES)
+        raise RetriableError(f"nothing there yet, the high watermark is {answer.high_watermark}")
 
-    # ---- asking
+    # ---- requests
+
+    @property
+    def _fetch_bytes(self) -> int:
+        """What the rest of the range needs, by the size of the records so far, and as much again."""
+        needed = int(2 * (self._end - self._position) * self._bytes_per_offset)
+        return max(self._min_bytes, min(needed, self._options.fetch_bytes))
 
     def _answer(self) -> FetchResponsePartitionData:
-        connection = self._under_way or self._send()
-        self._under_way = None
+        connection = self._in_flight or self._send()
+        self._in_flight = None
         try:
             response = connection.receive()
-        except BrokerLost:
-            self._cluster.drop(connection.address)
+        except ConnectionLost:
+            self._brokers.client.drop(connection.address)
             raise
-        if response.error_code:
-            raise Setback(passing_or_raise(self._partition, response.error_code))
-        found = [p for t in response.responses if self._is_ours(t) for p in t.partitions]
-        if len(found) != 1 or found[0].partition_index != self._partition.partition:
-            raise Setback(f"{self._partition}: the broker answered for {len(found)} other partitions")
-        answer: FetchResponsePartitionData = found[0]
-        return answer
+        return fetched_in(response, self._partition, self._topic_id)
 
-    def _is_ours(self, topic: FetchableTopicResponse) -> bool:
-        return topic.topic == self._partition.topic or (topic.topic_id != ZERO_ID and topic.topic_id == self._topic_id)
-
-    def _send(self) -> BrokerConnection:
-        connection = self._cluster.leader_of(self._partition)
+    def _send(self) -> BlockingConnection:
+        client, request = self._brokers.client, self._request()
+        address = client.run(self._brokers.cluster.leader(self._partition))
         try:
-            if self._topic_id is None:
-                connection.send(self._request(), newest=NEWEST_FETCH_BY_NAME)
-            else:
-                self._warn_where_names_count(connection)
-                connection.send(self._request())
-        except BrokerLost:
-            self._cluster.drop(connection.address)
+            connection = client.at(address)
+            self._check_by_name(connection, request)
+            connection.send(request)
+        except ConnectionLost:
+            client.drop(address)
             raise
         return connection
 
@@ -136,32 +135,31 @@ class RangeReader:
         if self._position >= self._end:
             return
         try:
-            self._under_way = self._send()
-        except (BrokerLost, Setback, TopicGone):
-            self._cluster.forget_leader(self._partition)
+            self._in_flight = self._send()
+        except (ConnectionLost, RetriableError, TopicGone):
+            self._brokers.cluster.forget_leader(self._partition)
 
-    def _request(self) -> FetchRequest:
-        topic, number = self._partition
-        partition = FetchPartition(partition=number, fetch_offset=self._position, partition_max_bytes=self._max_bytes)
-        return FetchRequest(
-            max_wait_ms=self._options.fetch_wait_ms,
-            min_bytes=1,
-            max_bytes=self._max_bytes,
-            isolation_level=int(self._options.read_committed),
-            topics=[FetchTopic(topic=topic, topic_id=self._topic_id or ZERO_ID, partitions=[partition])],
+    def _request(self) -> Request:
+        limits = FetchLimits(
+            self._fetch_bytes, self._options.fetch_wait_ms, read_committed=self._options.read_committed
         )
+        return fetch_request(self._partition, self._topic_id, self._position, limits)
 
-    def _warn_where_names_count(self, connection: BrokerConnection) -> None:
-        newest = connection.version(ApiKey.FETCH)
-        if newest > NEWEST_FETCH_BY_NAME or self._warned:
+    def _check_by_name(self, connection: BlockingConnection, request: Request) -> None:
+        """Where a fetch cannot name the topic's id, metadata is compared with it once. Raises as `leader` does."""
+        if self._topic_id is None or self._checked_by_name:
             return
-        self._warned = True
-        host, port = connection.address
-        warnings.warn(
-            f"{self._partition}: broker {host}:{port} offers FETCH only up to version {newest}, which names "
-            "topics without their id; a topic that is deleted and created again during this read is not noticed",
-            stacklevel=2,
-        )
+        version = connection.version(request)
+        if version <= NEWEST_BY_NAME:
+            self._checked_by_name = True
+            self._brokers.cluster.forget_leader(self._partition)
+            self._brokers.client.run(self._brokers.cluster.leader(self._partition))
+            warnings.warn(
+                f"{self._partition}: broker {connection.address} offers FETCH only up to version {version}, which "
+                "names topics without their id; a topic that is deleted and created again during this read is not "
+                "noticed",
+                stacklevel=2,
+            )
 
     # ---- what is not there
 
@@ -169,17 +167,17 @@ class RangeReader:
         earliest = self._offset(EARLIEST)
         latest = self._offset(LATEST)
         if self._position < earliest:
-            why = f"the log now begins at offset {earliest}; they were deleted, by retention or by a request"
-            self._lose(min(earliest, self._end), why)
+            reason = f"the log now begins at offset {earliest}; they were deleted, by retention or by a request"
+            self._lose(min(earliest, self._end), reason)
         elif self._position > latest:
-            self._lose(self._end, f"the log now ends at offset {latest}; it was cut, or the topic was made anew")
+            self._lose(self._end, f"the log now ends at offset {latest}; it was truncated, or the topic created again")
         else:
-            raise Setback(
+            raise RetriableError(
                 f"{self._partition}: offset {self._position} is out of range, yet {earliest} to {latest} are there"
             )
 
-    def _offset(self, which: int) -> int:
-        return self._cluster.offsets({self._partition: which})[self._partition]
+    def _offset(self, time: int) -> int:
+        return self._brokers.offsets({self._partition: time})[self._partition]
 
     def _lose(self, behind: int, reason: str) -> None:
         loss = RangeLost(self._partition, self._position, behind, reason)

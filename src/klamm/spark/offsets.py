@@ -5,13 +5,11 @@ Source: KafkaSourceProvider.scala (`getKafkaOffsetRangeLimit`, `validateBatchOpt
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
+from klamm.client.offsets import EARLIEST, LATEST
 from klamm.model.ids import TopicPartition
 from klamm.spark.errors import BadOption
-
-EARLIEST: Final = -2
-LATEST: Final = -1
 
 
 class Subscription(NamedTuple):

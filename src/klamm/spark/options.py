@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from klamm.client.addresses import parse_addresses
+from klamm.model.cluster import Address
 from klamm.spark.errors import BadOption
 from klamm.spark.offsets import Bound, Subscription, bound, parse_assign, subscription
 
@@ -15,7 +17,7 @@ from klamm.spark.offsets import Bound, Subscription, bound, parse_assign, subscr
 class ReadOptions(NamedTuple):
     """All that a read needs to know; values, not text. Times in seconds or as the name says."""
 
-    bootstrap: tuple[tuple[str, int], ...]
+    bootstrap: tuple[Address, ...]
     subscription: Subscription
     start: Bound
     end: Bound
@@ -28,7 +30,7 @@ class ReadOptions(NamedTuple):
     read_committed: bool
     request_timeout_s: float
     api_timeout_s: float
-    patience_s: float
+    progress_timeout_s: float
     backoff_s: float
     fetch_bytes: int
     fetch_wait_ms: int
@@ -55,18 +57,6 @@ def _positive(text: str) -> int:
 
 def _seconds(text: str) -> float:
     return _positive(text) / 1000
-
-
-def _addresses(text: str) -> tuple[tuple[str, int], ...]:
-    found = []
-    for address in filter(None, (a.strip() for a in text.split(","))):
-        host, colon, port = address.rpartition(":")
-        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ValueError(f"{address!r} is not HOST:PORT")
-        found.append((host.strip("[]"), int(port)))
-    if not found:
-        raise ValueError("names no broker; give HOST:PORT,HOST:PORT")
-    return tuple(found)
 
 
 def _topics(text: str) -> tuple[str, ...]:
@@ -98,7 +88,7 @@ def _text(text: str) -> str:
 
 
 TABLE: Final = (
-    Option("kafka.bootstrap.servers", _addresses),
+    Option("kafka.bootstrap.servers", parse_addresses),
     Option("subscribe", _topics),
     Option("subscribePattern", _pattern),
     Option("assign", parse_assign),
@@ -165,7 +155,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         read_committed=value["kafka.isolation.level"] == "read_committed",
         request_timeout_s=value["kafka.request.timeout.ms"],
         api_timeout_s=value["kafka.default.api.timeout.ms"],
-        patience_s=value["kafkaConsumer.pollTimeoutMs"],
+        progress_timeout_s=value["kafkaConsumer.pollTimeoutMs"],
         backoff_s=value["kafka.retry.backoff.ms"],
         fetch_bytes=value["kafka.max.partition.fetch.bytes"],
         fetch_wait_ms=value["kafka.fetch.max.wait.ms"],

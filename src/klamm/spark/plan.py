@@ -9,65 +9,66 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from klamm.client.cluster import TopicGone, topic_ids_of
+from klamm.client.errors import RetriableError, code_name, recovery
+from klamm.client.offsets import LATEST, NO_OFFSET
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
-from klamm.model.topic_ids import ZERO_ID
-from klamm.spark.cluster import ClusterView, Setback, code_name
-from klamm.spark.errors import BadOption, DataLoss, RangeLost, TopicGone
-from klamm.spark.offsets import LATEST, Bound
+from klamm.spark.errors import BadOption, DataLoss, RangeLost
+from klamm.spark.offsets import Bound
 from klamm.spark.ranges import OffsetRange
+from klamm.spark.read_client import ReadClient
 from klamm.wire.messages import MetadataResponseTopic
 
-NO_RECORD_SO_LATE: Final = -1
-TIMES_UNKNOWN: Final = 3  # a topic just made is not known to every broker at once
+MAX_TIMES_UNKNOWN: Final = 3  # a topic just created is not known to every broker at once
 
 
-def plan_ranges(cluster: ClusterView) -> list[OffsetRange]:
+def plan_ranges(brokers: ReadClient) -> list[OffsetRange]:
     """What is to be read, in order of topic and partition; empty ranges are left out.
 
     Raises BadOption for topics and partitions that do not exist, DataLoss for starts and ends that lie beyond the log
     and for topics that are deleted meanwhile.
     """
-    partitions = find_partitions(cluster)
-    for given in (cluster.options.start, cluster.options.end):
+    partitions = find_partitions(brokers)
+    for given in (brokers.options.start, brokers.options.end):
         _check_names_all(given, partitions)
-    _warn_without_ids(cluster, partitions)
+    _warn_without_ids(brokers, partitions)
     while partitions:
         try:
-            return _ranges(cluster, partitions)
+            return _ranges(brokers, partitions)
         except TopicGone as gone:
-            _lose(cluster, gone)
+            _lose(brokers, DataLoss(gone.reason))
             partitions = [p for p in partitions if p.topic != gone.topic]
     return []
 
 
-def _ranges(cluster: ClusterView, partitions: Sequence[TopicPartition]) -> list[OffsetRange]:
-    options = cluster.options
-    latest = cluster.offsets(dict.fromkeys(partitions, LATEST))
-    starts = _resolve(cluster, options.start, partitions)
-    ends = _resolve(cluster, options.end, partitions)
-    log_ends = _log_ends(cluster, latest, starts)
+def _ranges(brokers: ReadClient, partitions: Sequence[TopicPartition]) -> list[OffsetRange]:
+    options = brokers.options
+    latest = brokers.offsets(dict.fromkeys(partitions, LATEST))
+    starts = _resolve(brokers, options.start, partitions)
+    ends = _resolve(brokers, options.end, partitions)
+    log_ends = _log_ends(brokers, latest, starts)
     ranges = []
     for p in partitions:
-        start = _start(cluster, p, starts[p], latest[p], log_ends[p])
-        end = _end(cluster, p, start, latest[p] if ends[p] == NO_RECORD_SO_LATE else ends[p], latest[p])
+        start = _start(brokers, p, starts[p], latest[p], log_ends[p])
+        end = _end(brokers, p, start, latest[p] if ends[p] == NO_OFFSET else ends[p], latest[p])
         if start < end:
-            ranges.append(OffsetRange(p, start, end, cluster.topic_ids.get(p.topic)))
+            ranges.append(OffsetRange(p, start, end, brokers.cluster.topic_ids.get(p.topic)))
     return ranges
 
 
 def _log_ends(
-    cluster: ClusterView, latest: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int]
+    brokers: ReadClient, latest: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int]
 ) -> Mapping[TopicPartition, int]:
     """The high watermarks, asked for only where a last stable offset lies before a start."""
     beyond = [p for p in latest if starts[p] > latest[p]]
-    if not cluster.options.read_committed or not beyond:
+    if not brokers.options.read_committed or not beyond:
         return latest
-    return {**latest, **cluster.offsets(dict.fromkeys(beyond, LATEST), read_committed=False)}
+    return {**latest, **brokers.offsets(dict.fromkeys(beyond, LATEST), read_committed=False)}
 
 
-def _warn_without_ids(cluster: ClusterView, partitions: Sequence[TopicPartition]) -> None:
-    for topic in dict.fromkeys(p.topic for p in partitions if p.topic not in cluster.topic_ids):
+def _warn_without_ids(brokers: ReadClient, partitions: Sequence[TopicPartition]) -> None:
+    for topic in dict.fromkeys(p.topic for p in partitions if p.topic not in brokers.cluster.topic_ids):
         warnings.warn(
             f"topic {topic} has no id, as its brokers are older than 2.8 or their inter.broker.protocol.version is; "
             "if it is deleted and created again during this read, that is not noticed",
@@ -75,27 +76,27 @@ def _warn_without_ids(cluster: ClusterView, partitions: Sequence[TopicPartition]
         )
 
 
-def _lose(cluster: ClusterView, loss: DataLoss) -> None:
-    if cluster.options.fail_on_data_loss:
+def _lose(brokers: ReadClient, loss: DataLoss) -> None:
+    if brokers.options.fail_on_data_loss:
         raise loss
     warnings.warn(f"passed over, as failOnDataLoss is false: {loss}", stacklevel=2)
 
 
-def _resolve(cluster: ClusterView, given: Bound, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+def _resolve(brokers: ReadClient, given: Bound, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
     """Offsets as they stand, what is a time or a word asked for."""
     values = {p: given.of(p) for p in partitions}
     asked = {p: v for p, v in values.items() if given.by_time or v < 0}
-    return values | (cluster.offsets(asked) if asked else {})
+    return values | (brokers.offsets(asked) if asked else {})
 
 
-def _start(cluster: ClusterView, partition: TopicPartition, start: int, latest: int, log_end: int) -> int:
-    option = cluster.options.start
+def _start(brokers: ReadClient, partition: TopicPartition, start: int, latest: int, log_end: int) -> int:
+    option = brokers.options.start
     if start > log_end:
         reason = f"{option.option} says {start}, but the log ends at offset {log_end}; give an offset up to {log_end}"
-        _lose(cluster, RangeLost(partition, log_end, start, reason))
-    if start != NO_RECORD_SO_LATE:
+        _lose(brokers, RangeLost(partition, log_end, start, reason))
+    if start != NO_OFFSET:
         return start
-    if cluster.options.no_offset_for_time_is_latest:
+    if brokers.options.no_offset_for_time_is_latest:
         return latest
     raise BadOption(
         f"option {option.option}: {partition} has no record at or after {option.of(partition)}; "
@@ -103,12 +104,12 @@ def _start(cluster: ClusterView, partition: TopicPartition, start: int, latest: 
     )
 
 
-def _end(cluster: ClusterView, partition: TopicPartition, start: int, end: int, latest: int) -> int:
+def _end(brokers: ReadClient, partition: TopicPartition, start: int, end: int, latest: int) -> int:
     if end <= latest:
         return end
     if start < end:
-        reason = f"the log ends at offset {latest}, {cluster.options.end.option} says {end}"
-        _lose(cluster, RangeLost(partition, max(start, latest), end, reason))
+        reason = f"the log ends at offset {latest}, {brokers.options.end.option} says {end}"
+        _lose(brokers, RangeLost(partition, max(start, latest), end, reason))
     return latest
 
 
@@ -124,15 +125,15 @@ def _check_names_all(given: Bound, partitions: Sequence[TopicPartition]) -> None
 # ---- which partitions
 
 
-def find_partitions(cluster: ClusterView) -> list[TopicPartition]:
-    """Raises BadOption for what does not exist. Puts the ids of the topics into `cluster`."""
-    topics, pattern, assigned = cluster.options.subscription
+def find_partitions(brokers: ReadClient) -> list[TopicPartition]:
+    """Raises BadOption for what does not exist. Notes the ids of the topics in `brokers.cluster`."""
+    topics, pattern, assigned = brokers.options.subscription
     if pattern is not None:
-        every = cluster.topics(None)
+        every = brokers.topics(None)
         found = {n: t for n, t in every.items() if re.search(pattern, n) and not t.is_internal}
     else:
-        found = _existing(cluster, topics or sorted({p.topic for p in assigned or ()}))
-    cluster.topic_ids = {name: t.topic_id for name, t in found.items() if t.topic_id != ZERO_ID}
+        found = _existing(brokers, topics or sorted({p.topic for p in assigned or ()}))
+    brokers.cluster.topic_ids = topic_ids_of(found)
     partitions = _all_of(found)
     if assigned is None:
         return partitions
@@ -145,29 +146,27 @@ def _all_of(topics: Mapping[str, MetadataResponseTopic]) -> list[TopicPartition]
     return sorted(TopicPartition(name, p.partition_index) for name, topic in topics.items() for p in topic.partitions)
 
 
-def _existing(cluster: ClusterView, names: Sequence[str]) -> dict[str, MetadataResponseTopic]:
-    patience = cluster.patience()
-    times = 0
+def _existing(brokers: ReadClient, names: Sequence[str]) -> dict[str, MetadataResponseTopic]:
+    backoff = brokers.backoff(brokers.options.api_timeout_s)
+    times_unknown = 0
     while True:
-        found = cluster.topics(names)
+        found = brokers.topics(names)
         codes = {n: t.error_code for n, t in found.items() if t.error_code}
         if not codes:
             return found
         unknown = [n for n, code in codes.items() if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-        refused = {n: c for n, c in codes.items() if c not in (*_PASSING, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)}
-        times += 1
-        if refused or (unknown and times >= TIMES_UNKNOWN):
-            raise _no_such_topic(cluster, refused, unknown)
-        patience.wait("asking for metadata", Setback(f"no leader yet for {', '.join(sorted(codes))}"))
+        refused = {n: c for n, c in codes.items() if not recovery(c).retriable}
+        times_unknown += bool(unknown)
+        if refused or times_unknown >= MAX_TIMES_UNKNOWN:
+            raise _no_such_topic(brokers, refused, unknown)
+        cause = RetriableError(f"no leader yet for {', '.join(sorted(codes))}")
+        brokers.client.world.sleep(backoff.next_wait_s("asking for metadata", cause))
 
 
-_PASSING: Final = (ErrorCode.LEADER_NOT_AVAILABLE, ErrorCode.LISTENER_NOT_FOUND)
-
-
-def _no_such_topic(cluster: ClusterView, refused: Mapping[str, int], unknown: Sequence[str]) -> BadOption:
+def _no_such_topic(brokers: ReadClient, refused: Mapping[str, int], unknown: Sequence[str]) -> BadOption:
     if refused:
         name, code = next(iter(refused.items()))
         return BadOption(f"topic {name!r} is refused by the broker with {code_name(code)}")
-    near = difflib.get_close_matches(unknown[0], cluster.topics(None), n=1)
+    near = difflib.get_close_matches(unknown[0], brokers.topics(None), n=1)
     hint = f"; the nearest one there is {near[0]}" if near else ""
     return BadOption(f"topic {', '.join(unknown)} does not exist{hint}")

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from klamm.model.ids import TopicPartition
 
-WORTH_A_TASK: Final = 10_000  # offsets; a task costs some milliseconds, in which this many records are read
+MIN_TASK_OFFSETS: Final = 10_000  # a task costs some milliseconds, in which this many records are read
 
 
 class OffsetRange(NamedTuple):
@@ -24,7 +24,7 @@ class OffsetRange(NamedTuple):
 
 def task_count(total: int, processors: int, min_tasks: int | None, max_records: int | None) -> int:
     """Two tasks per processor, fewer where there is little to read, more where the options want it."""
-    count = max(1, min(2 * processors, total // WORTH_A_TASK))
+    count = max(1, min(2 * processors, total // MIN_TASK_OFFSETS))
     if min_tasks is not None:
         count = max(count, min_tasks)
     if max_records is not None:
@@ -32,25 +32,32 @@ def task_count(total: int, processors: int, min_tasks: int | None, max_records: 
     return min(count, total)
 
 
-def pack(ranges: Sequence[OffsetRange], tasks: int) -> list[tuple[OffsetRange, ...]]:
-    """Cut the ranges, laid end to end, into `tasks` lots that differ by one offset at most. Empty ranges vanish."""
+class TaskRanges(NamedTuple):
+    """What one task reads."""
+
+    ranges: tuple[OffsetRange, ...]
+
+
+def pack(ranges: Sequence[OffsetRange], task_count: int) -> list[TaskRanges]:
+    """Cut the ranges, laid end to end, for so many tasks, which differ by one offset at most. Empty ranges vanish."""
     total = sum(r.size for r in ranges)
-    cuts = [total * (i + 1) // tasks for i in range(tasks)]
-    lots: list[list[OffsetRange]] = [[] for _ in cuts]
-    for number, piece in _pieces(ranges, cuts):
-        lots[number].append(piece)
-    return [tuple(lot) for lot in lots if lot]
+    ends = [total * (i + 1) // task_count for i in range(task_count)]
+    tasks: list[list[OffsetRange]] = [[] for _ in ends]
+    for task, piece in _pieces(ranges, ends):
+        tasks[task].append(piece)
+    return [TaskRanges(tuple(pieces)) for pieces in tasks if pieces]
 
 
-def _pieces(ranges: Sequence[OffsetRange], cuts: Sequence[int]) -> Iterator[tuple[int, OffsetRange]]:
-    done = lot = 0
+def _pieces(ranges: Sequence[OffsetRange], ends: Sequence[int]) -> Iterator[tuple[int, OffsetRange]]:
+    """Each piece with the number of its task; `ends` has the count of offsets up to the end of each task."""
+    done = task = 0
     for whole in ranges:
         start, end = whole.start, whole.end
         while start < end:
-            if cuts[lot] <= done:
-                lot += 1
+            if ends[task] <= done:
+                task += 1
                 continue
-            stop = min(end, start + cuts[lot] - done)
-            yield lot, whole._replace(start=start, end=stop)
+            stop = min(end, start + ends[task] - done)
+            yield task, whole._replace(start=start, end=stop)
             done += stop - start
             start = stop

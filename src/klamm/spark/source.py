@@ -3,7 +3,7 @@
 import gc
 import sys
 from collections.abc import Iterator, MutableMapping
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -19,13 +19,14 @@ from pyspark.sql.types import (
 )
 
 from klamm.runtime.blocking import BlockingWorld, RealBlockingWorld
-from klamm.spark.cluster import ClusterView
 from klamm.spark.decoder import Wanted, decode
 from klamm.spark.errors import BadOption
 from klamm.spark.fetch import RangeReader
 from klamm.spark.options import ReadOptions, read_options
 from klamm.spark.plan import plan_ranges
-from klamm.spark.ranges import OffsetRange, pack, task_count
+from klamm.spark.pool import ClientPool
+from klamm.spark.ranges import TaskRanges, pack, task_count
+from klamm.spark.read_client import read_client
 
 _HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 HEADERS: Final = StructField("headers", ArrayType(_HEADER))
@@ -38,7 +39,9 @@ FIELDS: Final = (
     StructField("timestamp", TimestampType()),
     StructField("timestampType", IntegerType()),
 )
-READS_BEFORE_FROZEN: Final = 3  # modules are still imported during the first ones
+_POOL: Final = ClientPool()
+"""For all reads of this process: a Spark worker lives through many tasks."""
+READS_BEFORE_FREEZE: Final = 3  # modules are still imported during the first ones
 
 
 class KlammSource(DataSource):
@@ -71,12 +74,6 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
     return tuple(field.name for field in schema.fields)
 
 
-class Lot(NamedTuple):
-    """The ranges of one task."""
-
-    ranges: tuple[OffsetRange, ...]
-
-
 class KlammReader(DataSourceReader):
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         self._options = options
@@ -84,33 +81,38 @@ class KlammReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         world = RealBlockingWorld()
-        with ClusterView(world, self._options) as cluster:
-            ranges = plan_ranges(cluster)
+        with read_client(world, self._options, _POOL) as brokers:
+            ranges = plan_ranges(brokers)
         total = sum(r.size for r in ranges)
         options = self._options
         tasks = task_count(total, world.processors(), options.min_partitions, options.max_records_per_partition)
-        return [InputPartition(Lot(lot)) for lot in pack(ranges, tasks)]
+        return [InputPartition(task) for task in pack(ranges, tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Spark calls this with a partition of its own making where we planned none: then there is nothing to read."""
-        if isinstance(partition.value, Lot):
-            yield from read_lot(RealBlockingWorld(), self._options, self._columns, partition.value)
+        if isinstance(partition.value, TaskRanges):
+            yield from read_ranges(RealBlockingWorld(), self._options, self._columns, partition.value, _POOL)
         freeze_heap()
 
 
-def read_lot(
-    world: BlockingWorld, options: ReadOptions, columns: tuple[str, ...], lot: Lot
+def read_ranges(
+    world: BlockingWorld,
+    options: ReadOptions,
+    columns: tuple[str, ...],
+    task: TaskRanges,
+    pool: ClientPool | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    with ClusterView(world, options) as cluster:
-        for wanted in lot.ranges:
-            for run, aborted in RangeReader(cluster, wanted):
-                yield from decode(run, Wanted(*wanted[:3], columns), aborted)
+    with read_client(world, options, pool) as brokers:
+        for offset_range in task.ranges:
+            wanted = Wanted(*offset_range[:3], columns)
+            for run, aborted in RangeReader(brokers, offset_range):
+                yield from decode(run, wanted, aborted)
 
 
 def freeze_heap() -> None:
     """Spark's worker collects garbage after each task: 10-30 ms over all modules, next to none once they are frozen."""
     done = getattr(sys, "_klamm_reads", 0)
-    if done < READS_BEFORE_FROZEN:
+    if done < READS_BEFORE_FREEZE:
         gc.collect()
         gc.freeze()
         sys._klamm_reads = done + 1  # type: ignore[attr-defined]  # the module itself may be loaded anew per task

@@ -7,11 +7,11 @@ import pytest
 from tests.unit.net.transports import RecordingTransport, connect, feed
 
 from klamm.broker.controlled_shutdown import ControlledShutdown
+from klamm.client.connection import Connection
 from klamm.config.node_config import parse_node_config
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
-from klamm.net.client import Connection
 from klamm.runtime.clock import RealClock
 from klamm.runtime.disk import RealDisk
 from klamm.runtime.randomness import RealRandomness

@@ -9,9 +9,9 @@ from tests.unit.net.transports import RecordingTransport, connect, feed
 
 from klamm.broker.controller_channel import ControllerChannel, says_not_controller_anywhere
 from klamm.broker.metadata_cache import MetadataCache
+from klamm.client.connection import Connection
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
-from klamm.net.client import Connection
 from klamm.runtime.clock import RealClock
 from klamm.runtime.disk import RealDisk
 from klamm.runtime.randomness import RealRandomness
@@ -83,7 +83,7 @@ def known() -> MetadataCache:
 
 @pytest.fixture
 def channel(brokers: Brokers, known: MetadataCache, monkeypatch: pytest.MonkeyPatch) -> ControllerChannel:
-    monkeypatch.setattr("klamm.broker.controller_channel._LOOK_AGAIN_S", 0)
+    monkeypatch.setattr("klamm.broker.controller_channel._RETRY_BACKOFF_S", 0)
     world = World(RealClock(), brokers, RealDisk(), RealRandomness())
     made = ControllerChannel(world, known, BrokerId(3), 1000, 1000)
     known.on_update = made.controller_may_have_changed

@@ -9,9 +9,9 @@ import pytest
 
 from klamm.broker import journal_topic
 from klamm.broker.journal_topic import JournalTopic
+from klamm.client.errors import ConnectionLost
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.net.client import ConnectionLost
 from klamm.runtime.disk import RealDisk
 from klamm.telemetry.journal_files import JournalFiles
 from klamm.wire.api import ApiKey

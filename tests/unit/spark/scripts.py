@@ -5,12 +5,12 @@ from tests.support.scripted_brokers import ScriptedCluster, ScriptedLog, Scripte
 from tests.unit.spark.batch_bytes import Record, batch
 
 from klamm.model.ids import TopicPartition
-from klamm.spark.cluster import ClusterView
 from klamm.spark.columns import arrow_schema
 from klamm.spark.options import ReadOptions, read_options
 from klamm.spark.plan import plan_ranges
-from klamm.spark.ranges import OffsetRange
-from klamm.spark.source import Lot, read_lot
+from klamm.spark.ranges import OffsetRange, TaskRanges
+from klamm.spark.read_client import read_client
+from klamm.spark.source import read_ranges
 
 
 def log(first: int, end: int, leader: int = 1, per_batch: int = 10) -> ScriptedLog:
@@ -36,13 +36,13 @@ def options(**given: str) -> ReadOptions:
 
 
 def plan(world: ScriptedWorld, **given: str) -> list[OffsetRange]:
-    with ClusterView(world, options(**given)) as cluster:
+    with read_client(world, options(**given)) as cluster:
         return plan_ranges(cluster)
 
 
 def offsets_read(world: ScriptedWorld, *ranges: OffsetRange, **given: str) -> list[int]:
     columns = ("offset", "value")
-    pieces = list(read_lot(world, options(**given), columns, Lot(ranges)))
+    pieces = list(read_ranges(world, options(**given), columns, TaskRanges(ranges)))
     rows = pa.Table.from_batches(pieces, arrow_schema(columns)).to_pylist()
     assert all(row["value"] == b"%d" % row["offset"] for row in rows)
     return [row["offset"] for row in rows]

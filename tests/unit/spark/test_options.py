@@ -2,9 +2,10 @@
 
 import pytest
 
+from klamm.client.offsets import EARLIEST, LATEST
 from klamm.model.ids import TopicPartition
 from klamm.spark.errors import BadOption
-from klamm.spark.offsets import EARLIEST, LATEST, parse_offsets
+from klamm.spark.offsets import parse_offsets
 from klamm.spark.options import REFUSED, TABLE, read_options
 
 LEAST = {"kafka.bootstrap.servers": "a:1", "subscribe": "orders"}

@@ -1,11 +1,11 @@
-"""Ranges are packed into even lots: no offset left out, none read twice."""
+"""Ranges are packed into even tasks: no offset left out, none read twice."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from klamm.model.ids import TopicPartition
-from klamm.spark.ranges import WORTH_A_TASK, OffsetRange, pack, task_count
+from klamm.spark.ranges import MIN_TASK_OFFSETS, OffsetRange, TaskRanges, pack, task_count
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -18,36 +18,38 @@ sizes = st.lists(st.tuples(st.integers(0, 1_000), st.integers(0, 500)), min_size
 
 
 @given(sizes, st.integers(1, 20))
-def test_every_offset_is_in_exactly_one_lot_and_lots_are_even(given_sizes: list[tuple[int, int]], tasks: int) -> None:
+def test_every_offset_is_in_exactly_one_task_and_tasks_are_even(given_sizes: list[tuple[int, int]], tasks: int) -> None:
     ranges = [offset_range(i, start, start + size) for i, (start, size) in enumerate(given_sizes)]
     total = sum(r.size for r in ranges)
 
-    lots = pack(ranges, tasks)
+    packed = pack(ranges, tasks)
 
-    offsets = [(piece.topic_partition, o) for lot in lots for piece in lot for o in range(piece.start, piece.end)]
+    offsets = [
+        (piece.topic_partition, o) for task in packed for piece in task.ranges for o in range(piece.start, piece.end)
+    ]
     assert offsets == [(r.topic_partition, o) for r in ranges for o in range(r.start, r.end)]
-    assert len(lots) == min(tasks, total)
-    loads = [sum(piece.size for piece in lot) for lot in lots]
+    assert len(packed) == min(tasks, total)
+    loads = [sum(piece.size for piece in task.ranges) for task in packed]
     assert not loads or max(loads) - min(loads) <= 1
 
 
 def test_small_ranges_share_a_task_and_a_large_one_is_cut() -> None:
-    lots = pack([offset_range(0, 0, 10), offset_range(1, 5, 15), offset_range(2, 0, 40)], 3)
+    packed = pack([offset_range(0, 0, 10), offset_range(1, 5, 15), offset_range(2, 0, 40)], 3)
 
-    assert lots == [
-        (offset_range(0, 0, 10), offset_range(1, 5, 15)),
-        (offset_range(2, 0, 20),),
-        (offset_range(2, 20, 40),),
+    assert packed == [
+        TaskRanges((offset_range(0, 0, 10), offset_range(1, 5, 15))),
+        TaskRanges((offset_range(2, 0, 20),)),
+        TaskRanges((offset_range(2, 20, 40),)),
     ]
 
 
 COUNTS = {
     "nothing to read": ((0, 2, None, None), 0),
     "little to read": ((500, 2, None, None), 1),
-    "much to read": ((WORTH_A_TASK * 100, 2, None, None), 4),
-    "as much as three tasks are worth": ((WORTH_A_TASK * 3, 8, None, None), 3),
+    "much to read": ((MIN_TASK_OFFSETS * 100, 2, None, None), 4),
+    "as much as three tasks are worth": ((MIN_TASK_OFFSETS * 3, 8, None, None), 3),
     "more asked for": ((500, 2, 7, None), 7),
-    "less asked for than there would be": ((WORTH_A_TASK * 100, 2, 3, None), 4),
+    "less asked for than there would be": ((MIN_TASK_OFFSETS * 100, 2, 3, None), 4),
     "never more than offsets": ((5, 2, 7, None), 5),
     "a limit per task": ((1_001, 2, None, 100), 11),
 }
@@ -60,6 +62,6 @@ def test_how_many_tasks(given_facts: tuple[int, int, int | None, int | None], ex
 
 @given(st.integers(1, 10_000), st.integers(1, 300))
 def test_no_task_is_given_more_than_the_limit(total: int, limit: int) -> None:
-    lots = pack([OffsetRange(ORDERS, 0, total)], task_count(total, 2, None, limit))
+    packed = pack([OffsetRange(ORDERS, 0, total)], task_count(total, 2, None, limit))
 
-    assert max(piece.size for lot in lots for piece in lot) <= limit
+    assert max(piece.size for task in packed for piece in task.ranges) <= limit

@@ -4,9 +4,10 @@ import asyncio
 from collections import Counter
 from typing import Any, Final, NamedTuple
 
-from klamm.cli.admin.client import Admin, CannotAsk, code_name
+from klamm.cli.admin.client import Admin, CannotAsk
 from klamm.cli.admin.cluster import read_cluster
 from klamm.cli.admin.configs import read_controller_only
+from klamm.client.errors import code_name
 from klamm.model.cluster import Address, Cluster
 from klamm.model.ids import BrokerId
 from klamm.wire.api import ApiKey

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from klamm.cli.admin.client import Admin, CannotAsk, code_name
+from klamm.cli.admin.client import Admin, CannotAsk
+from klamm.client.errors import code_name
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.cluster import Address, Broker, Cluster, Partition, Topic
 from klamm.model.errors import ErrorCode

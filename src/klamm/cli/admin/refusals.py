@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from klamm.cli.admin.client import code_name
 from klamm.cli.output import print_error
+from klamm.client.errors import code_name
 from klamm.model.errors import ErrorCode
 
 _REMEDIES: Final[Mapping[int, str]] = {

@@ -4,11 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from klamm.broker.topic_names import name_error
-from klamm.cli.admin.client import Admin, CannotAsk, code_name
+from klamm.cli.admin.client import Admin, CannotAsk
 from klamm.cli.admin.cluster import read_cluster
 from klamm.cli.admin.refusals import Refusal
 from klamm.cli.admin.topic_selection import literal_names, selected
 from klamm.cli.output import ProgressLine
+from klamm.client.errors import code_name
 from klamm.model.cluster import Cluster, Topic
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId

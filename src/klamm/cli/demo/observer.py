@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from klamm.cli.metadata import ClusterFacts, read_metadata
+from klamm.client.errors import ConnectionLost
 from klamm.embedded.cluster import LocalCluster
 from klamm.embedded.nodes import HOST
 from klamm.model.errors import KlammError
 from klamm.model.ids import NO_BROKER, BrokerId
-from klamm.net.client import ConnectionLost
 from klamm.runtime.world import World
 
 POLL_S: Final = 0.1

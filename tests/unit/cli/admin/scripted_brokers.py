@@ -6,8 +6,8 @@ from typing import Any, TypeVar, cast
 from tests.unit.net.transports import RecordingTransport, connect, feed
 
 from klamm.cli.admin.client import Admin
+from klamm.client.connection import Connection
 from klamm.model.cluster import Address
-from klamm.net.client import Connection
 from klamm.runtime.world import World
 from klamm.sim.loop import SimulatedLoop
 from klamm.wire.api import APIS, ApiKey, api

@@ -61,4 +61,4 @@ def test_a_refusal_has_kafkas_error_code_and_a_remedy() -> None:
         "topic t: Topic 't' already exists (TOPIC_ALREADY_EXISTS); choose another name, or pass --if-not-exists"
     )
     assert str(Refusal("t-0", ErrorCode.NOT_ENOUGH_REPLICAS, None)) == "t-0: NOT_ENOUGH_REPLICAS"
-    assert str(Refusal("t-0", 12345, None)) == "t-0: error 12345"
+    assert str(Refusal("t-0", 12345, None)) == "t-0: error code 12345"

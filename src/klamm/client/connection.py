@@ -1,64 +1,52 @@
-"""One connection to another node: requests go out in order, answers come back in order.
+"""One connection to one broker on asyncio: requests go out in order, answers come back in order.
 
-Source: NetworkClient.java, InFlightRequests.java. A request that is not answered in time ends the connection, as in
-Kafka: nobody can tell how far behind the peer is, and an answer out of order would go to the wrong caller.
+Source: NetworkClient.java. A request that is not answered in time ends the connection, as in Kafka: nobody can tell
+how far behind the peer is.
 """
 
 import asyncio
 import errno
 import re
-import struct
-from collections import deque
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Any, Final, Self, cast
 
-from klamm.model.errors import KlammError
+from klamm.client.errors import AnswerTimedOut, ConnectionLost, ConnectionRefused
+from klamm.client.protocol import ClientProtocol, InFlight
+from klamm.client.versions import ApiVersions, Request, negotiate
 from klamm.net.receive_buffer import BadFrameSize, ReceiveBuffer
 from klamm.runtime.world import World
-from klamm.wire.api import ApiKey
-from klamm.wire.frames import RequestHeader, decode_response, encode_request
 
 MAX_RESPONSE_BYTES: Final = 2**31 - 1
 _JOIN_BYTES: Final = 64 * 1024
-_CORRELATION: Final = struct.Struct(">i")
-_CORRELATIONS: Final = 2**31
 _NUMBER: Final = re.compile(r"\[Errno (\d+)\]")
-T = TypeVar("T")
 
 
-class ConnectionLost(KlammError):
-    """The connection could not be made, or ended before the answer came."""
+class _Pending(InFlight):
+    __slots__ = ("answer", "deadline")
 
-
-class ConnectionRefused(ConnectionLost):
-    """Nobody listens there: an answer at once, and of that machine."""
-
-
-class AnswerTimedOut(ConnectionLost):
-    """No answer within the time allowed; the connection was closed."""
-
-
-class _Pending:
-    __slots__ = ("answer", "api_key", "correlation_id", "deadline", "version")
-
-    def __init__(self, correlation_id: int, api_key: int, version: int, answer: "asyncio.Future[Any]") -> None:
-        self.correlation_id = correlation_id
-        self.api_key = api_key
-        self.version = version
+    def __init__(self, api_key: int, version: int, answer: "asyncio.Future[Any]") -> None:
+        super().__init__(api_key, version)
         self.answer = answer
         self.deadline: asyncio.TimerHandle | None = None
 
+    def finish(self) -> None:
+        if self.deadline is not None:
+            self.deadline.cancel()
+
 
 class Connection(asyncio.BufferedProtocol):
-    """Open it with `Connection.open`; it never reconnects by itself."""
+    """Open it with `Connection.open`; it never reconnects by itself.
+
+    Brokers among themselves know each other's versions by configuration and use `request`; whoever does not calls
+    `negotiate` first and then `ask`.
+    """
 
     def __init__(self, peer: str, client_id: str, max_response_bytes: int = MAX_RESPONSE_BYTES) -> None:
         self.peer = peer
-        self._client_id = client_id
+        self._protocol: ClientProtocol[_Pending] = ClientProtocol(peer, client_id)
         self._received = ReceiveBuffer(max_response_bytes)
         self._transport: asyncio.Transport | None = None
-        self._pending: deque[_Pending] = deque()
-        self._next_correlation = 0
-        self._reason = "connection closed"
+        self._versions: ApiVersions | None = None
+        self._reason = f"{peer}: connection closed"
         self._loop = asyncio.get_running_loop()
         self._gone: asyncio.Future[None] = self._loop.create_future()
 
@@ -82,10 +70,34 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def in_flight(self) -> int:
-        return len(self._pending)
+        return len(self._protocol)
+
+    async def negotiate(self, timeout_s: float) -> None:
+        """Agree on versions; `timeout_s` for each message. Where that fails the connection is closed.
+
+        Raises ConnectionLost.
+        """
+        handshake = negotiate(self.peer)
+        greeting = next(handshake)
+        try:
+            while self._versions is None:
+                answer = await self.request(*greeting, timeout_s)
+                try:
+                    greeting = handshake.send(answer)
+                except StopIteration as done:
+                    self._versions = done.value
+        except BaseException:
+            self.close()
+            raise
+
+    async def ask(self, request: Request, timeout_s: float) -> Any:
+        """The answer, in the version agreed upon. Raises ConnectionLost, UnsupportedVersion."""
+        assert self._versions is not None, f"{self.peer}: negotiate first"
+        version = self._versions.agreed(request)
+        return await self.send(request.key, version, request.body(version), timeout_s)
 
     async def request(self, api_key: int, version: int, message: Any, timeout_s: float) -> Any:
-        """The answer to `message`. Several may be under way; answers are matched in order.
+        """The answer to `message`. Several may be in flight; answers are matched in order.
 
         Raises ConnectionLost (AnswerTimedOut where that is why).
         """
@@ -95,14 +107,10 @@ class Connection(asyncio.BufferedProtocol):
         """Write now, answer later: for callers that keep an order of their own. Raises ConnectionLost."""
         transport = self._transport
         if transport is None or transport.is_closing():
-            raise ConnectionLost(f"{self.peer}: {self._reason}")
-        correlation_id = self._next_correlation
-        self._next_correlation = (correlation_id + 1) % _CORRELATIONS
-        header = RequestHeader(api_key, version, correlation_id, self._client_id)
-        parts = encode_request(header, message)
-        pending = _Pending(correlation_id, api_key, version, self._loop.create_future())
-        pending.deadline = self._loop.call_later(timeout_s, self._timed_out, pending, timeout_s)
-        self._pending.append(pending)
+            raise ConnectionLost(self._reason)
+        pending = _Pending(api_key, version, self._loop.create_future())
+        parts = self._protocol.send(pending, message)
+        pending.deadline = self._loop.call_later(timeout_s, self._on_deadline, pending, timeout_s)
         if sum(map(len, parts)) <= _JOIN_BYTES:
             transport.write(b"".join(parts))
         else:
@@ -111,8 +119,8 @@ class Connection(asyncio.BufferedProtocol):
         return pending.answer
 
     def close(self) -> None:
-        """End it now; requests under way fail with ConnectionLost."""
-        self._end("closed by us")
+        """End it now; requests in flight fail with ConnectionLost."""
+        self._end(f"{self.peer}: closed by us")
 
     async def wait_closed(self) -> None:
         await asyncio.shield(self._gone)
@@ -121,7 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._end(f"connection lost: {exc}" if exc else "the peer closed the connection")
+        self._end(f"{self.peer}: connection lost: {exc}" if exc else f"{self.peer}: the peer closed the connection")
         if not self._gone.done():
             self._gone.set_result(None)
 
@@ -132,37 +140,28 @@ class Connection(asyncio.BufferedProtocol):
         self._received.received(nbytes)
         try:
             while self._transport is not None and (frame := self._received.next_frame()) is not None:
-                self._answered(frame)
+                self._on_frame(frame)
         except BadFrameSize as error:
+            self._end(f"{self.peer}: {error}")
+        except ConnectionLost as error:
             self._end(str(error))
 
-    def _answered(self, frame: bytes) -> None:
-        if len(frame) < 4 or not self._pending:
-            self._end(f"{len(frame)} bytes came that nobody asked for")
-            return
-        pending = self._pending.popleft()
-        correlation_id: int = _CORRELATION.unpack_from(frame)[0]
-        if correlation_id != pending.correlation_id:
-            self._pending.appendleft(pending)
-            self._end(f"answer {correlation_id} came where {pending.correlation_id} was due")
-            return
-        if pending.deadline is not None:
-            pending.deadline.cancel()
+    def _on_frame(self, frame: bytes) -> None:
+        pending = self._protocol.match(frame)
+        pending.finish()
         if pending.answer.done():  # its caller gave up
             return
         try:
-            _, message = decode_response(frame, pending.api_key, pending.version)
-        except KlammError as error:
-            pending.answer.set_exception(ConnectionLost(f"{self.peer}: {error}"))
-            self._end(str(error))
-            return
-        pending.answer.set_result(message)
+            pending.answer.set_result(self._protocol.decode(pending, frame))
+        except ConnectionLost as error:
+            pending.answer.set_exception(error)
+            raise
 
-    def _timed_out(self, pending: _Pending, timeout_s: float) -> None:
-        text = f"no answer to {ApiKey(pending.api_key).name} v{pending.version} within {timeout_s:g} s"
+    def _on_deadline(self, pending: _Pending, timeout_s: float) -> None:
+        reason = f"{self.peer}: no answer to {pending} within {timeout_s:g} s"
         if not pending.answer.done():
-            pending.answer.set_exception(AnswerTimedOut(f"{self.peer}: {text}"))
-        self._end(text)
+            pending.answer.set_exception(AnswerTimedOut(reason))
+        self._end(reason)
 
     def _end(self, reason: str) -> None:
         transport, self._transport = self._transport, None
@@ -170,12 +169,10 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._reason = reason
         transport.abort()
-        waiting, self._pending = self._pending, deque()
-        for pending in waiting:
-            if pending.deadline is not None:
-                pending.deadline.cancel()
+        for pending in self._protocol.end():
+            pending.finish()
             if not pending.answer.done():
-                pending.answer.set_exception(ConnectionLost(f"{self.peer}: {reason}"))
+                pending.answer.set_exception(ConnectionLost(reason))
 
 
 def _is_refusal(error: OSError) -> bool:

@@ -8,7 +8,9 @@ from typing import Any, cast
 import pytest
 from tests.unit.net.transports import RecordingTransport, connect, feed
 
-from klamm.net.client import AnswerTimedOut, Connection, ConnectionLost, ConnectionRefused
+from klamm.client.connection import Connection
+from klamm.client.errors import AnswerTimedOut, ConnectionLost, ConnectionRefused
+from klamm.client.versions import Request
 from klamm.runtime.world import World
 from klamm.wire.api import ApiKey
 from klamm.wire.frames import decode_request_header, encode_response
@@ -191,3 +193,42 @@ async def test_a_refused_connection_is_told_from_others_that_fail(error: OSError
         await Connection.open(cast(Any, world), "h", 1, "c", 1.0)
 
     assert isinstance(lost.value, ConnectionRefused) is is_refusal
+
+
+async def test_versions_are_agreed_upon_once_and_then_used(connection: Connection, peer: RecordingTransport) -> None:
+    negotiating = asyncio.ensure_future(connection.negotiate(LONG_S))
+    await asyncio.sleep(0)
+    offer = ApiVersionsResponse(api_keys=[ApiVersion(ApiKey.DESCRIBE_CLUSTER, 0, 0)])
+    feed(peer, b"".join(encode_response(ApiKey.API_VERSIONS, 3, 0, offer)))
+    await negotiating
+    peer.written.clear()
+
+    asked = asyncio.ensure_future(connection.ask(Request(ApiKey.DESCRIBE_CLUSTER, DescribeClusterRequest()), LONG_S))
+    await asyncio.sleep(0)
+
+    assert decode_request_header(bytes(peer.written[4:]))[0][:2] == (ApiKey.DESCRIBE_CLUSTER, 0)
+    asked.cancel()
+
+
+async def test_a_negotiation_that_is_given_up_closes_the_connection(
+    connection: Connection, peer: RecordingTransport
+) -> None:
+    negotiating = asyncio.ensure_future(connection.negotiate(LONG_S))
+    await asyncio.sleep(0)
+
+    negotiating.cancel()
+    await asyncio.gather(negotiating, return_exceptions=True)
+
+    assert connection.closed
+
+
+async def test_a_broker_that_refuses_to_negotiate_is_left(connection: Connection, peer: RecordingTransport) -> None:
+    negotiating = asyncio.ensure_future(connection.negotiate(LONG_S))
+    for number, version in enumerate((99, 0)):  # 99: in the layout of version 0
+        await asyncio.sleep(0)
+        refusal = ApiVersionsResponse(error_code=35)
+        feed(peer, b"".join(encode_response(ApiKey.API_VERSIONS, version, number, refusal)))
+
+    with pytest.raises(ConnectionLost, match="does not say which versions it speaks: UNSUPPORTED_VERSION"):
+        await negotiating
+    assert connection.closed

@@ -1,0 +1,31 @@
+"""How long to wait before another try, and for how long to try at all. Source: ExponentialBackoff.java."""
+
+from collections.abc import Callable
+from typing import Final
+
+from klamm.client.errors import Unreachable
+
+MAX_BACKOFF_S: Final = 1.0
+FIRST_BACKOFF_S: Final = 0.1
+
+
+class Backoff:
+    """Waits double up to a second. `restart` after progress: short waits again, and all of the time."""
+
+    def __init__(self, now_s: Callable[[], float], total_s: float, first_s: float = FIRST_BACKOFF_S) -> None:
+        self._now_s = now_s
+        self._total_s = total_s
+        self._first_s = first_s
+        self.restart()
+
+    def restart(self) -> None:
+        self._next_s = self._first_s
+        self._deadline_s = self._now_s() + self._total_s
+
+    def next_wait_s(self, what: str, cause: Exception) -> float:
+        """Raises Unreachable where the time allowed would be over by then."""
+        wait_s = self._next_s
+        if self._now_s() + wait_s > self._deadline_s:
+            raise Unreachable(what, self._total_s, cause) from cause
+        self._next_s = min(2 * wait_s, MAX_BACKOFF_S)
+        return wait_s

@@ -1,0 +1,164 @@
+"""The driver that blocks, for code that runs where no event loop is: inside Spark's Python workers."""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self, TypeVar, cast
+
+from klamm.client.cluster import ClusterMetadata
+from klamm.client.errors import AnswerTimedOut, ConnectionLost, ConnectionRefused, UnsupportedVersion
+from klamm.client.protocol import ClientProtocol, InFlight
+from klamm.client.steps import Running, Steps, Wait
+from klamm.client.versions import ApiVersions, Request, negotiate
+from klamm.model.cluster import Address
+from klamm.runtime.blocking import BlockingWorld
+
+T = TypeVar("T")
+MAX_RESPONSE_BYTES: Final = 1 << 30
+"""A batch may be as large as the topic allows; what is not Kafka's protocol announces more."""
+
+
+class BlockingSettings(NamedTuple):
+    client_id: str
+    connect_timeout_s: float
+    answer_timeout_s: float
+
+
+class BlockingConnection:
+    """To one broker, versions agreed upon. Raises ConnectionLost from every call once something went wrong."""
+
+    def __init__(self, world: BlockingWorld, address: Address, settings: BlockingSettings) -> None:
+        self.address = address
+        self._protocol: ClientProtocol[InFlight] = ClientProtocol(str(address), settings.client_id)
+        try:
+            self._socket = world.connect(*address, settings.connect_timeout_s, settings.answer_timeout_s)
+        except ConnectionRefusedError as error:
+            raise ConnectionRefused(f"no connection to {address}: {error}") from error
+        except OSError as error:
+            raise ConnectionLost(f"no connection to {address}: {error or type(error).__name__}") from error
+        try:
+            self._versions = self._negotiate()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._protocol)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether nothing is in flight, and the broker neither closed it nor sent what nobody asked for."""
+        return not self.in_flight and self._socket.is_quiet()
+
+    def version(self, request: Request) -> int:
+        """Raises UnsupportedVersion."""
+        return self._versions.agreed(request)
+
+    def ask(self, request: Request) -> Any:
+        self.send(request)
+        return self.receive()
+
+    def send(self, request: Request) -> None:
+        """Several may be in flight; `receive` answers them in order. Raises ConnectionLost, UnsupportedVersion."""
+        version = self._versions.agreed(request)
+        self._send(InFlight(request.key, version), request.body(version))
+
+    def receive(self) -> Any:
+        """Raises ConnectionLost."""
+        waiting = next(iter(self._protocol))
+        try:
+            size = int.from_bytes(self._socket.receive(4), signed=True)
+            if not 4 <= size <= MAX_RESPONSE_BYTES:
+                raise ConnectionLost(
+                    f"{self.address} does not speak Kafka's protocol: it announced an answer of {size} bytes; "
+                    "is that the port of a broker's PLAINTEXT listener?"
+                )
+            frame = self._socket.receive(size)
+        except TimeoutError as error:
+            raise AnswerTimedOut(f"{self.address}: no answer to {waiting}: {error}") from error
+        except OSError as error:
+            raise ConnectionLost(f"{self.address}: no answer to {waiting}: {error or type(error).__name__}") from error
+        return self._protocol.decode(self._protocol.match(frame), frame)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _negotiate(self) -> ApiVersions:
+        handshake = negotiate(str(self.address))
+        greeting = next(handshake)
+        while True:
+            self._send(InFlight(greeting.key, greeting.version), greeting.message)
+            answer = self.receive()
+            try:
+                greeting = handshake.send(answer)
+            except StopIteration as done:
+                versions: ApiVersions = done.value
+                return versions
+
+    def _send(self, sent: InFlight, message: Any) -> None:
+        try:
+            self._socket.send(self._protocol.send(sent, message))
+        except OSError as error:
+            raise ConnectionLost(f"{self.address} does not take {sent}: {error or type(error).__name__}") from error
+
+
+class BlockingClient:
+    """Keeps one connection per broker; a context manager that closes them."""
+
+    def __init__(self, world: BlockingWorld, bootstrap: Sequence[Address], settings: BlockingSettings) -> None:
+        self.world = world
+        self.cluster = ClusterMetadata(bootstrap, world.now_s)
+        self._settings = settings
+        self._connections: dict[Address, BlockingConnection] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def prepare_reuse(self) -> None:
+        """Before another reader uses it: close what broke or was left half read, and forget what topics had to be."""
+        self.cluster.forget_topics()
+        for address, connection in list(self._connections.items()):
+            if not connection.is_usable:
+                self.drop(address)
+
+    def run(self, steps: Steps[T]) -> T:
+        """Do what the steps say, in order."""
+        running = Running(steps)
+        while (step := running.step) is not None:
+            if isinstance(step, Wait):
+                self.world.sleep(step.seconds)
+                running.send(None)
+                continue
+            try:
+                answer = self.at(step.address).ask(step.request)
+            except (ConnectionLost, UnsupportedVersion) as error:
+                if isinstance(error, ConnectionLost):
+                    self.drop(step.address)
+                running.throw(error)
+            else:
+                self.cluster.on_answer(step.address)
+                running.send(answer)
+        return cast(T, running.result)
+
+    def at(self, address: Address) -> BlockingConnection:
+        """Raises ConnectionLost."""
+        connection = self._connections.get(address)
+        if connection is None:
+            connection = self._connections[address] = BlockingConnection(self.world, address, self._settings)
+        return connection
+
+    def drop(self, address: Address) -> None:
+        """Close a connection that failed; what that broker leads is asked for again."""
+        if connection := self._connections.pop(address, None):
+            connection.close()
+        self.cluster.on_lost(address)

@@ -1,0 +1,176 @@
+"""The cluster as its brokers describe it: who there is, who leads what, and whom to ask next. Source: Metadata.java."""
+
+import uuid
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Final
+
+from klamm.client.errors import ConnectionLost, RetriableError
+from klamm.client.steps import Ask, Steps
+from klamm.client.versions import Request
+from klamm.model.cluster import Address
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
+from klamm.model.topic_ids import ZERO_ID, id_to_text
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
+
+MIN_ABSENCE_S: Final = 2.0
+"""A topic is gone once brokers have said so for this long: a single one may be behind."""
+_NEVER_CREATES: Final = 4
+"""From this version on a topic that is asked about is not created by it; from 10 on it has an id."""
+
+
+class TopicGone(KlammError):
+    """A topic or partition does not exist, or another topic has its name."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(reason)
+        self.topic = topic
+        self.reason = reason
+
+
+def metadata_request(names: Collection[str] | None) -> Request:
+    """Of the named topics, or of all; creates none."""
+    wanted = None if names is None else [MetadataRequestTopic(name=n) for n in sorted(names)]
+    return Request(ApiKey.METADATA, MetadataRequest(wanted, allow_auto_topic_creation=False), oldest=_NEVER_CREATES)
+
+
+class ClusterMetadata:
+    """`topic_ids` has the ids that topics must have, where that is known: a topic with another one is gone."""
+
+    def __init__(self, bootstrap: Sequence[Address], now_s: Callable[[], float]) -> None:
+        self.bootstrap = bootstrap
+        self.brokers: dict[BrokerId, Address] = {}
+        self.controller: BrokerId = NO_BROKER
+        self.topic_ids: dict[str, uuid.UUID] = {}
+        self._now_s = now_s
+        self._leaders: dict[TopicPartition, BrokerId] = {}
+        self._answered: dict[Address, None] = {}
+        """Brokers that answered last time, in the order in which they first did."""
+        self._behind: set[Address] = set()
+        """Brokers that said that a topic does not exist, since one last said that it does."""
+        self._answered_last: Address | None = None
+        self._absent: dict[TopicPartition, tuple[float, str]] = {}
+        """Since when, and in which way."""
+
+    # ---- whom to ask
+
+    def addresses(self) -> list[Address]:
+        """Those that answered before, bootstrap servers, all others; brokers that may be behind come last.
+
+        A frozen broker costs a whole request timeout, so it must not be asked again and again before its neighbours.
+        """
+        known = dict.fromkeys((*self._answered, *self.bootstrap, *self.brokers.values()))
+        if self._behind.issuperset(known):
+            self._behind = {a for a in known if a == self._answered_last}
+        return sorted(known, key=self._behind.__contains__)
+
+    def on_answer(self, address: Address) -> None:
+        self._answered[address] = None
+
+    def on_lost(self, address: Address) -> None:
+        """What that broker leads is asked for again."""
+        self._answered.pop(address, None)
+        gone = {broker for broker, at in self.brokers.items() if at == address}
+        self._leaders = {p: leader for p, leader in self._leaders.items() if leader not in gone}
+
+    # ---- metadata
+
+    def take(self, answer: MetadataResponse) -> None:
+        self.brokers = {BrokerId(b.node_id): Address(b.host, b.port) for b in answer.brokers}
+        self.controller = BrokerId(answer.controller_id)
+        for topic in answer.topics:
+            for p in topic.partitions:
+                self._leaders[TopicPartition(topic.name or "", p.partition_index)] = BrokerId(p.leader_id)
+
+    def refresh(self, names: Collection[str] | None) -> Steps[dict[str, MetadataResponseTopic]]:
+        """Ask for the named topics, or for all; a topic that does not exist has its error code. Names in order.
+
+        Raises RetriableError where nobody answers.
+        """
+        request = metadata_request(names)
+        causes: list[str] = []
+        for address in self.addresses():
+            try:
+                answer: MetadataResponse = yield Ask(address, request)
+            except ConnectionLost as error:
+                causes.append(str(error))
+                continue
+            if answer.brokers:
+                self._answered_last = address
+                self.take(answer)
+                return {t.name or "": t for t in sorted(answer.topics, key=lambda t: t.name or "")}
+            causes.append(f"broker {address} has no metadata yet")
+        raise RetriableError("; ".join(causes))
+
+    # ---- leaders
+
+    def leaders(self, partitions: Iterable[TopicPartition]) -> Steps[dict[TopicPartition, Address]]:
+        """Where the leader of each listens; a partition without one is left out. Asks only for what is not known.
+
+        Raises RetriableError where nobody answers, TopicGone.
+        """
+        partitions = list(partitions)
+        if unknown := [p for p in partitions if self._leader(p) is None]:
+            topics = yield from self.refresh({p.topic for p in unknown})
+            for partition in unknown:
+                self._check_presence(partition, topics.get(partition.topic))
+        return {p: address for p in partitions if (address := self._leader(p)) is not None}
+
+    def leader(self, partition: TopicPartition) -> Steps[Address]:
+        """Raises RetriableError where there is no leader now, TopicGone where there will be none."""
+        found = yield from self.leaders([partition])
+        if partition not in found:
+            raise RetriableError(self.no_leader(partition))
+        return found[partition]
+
+    def no_leader(self, partition: TopicPartition) -> str:
+        return self._absent[partition][1] if partition in self._absent else f"{partition} has no leader"
+
+    def forget_topics(self) -> None:
+        """Which ids topics must have, and which topics are absent; leaders stay, a moved one is noticed."""
+        self.topic_ids = {}
+        self._absent.clear()
+
+    def forget_leader(self, partition: TopicPartition) -> None:
+        self._leaders.pop(partition, None)
+
+    def _leader(self, partition: TopicPartition) -> Address | None:
+        return self.brokers.get(self._leaders.get(partition, NO_BROKER))
+
+    def _check_presence(self, partition: TopicPartition, topic: MetadataResponseTopic | None) -> None:
+        reason = _absence(topic, partition, self.topic_ids.get(partition.topic))
+        if reason is None:
+            self._absent.pop(partition, None)
+            self._behind.clear()
+            return
+        self.forget_leader(partition)
+        if self._answered_last is not None:
+            self._behind.add(self._answered_last)
+        now_s = self._now_s()
+        since_s, _ = self._absent.get(partition, (now_s, reason))
+        self._absent[partition] = since_s, reason
+        if now_s - since_s >= MIN_ABSENCE_S:
+            raise TopicGone(partition.topic, reason)
+
+
+def _absence(topic: MetadataResponseTopic | None, partition: TopicPartition, expected: uuid.UUID | None) -> str | None:
+    """In which way a partition is not there; None where it is, or where that cannot be told."""
+    name = partition.topic
+    if topic is None or topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return f"topic {name} does not exist"
+    if topic.error_code:
+        return None
+    if expected is not None and topic.topic_id not in (ZERO_ID, expected):
+        return (
+            f"topic {name} was deleted and created again: its id was {id_to_text(expected)}, "
+            f"now it is {id_to_text(topic.topic_id)}"
+        )
+    if all(p.partition_index != partition.partition for p in topic.partitions):
+        return f"topic {name} has no partition {partition.partition}"
+    return None
+
+
+def topic_ids_of(topics: Mapping[str, MetadataResponseTopic]) -> dict[str, uuid.UUID]:
+    """Without topics that have none: brokers older than 2.8, or whose inter.broker.protocol.version is."""
+    return {name: t.topic_id for name, t in topics.items() if t.topic_id != ZERO_ID}

@@ -1,0 +1,113 @@
+"""What can go wrong between a client and its brokers, and what helps against each error code.
+
+Source: Errors.java, RetriableException.java, InvalidMetadataException.java and the classes under them (3.9).
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from klamm.model.errors import ErrorCode, KlammError
+
+
+class ConnectionLost(KlammError):
+    """The connection could not be made, or ended before the answer came."""
+
+
+class ConnectionRefused(ConnectionLost):
+    """Nobody listens there: an answer at once, and of that machine."""
+
+
+class AnswerTimedOut(ConnectionLost):
+    """No answer within the time allowed; the connection was closed."""
+
+
+class UnsupportedVersion(KlammError):
+    """The broker does not offer the API in a version that the request can be sent in."""
+
+
+class RetriableError(KlammError):
+    """This try failed, another one may not; the text says why."""
+
+
+class Unreachable(KlammError):
+    """No try succeeded in the time allowed; the text has the last cause."""
+
+    def __init__(self, what: str, total_s: float, cause: Exception) -> None:
+        super().__init__(f"{what}: no success within {total_s:g} s; last: {cause}")
+        self.cause = cause
+
+
+class RequestRefused(KlammError):
+    """An error code that another try would meet again."""
+
+    def __init__(self, subject: object, code: int) -> None:
+        super().__init__(f"{subject}: the broker refuses with {code_name(code)}")
+        self.code = code
+
+
+class Recovery(NamedTuple):
+    """What helps: another try, and before it other metadata (the leader or coordinator may have moved)."""
+
+    retriable: bool
+    refresh_metadata: bool
+
+
+_FINAL: Final = Recovery(retriable=False, refresh_metadata=False)
+_AGAIN: Final = Recovery(retriable=True, refresh_metadata=False)
+_ELSEWHERE: Final = Recovery(retriable=True, refresh_metadata=True)
+
+RECOVERY: Final[Mapping[int, Recovery]] = {
+    ErrorCode.CORRUPT_MESSAGE: _AGAIN,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: _ELSEWHERE,
+    ErrorCode.LEADER_NOT_AVAILABLE: _ELSEWHERE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: _ELSEWHERE,
+    ErrorCode.REQUEST_TIMED_OUT: _AGAIN,
+    ErrorCode.REPLICA_NOT_AVAILABLE: _ELSEWHERE,
+    ErrorCode.NETWORK_EXCEPTION: _ELSEWHERE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: _AGAIN,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: _ELSEWHERE,
+    ErrorCode.NOT_COORDINATOR: _ELSEWHERE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: _AGAIN,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: _AGAIN,
+    ErrorCode.NOT_CONTROLLER: _ELSEWHERE,
+    ErrorCode.CONCURRENT_TRANSACTIONS: _AGAIN,
+    ErrorCode.KAFKA_STORAGE_ERROR: _ELSEWHERE,
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND: _AGAIN,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH: _AGAIN,
+    ErrorCode.LISTENER_NOT_FOUND: _ELSEWHERE,
+    ErrorCode.FENCED_LEADER_EPOCH: _ELSEWHERE,
+    ErrorCode.UNKNOWN_LEADER_EPOCH: _AGAIN,
+    ErrorCode.OFFSET_NOT_AVAILABLE: _AGAIN,
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: _ELSEWHERE,
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: _ELSEWHERE,
+    ErrorCode.ELECTION_NOT_NEEDED: _ELSEWHERE,
+    ErrorCode.UNSTABLE_OFFSET_COMMIT: _AGAIN,
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: _AGAIN,
+    ErrorCode.UNKNOWN_TOPIC_ID: _ELSEWHERE,
+    ErrorCode.INCONSISTENT_TOPIC_ID: _ELSEWHERE,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR: _AGAIN,
+    # Apache Kafka's clients give up on these two. A read can be repeated without harm, and both pass: a broker that
+    # is leaving, and a mistake of one broker while its neighbours do well.
+    ErrorCode.BROKER_NOT_AVAILABLE: _ELSEWHERE,
+    ErrorCode.UNKNOWN_SERVER_ERROR: _ELSEWHERE,
+}
+"""Codes that are not here are final."""
+
+
+def recovery(code: int) -> Recovery:
+    return RECOVERY.get(code, _FINAL)
+
+
+def code_name(code: int) -> str:
+    """Kafka's name of an error code; newer brokers may have ones that we do not know."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return f"error code {code}"
+
+
+def retriable_or_raise(subject: object, code: int) -> str:
+    """What a retriable code means for `subject`, as the cause of another try. Raises RequestRefused for any other."""
+    if not recovery(code).retriable:
+        raise RequestRefused(subject, code)
+    return f"{subject}: {code_name(code)}"

@@ -1,0 +1,81 @@
+"""Fetch of one partition as consumers send it: by topic id from version 13 on. Source: FetchRequest.java (KIP-516)."""
+
+import uuid
+from typing import Final, NamedTuple
+
+from klamm.client.cluster import ClusterMetadata
+from klamm.client.errors import RetriableError, retriable_or_raise
+from klamm.client.steps import Ask, Steps
+from klamm.client.versions import Request
+from klamm.model.ids import TopicPartition
+from klamm.model.topic_ids import ZERO_ID
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchResponsePartitionData,
+    FetchTopic,
+)
+
+NEWEST_BY_NAME: Final = 12
+_BATCHES_AS_STORED: Final = 4
+
+
+class FetchLimits(NamedTuple):
+    max_bytes: int
+    max_wait_ms: int
+    min_bytes: int = 1
+    read_committed: bool = False
+
+
+def fetch_request(partition: TopicPartition, topic_id: uuid.UUID | None, offset: int, limits: FetchLimits) -> Request:
+    """By name where `topic_id` is None, or where the broker knows no newer version: then nobody checks the id."""
+    wanted = FetchPartition(partition=partition.partition, fetch_offset=offset, partition_max_bytes=limits.max_bytes)
+    message = FetchRequest(
+        max_wait_ms=limits.max_wait_ms,
+        min_bytes=limits.min_bytes,
+        max_bytes=limits.max_bytes,
+        isolation_level=int(limits.read_committed),
+        topics=[FetchTopic(topic=partition.topic, topic_id=topic_id or ZERO_ID, partitions=[wanted])],
+    )
+    request = Request(ApiKey.FETCH, message, oldest=_BATCHES_AS_STORED)
+    return request if topic_id is not None else request._replace(newest=NEWEST_BY_NAME)
+
+
+def fetch(
+    cluster: ClusterMetadata, partition: TopicPartition, offset: int, limits: FetchLimits
+) -> Steps[FetchResponsePartitionData]:
+    """From the leader, by the id that `cluster.topic_ids` has.
+
+    Raises ConnectionLost, RetriableError, RequestRefused (OFFSET_OUT_OF_RANGE among them), TopicGone.
+    """
+    topic_id = cluster.topic_ids.get(partition.topic)
+    address = yield from cluster.leader(partition)
+    response = yield Ask(address, fetch_request(partition, topic_id, offset, limits))
+    try:
+        answer = fetched_in(response, partition, topic_id)
+        if answer.error_code:
+            raise RetriableError(retriable_or_raise(partition, answer.error_code))
+    except RetriableError:
+        cluster.forget_leader(partition)
+        raise
+    return answer
+
+
+def fetched_in(
+    response: FetchResponse, partition: TopicPartition, topic_id: uuid.UUID | None
+) -> FetchResponsePartitionData:
+    """The answer for the partition, which may have an error code. Raises RetriableError, RequestRefused."""
+    if response.error_code:
+        raise RetriableError(retriable_or_raise(partition, response.error_code))
+    found = [
+        p
+        for topic in response.responses
+        if topic.topic == partition.topic or (topic.topic_id != ZERO_ID and topic.topic_id == topic_id)
+        for p in topic.partitions
+    ]
+    if len(found) != 1 or found[0].partition_index != partition.partition:
+        raise RetriableError(f"{partition}: the broker answered for {len(found)} other partitions")
+    answer: FetchResponsePartitionData = found[0]
+    return answer

@@ -1,0 +1,84 @@
+"""One connection's requests and answers without its socket. Source: InFlightRequests.java, NetworkClient.java.
+
+A driver writes what `send` gives, cuts what it reads into frames, and hands each frame to `match` and `decode`.
+Answers come in the order of the requests: one that is out of order would go to the wrong caller, so it ends the
+connection.
+"""
+
+import struct
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Final, Generic, TypeVar
+
+from klamm.client.errors import ConnectionLost
+from klamm.model.errors import KlammError
+from klamm.wire.api import ApiKey
+from klamm.wire.codec import WireMessage
+from klamm.wire.compile_encode import Parts
+from klamm.wire.frames import RequestHeader, decode_response, encode_request
+
+_CORRELATION: Final = struct.Struct(">i")
+_CORRELATIONS: Final = 2**31
+
+
+class InFlight:
+    """A request that was sent and not answered yet; a driver may extend it."""
+
+    __slots__ = ("api_key", "correlation_id", "version")
+
+    def __init__(self, api_key: int, version: int) -> None:
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = -1
+
+    def __str__(self) -> str:
+        return f"{ApiKey(self.api_key).name} v{self.version}"
+
+
+Sent = TypeVar("Sent", bound=InFlight)
+
+
+class ClientProtocol(Generic[Sent]):
+    def __init__(self, peer: str, client_id: str) -> None:
+        self.peer = peer
+        self._client_id = client_id
+        self._in_flight: deque[Sent] = deque()
+        self._next_correlation = 0
+
+    def __len__(self) -> int:
+        """How many requests are in flight."""
+        return len(self._in_flight)
+
+    def __iter__(self) -> Iterator[Sent]:
+        return iter(self._in_flight)
+
+    def send(self, sent: Sent, message: WireMessage) -> Parts:
+        """The bytes to write; `sent` is in flight from now on."""
+        number = self._next_correlation
+        self._next_correlation = (number + 1) % _CORRELATIONS
+        sent.correlation_id = number
+        parts = encode_request(RequestHeader(sent.api_key, sent.version, number, self._client_id), message)
+        self._in_flight.append(sent)
+        return parts
+
+    def match(self, frame: bytes) -> Sent:
+        """The request that a frame answers. Raises ConnectionLost: the connection is of no more use."""
+        if len(frame) < 4 or not self._in_flight:
+            raise ConnectionLost(f"{self.peer}: {len(frame)} bytes came that no request is waiting for")
+        sent = self._in_flight[0]
+        number: int = _CORRELATION.unpack_from(frame)[0]
+        if number != sent.correlation_id:
+            raise ConnectionLost(f"{self.peer}: answer {number} came where {sent.correlation_id} was due")
+        return self._in_flight.popleft()
+
+    def decode(self, sent: Sent, frame: bytes) -> Any:
+        """The message in it. Raises ConnectionLost where it cannot be read."""
+        try:
+            return decode_response(frame, sent.api_key, sent.version)[1]
+        except KlammError as error:
+            raise ConnectionLost(f"{self.peer}: unreadable answer to {sent}: {error}") from error
+
+    def end(self) -> deque[Sent]:
+        """What will not be answered any more."""
+        unanswered, self._in_flight = self._in_flight, deque()
+        return unanswered

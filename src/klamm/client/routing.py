@@ -1,0 +1,93 @@
+"""Whom a request goes to: any broker, the controller, a leader, a coordinator. Source: KafkaAdminClient.java."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from klamm.client.backoff import Backoff
+from klamm.client.cluster import ClusterMetadata
+from klamm.client.coordinators import CoordinatorType, coordinator_in, find_coordinator_request
+from klamm.client.errors import ConnectionLost, RetriableError
+from klamm.client.steps import Ask, Steps, Wait
+from klamm.client.versions import Request
+from klamm.model.cluster import Address
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import NO_BROKER
+
+
+class Unconfirmed(KlammError):
+    """A request that must not be repeated got no answer: it may have been carried out."""
+
+
+class NoController(RetriableError):
+    """The cluster names none now."""
+
+
+def error_codes(answer: Any) -> Iterator[int]:
+    """Of the answer as a whole and of its items."""
+    if (code := getattr(answer, "error_code", None)) is not None:
+        yield code
+    for name in ("topics", "responses", "results"):
+        for item in getattr(answer, name, None) or ():
+            if (code := getattr(item, "error_code", None)) is not None:
+                yield code
+
+
+def to_any(cluster: ClusterMetadata, request: Request, timeout_s: float | None = None) -> Steps[Any]:
+    """The first broker that answers. Raises the last ConnectionLost, with all causes."""
+    causes: list[str] = []
+    kind = ConnectionLost
+    for address in cluster.addresses():
+        try:
+            return (yield Ask(address, request, timeout_s))
+        except ConnectionLost as error:
+            kind = type(error)
+            causes.append(str(error))
+    raise kind("; ".join(causes) or "no broker is known")
+
+
+def controller(cluster: ClusterMetadata) -> Steps[Address]:
+    """Raises NoController, RetriableError where nobody answers."""
+    if cluster.controller not in cluster.brokers:
+        yield from cluster.refresh(())
+    if cluster.controller not in cluster.brokers:
+        raise NoController("the cluster names no controller")
+    return cluster.brokers[cluster.controller]
+
+
+def to_controller(
+    cluster: ClusterMetadata,
+    request: Request,
+    backoff: Backoff,
+    *,
+    repeatable: bool = True,
+    timeout_s: Callable[[], float | None] = lambda: None,
+) -> Steps[Any]:
+    """The controller, wherever it is by then. What is not `repeatable` is not sent again once it may have been done.
+
+    Raises Unreachable, Unconfirmed.
+    """
+    while True:
+        try:
+            address = yield from controller(cluster)
+        except RetriableError as error:
+            yield Wait(backoff.next_wait_s("controller", error))
+            continue
+        cause: KlammError
+        try:
+            answer = yield Ask(address, request, timeout_s())
+        except ConnectionLost as error:
+            if not repeatable:
+                raise Unconfirmed(str(error)) from error
+            cause = error
+        else:
+            if ErrorCode.NOT_CONTROLLER not in error_codes(answer):
+                return answer
+            cause = RetriableError(f"{address} is not the controller any more ({ErrorCode.NOT_CONTROLLER.name})")
+        cluster.controller = NO_BROKER
+        yield Wait(backoff.next_wait_s("controller", cause))
+
+
+def coordinator(cluster: ClusterMetadata, kind: CoordinatorType, key: str) -> Steps[Address]:
+    """Raises ConnectionLost, RetriableError, RequestRefused."""
+    answer = yield from to_any(cluster, find_coordinator_request(kind, key))
+    return coordinator_in(answer, key)

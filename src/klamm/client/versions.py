@@ -1,0 +1,82 @@
+"""Which version of an API to speak with one broker. Source: NodeApiVersions.java, NetworkClient.java (KIP-511)."""
+
+from collections.abc import Callable, Generator, Mapping
+from typing import Final, NamedTuple
+
+from klamm import __version__
+from klamm.client.errors import ConnectionLost, UnsupportedVersion, code_name
+from klamm.model.errors import ErrorCode
+from klamm.wire.api import ApiKey, api
+from klamm.wire.codec import WireMessage
+from klamm.wire.messages import ApiVersionsRequest, ApiVersionsResponse
+
+Build = Callable[[int], WireMessage]
+"""The message, as the version agreed upon has it."""
+ANY: Final = 1 << 15
+_ASKED_IN: Final = (3, 0)
+"""A broker that does not know our version of the question is asked in the oldest one."""
+
+
+class Request(NamedTuple):
+    """A message, in a version between `oldest` and `newest`; the versions that we know bound both."""
+
+    key: ApiKey
+    message: WireMessage | Build
+    oldest: int = 0
+    newest: int = ANY
+
+    def body(self, version: int) -> WireMessage:
+        return self.message if isinstance(self.message, WireMessage) else self.message(version)
+
+
+class ApiVersions:
+    """What one broker offers."""
+
+    def __init__(self, peer: str, offered: Mapping[int, tuple[int, int]]) -> None:
+        """`offered`: by API key the lowest and the highest version."""
+        self._peer = peer
+        self._offered = offered
+
+    def agreed(self, request: Request) -> int:
+        """The highest version that both know. Raises UnsupportedVersion."""
+        ours = api(request.key)
+        oldest, newest = max(ours.min_version, request.oldest), min(ours.max_version, request.newest)
+        offered = self._offered.get(request.key)
+        if offered is None:
+            raise UnsupportedVersion(
+                f"{self._peer} does not offer {ours.name} ({ErrorCode.UNSUPPORTED_VERSION.name}): it is too old for "
+                "this, or leaves it to others; ask another broker, or upgrade it"
+            )
+        version = min(newest, offered[1])
+        if version < max(oldest, offered[0]):
+            raise UnsupportedVersion(
+                f"{self._peer} offers {ours.name} {offered[0]}-{offered[1]}, needed is {oldest}-{newest} "
+                f"({ErrorCode.UNSUPPORTED_VERSION.name}); ask another broker, or upgrade the older side"
+            )
+        return version
+
+
+class Greeting(NamedTuple):
+    """A message to send before any other, in this version."""
+
+    key: ApiKey
+    version: int
+    message: WireMessage
+
+
+Handshake = Generator[Greeting, ApiVersionsResponse, ApiVersions]
+
+
+def negotiate(peer: str) -> Handshake:
+    """What is sent first on a connection; the driver sends each message and hands in its answer.
+
+    Raises ConnectionLost where the broker does not say which versions it speaks.
+    """
+    message = ApiVersionsRequest(client_software_name="klamm", client_software_version=__version__)
+    code = ErrorCode.NONE.value
+    for version in _ASKED_IN:
+        answer = yield Greeting(ApiKey.API_VERSIONS, version, message)
+        code = answer.error_code
+        if code == ErrorCode.NONE:
+            return ApiVersions(peer, {a.api_key: (a.min_version, a.max_version) for a in answer.api_keys})
+    raise ConnectionLost(f"{peer} does not say which versions it speaks: {code_name(code)}")

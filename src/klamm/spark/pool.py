@@ -1,0 +1,72 @@
+"""Clients that stay open between the tasks of one Spark worker: connections, versions and leaders are known already.
+
+A worker runs one task at a time, but may leave one half read and begin another: a client is lent to one reader only.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from klamm.client.blocking import BlockingClient, BlockingSettings
+from klamm.model.cluster import Address
+from klamm.runtime.blocking import BlockingWorld
+
+MAX_IDLE_S: Final = 60.0
+MAX_IDLE_CLIENTS: Final = 8
+"""One for each cluster and set of options that a worker reads with; the one idle for longest goes first."""
+
+
+class _Key(NamedTuple):
+    bootstrap: Sequence[Address]
+    settings: BlockingSettings
+
+
+class _Idle(NamedTuple):
+    key: _Key
+    client: BlockingClient
+    since_s: float
+
+
+class ClientPool:
+    def __init__(self) -> None:
+        self._idle: list[_Idle] = []
+        """The one given back last at the end."""
+
+    @contextmanager
+    def lend(
+        self, world: BlockingWorld, bootstrap: Sequence[Address], settings: BlockingSettings
+    ) -> Iterator[BlockingClient]:
+        """A client for these brokers; it is closed where its reader fails, else kept for the next one."""
+        key = _Key(tuple(bootstrap), settings)
+        self._close_expired(world.now_s())
+        client = self._take(key) or BlockingClient(world, bootstrap, settings)
+        try:
+            yield client
+        except BaseException:
+            client.close()
+            raise
+        self._keep(_Idle(key, client, world.now_s()))
+
+    def close(self) -> None:
+        for idle in self._idle:
+            idle.client.close()
+        self._idle.clear()
+
+    def _take(self, key: _Key) -> BlockingClient | None:
+        for at in reversed(range(len(self._idle))):
+            if self._idle[at].key == key:
+                client = self._idle.pop(at).client
+                client.prepare_reuse()
+                return client
+        return None
+
+    def _keep(self, idle: _Idle) -> None:
+        self._idle.append(idle)
+        if len(self._idle) > MAX_IDLE_CLIENTS:
+            self._idle.pop(0).client.close()
+
+    def _close_expired(self, now_s: float) -> None:
+        expired = [idle for idle in self._idle if now_s - idle.since_s > MAX_IDLE_S]
+        self._idle = [idle for idle in self._idle if now_s - idle.since_s <= MAX_IDLE_S]
+        for idle in expired:
+            idle.client.close()

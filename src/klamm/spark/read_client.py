@@ -1,0 +1,60 @@
+"""The client of one read: the brokers its options name, asked with its options' timeouts."""
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from klamm.client.backoff import Backoff
+from klamm.client.blocking import BlockingClient, BlockingSettings
+from klamm.client.offsets import list_offsets
+from klamm.client.steps import retried
+from klamm.model.ids import TopicPartition
+from klamm.runtime.blocking import BlockingWorld
+from klamm.spark.options import ReadOptions
+from klamm.spark.pool import ClientPool
+from klamm.wire.messages import MetadataResponseTopic
+
+MAX_CONNECT_TIMEOUT_S: Final = 10.0
+
+
+class ReadClient:
+    def __init__(self, client: BlockingClient, options: ReadOptions) -> None:
+        self.client = client
+        self.cluster = client.cluster
+        self.options = options
+
+    def backoff(self, total_s: float) -> Backoff:
+        return Backoff(self.client.world.now_s, total_s, self.options.backoff_s)
+
+    def topics(self, names: Collection[str] | None) -> dict[str, MetadataResponseTopic]:
+        """What the cluster says of the named topics, or of all; an unknown one has its error code. Names in order.
+
+        Raises Unreachable.
+        """
+        backoff = self.backoff(self.options.api_timeout_s)
+        return self.client.run(retried("asking for metadata", lambda: self.cluster.refresh(names), backoff))
+
+    def offsets(
+        self, times: Mapping[TopicPartition, int], read_committed: bool | None = None
+    ) -> dict[TopicPartition, int]:
+        """See `list_offsets`; `read_committed` None is as the options say."""
+        committed = self.options.read_committed if read_committed is None else read_committed
+        backoff = self.backoff(self.options.api_timeout_s)
+        return self.client.run(list_offsets(self.cluster, times, backoff, committed))
+
+
+def settings_of(options: ReadOptions) -> BlockingSettings:
+    return BlockingSettings(
+        client_id=options.client_id,
+        connect_timeout_s=min(MAX_CONNECT_TIMEOUT_S, options.request_timeout_s),
+        answer_timeout_s=options.request_timeout_s + options.fetch_wait_ms / 1000,
+    )
+
+
+@contextmanager
+def read_client(world: BlockingWorld, options: ReadOptions, pool: ClientPool | None = None) -> Iterator[ReadClient]:
+    """`pool` None: with connections of its own, closed at the end."""
+    own = ClientPool()
+    with (pool or own).lend(world, options.bootstrap, settings_of(options)) as client:
+        yield ReadClient(client, options)
+    own.close()

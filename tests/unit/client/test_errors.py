@@ -1,0 +1,49 @@
+"""Which error codes another try may cure, against Apache Kafka's own table (Errors.java, 3.9)."""
+
+import pytest
+
+from klamm.client.errors import RECOVERY, RequestRefused, code_name, recovery, retriable_or_raise
+from klamm.model.errors import ErrorCode
+
+INVALID_METADATA = {
+    "UNKNOWN_TOPIC_OR_PARTITION", "LEADER_NOT_AVAILABLE", "NOT_LEADER_OR_FOLLOWER", "REPLICA_NOT_AVAILABLE",
+    "NETWORK_EXCEPTION", "KAFKA_STORAGE_ERROR", "LISTENER_NOT_FOUND", "FENCED_LEADER_EPOCH", "ELECTION_NOT_NEEDED",
+    "PREFERRED_LEADER_NOT_AVAILABLE", "ELIGIBLE_LEADERS_NOT_AVAILABLE", "UNKNOWN_TOPIC_ID", "INCONSISTENT_TOPIC_ID",
+}  # fmt: skip
+"""Codes whose exception is an InvalidMetadataException."""
+RETRIABLE = INVALID_METADATA | {
+    "CORRUPT_MESSAGE", "REQUEST_TIMED_OUT", "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE",
+    "NOT_COORDINATOR", "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "NOT_CONTROLLER",
+    "CONCURRENT_TRANSACTIONS", "FETCH_SESSION_ID_NOT_FOUND", "INVALID_FETCH_SESSION_EPOCH", "UNKNOWN_LEADER_EPOCH",
+    "OFFSET_NOT_AVAILABLE", "UNSTABLE_OFFSET_COMMIT", "THROTTLING_QUOTA_EXCEEDED", "FETCH_SESSION_TOPIC_ID_ERROR",
+}  # fmt: skip
+"""Codes whose exception is a RetriableException."""
+FOUND_AGAIN = {"COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "NOT_CONTROLLER"}
+"""Kafka's clients look for the coordinator or the controller again at these."""
+OURS = {"BROKER_NOT_AVAILABLE", "UNKNOWN_SERVER_ERROR"}
+
+
+def test_the_retriable_codes_are_kafkas_and_two_of_ours() -> None:
+    assert {code.name for code in ErrorCode if recovery(code).retriable} == RETRIABLE | OURS
+
+
+def test_metadata_is_refreshed_where_kafkas_clients_do() -> None:
+    refreshed = {code.name for code in ErrorCode if recovery(code).refresh_metadata}
+
+    assert refreshed == INVALID_METADATA | FOUND_AGAIN | OURS
+
+
+def test_what_refreshes_metadata_is_retriable() -> None:
+    assert all(r.retriable for r in RECOVERY.values())
+
+
+def test_a_retriable_code_is_a_cause_and_any_other_is_raised() -> None:
+    assert retriable_or_raise("orders-0", ErrorCode.REQUEST_TIMED_OUT) == "orders-0: REQUEST_TIMED_OUT"
+    with pytest.raises(RequestRefused, match="orders-0: the broker refuses with TOPIC_AUTHORIZATION_FAILED"):
+        retriable_or_raise("orders-0", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def test_a_code_that_nobody_knows_is_named_by_number() -> None:
+    assert code_name(999) == "error code 999"
+    with pytest.raises(RequestRefused, match="error code 999"):
+        retriable_or_raise("orders-0", 999)

@@ -1,0 +1,131 @@
+"""Clients kept between tasks: reused while they are good, closed when they are idle, broken or too many."""
+
+import pytest
+from tests.support.scripted_brokers import ScriptedWorld
+from tests.unit.spark.scripts import log, options, scripted
+
+from klamm.model.ids import TopicPartition
+from klamm.spark.errors import DataLoss
+from klamm.spark.plan import plan_ranges
+from klamm.spark.pool import MAX_IDLE_CLIENTS, MAX_IDLE_S, ClientPool
+from klamm.spark.ranges import OffsetRange, TaskRanges
+from klamm.spark.read_client import read_client
+from klamm.spark.source import read_ranges
+from klamm.wire.api import ApiKey
+
+ORDERS = TopicPartition("orders", 0)
+
+
+@pytest.fixture
+def world() -> ScriptedWorld:
+    return scripted(orders_0=log(0, 100))
+
+
+@pytest.fixture
+def pool() -> ClientPool:
+    return ClientPool()
+
+
+def planned(world: ScriptedWorld, pool: ClientPool) -> TaskRanges:
+    with read_client(world, options(), pool) as brokers:
+        return TaskRanges(tuple(plan_ranges(brokers)))
+
+
+def rows(world: ScriptedWorld, pool: ClientPool, task: TaskRanges, **given: str) -> int:
+    return sum(b.num_rows for b in read_ranges(world, options(**given), ("offset",), task, pool))
+
+
+def test_a_second_task_fetches_at_once(world: ScriptedWorld, pool: ClientPool) -> None:
+    task = planned(world, pool)
+    world.cluster.requests.clear()
+
+    assert rows(world, pool, task) == rows(world, pool, task) == 100
+    assert set(world.cluster.requests) == {"FETCH"}
+    assert len(world.connections) == 1
+
+
+def test_other_options_have_other_connections(world: ScriptedWorld, pool: ClientPool) -> None:
+    task = planned(world, pool)
+
+    assert rows(world, pool, task, kafka__client__id="another") == 100
+    assert len(world.connections) == 2
+
+
+def test_a_client_that_was_idle_for_long_is_closed(world: ScriptedWorld, pool: ClientPool) -> None:
+    task = planned(world, pool)
+    world.now += MAX_IDLE_S + 1
+
+    assert rows(world, pool, task) == 100
+    assert [c.closed for c in world.connections] == [True, False]
+
+
+def test_a_connection_that_the_broker_closed_is_opened_again(world: ScriptedWorld, pool: ClientPool) -> None:
+    task = planned(world, pool)
+    world.connections[0].closed = True
+
+    assert rows(world, pool, task) == 100
+    assert len(world.connections) == 2
+    assert world.now == 0
+
+
+def test_a_read_that_fails_closes_its_client(world: ScriptedWorld, pool: ClientPool) -> None:
+    task = planned(world, pool)
+    world.cluster.logs[ORDERS].start = 50
+
+    with pytest.raises(DataLoss):
+        rows(world, pool, TaskRanges((OffsetRange(ORDERS, 0, 10, task.ranges[0].topic_id),)))
+    assert all(c.closed for c in world.connections)
+
+
+def test_a_read_that_is_left_half_way_keeps_no_connection_with_a_fetch_in_flight(
+    world: ScriptedWorld, pool: ClientPool
+) -> None:
+    task = planned(world, pool)
+    reading = read_ranges(world, options(kafka__max__partition__fetch__bytes="300"), ("offset",), task, pool)
+    next(reading)
+    reading.close()
+
+    assert world.connections[0].closed
+    assert rows(world, pool, task) == 100
+
+
+def test_two_reads_at_once_share_nothing(world: ScriptedWorld, pool: ClientPool) -> None:
+    task = planned(world, pool)
+    first = read_ranges(world, options(), ("offset",), task, pool)
+    count = next(first).num_rows
+
+    assert rows(world, pool, task) == 100
+    assert count + sum(b.num_rows for b in first) == 100
+    assert len(world.connections) == 2
+
+
+def test_a_topic_created_again_between_two_tasks_is_data_loss_by_its_planned_id(
+    world: ScriptedWorld, pool: ClientPool
+) -> None:
+    old = planned(world, pool)
+    world.cluster.recreate_topic("orders", log(0, 100))
+
+    with pytest.raises(DataLoss, match="created again"):
+        rows(world, pool, old)
+    assert rows(world, pool, planned(world, pool)) == 100
+
+
+def test_a_leader_that_fetches_by_name_is_not_trusted_to_lead_the_same_topic(
+    world: ScriptedWorld, pool: ClientPool
+) -> None:
+    world.cluster.offered[ApiKey.FETCH] = (0, 12)
+    task = planned(world, pool)
+    with pytest.warns(UserWarning, match="not noticed"):
+        assert rows(world, pool, task) == 100
+    world.cluster.recreate_topic("orders", log(0, 100))
+
+    with pytest.raises(DataLoss, match="created again"):
+        rows(world, pool, task)
+
+
+def test_idle_clients_are_bounded(world: ScriptedWorld, pool: ClientPool) -> None:
+    task = planned(world, pool)
+    for number in range(MAX_IDLE_CLIENTS + 2):
+        rows(world, pool, task, kafka__client__id=f"client {number}")
+
+    assert sum(not c.closed for c in world.connections) == MAX_IDLE_CLIENTS
