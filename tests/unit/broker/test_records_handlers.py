@@ -16,9 +16,10 @@ from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.net.server import CloseConnection
 from klamm.replication.appending import AppendResult
+from klamm.replication.fetch_data import FetchData, FetchParams, Isolation
 from klamm.replication.fetch_sessions import FetchAnswer, FetchRequested
+from klamm.replication.fetch_waiter import EpochEnd, FetchWatch, WatchedPartition
 from klamm.replication.offset_lookup import FoundOffset
-from klamm.replication.watch import EpochEnd, FetchData, FetchParams, FetchWatch, Isolation, WatchedPartition
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     FetchPartition,
