@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from klamm.sim.cluster import run_script
+from klamm.runtime.randomness import Rng
+from klamm.sim.cluster import CORE_ALONE, run_script
 from klamm.sim.faults.table import ROWS, Row
 from klamm.sim.schedules import Policy
 from klamm.sim.scripts.options import Options
@@ -54,3 +55,32 @@ def test_a_link_with_no_room_at_all_is_healed_too(bytes_per_s: float) -> None:
     actions = [ScheduledAction(5.0, "create topic"), ScheduledAction(20.0, "poor link", facts)]
 
     assert run_script(Script(Options.plain(1), actions, 25.0)).violation is None
+
+
+def test_a_follower_that_cannot_reach_its_leader_leaves_the_isr_and_returns() -> None:
+    topic = ScheduledAction(5.0, "create topic", {"topic": "t1", "replicas": [[1, 2, 3]]})
+    cut = ScheduledAction(21.0, "cut", {"role": "anyone", "node": 3, "other": "node-1", "way": "from", "for_s": 20.0})
+
+    outcome = run_script(Script(Options.plain(3), [topic, cut], heal_at_s=60.0), with_story=True)
+
+    isrs = [line.partition("after=")[2] for line in outcome.story if "StateWritten partition=t1-0" in line]
+    assert outcome.violation is None
+    assert [line[line.index("isr=") + 4 : line.index(")") + 1] for line in isrs] == ["(1, 2, 3)", "(1, 2)", "(1, 2, 3)"]
+
+
+def test_without_restarts_the_dead_stay_dead_until_the_last_rest() -> None:
+    kill = ScheduledAction(21.0, "kill", {"role": "anyone", "node": 3, "back_s": 30.0})
+    options = next(
+        replace(Options.plain(seed, 3), heals_core=True)
+        for seed in range(100)
+        if Rng(f"{seed}/rest").random() >= CORE_ALONE
+    )
+
+    outcome = run_script(Script(options, [kill], heal_at_s=25.0), with_story=True)
+
+    [calm] = [line for line in outcome.said if "nothing restarts" in line]
+    starts = [line for line in outcome.said if "node 3 starts" in line]
+    assert outcome.violation is None
+    assert "nodes [3] stay dead" in calm
+    assert len(starts) == 2
+    assert float(starts[-1].split()[0]) > float(calm.split()[0]) + 30

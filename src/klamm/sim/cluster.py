@@ -17,7 +17,7 @@ from klamm.runtime.randomness import Rng
 from klamm.sim.actions import Draw, restart
 from klamm.sim.coverage_goals import CoverageGoals
 from klamm.sim.faults.injection_points import InjectionPoints, Step, StepKind
-from klamm.sim.faults.table import FAULTS, heal
+from klamm.sim.faults.table import FAULTS, heal, heal_without_restarts
 from klamm.sim.history.history import History
 from klamm.sim.history.trace import Event, StateWritten
 from klamm.sim.invariants.table import at_rest, by_event
@@ -45,6 +45,8 @@ REST_S: Final = 30.1
 
 A bit more than what timers count: one that began to run when all was healed does not fire just when we look."""
 _TICK: Final = EnsembleSettings(tick_ms=500, min_session_ms=1_000)
+CORE_ALONE: Final = 0.5
+"""In so many of the schedules with two rests the first is of a core; in the others nothing restarts."""
 _MAX_STEPS: Final = 3_000_000
 _ASKED: Final = by_event()
 
@@ -133,7 +135,8 @@ class SimulatedCluster:
         self._raise_violation()
         self.is_healed = True
         if self.options.heals_core:
-            await self._heal_core()
+            is_core_alone = Rng(f"{self.options.seed}/rest").random() < CORE_ALONE or not self.running
+            await (self._heal_core() if is_core_alone else self._calm_down())
         self.log("everything is healed")
         heal(self)
         await self._rest()
@@ -150,6 +153,14 @@ class SimulatedCluster:
         for index in silent:
             self.servers[index].stop()
         self.gone = frozenset(outside)
+        await self._rest()
+        self.gone = frozenset()
+
+    async def _calm_down(self) -> None:
+        """Nothing restarts: what is stuck has to come loose by itself, and not because a restart does it all again."""
+        self.gone = frozenset(n for n, node in self.nodes.items() if not node.host.is_alive)
+        self.log(f"all is healed, but nothing restarts: nodes {sorted(self.gone)} stay dead, failed directories failed")
+        heal_without_restarts(self)
         await self._rest()
         self.gone = frozenset()
 
@@ -237,9 +248,14 @@ class SimulatedCluster:
         self.log(f"node {number} starts")
 
     def _fetches(self, leader: BrokerId, follower: BrokerId, p: TopicPartition, leader_epoch: int) -> bool:
-        """What is left of an earlier topic of that name is none of this leader's followers: fetches carry topic ids."""
+        """Over the network: a cut in either direction ends it, and so does a pause.
+
+        What is left of an earlier topic of that name is none of this leader's followers: fetches carry topic ids.
+        """
         node = self.nodes.get(follower)
-        if node is None or not node.host.is_alive:
+        if node is None or not node.host.is_alive or node.host.is_paused:
+            return False
+        if not self.network.can_exchange(node.host.name, self.nodes[leader].host.name):
             return False
         ids = {self.nodes[n].broker.replicas.logs.get(p, ZERO_ID) for n in (leader, follower)} - {ZERO_ID}
         return len(ids) <= 1 and node.broker.replicas.fetches(p, leader, leader_epoch)

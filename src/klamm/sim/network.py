@@ -134,6 +134,13 @@ class SimulatedNetwork:
 
     # ---- what hosts ask
 
+    def can_exchange(self, one: str, other: str) -> bool:
+        """Whether a request between these hosts would be answered now: neither direction is cut, no power is off."""
+        if one in self._down or other in self._down:
+            return False
+        there, back = self._links.get((one, other)), self._links.get((other, one))
+        return not (there is not None and there.is_cut) and not (back is not None and back.is_cut)
+
     def is_down(self, name: str) -> bool:
         return name in self._down
 

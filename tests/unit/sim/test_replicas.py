@@ -67,6 +67,13 @@ def test_the_log_of_a_topic_that_was_deleted_meanwhile_refuses_its_successor() -
     assert replicas.take_orders([order()], 0.0) == {P: ErrorCode.INCONSISTENT_TOPIC_ID}
 
 
+def test_a_newer_leader_epoch_counts_also_under_an_older_partition_epoch(replicas: Replicas) -> None:
+    """The state znode was deleted and put back, so its versions start over: klamm's broker does as it is told."""
+    replicas.take_orders([order(leader=2, epoch=6, version=0)], 1.0)
+
+    assert (replicas.hosted[P].leader, replicas.hosted[P].leader_epoch) == (2, 6)
+
+
 STOPS = {
     "older epoch": (StopInstruction(P, 4, True), ErrorCode.FENCED_LEADER_EPOCH, True),
     "same epoch, keep": (StopInstruction(P, 5, False), ErrorCode.NONE, True),

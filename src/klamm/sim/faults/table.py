@@ -77,21 +77,26 @@ def drawn() -> str:
 
 def heal(cluster: ClusterUnderTest) -> None:
     """Everything runs, reaches everything, is quick, and tells the truth."""
+    heal_without_restarts(cluster)
+    for number, node in list(cluster.nodes.items()):
+        if node.broker.replicas.failed:
+            cluster.loop.kill(node.host)
+        restart(cluster, number)
+
+
+def heal_without_restarts(cluster: ClusterUnderTest) -> None:
+    """All but processes: who is dead stays dead, and what lies on a failed directory stays there."""
     cluster.network.heal()
     cluster.injection_points.clear()
     _heal_zookeeper(cluster)
     for clock in cluster.clocks.values():
         clock.offset_ms = 0
-    for number, node in list(cluster.nodes.items()):
+    for node in list(cluster.nodes.values()):
         cluster.loop.slow(node.host, 0.0)
         node.broker.lagging.clear()
         node.broker.request_delay_s = 0.0
-        if node.broker.replicas.failed:
-            cluster.loop.kill(node.host)
         if node.host.is_alive:
             cluster.loop.resume(node.host)
-        else:
-            restart(cluster, number)
 
 
 def _heal_zookeeper(cluster: ClusterUnderTest) -> None:

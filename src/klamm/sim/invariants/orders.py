@@ -135,6 +135,7 @@ def leaders_are_told(history: History, event: EventEnded) -> str | None:
     """At the end of an event, whoever leads by it, or leads no more, has been told so.
 
     One that leaves is told where its own departure moved the leader; of other elections it hears no more, as in Kafka.
+    One that came while ZooKeeper refused a write is told when the controller tries that again.
     """
     term = event.term
     if term is None or history.controllers.epoch != term.epoch or history.controllers.has_ended(term):
@@ -145,6 +146,8 @@ def leaders_are_told(history: History, event: EventEnded) -> str | None:
     for broker, partitions in history.requests.unannounced.items():
         leaves_now = isinstance(event.event, ControlledShutdown) and event.event.broker == broker
         if broker not in context.registered or (broker in context.shutting_down and not leaves_now):
+            continue
+        if broker in context.brokers_in_transition:
             continue
         for p, leader_epoch in partitions.items():
             known = context.partition(*p)

@@ -105,8 +105,6 @@ class Replicas:
 
     def _begin(self, replica: Replica, order: PartitionInstruction, now_s: float) -> None:
         state = order.state
-        if state.partition_epoch < replica.partition_epoch:
-            return
         replica.leader, replica.leader_epoch = state.leader, state.leader_epoch
         replica.partition_epoch, replica.isr, replica.replicas = (
             state.partition_epoch,
