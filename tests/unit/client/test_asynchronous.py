@@ -156,7 +156,11 @@ class TestReadingATopic:
         assert self.read(network) == [b"%d" % o for o in range(40, 100)]
 
     def test_a_leader_that_moves_is_followed(self, network: Network) -> None:
-        network.cluster.errors[ORDERS] = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 3
+        def move(broker: int, request: Any) -> None:
+            if type(request).__name__ == "FetchRequest":
+                network.cluster.logs[ORDERS].leader = 1
+
+        network.cluster.on_request = move
 
         assert len(self.read(network)) == 100
 
