@@ -11,7 +11,7 @@ import psutil
 from tests.support import apache_kafka
 
 from benchmarks.control_plane.holds import Holds
-from klamm.broker.node import Node
+from klamm.broker.node import Node, start_node
 from klamm.config.node_config import parse_node_config
 from klamm.embedded.nodes import Command, NodeProcess, klamm_node
 from klamm.runtime.large_buffers import keep_large_buffers
@@ -107,18 +107,20 @@ class Inside:
         world = real_world()
         world.disk.make_directories(f"{directory}/logs")
         lines = [f"{key}={value}" for key, value in _properties(port, directory, zookeeper).items()]
-        config = parse_node_config("\n".join(lines).encode(), "server.properties")
-        self._node = Node(world, config, configure_logs("warning"))
+        self._world = world
+        self._config = parse_node_config("\n".join(lines).encode(), "server.properties")
+        self._node: Node | None = None
         self._profiled = profiled
         self._profiler: cProfile.Profile | None = None
         self._holds = holds
 
     async def start(self) -> None:
-        await self._node.start()
+        self._node = await start_node(self._world, self._config, configure_logs("warning"))
         settle_memory()
         keep_large_buffers()
 
     async def stop(self) -> None:
+        assert self._node is not None
         await self._node.stop()
 
     def cpu_s(self) -> float:

@@ -10,8 +10,8 @@ from unittest.mock import patch
 
 from tests.differential.kafka_host import KafkaHost
 
-from klamm.broker import node as node_module
-from klamm.broker.node import Node
+from klamm.broker import assembly
+from klamm.broker.node import Node, start_node
 from klamm.broker.settings import controller_settings
 from klamm.config.node_config import NodeConfig, parse_node_config
 from klamm.controller import channels
@@ -122,7 +122,7 @@ class Disguise:
             if not joins_requests:
                 self._patches.enter_context(patch.object(channels, "PendingRequests", EveryRequest))
                 self._patches.enter_context(patch.object(RequestBatch, "coalesces_requests", False))
-            self._patches.enter_context(patch.object(node_module, "controller_settings", self._settings))
+            self._patches.enter_context(patch.object(assembly, "controller_settings", self._settings))
         self._protocols[id(config)] = protocol
 
     def take_off(self, config: NodeConfig) -> None:
@@ -137,15 +137,18 @@ DISGUISE = Disguise()
 
 
 class KlammNode:
-    def __init__(self, node: Node, port: int) -> None:
+    def __init__(self, node: Node, port: int, config: NodeConfig) -> None:
         self._node = node
+        self._config = config
         self.port = port
 
     async def goes_on(self, late: Collection[int]) -> str:
         busy = "no look yet"
         for _ in range(LOOKS):
             try:
-                await self._node._sessions.store.client.exists("/")  # answered behind every watch that fired before
+                await self._node.parts.context.store().client.exists(
+                    "/"
+                )  # answered behind every watch that fired before
             except ZkError:
                 busy = "seeking a session"
             else:
@@ -156,8 +159,7 @@ class KlammNode:
         return busy
 
     def _busy(self, late: Collection[int]) -> str:
-        controller = self._node._controller
-        assert controller is not None
+        controller = self._node.parts.controller
         if controller.queue_size or controller.state:
             return f"an event in {controller.state}"
         if self._follows_configs():
@@ -167,23 +169,21 @@ class KlammNode:
         return f"a request to {sorted(owing)}" if owing else ""
 
     def _follows_configs(self) -> bool:
-        changes = self._node._config_changes
-        assert changes is not None
-        return not changes.is_settled
+        return not self._node.parts.config_changes.is_up_to_date
 
     async def session(self) -> tuple[int, bytes]:
-        session = self._node._sessions.store.client._session
+        session = self._node.parts.context.store().client._session
         return session.session_id, session._password
 
     async def session_ended(self, session_id: int) -> None:
-        client = self._node._sessions.store.client
+        client = self._node.parts.context.store().client
         link = client._driver._link
         if client.session_id == session_id and link is not None and link._transport is not None:
             link._transport.abort()
 
     async def stop(self) -> None:
-        DISGUISE.take_off(self._node._config)
-        await self._node.abandon()
+        DISGUISE.take_off(self._config)
+        await self._node.stop()
 
 
 async def start_klamm(
@@ -194,14 +194,13 @@ async def start_klamm(
     properties = _properties(connect, directory / f"klamm-{number}", number, port) | dict(given)
     text = "".join(f"{key}={value}\n" for key, value in properties.items())
     config = parse_node_config(text.encode(), "server.properties")
-    started = KlammNode(Node(real_world(), config, LogLevels()), port)
     DISGUISE.put_on(config, protocol, joins_requests)
     try:
-        await started._node.start()
+        node = await start_node(real_world(), config, LogLevels())
     except BaseException:
-        await started.stop()
+        DISGUISE.take_off(config)
         raise
-    return started
+    return KlammNode(node, port, config)
 
 
 def _properties(connect: str, log_directory: Path, number: int, port: int) -> dict[str, str]:

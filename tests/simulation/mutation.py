@@ -20,7 +20,7 @@ from tests.simulation.mutants import HIDING, MUTANTS, Mutant
 
 from klamm.runtime.clock import RealClock
 from klamm.runtime.cores import core_count, over_cores
-from klamm.runtime.signals import stopped_by_signals
+from klamm.runtime.signals import interrupted_by_stop_signals
 from klamm.sim import shrink
 from klamm.sim.campaign import be_quiet
 from klamm.sim.cluster import Outcome, run_schedule, run_script
@@ -272,7 +272,7 @@ def _run(hunts: Hunts, cores: int) -> bool:
     began = clock.now_ms()
     print(f"{hunts.progress} are known already; Ctrl-C ends it, and the same again goes on", flush=True)
     try:
-        with stopped_by_signals():
+        with interrupted_by_stop_signals():
             for found in over_cores(hunt, hunts.left(), cores):
                 hunts.take(found)
                 print(f"{hunts.progress} after {(clock.now_ms() - began) / 1000:.0f} s: {told(found)}", flush=True)

@@ -1,1 +1,1 @@
-"""Floor 4: a node, wired."""
+"""Floor 4: a node. `assembly.py` builds it, `handlers/` answers requests."""

@@ -43,7 +43,7 @@ class Operation(IntEnum):
 
 
 class Change(NamedTuple):
-    """One entry of a request; `operation` is the number that was sent, whatever it means."""
+    """One entry of a request; `operation` is the number that was sent, valid or not."""
 
     name: str
     value: str | None
@@ -56,7 +56,7 @@ class Outcome(NamedTuple):
 
 
 class Refusal(Exception):
-    """One resource cannot be altered; the client is told this."""
+    """One resource cannot be altered. The client gets the text."""
 
     def __init__(self, error: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -80,7 +80,7 @@ class ConfigAdmin:
         self._policy = policy
 
     async def replace(self, kind: int, name: str, changes: Sequence[Change], *, validate_only: bool) -> Outcome:
-        """AlterConfigs: what stands there now is all that there is."""
+        """AlterConfigs: the given configs replace all others."""
 
         def build(_stored: Mapping[str, str]) -> dict[str, str]:
             return {c.name: c.value for c in changes if c.value is not None}
@@ -88,7 +88,7 @@ class ConfigAdmin:
         return await self._guarded(lambda: self._alter(kind, name, changes, build, validate_only))
 
     async def increment(self, kind: int, name: str, changes: Sequence[Change], *, validate_only: bool) -> Outcome:
-        """IncrementalAlterConfigs: what is not named stays."""
+        """IncrementalAlterConfigs: configs that are not named stay."""
 
         def build(stored: Mapping[str, str]) -> dict[str, str]:
             return apply_changes(stored, changes, kind)
@@ -118,7 +118,7 @@ class ConfigAdmin:
         build: Callable[[Mapping[str, str]], dict[str, str]],
         validate_only: bool,
     ) -> None:
-        """Read, check, write; again where somebody else wrote meanwhile."""
+        """Read, check, write; start again where another client wrote in between."""
         check_request(changes)
         entity_type, entity = self._entity(kind, name)
         for attempt in range(_ATTEMPTS):
@@ -199,7 +199,7 @@ class ConfigAdmin:
 
 
 def check_request(changes: Sequence[Change]) -> None:
-    """What is wrong whatever the resource. Raises Refusal."""
+    """Checks that do not depend on the resource. Raises Refusal."""
     names = [c.name for c in changes]
     if len(set(names)) < len(names):
         raise Refusal(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
@@ -212,7 +212,7 @@ def check_request(changes: Sequence[Change]) -> None:
 
 
 def apply_changes(stored: Mapping[str, str], changes: Sequence[Change], kind: int) -> dict[str, str]:
-    """The config after these changes. Raises Refusal where a list is changed that is none."""
+    """The config after these changes. Raises Refusal where APPEND or SUBTRACT names a key that is not a list."""
     found = dict(stored)
     for change in changes:
         if change.operation == Operation.DELETE:

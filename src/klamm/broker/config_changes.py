@@ -1,4 +1,4 @@
-"""Following what others change in the configs: one list of notices, one reader, the newest state of each entity.
+"""Following config changes: one list of notifications, one reader, the newest configs of each entity.
 
 A notice only says whose config changed; what it is now is read from the entity. So several notices of one entity are
 one reading, and a broker that was away misses nothing. Source: ZkConfigManager, ZkNodeChangeNotificationListener (3.9).
@@ -9,33 +9,33 @@ from typing import Final, Protocol
 
 import structlog
 
-from klamm.broker.following import Following, OnMistake, tell_mistake
+from klamm.broker.znode_follower import OnUnexpectedError, ZnodeFollower, log_unexpected_error
 from klamm.model.errors import KlammError
 from klamm.zk.configs import DEFAULT_ENTITY, ConfigStore
 from klamm.zk.store import Store
-from klamm.zk.watches import EventType, WatchEvent
+from klamm.zk.watches import EventType
 from klamm.zk.znodes import CONFIG_CHANGES, MalformedZnode
 
 KEPT_MS: Final = 15 * 60_000
-"""How long a notice stays in ZooKeeper; who was away for longer reads everything at its start anyway."""
+"""How long a notification stays in ZooKeeper. A node that was away for longer reads everything at its start."""
 _READ_AT_ONCE: Final = 1_000
 log = structlog.get_logger("config")
 
 
 class Follower(Protocol):
-    """Whom changes matter to. Calls that raise KlammError are made again."""
+    """Applies changes. Calls that raise KlammError are repeated."""
 
     async def topics_changed(self, overrides: Mapping[str, Mapping[str, str]]) -> None:
-        """The overrides of these topics are now so; a topic without any has an empty mapping."""
+        """The current overrides of these topics; empty for a topic that has none."""
         ...
 
     async def brokers_changed(self, cluster: Mapping[str, str], broker: Mapping[str, str]) -> None:
-        """What ZooKeeper now holds for all brokers, and for this one."""
+        """The current configs in ZooKeeper for all brokers, and for this one."""
         ...
 
 
-class ConfigChanges:
-    """`start` once ZooKeeper may be asked; `renewed` with each later session; `close` at the end."""
+class ConfigChanges(ZnodeFollower):
+    """Reads the change notifications, and hands the new configs of each entity on."""
 
     def __init__(
         self,
@@ -43,48 +43,31 @@ class ConfigChanges:
         broker_id: int,
         follower: Follower,
         now_ms: Callable[[], int],
-        on_mistake: OnMistake = tell_mistake,
+        on_unexpected_error: OnUnexpectedError = log_unexpected_error,
     ) -> None:
         """`store()` is that of the newest ZooKeeper session; raises KlammError where there is none."""
+        super().__init__(
+            "config changes", CONFIG_CHANGES, self.catch_up, on_unexpected_error, [EventType.CHILDREN_CHANGED]
+        )
         self._store = store
         self._broker_id = broker_id
         self._follower = follower
         self._now_ms = now_ms
         self._last = -1
         self._ignored: frozenset[str] = frozenset()
-        """Notices that cannot be read, told of already."""
-        self._following = Following("config changes", self.catch_up, on_mistake)
-        self._on_mistake = on_mistake
+        """Notifications that cannot be read, and that were logged."""
         self.followed = 0
-        """Notices that were acted upon so far."""
-
-    @property
-    def is_settled(self) -> bool:
-        return self._following.is_settled
-
-    def start(self) -> None:
-        self._following.start()
-
-    async def close(self) -> None:
-        await self._following.close()
-
-    def on_watch(self, event: WatchEvent) -> None:
-        if event.path == CONFIG_CHANGES and event.type is EventType.CHILDREN_CHANGED:
-            self._following.wake()
-
-    def renewed(self) -> None:
-        """A new session knows no watches of the old one."""
-        self._following.wake()
+        """Notifications handled so far."""
 
     async def catch_up(self) -> None:
-        """Act on every notice not seen yet, and clear away the old ones. Raises KlammError."""
+        """Handle every new notification, and delete the old ones. Raises KlammError."""
         store = self._store()
         configs = ConfigStore(store.client)
         children = await configs.list_changes()
         changes, unreadable = await configs.read_changes(children)
         for child, reason in unreadable.items():
             if child not in self._ignored:
-                log.error("notice of a config change ignored", notice=child, reason=reason)
+                log.error("config change notification ignored", notification=child, reason=reason)
         self._ignored = frozenset(unreadable)
         new = [change for change in changes if change.number > self._last]
         entities = dict.fromkeys(change.entity for change in new if change.entity)
@@ -99,24 +82,24 @@ class ConfigChanges:
         for start in range(0, len(topics), _READ_AT_ONCE):
             overrides, why_not = await store.read_topic_configs(topics[start : start + _READ_AT_ONCE])
             for topic, reason in why_not.items():
-                log.error("topic config ignored, what counted before goes on", topic=topic, reason=reason)
-            await self._told(f"configs of {len(overrides)} topics", self._follower.topics_changed(overrides))
+                log.error("topic config ignored; the previous config stays in use", topic=topic, reason=reason)
+            await self._apply(f"configs of {len(overrides)} topics", self._follower.topics_changed(overrides))
         if not entities.keys().isdisjoint((f"brokers/{DEFAULT_ENTITY}", f"brokers/{self._broker_id}")):
             found = await read_broker_configs(configs, self._broker_id)
-            await self._told("configs of brokers", self._follower.brokers_changed(*found))
+            await self._apply("configs of brokers", self._follower.brokers_changed(*found))
 
-    async def _told(self, what: str, call: Awaitable[None]) -> None:
-        """A mistake costs this change alone: read again and again, it would keep all later ones waiting."""
+    async def _apply(self, what: str, call: Awaitable[None]) -> None:
+        """An unexpected error loses this change only: repeating it would block all later changes."""
         try:
             await call
         except KlammError:
             raise
         except Exception as error:
-            self._on_mistake(f"applying {what}", error)
+            self._on_unexpected_error(f"applying {what}", error)
 
 
 async def read_broker_configs(configs: ConfigStore, broker_id: int) -> tuple[dict[str, str], dict[str, str]]:
-    """The cluster's defaults, and this broker's own; one that cannot be read counts as empty, aloud."""
+    """The cluster's defaults, and this broker's own configs. One that cannot be read is logged, and counts as empty."""
     return await _read(configs, DEFAULT_ENTITY), await _read(configs, str(broker_id))
 
 

@@ -1,4 +1,4 @@
-"""What a change of configs means for this node: its logs, connections, throttles, controller, registration.
+"""Applying changed configs to this node: its logs, connections, throttles, controller, registration.
 
 Source: TopicConfigHandler, BrokerConfigHandler, DynamicLogConfig, SocketServer.reconfigure (3.9).
 """
@@ -27,7 +27,7 @@ log = structlog.get_logger("config")
 
 
 class ConfigFollower:
-    """Hears of changes from `ConfigChanges`, and applies what has a meaning while the node runs."""
+    """Gets changes from `ConfigChanges`, and applies those that have an effect while the node runs."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class ConfigFollower:
         throttles: ReplicationThrottles,
         on_topics: Callable[[Sequence[str]], None] = lambda _topics: None,
     ) -> None:
-        """`advertise` has the broker registered with other listeners; `on_topics` hears whose overrides changed."""
+        """`advertise` registers other listeners; `on_topics` gets the topics whose overrides changed."""
         self._dynamic = dynamic
         self._logs = logs
         self._server = server
@@ -62,14 +62,14 @@ class ConfigFollower:
                 self._controller.unclean_election_enabled(topic)
 
     async def _apply(self, overrides: Mapping[str, Mapping[str, str]]) -> None:
-        """An override that cannot be leaves the topic as it was, aloud."""
+        """An invalid override is logged, and the topic keeps its previous config."""
         hosted = self._logs.topics
         parsed: dict[str, TopicConfig] = {}
         for number, (topic, own) in enumerate((t, own) for t, own in overrides.items() if t in hosted):
             try:
                 parsed[topic] = self._logs.default_config(own)
             except InvalidConfig as error:
-                log.error("topic config ignored, what counted before goes on", topic=topic, reason=str(error))
+                log.error("topic config ignored; the previous config stays in use", topic=topic, reason=str(error))
             if number % _PARSED_AT_ONCE == _PARSED_AT_ONCE - 1:
                 await asyncio.sleep(0)
         self._logs.update_topic_configs(parsed)
@@ -77,7 +77,7 @@ class ConfigFollower:
     # ---- brokers
 
     async def brokers_changed(self, cluster: Mapping[str, str], broker: Mapping[str, str]) -> None:
-        """Raises KlammError where ZooKeeper cannot say what the topics' overrides are; call it again then."""
+        """Raises KlammError where the topics' overrides cannot be read; call it again then."""
         before = self._dynamic.current
         self._dynamic.take(cluster, broker)
         now = self._dynamic.current
@@ -103,10 +103,10 @@ class ConfigFollower:
             self._controller.allow_unclean_election(now.unclean_leader_election_enable)
 
     async def _new_topic_defaults(self) -> None:
-        """Each log keeps its topic's overrides, which ZooKeeper knows, above the new defaults."""
+        """Read the overrides of all topics here again, and apply them above the new defaults."""
         topics = sorted(self._logs.topics)
         self._on_topics(topics)
         overrides, unreadable = await self._store().read_topic_configs(topics)
         for topic, reason in unreadable.items():
-            log.error("topic config ignored, what counted before goes on", topic=topic, reason=reason)
+            log.error("topic config ignored; the previous config stays in use", topic=topic, reason=reason)
         await self._apply(overrides)

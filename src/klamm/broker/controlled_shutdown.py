@@ -1,4 +1,4 @@
-"""Leaving without a gap: the controller moves our leaders first. Source: KafkaServer.controlledShutdown (3.9)."""
+"""Controlled shutdown: the controller moves this broker's leaders first. Source: KafkaServer.scala (3.9)."""
 
 import asyncio
 from typing import Final
@@ -15,13 +15,13 @@ from klamm.wire.api import ApiKey
 from klamm.wire.messages import ControlledShutdownRequest, ControlledShutdownResponse
 
 _VERSION: Final = 3
-_NO_CONTROLLER_S: Final = 0.25
-_STORE_S: Final = 3.0
+_CONTROLLER_RETRY_S: Final = 0.25
+_ZOOKEEPER_TIMEOUT_S: Final = 3.0
 log = structlog.get_logger("node")
 
 
 class ControlledShutdown:
-    """Asks up to `controlled.shutdown.max.retries` times; a node that is last has nobody to hand over to."""
+    """Asks up to `controlled.shutdown.max.retries` times. The last node of a cluster does not ask."""
 
     def __init__(
         self, world: World, config: NodeConfig, broker_id: BrokerId, broker_epoch: int, sessions: ZooKeeperSessions
@@ -33,28 +33,28 @@ class ControlledShutdown:
         self._sessions = sessions
 
     async def run(self) -> bool:
-        """Whether every leader that could move has moved. Never raises: the node stops in any case."""
+        """Whether every leader that could move has moved. Never raises, since the node stops in any case."""
         for attempt in range(1, self._config.controlled_shutdown_max_retries + 1):
             try:
-                async with asyncio.timeout(_STORE_S):
+                async with asyncio.timeout(_ZOOKEEPER_TIMEOUT_S):
                     address = await self._controller_address()
             except (KlammError, TimeoutError) as error:
-                why = str(error) or f"no answer within {_STORE_S:g} s"
-                log.warning("no controlled shutdown: ZooKeeper does not say who is controller", reason=why)
+                why = str(error) or f"no answer within {_ZOOKEEPER_TIMEOUT_S:g} s"
+                log.warning("controlled shutdown skipped: cannot read the controller from ZooKeeper", reason=why)
                 return False
             if address is None:
-                log.info("controlled shutdown: no other broker is left to take over")
+                log.info("controlled shutdown skipped: no other broker is registered")
                 return True
             try:
                 remaining = await self._ask(*address)
             except KlammError as error:
-                log.warning("controlled shutdown: not answered", attempt=attempt, reason=str(error))
-                await asyncio.sleep(_NO_CONTROLLER_S)  # it may be stopping too; the next one is elected at once
+                log.warning("controlled shutdown: not answered; retrying", attempt=attempt, reason=str(error))
+                await asyncio.sleep(_CONTROLLER_RETRY_S)  # the next one is elected at once
                 continue
             if not remaining:
                 log.info("controlled shutdown: all leaders have moved", attempt=attempt)
                 return True
-            log.warning("controlled shutdown: leaders remain", attempt=attempt, partitions=remaining)
+            log.warning("controlled shutdown: leaders remain; retrying", attempt=attempt, partitions=remaining)
             await asyncio.sleep(self._config.controlled_shutdown_retry_backoff_ms / 1000)
         return False
 
@@ -71,10 +71,10 @@ class ControlledShutdown:
                 endpoint = brokers[controller.broker].broker.endpoint(name)
                 if endpoint is not None:
                     return endpoint.host, endpoint.port
-            await asyncio.sleep(_NO_CONTROLLER_S)
+            await asyncio.sleep(_CONTROLLER_RETRY_S)
 
     async def _ask(self, host: str, port: int) -> int:
-        """How many partitions we still lead that could move. Raises KlammError."""
+        """How many partitions this broker still leads that could move. Raises KlammError."""
         timeout_s = self._config.controller_socket_timeout_ms / 1000
         connection = await Connection.open(self._world, host, port, str(self._broker_id), timeout_s)
         try:

@@ -1,14 +1,13 @@
-"""Becoming controller when an operator requests it for this node: `klamm controller reelect --broker N`."""
+"""Becoming controller when an operator asks for it: `klamm controller reelect --broker N`."""
 
 from collections.abc import Callable
 from typing import Protocol
 
 import structlog
 
-from klamm.broker.following import Following, OnMistake, tell_mistake
+from klamm.broker.znode_follower import OnUnexpectedError, ZnodeFollower, log_unexpected_error
 from klamm.model.ids import BrokerId
 from klamm.zk.store import Store
-from klamm.zk.watches import WatchEvent
 from klamm.zk.znodes import NEXT_CONTROLLER, MalformedZnode
 
 log = structlog.get_logger("node")
@@ -18,53 +17,39 @@ class Candidate(Protocol):
     async def become_controller(self, epoch: int) -> bool: ...
 
 
-class ControllerHandover:
-    """`start` once ZooKeeper may be asked; `renewed` with each later session; `close` at the end."""
+class ControllerHandover(ZnodeFollower):
+    """Follows the znode in which an operator names the next controller."""
 
     def __init__(
         self,
         store: Callable[[], Store],
         broker_id: BrokerId,
         candidate: Candidate,
-        on_mistake: OnMistake = tell_mistake,
+        on_unexpected_error: OnUnexpectedError = log_unexpected_error,
     ) -> None:
         """`store()` is that of the newest ZooKeeper session; raises KlammError where there is none."""
+        super().__init__("the requested controller handover", NEXT_CONTROLLER, self.look, on_unexpected_error)
         self._store = store
         self._broker_id = broker_id
         self._candidate = candidate
-        self._following = Following("handover requests", self.look, on_mistake)
-        self._obeyed: int | None = None
-        """The last wish, by its zxid."""
-
-    def start(self) -> None:
-        self._following.start()
-
-    async def close(self) -> None:
-        await self._following.close()
-
-    def on_watch(self, event: WatchEvent) -> None:
-        if event.path == NEXT_CONTROLLER:
-            self._following.wake()
-
-    def renewed(self) -> None:
-        """A new session knows no watches of the old one."""
-        self._following.wake()
+        self._last_zxid: int | None = None
+        """Of the last request that was carried out."""
 
     async def look(self) -> None:
-        """Do what is asked of us; what cannot be done now is not done later. Raises KlammError.
+        """Carry out a request for this broker once, and remove it, whether it succeeded or not. Raises KlammError.
 
-        A wish that ZooKeeper does not let us remove is looked at again and again, and obeyed once.
+        A request whose removal fails is read again, and not carried out a second time.
         """
         store = self._store()
         try:
             request = await store.watch_handover_request()
         except MalformedZnode as error:
-            log.error("handover request ignored", reason=str(error))
+            log.error("controller handover request ignored", reason=str(error))
             return
         if request is None or request.broker != self._broker_id:
             return
-        if request.zxid != self._obeyed:
-            self._obeyed = request.zxid
+        if request.zxid != self._last_zxid:
+            self._last_zxid = request.zxid
             taken = await self._candidate.become_controller(request.epoch)
-            log.info("handover requested", epoch=request.epoch, taken=taken)
+            log.info("controller handover requested", epoch=request.epoch, became_controller=taken)
         await store.remove_handover_request(request.version)

@@ -1,14 +1,21 @@
 """From a frame to its handler and back to a frame. Source: KafkaApis.handle, RequestContext.parseRequest.
 
 What cannot be parsed, or is not offered in that version, ends the connection: the peer has no way to read an answer.
+An unexpected error in a handler is answered with UNKNOWN_SERVER_ERROR, and the connection stays.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from types import CoroutineType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from klamm.net.client_connection import ClientConnection, Peer
+import structlog
+
+from klamm.broker.api_rules import ApiRules
+from klamm.broker.error_responses import error_response
+from klamm.model.errors import ErrorCode
+from klamm.net.client_connection import ClientConnection, Peer, Principal
 from klamm.net.response_writer import Answer
 from klamm.net.server import CloseConnection, EndsWithClient
 from klamm.runtime.eager import Rest, first_step
@@ -17,9 +24,12 @@ from klamm.wire.api import ApiKey, api
 from klamm.wire.errors import WireError
 from klamm.wire.frames import decode_request_header, encode_response
 
+_NO_RULES: Final = ApiRules()
+log = structlog.get_logger("node")
+
 
 class Request(NamedTuple):
-    """What a handler may want to know besides the message."""
+    """What a handler may need besides the message."""
 
     api_key: ApiKey
     version: int
@@ -31,9 +41,14 @@ class Request(NamedTuple):
     def peer(self) -> Peer:
         return self.connection.peer
 
+    @property
+    def principal(self) -> Principal:
+        """Who sends the request, for authorization and quotas."""
+        return self.connection.principal
+
 
 class Offered(NamedTuple):
-    """A range of versions that works here."""
+    """The versions of an API that this node serves."""
 
     api_key: ApiKey
     min_version: int
@@ -41,7 +56,7 @@ class Offered(NamedTuple):
 
 
 Handle = Callable[[Request, Any], Any]
-"""(request, message) -> the response message, a coroutine for it, or None where no answer is owed."""
+"""(request, message) -> the response message, a coroutine for it, or None where the API owes no response."""
 
 
 class Route(NamedTuple):
@@ -51,15 +66,19 @@ class Route(NamedTuple):
     """Its first step runs at once, see `runtime.eager` for what it must not do."""
     ends_with_client: bool = False
     """What still waits is cancelled when its client is gone: nothing is left half done by that."""
+    rules: ApiRules = _NO_RULES
+    """What authorization and which quota the API has."""
 
 
 class Dispatcher:
-    """Serves frames; `parse_unoffered` are keys whose handler gets requests of a newer version with no message."""
+    """Serves frames. Only ApiVersions also gets requests of versions that are not offered: without a message."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self._routes = {int(route.offered.api_key): route for route in routes}
         self.times = {key: Timer() for key in self._routes}
-        """From a request's arrival to its answer, by api key."""
+        """From a request's arrival to its response, by api key."""
+        self.unexpected_errors: Counter[int] = Counter()
+        """Requests whose handler had a bug, by api key."""
         self._decoders = {key: api(ApiKey(key)).request.decode for key in self._routes}
 
     def __call__(self, frame: bytes, connection: ClientConnection) -> Answer | Awaitable[Answer] | EndsWithClient:
@@ -84,23 +103,52 @@ class Dispatcher:
         timer = self.times[header.api_key]
         loop = asyncio.get_running_loop()
         began = loop.time()
-        response = route.handle(request, message)
-        if isinstance(response, CoroutineType):
-            if not route.is_hot:
-                assert not route.ends_with_client, "only hot routes can end with their client"
-                return _answer_later(request, response, timer, began)
-            response = first_step(response)
-            if isinstance(response, Rest):
-                later = _answer_later(request, response, timer, began)
-                return EndsWithClient(later) if route.ends_with_client else later
+        try:
+            response = route.handle(request, message)
+            if isinstance(response, CoroutineType):
+                if not route.is_hot:
+                    assert not route.ends_with_client, "only hot routes can end with their client"
+                    return self._answer_later(request, message, response, timer, began)
+                response = first_step(response)
+                if isinstance(response, Rest):
+                    later = self._answer_later(request, message, response, timer, began)
+                    return EndsWithClient(later) if route.ends_with_client else later
+            answer = _answer(request, response)
+        except CloseConnection:
+            raise
+        except Exception as error:
+            answer = self._answer_unexpected(request, message, error)
         timer.observe((loop.time() - began) * 1000)
+        return answer
+
+    async def _answer_later(
+        self, request: Request, message: Any, response: Awaitable[Any], timer: Timer, began: float
+    ) -> Answer:
+        try:
+            answer = _answer(request, await response)
+        except CloseConnection:
+            raise
+        except Exception as error:
+            answer = self._answer_unexpected(request, message, error)
+        timer.observe((asyncio.get_running_loop().time() - began) * 1000)
+        return answer
+
+    def _answer_unexpected(self, request: Request, message: Any, error: Exception) -> Answer:
+        """Raises CloseConnection where the API owes no response, which is the only way to tell the client then."""
+        api_key, version = request.api_key, request.version
+        self.unexpected_errors[api_key] += 1
+        log.error(
+            "unexpected error while handling a request",
+            api=api_key.name,
+            version=version,
+            client=request.client_id,
+            peer=str(request.peer),
+            exc_info=error,
+        )
+        response = error_response(api_key, message, version, ErrorCode.UNKNOWN_SERVER_ERROR)
+        if response is None:
+            raise CloseConnection(f"{api_key.name} v{version} failed, and its client expects no response")
         return _answer(request, response)
-
-
-async def _answer_later(request: Request, response: Awaitable[Any], timer: Timer, began: float) -> Answer:
-    answer = _answer(request, await response)
-    timer.observe((asyncio.get_running_loop().time() - began) * 1000)
-    return answer
 
 
 def _answer(request: Request, response: Any) -> Answer:

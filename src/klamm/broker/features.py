@@ -1,4 +1,4 @@
-"""What a node knows of the finalized features: `/feature`, followed. Source: FinalizedFeatureChangeListener.scala."""
+"""The finalized features as this node knows them, from `/feature`. Source: FinalizedFeatureChangeListener.scala."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -6,44 +6,31 @@ from typing import Final
 
 import structlog
 
-from klamm.broker.following import Following, OnMistake, tell_mistake
+from klamm.broker.znode_follower import OnUnexpectedError, ZnodeFollower, log_unexpected_error
 from klamm.zk.store import Store
-from klamm.zk.watches import WatchEvent
 from klamm.zk.znodes import FEATURE, MalformedZnode
 
 NOTHING_FINALIZED: Final = -1
 log = structlog.get_logger("features")
 
 
-class Features:
-    """`start` once ZooKeeper may be asked; `renewed` with each later session; `close` at the end."""
+class Features(ZnodeFollower):
+    """The finalized features that this node knows."""
 
-    def __init__(self, store: Callable[[], Store], on_mistake: OnMistake = tell_mistake) -> None:
+    def __init__(
+        self, store: Callable[[], Store], on_unexpected_error: OnUnexpectedError = log_unexpected_error
+    ) -> None:
         """`store()` is that of the newest ZooKeeper session; raises KlammError where there is none."""
+        super().__init__("the finalized features", FEATURE, self.read, on_unexpected_error)
         self._store = store
         self.levels: Mapping[str, int] = {}
         self.epoch = NOTHING_FINALIZED
         """The znode's version; -1 where there is none, or features are disabled."""
         self._seen = NOTHING_FINALIZED
         self._changed = asyncio.Event()
-        self._following = Following("finalized features", self.read, on_mistake)
-
-    def start(self) -> None:
-        self._following.start()
-
-    async def close(self) -> None:
-        await self._following.close()
-
-    def on_watch(self, event: WatchEvent) -> None:
-        if event.path == FEATURE:
-            self._following.wake()
-
-    def renewed(self) -> None:
-        """A new session knows no watches of the old one."""
-        self._following.wake()
 
     async def wait_for(self, epoch: int, timeout_s: float) -> bool:
-        """Whether this version of the znode, or a later one, is known here in time."""
+        """Whether the node reads this version of the znode, or a later one, before the timeout."""
         try:
             async with asyncio.timeout(timeout_s):
                 while self._seen < epoch:
@@ -54,7 +41,7 @@ class Features:
         return True
 
     async def read(self) -> None:
-        """Learn what is there and hear of the next change. Raises KlammError."""
+        """Read the znode and set the watch for its next change. Raises KlammError."""
         store = self._store()
         try:
             found = await store.watch_features()

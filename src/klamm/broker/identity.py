@@ -1,4 +1,4 @@
-"""Who this node is: its log directories, the broker id in them, the cluster they belong to.
+"""Who this node is: its log directories, the broker id in them, the cluster they belong to, its process.
 
 Source: BrokerMetadataCheckpoint.scala, KafkaServer.getOrGenerateBrokerId (3.9).
 """
@@ -6,16 +6,20 @@ Source: BrokerMetadataCheckpoint.scala, KafkaServer.getOrGenerateBrokerId (3.9).
 from posixpath import join
 from typing import Final
 
-from klamm.broker.start import CannotStart
+from klamm.broker.lifecycle import CannotStart
 from klamm.config.node_config import NodeConfig
 from klamm.config.properties import BadProperties, parse_properties
 from klamm.model.ids import BrokerId
 from klamm.runtime.disk import Disk
+from klamm.runtime.network import reason_of
+from klamm.runtime.processes import own_pid
 from klamm.zk.admin_znodes import encode_cluster_id
 from klamm.zk.store import Store
 from klamm.zk.znodes import CLUSTER_ID
 
 META_PROPERTIES: Final = "meta.properties"
+PID_FILE: Final = "node.pid"
+LOCK_FILE: Final = ".lock"
 _KRAFT: Final = "1"
 
 
@@ -27,9 +31,13 @@ def check_log_directories(disk: Disk, config: NodeConfig) -> None:
             disk.list_directory(directory)
         except OSError as error:
             raise CannotStart(
-                f"the log directory {directory} cannot be used ({error.strerror or error}); give this user the right to"
-                f" write there, or change log.dirs in {config.source}"
+                f"Cannot use the log directory {directory}: {reason_of(error)}. Give this user the right to write"
+                f" there, or change {config.where(_directories_key(config))}."
             ) from error
+
+
+def _directories_key(config: NodeConfig) -> str:
+    return "log.dir" if "log.dir" in config.places and "log.dirs" not in config.places else "log.dirs"
 
 
 async def choose_broker_id(disk: Disk, config: NodeConfig, cluster_id: str, store: Store) -> BrokerId:
@@ -37,27 +45,29 @@ async def choose_broker_id(disk: Disk, config: NodeConfig, cluster_id: str, stor
 
     Raises CannotStart where a directory belongs to another broker or cluster.
     """
-    found: dict[str, int] = {}
+    ids: dict[str, int] = {}
+    dirs = config.where(_directories_key(config))
     for directory in config.log_directories:
         known = read_meta_properties(disk, directory)
         theirs = known.get("cluster.id")
         if theirs is not None and theirs != cluster_id:
+            zookeeper = f"{config.zookeeper_hosts}{config.zookeeper_chroot}"
             raise CannotStart(
-                f"{join(directory, META_PROPERTIES)} belongs to the cluster {theirs}, but {config.zookeeper_hosts}"
-                f"{config.zookeeper_chroot} holds the cluster {cluster_id}; correct zookeeper.connect or log.dirs in"
-                f" {config.source}, or, where that tree was restored without its id: klamm zk set {CLUSTER_ID} "
-                f"'{encode_cluster_id(theirs).decode()}' --zookeeper {config.zookeeper_hosts}{config.zookeeper_chroot}"
+                f"{join(directory, META_PROPERTIES)} belongs to the cluster {theirs}, but {zookeeper} holds the cluster"
+                f" {cluster_id}. Change {config.where('zookeeper.connect')} or {dirs}. If the data in ZooKeeper was"
+                f" restored without the cluster id, restore it: klamm zk set {CLUSTER_ID}"
+                f" '{encode_cluster_id(theirs).decode()}' --zookeeper {zookeeper}"
             )
         if known.get("broker.id", "").isdigit():
-            found[directory] = int(known["broker.id"])
-    if len(set(found.values())) > 1:
-        ids = ", ".join(f"{directory}: {number}" for directory, number in found.items())
-        raise CannotStart(f"the log directories belong to different brokers ({ids}); correct log.dirs")
-    for directory, number in found.items():
+            ids[directory] = int(known["broker.id"])
+    if len(set(ids.values())) > 1:
+        listed = ", ".join(f"{directory}: {number}" for directory, number in ids.items())
+        raise CannotStart(f"The log directories belong to different brokers ({listed}). Change {dirs}.")
+    for directory, number in ids.items():
         if config.broker_id not in (-1, number):
             raise CannotStart(
-                f"{join(directory, META_PROPERTIES)} belongs to broker {number}, but {config.source} says broker.id="
-                f"{config.broker_id}; correct broker.id or log.dirs"
+                f"{join(directory, META_PROPERTIES)} belongs to broker {number}, but broker.id={config.broker_id}."
+                f" Change {config.where('broker.id')} or {dirs}."
             )
         return BrokerId(number)
     if config.broker_id >= 0:
@@ -66,14 +76,34 @@ async def choose_broker_id(disk: Disk, config: NodeConfig, cluster_id: str, stor
 
 
 def read_meta_properties(disk: Disk, directory: str) -> dict[str, str]:
-    """What the directory says of itself; empty where it is new. Raises CannotStart where that cannot be read."""
+    """The entries of the directory's meta.properties; empty where it is new. Raises CannotStart."""
     path = join(directory, META_PROPERTIES)
     try:
         entries = {p.key: p.value for p in parse_properties(disk.read(path))}
     except FileNotFoundError:
         return {}
     except (OSError, BadProperties) as error:
-        raise CannotStart(f"{path} cannot be read: {error}") from error
+        raise CannotStart(f"Cannot read {path}: {error}. Correct the file, or restore it from a backup.") from error
     if entries.get("version") == _KRAFT:
-        raise CannotStart(f"{path} was written in KRaft mode; klamm needs a directory of ZooKeeper mode")
+        raise CannotStart(f"{path} was written in KRaft mode. Use a log directory of a broker in ZooKeeper mode.")
     return entries
+
+
+def write_pid(disk: Disk, directory: str) -> None:
+    """Call it once this process holds the directory's lock: the file is true for as long as it does. Raises OSError."""
+    disk.write_atomically(f"{directory}/{PID_FILE}", f"{own_pid()}\n".encode())
+
+
+def read_pid(disk: Disk, directory: str) -> int | None:
+    """The process that holds the directory; None where none does, or the file does not tell."""
+    if not disk.is_directory(directory):
+        return None
+    lock = disk.lock(f"{directory}/{LOCK_FILE}")
+    if lock is not None:
+        lock.release()
+        return None
+    try:
+        text = disk.read(f"{directory}/{PID_FILE}").strip()
+    except OSError:
+        return None
+    return int(text) if text.isdigit() else None

@@ -1,4 +1,4 @@
-"""ISR changes of old protocol versions: the leader writes its partition's state itself, and says so once in a while.
+"""ISR changes of old protocol versions: the leader writes the partition state, and notifies the controller in batches.
 
 Since 2.7-IV2 the controller is asked instead. Source: ZkAlterPartitionManager.scala, ReplicationUtils.scala (3.9).
 """
@@ -24,23 +24,23 @@ from klamm.zk.fenced import chunks
 from klamm.zk.store import Store
 from klamm.zk.znodes import ISR_CHANGES
 
-CHECK_S: Final = 2.5
-QUIET_S: Final = 5.0
-LONGEST_S: Final = 60.0
-TOLD_AT_ONCE: Final = 2_000
-"""Partitions in one notice: with the longest names it stays below what ZooKeeper takes."""
+CHECK_INTERVAL_S: Final = 2.5
+MIN_QUIET_S: Final = 5.0
+MAX_DELAY_S: Final = 60.0
+MAX_PARTITIONS_PER_NOTIFICATION: Final = 2_000
+"""With the longest topic names, a notification stays below ZooKeeper's limit of a znode."""
 _NAMES_TOPICS: Final = 1  # the newest AlterPartition that names topics instead of their ids
-_AT_ONCE: Final = 100
+_MAX_CONCURRENT_WRITES: Final = 100
 log = structlog.get_logger("isr")
 
 
-class _Asked(NamedTuple):
+class _Proposal(NamedTuple):
     partition: TopicPartition
     data: AlterPartitionRequestPartitionData
 
 
 class IsrZnodes:
-    """`send` stands in for asking the controller; `start` begins the telling."""
+    """A part of a node. `send` replaces AlterPartition requests to the controller."""
 
     def __init__(self, store: Callable[[], Store], broker_id: int) -> None:
         """`store()` is that of the newest ZooKeeper session; raises KlammError where there is none."""
@@ -48,13 +48,13 @@ class IsrZnodes:
         self._broker_id = broker_id
         self._changed: dict[TopicPartition, None] = {}
         self._last_change = 0.0
-        self._last_told = 0.0
+        self._last_notified = 0.0
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
-        self._last_told = loop.time()
-        self._task = loop.create_task(self._tell_on(), name="isr-change-propagation")
+        self._last_notified = loop.time()
+        self._task = loop.create_task(self._notify_regularly(), name="isr-change-propagation")
 
     async def close(self) -> None:
         if self._task is not None:
@@ -62,25 +62,25 @@ class IsrZnodes:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def send(self, build: Callable[[int], AlterPartitionRequest], _newest: int) -> AlterPartitionResponse:
-        """Write what is proposed; answered as a controller would. Raises KlammError where ZooKeeper is away.
+        """Write the proposed ISRs, and answer as a controller would. Raises KlammError without ZooKeeper.
 
-        The controller's orders may be faster than our ZooKeeper server: what it shows first may be older than they are.
+        LeaderAndIsr may arrive before this broker's ZooKeeper server has the state that it names, so sync first.
         """
         request = build(_NAMES_TOPICS)
         await self._store().sync(ISR_CHANGES)
         asked = [
-            _Asked(TopicPartition(t.topic_name, p.partition_index), p) for t in request.topics for p in t.partitions
+            _Proposal(TopicPartition(t.topic_name, p.partition_index), p) for t in request.topics for p in t.partitions
         ]
         topics: dict[str, AlterPartitionResponseTopicData] = {}
-        for start in range(0, len(asked), _AT_ONCE):
-            chunk = asked[start : start + _AT_ONCE]
+        for start in range(0, len(asked), _MAX_CONCURRENT_WRITES):
+            chunk = asked[start : start + _MAX_CONCURRENT_WRITES]
             for item, answer in zip(chunk, await asyncio.gather(*map(self._change, chunk)), strict=True):
                 name = item.partition.topic
                 topics.setdefault(name, AlterPartitionResponseTopicData(topic_name=name)).partitions.append(answer)
         return AlterPartitionResponse(topics=list(topics.values()))
 
-    async def _change(self, asked: _Asked) -> AlterPartitionResponsePartitionData:
-        """Where the znode is as we know it; a write of ours whose answer was lost counts."""
+    async def _change(self, asked: _Proposal) -> AlterPartitionResponsePartitionData:
+        """Succeeds where the znode has the known version, or already holds the proposed ISR."""
         try:
             written = await self._write_or_find(asked)
         except (BadVersion, NoNode) as error:
@@ -92,31 +92,31 @@ class IsrZnodes:
             partition_index=asked.partition.partition, error_code=ErrorCode.INVALID_UPDATE_VERSION
         )
 
-    async def _write_or_find(self, asked: _Asked) -> LeaderAndIsr | None:
-        """What is stored now; None where another has written.
+    async def _write_or_find(self, asked: _Proposal) -> LeaderAndIsr | None:
+        """The stored state; None where another writer has changed it.
 
-        A write whose answer was lost is sent again by the client, and refused then: what is stored tells whose it was.
+        The client repeats a write whose response was lost, which fails then; the stored state tells whose it was.
         """
         stored = await self._read(asked.partition)
         if stored.leader != self._broker_id:
-            return None  # epochs do not tell that of a topic made anew: they begin again
+            return None  # a recreated topic starts its epochs again, so they cannot tell
         if _is_next(stored, asked.data):
             return stored
         if (stored.leader_epoch, stored.partition_epoch) != (asked.data.leader_epoch, asked.data.partition_epoch):
             return None
-        wanted = _wanted(stored, asked.data)
+        proposed = _proposed_state(stored, asked.data)
         try:
-            version = await self._store().write_state(asked.partition, wanted, stored.partition_epoch)
+            version = await self._store().write_state(asked.partition, proposed, stored.partition_epoch)
         except BadVersion:
             await self._store().sync(ISR_CHANGES)
             stored = await self._read(asked.partition)
             return stored if _is_next(stored, asked.data) else None
-        return wanted.at_partition_epoch(version)
+        return proposed.at_partition_epoch(version)
 
     async def _read(self, partition: TopicPartition) -> LeaderAndIsr:
         return await self._store().read_state(partition)
 
-    def _done(self, asked: _Asked, state: LeaderAndIsr) -> AlterPartitionResponsePartitionData:
+    def _done(self, asked: _Proposal, state: LeaderAndIsr) -> AlterPartitionResponsePartitionData:
         self._changed[asked.partition] = None
         self._last_change = asyncio.get_running_loop().time()
         return AlterPartitionResponsePartitionData(
@@ -128,33 +128,33 @@ class IsrZnodes:
             partition_epoch=state.partition_epoch,
         )
 
-    async def _tell_on(self) -> None:
+    async def _notify_regularly(self) -> None:
         while True:
-            await asyncio.sleep(CHECK_S)
+            await asyncio.sleep(CHECK_INTERVAL_S)
             try:
-                await self.tell()
+                await self.notify()
             except KlammError as error:
-                log.warning("the controller does not know of changed ISRs yet", reason=str(error))
+                log.warning("cannot notify the controller of changed ISRs; retrying", reason=str(error))
 
-    async def tell(self) -> None:
-        """All that changed in few notices, when it is quiet or has not been for long. Raises KlammError."""
+    async def notify(self) -> None:
+        """Notify the controller of all changes, once they pause or have waited for long. Raises KlammError."""
         now = asyncio.get_running_loop().time()
-        is_due = now - self._last_change > QUIET_S or now - self._last_told > LONGEST_S
+        is_due = now - self._last_change > MIN_QUIET_S or now - self._last_notified > MAX_DELAY_S
         if not self._changed or not is_due:
             return
-        for told in chunks(list(self._changed), TOLD_AT_ONCE):
-            await self._store().announce_isr_changes(told)
-            for partition in told:
+        for partitions in chunks(list(self._changed), MAX_PARTITIONS_PER_NOTIFICATION):
+            await self._store().announce_isr_changes(partitions)
+            for partition in partitions:
                 self._changed.pop(partition, None)
-        self._last_told = now
+        self._last_notified = now
 
 
 def _is_next(stored: LeaderAndIsr, data: AlterPartitionRequestPartitionData) -> bool:
-    """What was asked for is there, one version on: nobody else writes just that."""
+    """The stored state is the proposed one, one version later: no other writer produces that."""
     is_ours = stored.leader_epoch == data.leader_epoch and stored.partition_epoch == data.partition_epoch + 1
-    return is_ours and stored == _wanted(stored, data)
+    return is_ours and stored == _proposed_state(stored, data)
 
 
-def _wanted(stored: LeaderAndIsr, data: AlterPartitionRequestPartitionData) -> LeaderAndIsr:
-    """The decision stays the controller's: its epoch, the leader and its epoch are kept."""
+def _proposed_state(stored: LeaderAndIsr, data: AlterPartitionRequestPartitionData) -> LeaderAndIsr:
+    """Only the ISR changes: controller epoch, leader and leader epoch stay."""
     return stored._replace(isr=tuple(BrokerId(b) for b in data.new_isr))

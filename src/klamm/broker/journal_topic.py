@@ -1,8 +1,8 @@
-"""The journal as a topic: what this node's journal files tell is also produced to one partition that all nodes share.
+"""The journal as a topic: the lines of this node's journal files are also produced to one partition for all nodes.
 
-The files come first and are the spool: while the topic cannot be reached nothing is lost until they rotate, and then
-the topic is told how much. Lines arrive at least once, in this node's order; `node`, the incarnation in `cause` and
-`seq` tell repetitions apart, `controller_epoch` and `seq` order the lines of all nodes.
+The files are the buffer: while the topic is unavailable no line is lost until its file is rotated away, and then a line
+in the topic says how many files. Lines arrive at least once, in this node's order. `node`, the incarnation in `cause`
+and `seq` identify repetitions; `controller_epoch` and `seq` order the lines of all nodes.
 """
 
 import asyncio
@@ -28,13 +28,13 @@ from klamm.wire.messages import (
 from klamm.wire.records import NewRecord, build_batch
 
 BATCH_BYTES: Final = 256 * 1024
-"""Of lines, before compression; less where the topic takes less."""
-LOOK_S: Final = 0.5
-RETRY_S: Final = 1.0
-_ACKNOWLEDGE_S: Final = 30.0
-_PRODUCE_VERSION: Final = 8  # every broker since 2.4 takes it
+"""Of lines, before compression; less where the topic's `max.message.bytes` is smaller."""
+POLL_INTERVAL_S: Final = 0.5
+RETRY_BACKOFF_S: Final = 1.0
+_PRODUCE_TIMEOUT_S: Final = 30.0
+_PRODUCE_VERSION: Final = 8  # brokers since 2.4 support it
 _CREATE_TOPICS_VERSION: Final = 4
-_MOST_COPIES: Final = 3
+_MAX_REPLICATION_FACTOR: Final = 3
 log = structlog.get_logger("journal-topic")
 
 Connect = Callable[[str, int, str, float], Awaitable[Connection]]
@@ -42,7 +42,7 @@ AskController = Callable[[ApiKey, int, Callable[[int], Any]], Awaitable[Any]]
 
 
 class Metadata(Protocol):
-    """What it needs of the metadata cache."""
+    """The metadata cache, as far as it is needed here."""
 
     @property
     def brokers(self) -> Any: ...
@@ -55,12 +55,12 @@ class _Line(msgspec.Struct):
     ts_ms: int = 0
 
 
-class NotTaken(KlammError):
-    """The topic did not take a batch now; it may, later."""
+class TopicUnavailable(KlammError):
+    """The batch was not written; a later attempt may succeed."""
 
 
 class JournalTopic:
-    """`start()` it when the node serves, `close()` it before the ports do. Never waits in anybody's way."""
+    """A part of a node. It produces in the background; nothing waits for it."""
 
     def __init__(
         self,
@@ -84,9 +84,9 @@ class JournalTopic:
         self._connection: tuple[tuple[str, int], Connection] | None = None
         self._task: asyncio.Task[None] | None = None
         self.lost_files = 0
-        """Rotated away before the topic could take them."""
+        """Rotated away before their lines were in the topic."""
         self.is_waiting = False
-        """Whether the topic did not take the last lines it was given."""
+        """Whether the last batch was not written."""
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run(), name="journal-topic")
@@ -105,9 +105,9 @@ class JournalTopic:
                 tailed = await self._world.disk.in_thread(self._read_on, position)
                 if tailed.lost_files:
                     self.lost_files += tailed.lost_files
-                    tailed.lines.insert(0, self._notice(tailed.lost_files))
+                    tailed.lines.insert(0, self._lost_line(tailed.lost_files))
                 if not tailed.lines:
-                    await asyncio.sleep(LOOK_S)
+                    await asyncio.sleep(POLL_INTERVAL_S)
                     continue
                 await self._produce(tailed.lines)
                 self.is_waiting = False
@@ -115,12 +115,12 @@ class JournalTopic:
                 await self._world.disk.in_thread(self._world.disk.write_atomically, self._path, position.encode())
             except (KlammError, OSError) as error:
                 self.is_waiting = True
-                log.debug("journal lines wait", topic=self._topic, reason=str(error))
-                await asyncio.sleep(RETRY_S)
-            except Exception as error:  # a mistake, ours or in an answer: the lines wait, and must not wait for ever
+                log.debug("cannot write to the journal topic; retrying", topic=self._topic, reason=str(error))
+                await asyncio.sleep(RETRY_BACKOFF_S)
+            except Exception as error:  # a bug, or a malformed response: the lines are kept, and retried
                 self.is_waiting = True
-                log.error("journal lines wait", topic=self._topic, reason=repr(error))
-                await asyncio.sleep(RETRY_S)
+                log.error("cannot write to the journal topic; retrying", topic=self._topic, reason=repr(error))
+                await asyncio.sleep(RETRY_BACKOFF_S)
 
     def _position(self) -> Position:
         try:
@@ -131,29 +131,29 @@ class JournalTopic:
     def _read_on(self, position: Position) -> Tailed:
         return read_on(self._world.disk, self._directory, self._node, position, self._batch_bytes)
 
-    def _notice(self, files: int) -> bytes:
-        """In the place of what nobody can read any more."""
+    def _lost_line(self, files: int) -> bytes:
+        """The line that stands for lines that were rotated away."""
         facts = {"ts_ms": self._world.clock.now_ms(), "node": self._node, "controller_epoch": 0, "seq": 0, "cause": ""}
-        return msgspec.json.encode({**facts, "kind": "lost", "files": files, "why": "rotated away before it was told"})
+        return msgspec.json.encode({**facts, "kind": "lost", "files": files, "why": "rotated away unpublished"})
 
     async def _produce(self, lines: list[bytes]) -> None:
-        """Raises KlammError where the topic does not take them now."""
+        """Raises KlammError where the lines were not written."""
         key = str(self._node).encode()
         records = [NewRecord(value=line, key=key, timestamp=_timestamp(line)) for line in lines]
         batch = build_batch(records, Codec.ZSTD)
-        request = produce_request(TopicPartition(self._topic, 0), batch, _ACKNOWLEDGE_S)
+        request = produce_request(TopicPartition(self._topic, 0), batch, _PRODUCE_TIMEOUT_S)
         connection = await self._leader()
-        answer = await connection.request(ApiKey.PRODUCE, _PRODUCE_VERSION, request.message, 2 * _ACKNOWLEDGE_S)
+        answer = await connection.request(ApiKey.PRODUCE, _PRODUCE_VERSION, request.message, 2 * _PRODUCE_TIMEOUT_S)
         error = ErrorCode(produced_code(answer))
         if error is ErrorCode.MESSAGE_TOO_LARGE:
             await self._produce_smaller(lines)
         elif error is not ErrorCode.NONE:
-            raise NotTaken(f"{self._topic} answers {error.name}")
+            raise TopicUnavailable(f"{self._topic} answers {error.name}")
         else:
             self._batch_bytes = min(BATCH_BYTES, 2 * self._batch_bytes)
 
     async def _produce_smaller(self, lines: list[bytes]) -> None:
-        """In halves; a single line beyond `max.message.bytes` is left out, the files still have it."""
+        """In halves. A single line beyond `max.message.bytes` is left out of the topic; the files have it."""
         self._batch_bytes = max(1, self._batch_bytes // 2)
         if len(lines) == 1:
             log.warning("journal line left out of the topic: too large", topic=self._topic, bytes=len(lines[0]))
@@ -166,27 +166,27 @@ class JournalTopic:
         state = self._metadata.state(TopicPartition(self._topic, 0))
         if state is None:
             await self._create()
-            raise NotTaken(f"{self._topic} is being created")
+            raise TopicUnavailable(f"{self._topic} is being created")
         address = self._metadata.endpoint(state.leader)
         if address is None:
-            raise NotTaken(f"{self._topic} has no leader")
+            raise TopicUnavailable(f"{self._topic} has no leader")
         if self._connection is not None and (self._connection[0] != address or self._connection[1].closed):
             self._connection[1].close()
             self._connection = None
         if self._connection is None:
-            self._connection = address, await self._connect(*address, f"klamm-journal-{self._node}", _ACKNOWLEDGE_S)
+            self._connection = address, await self._connect(*address, f"klamm-journal-{self._node}", _PRODUCE_TIMEOUT_S)
         return self._connection[1]
 
     async def _create(self) -> None:
         if self._metadata.has_topic(self._topic):
             return
-        copies = min(_MOST_COPIES, max(1, len(self._metadata.brokers)))
+        copies = min(_MAX_REPLICATION_FACTOR, max(1, len(self._metadata.brokers)))
         wanted = CreatableTopic(name=self._topic, num_partitions=1, replication_factor=copies)
-        request = CreateTopicsRequest(topics=[wanted], timeout_ms=int(_ACKNOWLEDGE_S * 1000))
+        request = CreateTopicsRequest(topics=[wanted], timeout_ms=int(_PRODUCE_TIMEOUT_S * 1000))
         answer = await self._ask_controller(ApiKey.CREATE_TOPICS, _CREATE_TOPICS_VERSION, lambda version: request)
         error = ErrorCode(answer.topics[0].error_code)
         if error not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
-            raise NotTaken(f"{self._topic} cannot be created: {error.name}")
+            raise TopicUnavailable(f"{self._topic} cannot be created: {error.name}")
 
 
 def _timestamp(line: bytes) -> int:

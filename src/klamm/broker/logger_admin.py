@@ -1,4 +1,4 @@
-"""Log levels of this node, changed while it runs; a restart forgets them. Source: RuntimeLoggerManager.java (3.9)."""
+"""Log levels of this node, changed while it runs and reset at a restart. Source: RuntimeLoggerManager.java (3.9)."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -19,7 +19,7 @@ class LoggerAdmin:
         self._levels = levels
 
     def increment(self, name: str, changes: Sequence[Change], *, validate_only: bool) -> Outcome:
-        """All of them, or none."""
+        """Apply all changes, or none."""
         try:
             check_request(changes)
             self._check_broker(name)

@@ -1,46 +1,28 @@
-"""All metrics of a node, gathered when somebody asks."""
+"""All metrics of a node, read on request."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from klamm.broker.broker_state import BrokerState
-from klamm.broker.config_changes import ConfigChanges
 from klamm.broker.dispatch import Dispatcher
-from klamm.broker.handlers.fetch import Fetch
-from klamm.broker.journal_topic import JournalTopic
-from klamm.broker.zookeeper_sessions import ZooKeeperSessions
-from klamm.controller.controller import Controller
-from klamm.log.manager import LogManager
-from klamm.replication.replica_manager import ReplicaManager
+from klamm.broker.parts import Parts
 from klamm.telemetry.exposition import Reading, render
-from klamm.telemetry.journal import Journal
 from klamm.wire.api import ApiKey, api
 from klamm.zk.states import SessionState
 
 
 class NodeMetrics:
-    def __init__(
-        self,
-        controller: Controller,
-        replicas: ReplicaManager,
-        dispatcher: Dispatcher,
-        fetch: Fetch,
-        sessions: ZooKeeperSessions,
-        changes: ConfigChanges,
-        logs: LogManager,
-        journal: Journal,
-        journal_topic: JournalTopic | None,
-        state: Callable[[], BrokerState],
-    ) -> None:
-        self._controller = controller
-        self._replicas = replicas
+    """Reads the parts of a node."""
+
+    def __init__(self, parts: Parts, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher
-        self._fetch = fetch
-        self._sessions = sessions
-        self._changes = changes
-        self._logs = logs
-        self._journal = journal
-        self._journal_topic = journal_topic
-        self._state = state
+        self._status = parts.context.status
+        self._sessions = parts.context.sessions
+        self._controller = parts.controller
+        self._replicas = parts.replicas
+        self._fetch = parts.fetch
+        self._changes = parts.config_changes
+        self._logs = parts.logs
+        self._journal = parts.journal
+        self._journal_topic = parts.journal_topic
 
     async def page(self, accept: str) -> tuple[bytes, str]:
         """The readings as text, and its content type."""
@@ -65,7 +47,7 @@ class NodeMetrics:
         return [Reading(f"kafka_server_replicamanager_{name}", value) for name, value in values.items()]
 
     def _others(self) -> Iterator[Reading]:
-        yield Reading("kafka_server_kafkaserver_brokerstate", int(self._state()))
+        yield Reading("kafka_server_kafkaserver_brokerstate", int(self._status.state))
         topics = "kafka_server_brokertopicmetrics_"
         yield Reading(f"{topics}bytesin", self._replicas.counts.bytes_in)
         yield Reading(f"{topics}messagesin", self._replicas.counts.messages_in)
@@ -90,6 +72,8 @@ class NodeMetrics:
         yield Reading("klamm_journal_lost_lines", self._journal.lost_lines)
         yield Reading("klamm_journal_topic_lost_files", topic.lost_files if topic else 0)
         yield Reading("klamm_journal_topic_waiting", int(topic.is_waiting) if topic else 0)
+        for key, count in self._dispatcher.unexpected_errors.items():
+            yield Reading("klamm_request_unexpected_errors", count, (api(ApiKey(key)).name,))
         for key, timer in self._dispatcher.times.items():
             if timer.count:
                 labels = (api(ApiKey(key)).name,)

@@ -1,7 +1,7 @@
 """`GET /metrics` over HTTP/1.1, on a port of its own: a page of readings, one request per connection.
 
-Served on the node's loop. Bounded: few connections at once, short requests, little time; whoever asks for anything else
-is told so in one line.
+Served on the node's event loop, with limits on connections, request size and time. Other requests get an error in one
+line.
 """
 
 import asyncio
@@ -12,9 +12,9 @@ import structlog
 
 from klamm.runtime.network import Listener, Network
 
-MOST_CONNECTIONS: Final = 16
-MOST_REQUEST_BYTES: Final = 8 * 1024
-PATIENCE_S: Final = 10.0
+MAX_CONNECTIONS: Final = 16
+MAX_REQUEST_BYTES: Final = 8 * 1024
+TIMEOUT_S: Final = 10.0
 log = structlog.get_logger("metrics")
 
 Page = Callable[[str], Awaitable[tuple[bytes, str]]]
@@ -22,7 +22,7 @@ Page = Callable[[str], Awaitable[tuple[bytes, str]]]
 
 
 class MetricsEndpoint:
-    """`open` it, `close` it."""
+    """`open` binds the port, `close` ends every connection."""
 
     def __init__(self, network: Network, page: Page) -> None:
         self._network = network
@@ -31,10 +31,10 @@ class MetricsEndpoint:
         self._open: set[_Exchange] = set()
 
     async def open(self, host: str, port: int) -> int:
-        """The port. Raises OSError where it cannot be had."""
+        """The bound port. Raises OSError where it cannot be bound."""
         self._listener = await self._network.listen(self._exchange, host, port)
         await self._listener.start()
-        log.info("metrics are served", host=host, port=self._listener.port)
+        log.info("serving metrics", host=host, port=self._listener.port)
         return self._listener.port
 
     async def close(self) -> None:
@@ -48,7 +48,7 @@ class MetricsEndpoint:
 
 
 class _Exchange(asyncio.Protocol):
-    """One connection: a request, its answer, and the end."""
+    """One connection: one request, one response."""
 
     def __init__(self, page: Page, others: set["_Exchange"]) -> None:
         self._page = page
@@ -60,11 +60,11 @@ class _Exchange(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = stream = cast(asyncio.Transport, transport)  # uvloop's is no subclass
-        if len(self._others) >= MOST_CONNECTIONS:
+        if len(self._others) >= MAX_CONNECTIONS:
             stream.abort()
             return
         self._others.add(self)
-        self._too_late = asyncio.get_running_loop().call_later(PATIENCE_S, stream.abort)
+        self._too_late = asyncio.get_running_loop().call_later(TIMEOUT_S, stream.abort)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._others.discard(self)
@@ -77,8 +77,8 @@ class _Exchange(asyncio.Protocol):
         if self._answering is not None:
             return  # one request is all that is served
         self._received += data
-        if len(self._received) > MOST_REQUEST_BYTES:
-            self._say("431 Request Header Fields Too Large", b"too long\n")
+        if len(self._received) > MAX_REQUEST_BYTES:
+            self._respond("431 Request Header Fields Too Large", b"too long\n")
         elif b"\r\n\r\n" in self._received:
             self._answering = asyncio.get_running_loop().create_task(self._answer(bytes(self._received)))
 
@@ -91,20 +91,20 @@ class _Exchange(asyncio.Protocol):
         method, _, rest = head[0].partition(" ")
         path = rest.partition(" ")[0].partition("?")[0]
         if method not in ("GET", "HEAD"):
-            self._say("405 Method Not Allowed", b"GET /metrics\n", "Allow: GET, HEAD\r\n")
+            self._respond("405 Method Not Allowed", b"GET /metrics\n", "Allow: GET, HEAD\r\n")
         elif path not in ("/metrics", "/"):
-            self._say("404 Not Found", b"GET /metrics\n")
+            self._respond("404 Not Found", b"GET /metrics\n")
         else:
             try:
                 body, content_type = await self._page(_header(head[1:], "accept"))
-            except Exception as error:  # a mistake in a metric must not keep whoever asks waiting
-                log.error("metrics could not be gathered", reason=repr(error))
-                self._say("500 Internal Server Error", b"see the node's log\n")
+            except Exception as error:  # a bug in a metric must not leave the client without a response
+                log.error("cannot read the metrics", reason=repr(error))
+                self._respond("500 Internal Server Error", b"see the node's log\n")
                 return
-            self._say("200 OK", body, f"Content-Type: {content_type}\r\n", with_body=method == "GET")
+            self._respond("200 OK", body, f"Content-Type: {content_type}\r\n", with_body=method == "GET")
 
-    def _say(self, status: str, body: bytes, headers: str = "", *, with_body: bool = True) -> None:
-        assert self._transport is not None, "said to whoever connected"
+    def _respond(self, status: str, body: bytes, headers: str = "", *, with_body: bool = True) -> None:
+        assert self._transport is not None, "connected"
         head = f"HTTP/1.1 {status}\r\n{headers}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         self._transport.write(head.encode("latin-1") + (body if with_body else b""))
         self._transport.close()

@@ -1,7 +1,7 @@
 """Ids for idempotent producers, from blocks that the controller hands out. Source: RPCProducerIdManager (3.9).
 
-The next block is fetched when nine tenths of this one are used, so that a producer hardly ever waits. A controller that
-has none to give (its znode cannot be read, or all ids are used up) is asked again while a producer waits, no longer.
+The next block is requested when nine tenths of this one are used, so that producers hardly ever wait. Where the
+controller refuses (its znode cannot be read, or no ids are left), it is asked again only while a producer waits.
 """
 
 import asyncio
@@ -10,10 +10,17 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from klamm.broker.controller_channel import ControllerChannel, says_not_controller
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import BrokerId
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from klamm.zk.store import Store
+
 PREFETCH_AT: Final = 0.9
-_RETRY_S: Final = 0.05
-_MOST_RETRY_S: Final = 2.0
-_WAIT_S: Final = 2.0
+_RETRY_BACKOFF_S: Final = 0.05
+_MAX_RETRY_BACKOFF_S: Final = 2.0
+_WAIT_TIMEOUT_S: Final = 2.0
 log = structlog.get_logger("producer-ids")
 
 
@@ -22,27 +29,31 @@ class ProducerIdBlock(NamedTuple):
     size: int
 
 
-class ProducerIds:
-    """`allocate` asks the controller for a block; None where it refused this time."""
+AllocateBlock = Callable[[], Awaitable[ProducerIdBlock | None]]
+"""Gets a new block; None where it was refused this time."""
 
-    def __init__(self, allocate: Callable[[], Awaitable[ProducerIdBlock | None]]) -> None:
+
+class ProducerIds:
+    """Hands out the ids of its block, and gets the next block in time."""
+
+    def __init__(self, allocate: AllocateBlock) -> None:
         self._allocate = allocate
         self._next = 0
         self._end = 0
         self._prefetch_at = 0
-        self._following: ProducerIdBlock | None = None
+        self._next_block: ProducerIdBlock | None = None
         self._fetching: asyncio.Task[None] | None = None
         self._waiting = 0
 
     async def next_id(self) -> int | None:
-        """An id never given before; None where the controller gives no block for now: the client asks again."""
-        if self._next == self._end and not self._take_following():
+        """A new id; None where the controller refuses a block for now, and the client has to ask again."""
+        if self._next == self._end and not self._use_next_block():
             await self._wait()
-            if self._next == self._end and not self._take_following():
+            if self._next == self._end and not self._use_next_block():
                 return None
         given = self._next
         self._next += 1
-        if self._next >= self._prefetch_at and self._following is None:
+        if self._next >= self._prefetch_at and self._next_block is None:
             self._fetch()
         return given
 
@@ -53,15 +64,15 @@ class ProducerIds:
     async def _wait(self) -> None:
         self._waiting += 1
         try:
-            async with asyncio.timeout(_WAIT_S):
+            async with asyncio.timeout(_WAIT_TIMEOUT_S):
                 await asyncio.shield(self._fetch())
         except TimeoutError:
             pass
         finally:
             self._waiting -= 1
 
-    def _take_following(self) -> bool:
-        block, self._following = self._following, None
+    def _use_next_block(self) -> bool:
+        block, self._next_block = self._next_block, None
         if block is None:
             return False
         self._next, self._end = block.first, block.first + block.size
@@ -74,11 +85,35 @@ class ProducerIds:
         return self._fetching
 
     async def _fetch_block(self) -> None:
-        pause_s = _RETRY_S
+        pause_s = _RETRY_BACKOFF_S
         while (block := await self._allocate()) is None:
             await asyncio.sleep(pause_s)
             if not self._waiting:
                 return
-            pause_s = min(2 * pause_s, _MOST_RETRY_S)
+            pause_s = min(2 * pause_s, _MAX_RETRY_BACKOFF_S)
         log.debug("block of producer ids", first=block.first, count=block.size)
-        self._following = block
+        self._next_block = block
+
+
+async def allocate_from_zookeeper(store: Callable[[], Store], broker_id: BrokerId) -> ProducerIdBlock | None:
+    try:
+        block = await store().allocate_producer_ids(broker_id)
+    except KlammError as error:
+        log.warning("cannot allocate a block of producer ids in ZooKeeper", reason=str(error))
+        return None
+    return ProducerIdBlock(block.first, block.last - block.first + 1)
+
+
+async def allocate_from_controller(
+    channel: ControllerChannel, broker_id: BrokerId, broker_epoch: int
+) -> ProducerIdBlock | None:
+    answer: AllocateProducerIdsResponse = await channel.ask(
+        ApiKey.ALLOCATE_PRODUCER_IDS,
+        0,
+        lambda version: AllocateProducerIdsRequest(broker_id, broker_epoch),
+        says_not_controller,
+    )
+    if answer.error_code:
+        log.warning("the controller refused a block of producer ids", error=ErrorCode(answer.error_code).name)
+        return None
+    return ProducerIdBlock(answer.producer_id_start, answer.producer_id_len)

@@ -1,4 +1,4 @@
-"""The logs as replication asks for them; topic configs are read from ZooKeeper when a log is made."""
+"""The logs of this node's replicas. Topic configs are read from ZooKeeper when a log is created."""
 
 import asyncio
 import uuid
@@ -25,12 +25,12 @@ class ReplicaLogs:
         store: Callable[[], Store],
         on_overrides: Callable[[str, Mapping[str, str]], None] = lambda _topic, _overrides: None,
     ) -> None:
-        """`on_overrides` hears what a topic has of its own when a log of it is asked for; it must not raise."""
+        """`on_overrides` gets the overrides of each topic whose log is asked for; it must not raise."""
         self._logs = logs
         self._store = store
         self._on_overrides = on_overrides
         self._changed_meanwhile: list[set[str]] = []
-        """One set for each call that is making logs: topics whose configs changed since it read them."""
+        """For each call in progress: topics whose configs changed since the call read them."""
 
     def get(self, topic_partition: TopicPartition) -> Log | None:
         return self._logs.get(topic_partition)
@@ -38,7 +38,7 @@ class ReplicaLogs:
     async def get_or_create_many(
         self, wanted: Sequence[tuple[TopicPartition, uuid.UUID, bool]]
     ) -> Sequence[Log | OSError | KlammError]:
-        """A log for each (partition, topic id, is new); why not, in the place of one that could not be had."""
+        """A log, or the error that prevented it, for each (partition, topic id, is new)."""
         changed: set[str] = set()
         self._changed_meanwhile.append(changed)
         try:
@@ -51,7 +51,7 @@ class ReplicaLogs:
         return [found[tp] for tp, _, _ in wanted]
 
     def topics_changed(self, topics: Iterable[str]) -> None:
-        """Their configs are other ones now: logs that are just being made are told, too (KAFKA-8813)."""
+        """Their configs changed: logs that are being created get the new ones, too (KAFKA-8813)."""
         for changed in self._changed_meanwhile:
             changed.update(topics)
 
@@ -76,13 +76,13 @@ class ReplicaLogs:
 
     async def delete(self, topic_partition: TopicPartition) -> None:
         self._logs.delete(topic_partition)
-        await asyncio.sleep(0)  # whoever deletes thousands lets the loop have its turn between two
+        await asyncio.sleep(0)  # deleting thousands of logs must not hold the event loop
 
     async def checkpoint_high_watermarks(self) -> None:
         await self._logs.write_high_watermarks()
 
     async def _configs(self, topics: Collection[str]) -> dict[str, TopicConfig | KlammError]:
-        """Configs by topic. An override that cannot be is left out, aloud: the log must be there all the same."""
+        """Configs by topic. An invalid override is logged and left out, since the log is needed in any case."""
         try:
             overrides, unreadable = await self._store().read_topic_configs(list(topics))
         except KlammError as error:
@@ -93,6 +93,6 @@ class ReplicaLogs:
             try:
                 found[topic] = self._logs.default_config(given)
             except InvalidConfig as error:
-                log.error("topic config ignored, the broker's defaults hold", topic=topic, reason=str(error))
+                log.error("topic config ignored; the broker's defaults are used", topic=topic, reason=str(error))
                 found[topic] = self._logs.default_config()
         return found

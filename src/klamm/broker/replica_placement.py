@@ -20,7 +20,7 @@ def eligible(brokers: Iterable[Broker], left_out: Collection[BrokerId]) -> Racks
 
 
 class PlacementRefused(ValueError):
-    """No placement exists for what was asked; the text says why."""
+    """No placement is possible; the text says why."""
 
 
 def place_replicas(
@@ -38,7 +38,7 @@ def place_replicas(
 def place_more_replicas(
     brokers: Mapping[BrokerId, str | None], partitions: range, replication_factor: int, first: BrokerId
 ) -> Placement:
-    """Partitions that a topic gains, as if the leaders went on round the brokers; `first` leads its partition 0.
+    """Replicas of added partitions; leaders continue in turn from `first`, which leads partition 0.
 
     Raises as `place_replicas`.
     """

@@ -1,4 +1,4 @@
-"""Configs that slow replication down, carried to the quotas. Source: TopicConfigHandler, BrokerConfigHandler (3.9)."""
+"""Replication throttles: from configs to quotas. Source: TopicConfigHandler, BrokerConfigHandler (3.9)."""
 
 from collections.abc import Mapping
 
@@ -25,7 +25,7 @@ class ReplicationThrottles:
         self._broker_id = broker_id
 
     def topic_changed(self, topic: str, overrides: Mapping[str, str]) -> None:
-        """Take over a topic's lists, whether it has a replica here or will get one; a bad list changes nothing."""
+        """Apply a topic's lists, whether or not it has a replica here yet. An invalid list changes nothing."""
         leader, follower = self._quotas
         given = {
             name: overrides[name]
@@ -37,7 +37,7 @@ class ReplicationThrottles:
         try:
             lists = TopicConfig.parse(given) if given else None
         except InvalidConfig as error:
-            log.error("throttled replicas ignored, what counted before goes on", topic=topic, reason=str(error))
+            log.error("throttled replicas ignored; the previous list stays in use", topic=topic, reason=str(error))
             return
         for quota, replicas in (
             (leader, lists.leader_replication_throttled_replicas if lists else ()),
@@ -46,12 +46,12 @@ class ReplicationThrottles:
             quota.throttle(topic, own_partitions(replicas, self._broker_id))
 
     def topic_gone(self, topic: str) -> None:
-        """It was deleted: who makes it anew under its name is not throttled by its lists."""
+        """A deleted topic's lists must not throttle a new topic of the same name."""
         for quota in self._quotas:
             quota.throttle(topic, frozenset())
 
     def rates_changed(self, dynamic: DynamicConfig) -> None:
-        """A file's entries do not count: the rates can only be set while the node runs."""
+        """Only dynamic configs set the rates; entries in the file are ignored, as in Kafka."""
         for name, quota in (
             (LEADER_THROTTLED_RATE, self._quotas.leader),
             (FOLLOWER_THROTTLED_RATE, self._quotas.follower),
@@ -65,7 +65,7 @@ class ReplicationThrottles:
 
 
 def own_partitions(replicas: tuple[str, ...], broker_id: BrokerId) -> frozenset[int] | None:
-    """Of a list of PARTITION:BROKER, or `*`: the partitions of this broker."""
+    """The partitions of this broker in a list of PARTITION:BROKER, or `*`."""
     if replicas == ("*",):
         return ALL
     pairs = (entry.split(":") for entry in replicas)

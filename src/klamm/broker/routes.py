@@ -1,12 +1,18 @@
-"""Every API this node serves, with the versions that work. ApiVersions answers from this list alone."""
+"""Every API that this node serves, with its versions. ApiVersions answers from this list."""
 
+from klamm.broker.api_rules import RULES
 from klamm.broker.config_admin import ConfigAdmin
 from klamm.broker.config_policy import load_alter_policy
 from klamm.broker.dispatch import Route
-from klamm.broker.features import Features
 from klamm.broker.handlers.alter_configs import ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS, AlterConfigs
 from klamm.broker.handlers.api_versions import API_VERSIONS, ApiVersions
 from klamm.broker.handlers.control import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, Control
+from klamm.broker.handlers.controller_apis import (
+    ALLOCATE_PRODUCER_IDS,
+    ALTER_PARTITION,
+    CONTROLLED_SHUTDOWN,
+    ControllerApis,
+)
 from klamm.broker.handlers.create_partitions import CREATE_PARTITIONS, CreatePartitions
 from klamm.broker.handlers.create_topics import CREATE_TOPICS, CreateTopics
 from klamm.broker.handlers.delete_topics import DELETE_TOPICS, DeleteTopics
@@ -14,13 +20,7 @@ from klamm.broker.handlers.describe_cluster import DESCRIBE_CLUSTER, DescribeClu
 from klamm.broker.handlers.describe_configs import DESCRIBE_CONFIGS, DescribeConfigs
 from klamm.broker.handlers.describe_log_dirs import DESCRIBE_LOG_DIRS, DescribeLogDirs
 from klamm.broker.handlers.elect_leaders import ELECT_LEADERS, ElectLeaders
-from klamm.broker.handlers.fetch import FETCH, Fetch
-from klamm.broker.handlers.for_controller import (
-    ALLOCATE_PRODUCER_IDS,
-    ALTER_PARTITION,
-    CONTROLLED_SHUTDOWN,
-    ForController,
-)
+from klamm.broker.handlers.fetch import FETCH
 from klamm.broker.handlers.init_producer_id import INIT_PRODUCER_ID, InitProducerId
 from klamm.broker.handlers.leader_epochs import OFFSET_FOR_LEADER_EPOCH, LeaderEpochs
 from klamm.broker.handlers.list_offsets import LIST_OFFSETS, ListOffsets
@@ -34,70 +34,45 @@ from klamm.broker.handlers.reassignments import (
 from klamm.broker.handlers.transactions import DESCRIBE_PRODUCERS, WRITE_TXN_MARKERS, Transactions
 from klamm.broker.handlers.update_features import UPDATE_FEATURES, UpdateFeatures
 from klamm.broker.logger_admin import LoggerAdmin
-from klamm.broker.metadata_cache import MetadataCache
-from klamm.broker.producer_ids import ProducerIds
-from klamm.broker.replication_throttles import ReplicationThrottles
+from klamm.broker.parts import Parts
 from klamm.broker.topic_creation import TopicCreation
 from klamm.broker.topic_growth import TopicGrowth
 from klamm.broker.topic_policy import load_policy
-from klamm.broker.zookeeper_sessions import ZooKeeperSessions
-from klamm.config.dynamic_config import DynamicConfig
-from klamm.config.node_config import NodeConfig
-from klamm.controller.controller import Controller
-from klamm.log.manager import LogManager
-from klamm.model.ids import BrokerId
-from klamm.replication.replica_manager import ReplicaManager
-from klamm.runtime.world import World
-from klamm.telemetry.logs import LogLevels
 from klamm.zk.configs import ConfigStore
 
 
-def routes(
-    world: World,
-    config: NodeConfig,
-    broker_id: BrokerId,
-    cluster_id: str,
-    cache: MetadataCache,
-    replicas: ReplicaManager,
-    controller: Controller,
-    producer_ids: ProducerIds,
-    sessions: ZooKeeperSessions,
-    dynamic: DynamicConfig,
-    fetch: Fetch,
-    logs: LogManager,
-    features: Features,
-    throttles: ReplicationThrottles,
-    log_levels: LogLevels,
-) -> list[Route]:
-    creation = TopicCreation(config, cache, lambda: sessions.store, world.randomness, load_policy(config))
-    growth = TopicGrowth(cache, lambda: sessions.store, config.klamm_controller_only_brokers)
-    control = Control(cache, replicas, throttles.topic_gone)
-    for_controller = ForController(controller)
+def routes(parts: Parts) -> list[Route]:
+    context = parts.context
+    config, broker_id, cluster_id = context.config, context.broker_id, context.cluster_id
+    dynamic, log_levels = context.dynamic, context.log_levels
+    cache, replicas, controller = parts.cache, parts.replicas, parts.controller
+    creation = TopicCreation(config, cache, context.store, context.world.randomness, load_policy(config))
+    growth = TopicGrowth(cache, context.store, config.klamm_controller_only_brokers)
+    control = Control(cache, replicas, parts.throttles.topic_gone)
+    controller_apis = ControllerApis(controller)
     reassignments = Reassignments(controller)
     config_admin = ConfigAdmin(
-        broker_id, dynamic, cache, lambda: ConfigStore(sessions.store.client), load_alter_policy(config)
+        broker_id, dynamic, cache, lambda: ConfigStore(context.store().client), load_alter_policy(config)
     )
     alter_configs = AlterConfigs(config_admin, LoggerAdmin(broker_id, log_levels))
 
     async def read_topic_config(topic: str) -> dict[str, str]:
-        return await sessions.store.read_config("topics", topic)
+        return await context.store().read_config("topics", topic)
 
-    transactions = Transactions(replicas, world.clock, config.request_timeout_ms)
-    found = [
+    transactions = Transactions(replicas, context.world.clock, config.request_timeout_ms)
+    served = [
         Route(PRODUCE, Produce(cache, replicas).handle, is_hot=True),
-        Route(FETCH, fetch.handle, is_hot=True, ends_with_client=True),
+        Route(FETCH, parts.fetch.handle, is_hot=True, ends_with_client=True),
         Route(LIST_OFFSETS, ListOffsets(cache, replicas).handle),
         Route(METADATA, Metadata(cache, cluster_id, creation, config.auto_create_topics_enable).handle),
         Route(LEADER_AND_ISR, control.leader_and_isr),
         Route(STOP_REPLICA, control.stop_replica),
         Route(UPDATE_METADATA, control.update_metadata),
-        Route(CONTROLLED_SHUTDOWN, for_controller.controlled_shutdown),
+        Route(CONTROLLED_SHUTDOWN, controller_apis.controlled_shutdown),
         Route(CREATE_TOPICS, CreateTopics(cache, creation, dynamic.given, lambda: controller.is_active).handle),
-        Route(
-            DELETE_TOPICS, DeleteTopics(cache, lambda: sessions.store, controller, config.delete_topic_enable).handle
-        ),
+        Route(DELETE_TOPICS, DeleteTopics(cache, context.store, controller, config.delete_topic_enable).handle),
         Route(CREATE_PARTITIONS, CreatePartitions(cache, growth, controller).handle),
-        Route(INIT_PRODUCER_ID, InitProducerId(producer_ids).handle),
+        Route(INIT_PRODUCER_ID, InitProducerId(parts.producer_ids).handle),
         Route(WRITE_TXN_MARKERS, transactions.write_markers),
         Route(DESCRIBE_PRODUCERS, transactions.describe_producers),
         Route(OFFSET_FOR_LEADER_EPOCH, LeaderEpochs(replicas).handle),
@@ -105,13 +80,14 @@ def routes(
         Route(ALTER_PARTITION_REASSIGNMENTS, reassignments.alter),
         Route(LIST_PARTITION_REASSIGNMENTS, reassignments.list),
         Route(DESCRIBE_CONFIGS, DescribeConfigs(broker_id, dynamic, cache, read_topic_config, log_levels).handle),
-        Route(DESCRIBE_LOG_DIRS, DescribeLogDirs(logs, world.disk).handle),
+        Route(DESCRIBE_LOG_DIRS, DescribeLogDirs(parts.logs, context.world.disk).handle),
         Route(UPDATE_FEATURES, UpdateFeatures(controller).handle),
         Route(ALTER_CONFIGS, alter_configs.replace),
         Route(INCREMENTAL_ALTER_CONFIGS, alter_configs.increment),
-        Route(ALTER_PARTITION, for_controller.alter_partition),
+        Route(ALTER_PARTITION, controller_apis.alter_partition),
         Route(DESCRIBE_CLUSTER, DescribeCluster(cache, cluster_id).handle),
-        Route(ALLOCATE_PRODUCER_IDS, for_controller.allocate_producer_ids),
+        Route(ALLOCATE_PRODUCER_IDS, controller_apis.allocate_producer_ids),
     ]
-    offered = [API_VERSIONS, *(route.offered for route in found)]
-    return [*found, Route(API_VERSIONS, ApiVersions(offered, features).handle)]
+    offered = [API_VERSIONS, *(route.offered for route in served)]
+    served.append(Route(API_VERSIONS, ApiVersions(offered, parts.features).handle))
+    return [route._replace(rules=RULES[route.offered.api_key]) for route in served]

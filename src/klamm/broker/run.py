@@ -1,4 +1,4 @@
-"""A node as a process: read the file, run until asked to stop, leave in order."""
+"""A node as a process: read the configuration, run until asked to stop, stop in order."""
 
 import asyncio
 from collections.abc import Mapping
@@ -6,12 +6,13 @@ from typing import Final
 
 import structlog
 
-from klamm.broker.node import Node
+from klamm.broker.node import Node, start_node
 from klamm.config.node_config import NodeConfig, WrongConfig, parse_node_config
 from klamm.model.errors import KlammError
 from klamm.runtime.large_buffers import keep_large_buffers
 from klamm.runtime.main_loop import allow_many_open_files, run_loop, say, settle_memory
-from klamm.runtime.signals import call_when_asked_to_stop
+from klamm.runtime.network import reason_of
+from klamm.runtime.signals import on_stop_signals
 from klamm.runtime.world import World, real_world
 from klamm.telemetry.logs import LogLevels, configure_logs
 
@@ -21,12 +22,12 @@ log = structlog.get_logger("node")
 
 
 def run_node(config_path: str, overrides: Mapping[str, str] | None = None, log_level: str = "info") -> int:
-    """Run the node that this server.properties describes; the exit status. Errors are said on standard error."""
+    """Run the node that this server.properties describes; the exit status. Errors go to standard error."""
     world = real_world()
     try:
         config = parse_node_config(world.disk.read(config_path), config_path, overrides)
     except OSError as error:
-        say(f"{config_path} cannot be read: {error.strerror}; name a server.properties file")
+        say(f"Cannot read {config_path}: {reason_of(error)}. Pass the path of a server.properties file.")
         return FAILED
     except WrongConfig as error:
         say(str(error))
@@ -40,24 +41,19 @@ def run_node(config_path: str, overrides: Mapping[str, str] | None = None, log_l
 
 
 async def _run(world: World, config: NodeConfig, log_levels: LogLevels) -> int:
-    node = Node(world, config, log_levels)
-    asked = _StopRequests(node)
-    call_when_asked_to_stop(asked.ask)
-    starting = asyncio.create_task(node.start())
+    requests = _StopRequests()
+    on_stop_signals(requests.receive)
+    starting = asyncio.create_task(start_node(world, config, log_levels))
     try:
-        await asked.first_of(starting)
+        node = await requests.unless_stopped(starting)
     except (KlammError, OSError) as error:
-        say(f"cannot start: {error}")
-        await node.abandon()
+        say(str(error))
         return FAILED
-    if not starting.done():
-        log.info("asked to stop while starting")
-        starting.cancel()
-        await asyncio.gather(starting, return_exceptions=True)
-        await node.abandon()
+    if node is None:
+        log.info("stopped while starting")
         return OK
     settle_memory()
-    failure = await asked.wait(node)
+    failure = await requests.wait(node)
     await node.stop()
     if failure:
         say(failure)
@@ -67,29 +63,33 @@ async def _run(world: World, config: NodeConfig, log_levels: LogLevels) -> int:
 class _StopRequests:
     """The first one asks for an orderly stop, the second for a quick one."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._event = asyncio.Event()
+    def __init__(self) -> None:
+        self._received = asyncio.Event()
+        self._node: Node | None = None
 
-    def ask(self) -> None:
-        if self._event.is_set():
-            log.warning("asked again, stopping without waiting for the controller")
-            self._node.hurry()
-        self._event.set()
+    def receive(self) -> None:
+        if self._received.is_set() and self._node is not None:
+            log.warning("second stop request: stopping without waiting for the controller")
+            self._node.skip_controlled_shutdown()
+        self._received.set()
 
-    async def first_of(self, starting: "asyncio.Task[None]") -> None:
-        """Returns when the start is done, or when asked to stop before. Raises what the start raises."""
-        asked = asyncio.create_task(self._event.wait())
-        await asyncio.wait((starting, asked), return_when=asyncio.FIRST_COMPLETED)
-        asked.cancel()
-        if starting.done():
-            starting.result()
+    async def unless_stopped(self, starting: "asyncio.Task[Node]") -> Node | None:
+        """The running node; None where a stop request came first. Raises what the start raises."""
+        received = asyncio.create_task(self._received.wait())
+        await asyncio.wait((starting, received), return_when=asyncio.FIRST_COMPLETED)
+        received.cancel()
+        if not starting.done():
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            return None
+        self._node = starting.result()
+        return self._node
 
     async def wait(self, node: Node) -> str | None:
         """Why the node cannot go on; None where it was asked to stop."""
-        asked = asyncio.create_task(self._event.wait())
+        received = asyncio.create_task(self._received.wait())
         failed = asyncio.create_task(node.failed())
-        await asyncio.wait((asked, failed), return_when=asyncio.FIRST_COMPLETED)
-        asked.cancel()
+        await asyncio.wait((received, failed), return_when=asyncio.FIRST_COMPLETED)
+        received.cancel()
         failed.cancel()
         return failed.result() if failed.done() and not failed.cancelled() else None

@@ -1,4 +1,4 @@
-"""What each part of a node gets of its configuration."""
+"""The settings of each part of a node, from its configuration."""
 
 from klamm.config.node_config import NodeConfig
 from klamm.controller.settings import ControllerSettings, parse_ibp

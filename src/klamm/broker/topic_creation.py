@@ -1,4 +1,4 @@
-"""Making topics: checks in Kafka's order, a placement, two znodes. Source: ZkAdminManager.createTopics, AdminZkClient.
+"""Creating topics: checks in Kafka's order, a placement, two znodes. Source: ZkAdminManager, AdminZkClient (3.9).
 
 The controller learns of a new topic from ZooKeeper, as of any other; so any broker may write it.
 """
@@ -36,8 +36,8 @@ from klamm.zk.topic_creation import TopicToCreate
 USE_DEFAULT: Final = -1
 TOPICS_AT_A_STRETCH: Final = 20
 """Decided between two awaits: holds the loop a few ms."""
-MOST_PARTITIONS: Final = 100_000
-"""Of one topic: its znode would be beyond what ZooKeeper takes."""
+MAX_PARTITIONS: Final = 100_000
+"""Of one topic: a larger znode would exceed ZooKeeper's limit."""
 log = structlog.get_logger("topics")
 
 
@@ -59,7 +59,7 @@ class NewTopic(NamedTuple):
 
 
 class Refusal(Exception):
-    """One topic cannot be made; the client is told this."""
+    """One topic cannot be created. The client gets the text."""
 
     def __init__(self, code: ErrorCode, text: str) -> None:
         super().__init__(text)
@@ -69,7 +69,7 @@ class Refusal(Exception):
 
 @dataclass(slots=True)
 class Created:
-    """What became of one topic."""
+    """The result for one topic."""
 
     name: str
     error: ErrorCode = ErrorCode.NONE
@@ -108,7 +108,7 @@ class TopicCreation:
         return created
 
     async def create_all(self, topics: Sequence[NewTopic], *, validate_only: bool = False) -> list[Created]:
-        """In order; errors are data: one bad topic of a request does not stop the others. Names differ.
+        """Results in order; a refused topic does not stop the others. Names must differ.
 
         What is right is written at once, so that the controller sees one change, however many topics there are.
         """
@@ -130,7 +130,7 @@ class TopicCreation:
         return made
 
     async def _look(self, topics: Sequence[NewTopic], made: Sequence[Created]) -> _Taken:
-        """As ZooKeeper has it: our metadata may lag, and knows nothing of topics that are being deleted."""
+        """As ZooKeeper has it: the metadata cache may lag, and lacks topics that are being deleted."""
         names = [topic.name for topic in topics if not name_error(topic.name)]
         try:
             why = await self._store().look_at_new_topics(names) if names else {}
@@ -165,7 +165,7 @@ class TopicCreation:
                 made[topic.name].error, made[topic.name].message = _not_taken(why)
 
     async def create_on_first_use(self, name: str) -> ErrorCode:
-        """What Metadata says of a topic that did not exist. Source: AutoTopicCreationManager.scala."""
+        """The error that Metadata answers for a topic that did not exist. Source: AutoTopicCreationManager.scala."""
         if name_error(name):
             return ErrorCode.INVALID_TOPIC_EXCEPTION
         if name in self._under_way:
@@ -192,7 +192,7 @@ class TopicCreation:
         return NewTopic(name, *shape, configs=configs)
 
     def _check_request(self, topic: NewTopic) -> None:
-        """What can be said without looking anywhere but into our own metadata."""
+        """Checks that need only the metadata cache."""
         if topic.name == CLUSTER_METADATA_TOPIC:
             raise Refusal(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {topic.name} is prohibited.")
         if self._cache.has_topic(topic.name):
@@ -214,7 +214,7 @@ class TopicCreation:
             factor = self._config.default_replication_factor
         if partitions <= 0:
             raise Refusal(ErrorCode.INVALID_PARTITIONS, "the number of partitions must be larger than 0")
-        if partitions > MOST_PARTITIONS:
+        if partitions > MAX_PARTITIONS:
             raise Refusal(ErrorCode.INVALID_PARTITIONS, too_many(partitions))
         if factor <= 0:
             raise Refusal(ErrorCode.INVALID_REPLICATION_FACTOR, "the replication factor must be larger than 0")
@@ -284,10 +284,10 @@ def _check_placement(placement: Placement) -> None:
 
 
 def code_of(error: ZkError) -> ErrorCode:
-    """What a client may try again is REQUEST_TIMED_OUT: nobody knows whether ZooKeeper took it."""
+    """REQUEST_TIMED_OUT, which clients retry, where it is unknown whether ZooKeeper made the change."""
     is_lost = isinstance(error, ConnectionLoss | SessionExpired | SessionClosed)
     return ErrorCode.REQUEST_TIMED_OUT if is_lost else ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def too_many(partitions: int) -> str:
-    return f"{partitions} partitions are more than a topic's znode can hold: at most {MOST_PARTITIONS}"
+    return f"{partitions} partitions are more than a topic's znode can hold: at most {MAX_PARTITIONS}"

@@ -1,4 +1,4 @@
-"""More partitions for a topic: checks in Kafka's order, a placement, a znode. Source: ZkAdminManager.createPartitions.
+"""Adding partitions to a topic: checks in Kafka's order, a placement, a znode. Source: ZkAdminManager.createPartitions.
 
 Kafka writes over whatever the topic's znode holds by then; here its version guards the write, and a topic that changed
 meanwhile is looked at again.
@@ -11,7 +11,7 @@ import structlog
 
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.replica_placement import Placement, PlacementRefused, eligible, place_more_replicas
-from klamm.broker.topic_creation import MOST_PARTITIONS, Refusal, code_of, too_many
+from klamm.broker.topic_creation import MAX_PARTITIONS, Refusal, code_of, too_many
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
@@ -25,7 +25,7 @@ log = structlog.get_logger("topics")
 
 @dataclass(slots=True)
 class Grown:
-    """What became of one topic: the count of partitions it has now, or why it has not grown."""
+    """The result for one topic: its new number of partitions, or why none were added."""
 
     name: str
     error: ErrorCode = ErrorCode.NONE
@@ -37,7 +37,7 @@ class TopicGrowth:
     def __init__(
         self, cache: MetadataCache, store: Callable[[], Store], left_out: Collection[BrokerId] = frozenset()
     ) -> None:
-        """Brokers `left_out` get replicas only where the client names them."""
+        """Brokers `left_out` get replicas only where the client assigns them."""
         self._cache = cache
         self._left_out = left_out
         self._store = store
@@ -58,7 +58,7 @@ class TopicGrowth:
         return grown
 
     async def _grow(self, name: str, count: int, lists: Lists | None, validate_only: bool) -> bool:
-        """False where somebody else changed the topic meanwhile."""
+        """False where another client changed the topic in between."""
         read = await self._store().topic_requests.read(name)
         if read is None:
             raise Refusal(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
@@ -92,7 +92,7 @@ def plan_growth(
         raise Refusal(ErrorCode.INVALID_PARTITIONS, text)
     if more == 0:
         raise Refusal(ErrorCode.INVALID_PARTITIONS, f"Topic already has {len(existing)} partitions.")
-    if count > MOST_PARTITIONS:
+    if count > MAX_PARTITIONS:
         raise Refusal(ErrorCode.INVALID_PARTITIONS, too_many(count))
     if lists is not None:
         _check_brokers(lists, more, brokers)

@@ -1,4 +1,4 @@
-"""Which topic names are legal, and which two cannot live together. Source: Topic.java (3.9)."""
+"""Which topic names are legal, and which names collide. Source: Topic.java (3.9)."""
 
 import re
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from typing import Final
 
 INTERNAL_TOPICS: Final = frozenset(("__consumer_offsets", "__transaction_state"))
 CLUSTER_METADATA_TOPIC: Final = "__cluster_metadata"
-_LONGEST: Final = 249
+_MAX_LENGTH: Final = 249
 _LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -16,8 +16,8 @@ def name_error(topic: str) -> str | None:
         return "the empty string is not allowed as a topic name"
     if topic in (".", ".."):
         return f"{topic!r} is not allowed as a topic name"
-    if len(topic) > _LONGEST:
-        return f"the topic name has {len(topic)} characters, at most {_LONGEST} are allowed"
+    if len(topic) > _MAX_LENGTH:
+        return f"the topic name has {len(topic)} characters, at most {_MAX_LENGTH} are allowed"
     if not _LEGAL.fullmatch(topic):
         return f"the topic name {topic!r} may hold only letters, digits, '.', '_' and '-'"
     return None
@@ -28,7 +28,7 @@ def may_collide(topic: str) -> bool:
 
 
 def colliding_topic(topic: str, existing: Iterable[str]) -> str | None:
-    """A topic whose metrics would have the same name, as '.' and '_' are one there; None where there is none."""
+    """An existing topic whose metrics would have the same name ('.' becomes '_'); None where there is none."""
     if not may_collide(topic):
         return None
     plain = topic.replace(".", "_")

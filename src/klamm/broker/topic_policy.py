@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from klamm.broker.start import CannotStart
+from klamm.broker.lifecycle import CannotStart
 from klamm.config.node_config import NodeConfig
 from klamm.model.errors import ErrorCode
 

@@ -1,13 +1,12 @@
 """One ZooKeeper session after another, for as long as the node lives. Source: ZooKeeperClient.reinitialize (3.9).
 
-A session that expired is gone with its ephemeral znodes. Who depends on it is told at once; a new one is sought until
-there is one, and then they are told again.
+A session that expired is gone with its ephemeral znodes. Listeners are told at once; a new session is opened, retrying
+for as long as it takes, and then they are told again.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -18,33 +17,43 @@ from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import SessionExpired, ZkError
 from klamm.zk.states import SessionState
 from klamm.zk.store import Store
+from klamm.zk.watches import WatchEvent
 
-_RETRY_S: Final = 1.0
+_RETRY_BACKOFF_S: Final = 1.0
 log = structlog.get_logger("zookeeper")
 
 
-class ZooKeeperSessions:
-    """`on_expired` is awaited before a new session is sought; `on_renewed` gets the store of each later one."""
+class SessionListener(Protocol):
+    """A part that depends on the ZooKeeper session."""
 
-    def __init__(
-        self,
-        world: World,
-        config: NodeConfig,
-        on_expired: Callable[[], Awaitable[None]],
-        on_renewed: Callable[[Store], None],
-    ) -> None:
+    async def session_expired(self) -> None:
+        """Awaited before a new session is opened."""
+        ...
+
+    def session_established(self, store: Store) -> None:
+        """There is a new session, after one that expired."""
+        ...
+
+    def on_watch(self, event: WatchEvent) -> None:
+        """A watch fired in any session; must not raise."""
+        ...
+
+
+class ZooKeeperSessions:
+    """A part of a node: `start` opens the first session, `close` ends the last one."""
+
+    def __init__(self, world: World, config: NodeConfig) -> None:
         self._world = world
         self._config = config
-        self._on_expired = on_expired
-        self._on_renewed = on_renewed
+        self._listeners: list[SessionListener] = []
         self._client: ZooKeeper | None = None
         self._renewal: asyncio.Task[None] | None = None
         self._closed = False
         self._state = SessionState.DISCONNECTED
         self.counts: Counter[SessionState] = Counter()
-        """How often a session came into each state."""
+        """How often sessions entered each state."""
         self.latency = Timer()
-        """From a request's sending to its answer, over all sessions."""
+        """From sending a request to its response, over all sessions."""
 
     @property
     def is_connected(self) -> bool:
@@ -52,25 +61,28 @@ class ZooKeeperSessions:
 
     @property
     def store(self) -> Store:
-        """Of the newest session; requests on one that expired raise SessionExpired. Raises it too before `open`."""
+        """Of the newest session; requests on one that expired raise SessionExpired. Raises it too before `start`."""
         if self._client is None:
             raise SessionExpired("", "there is no ZooKeeper session yet")
         return Store(self._client)
 
-    async def open(self) -> Store:
-        """The first session. Raises ConnectionLoss where no server gives one in time."""
+    def add_listener(self, listener: SessionListener) -> None:
+        """Listeners are told in the order in which they were added."""
+        self._listeners.append(listener)
+
+    async def start(self) -> None:
+        """Open the first session. Raises ConnectionLoss where no server gives one in time."""
         self._client = await self._connect(self._config.zookeeper_connection_timeout_ms / 1000)
-        self._came_into(SessionState.CONNECTED)
-        return self.store
+        self._entered(SessionState.CONNECTED)
 
     async def renewed(self) -> Store:
-        """The store of a session that lives: where one has expired meanwhile, of the next, once there is one."""
+        """The store of a live session: after an expiry, of the next session, once there is one."""
         while self._renewal is not None and not self._renewal.done():
             await asyncio.wait([self._renewal])
         return self.store
 
     async def close(self) -> None:
-        """End the session, and with it our registration."""
+        """End the session, and with it this broker's registration."""
         self._closed = True
         if self._renewal is not None:
             self._renewal.cancel()
@@ -87,31 +99,38 @@ class ZooKeeperSessions:
             max_in_flight=self._config.zookeeper_max_in_flight_requests,
         )
         client.on_state = lambda state: self._state_changed(client, state)
+        client.on_watch = self._on_watch
         client.on_latency_ms(self.latency.observe)
         await client.connect(timeout_s)
         return client
 
-    def _came_into(self, state: SessionState) -> None:
+    def _entered(self, state: SessionState) -> None:
         self._state = state
         self.counts[state] += 1
 
     def _state_changed(self, client: ZooKeeper, state: SessionState) -> None:
         if client is not self._client or self._closed:
             return
-        self._came_into(state)
+        self._entered(state)
         log.info("session state", state=state.name, session=f"0x{client.session_id:x}", server=client.server)
         if state is SessionState.EXPIRED:
             self._renewal = asyncio.get_running_loop().create_task(self._renew(), name="zookeeper-renewal")
 
+    def _on_watch(self, event: WatchEvent) -> None:
+        for listener in self._listeners:
+            listener.on_watch(event)
+
     async def _renew(self) -> None:
-        await self._on_expired()
+        for listener in self._listeners:
+            await listener.session_expired()
         while True:
             try:
                 self._client = await self._connect(self._config.zookeeper_session_timeout_ms / 1000)
             except ZkError as error:
-                log.warning("no new session yet, trying on", reason=str(error))
-                await asyncio.sleep(_RETRY_S)
+                log.warning("cannot open a new session; retrying", reason=str(error))
+                await asyncio.sleep(_RETRY_BACKOFF_S)
             else:
-                self._came_into(SessionState.CONNECTED)
-                self._on_renewed(self.store)
+                self._entered(SessionState.CONNECTED)
+                for listener in self._listeners:
+                    listener.session_established(self.store)
                 return

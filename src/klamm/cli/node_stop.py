@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from klamm.broker.pid_file import read_pid
+from klamm.broker.identity import read_pid
 from klamm.cli.metadata import ClusterFacts, read_metadata
 from klamm.cli.output import print_error, print_line, print_table
 from klamm.client.asynchronous import AsyncClient, AsyncSettings

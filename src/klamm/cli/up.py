@@ -9,7 +9,7 @@ from klamm.cli.output import print_error, print_line, print_table
 from klamm.embedded.cluster import CannotStart, ClusterOptions, LocalCluster
 from klamm.embedded.nodes import NodeProcess
 from klamm.runtime.processes import pause_s
-from klamm.runtime.signals import stopped_by_signals
+from klamm.runtime.signals import interrupted_by_stop_signals
 
 _POLL_S: Final = 0.5
 
@@ -19,7 +19,7 @@ def up(options: ClusterOptions) -> int:
     if options.node_count < 1:
         raise CannotStart(f"--nodes {options.node_count} is not possible: a cluster has at least one node.")
     with ExitStack() as stack:
-        stack.enter_context(stopped_by_signals())
+        stack.enter_context(interrupted_by_stop_signals())
         try:
             cluster = stack.enter_context(LocalCluster(options, on_killed=print_error))
             _start(cluster)

@@ -29,7 +29,7 @@ ConfigValue = bool | int | float | str | tuple[str, ...]
 
 
 class InvalidConfig(KlammError):
-    """A key or value that cannot be; its text names key, value and what is allowed."""
+    """An invalid key or value; the text names key, value and what is allowed."""
 
     def __init__(self, key: str, value: str | None, allowed: str) -> None:
         what = f"{key} is not a config" if value is None else f"{key}={value} is not valid"

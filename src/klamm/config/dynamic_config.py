@@ -1,9 +1,10 @@
-"""A node's configuration while it runs: the file, above it the cluster's defaults, above them its own.
+"""A node's configuration while it runs: the file, overridden by the cluster's defaults, overridden by its own.
 
 Source: DynamicBrokerConfig.scala (3.9).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -24,13 +25,13 @@ from klamm.config.topic_config import ConfigSource, Layers, TopicConfig
 
 log = structlog.get_logger("config")
 
-_NO_PASSWORDS: Final = "passwords cannot be changed at run time here: klamm offers no encryption of them yet"
+_NO_PASSWORDS: Final = "passwords cannot be changed dynamically: klamm does not encrypt them in ZooKeeper yet"
 
 
 class DynamicConfig:
-    """What ZooKeeper holds for brokers, and what follows from it; `current` is what counts.
+    """The dynamic configs in ZooKeeper, and `current`, the configuration that results.
 
-    `on_change(before, now)` is called with each change of what counts; it must not raise.
+    `on_change(before, now)` is called after each change of `current`; it must not raise.
     """
 
     def __init__(self, static: NodeConfig) -> None:
@@ -41,27 +42,27 @@ class DynamicConfig:
         self.on_change: Callable[[NodeConfig, NodeConfig], None] = lambda _before, _now: None
 
     def take(self, cluster: Mapping[str, str], broker: Mapping[str, str]) -> None:
-        """What ZooKeeper holds now. Entries that cannot be are left out, aloud; the others count."""
+        """Apply what ZooKeeper holds now. Invalid entries are logged and left out."""
         self.cluster = self._usable(cluster, per_broker=False)
         self.broker = self._usable(broker, per_broker=True)
         before, given = self.current, self._merged(self.cluster, self.broker)
         if given == dict(before.given):
             return
         try:
-            self.current = _parsed(self.static.source, given)
+            self.current = replace(_parsed(self.static.source, given), places=self.static.places)
         except (WrongConfig, InvalidConfig) as error:
-            log.error("dynamic configs cannot be used together, what counted before goes on", reason=str(error))
+            log.error("dynamic configs contradict each other; the previous ones stay in use", reason=str(error))
             return
         self.on_change(before, self.current)
 
     @property
     def given(self) -> Mapping[str, str]:
-        """Every entry that counts, whenever it is looked up; the file's as far as nothing stands above them."""
+        """A live view of every entry of `current`."""
         return _Given(self)
 
     @property
     def layers(self) -> Layers:
-        """Where values come from, the strongest first; the defaults of Kafka itself stand below all of them."""
+        """The sources of values, the strongest first. Kafka's defaults, below all of them, are not included."""
         return (
             (ConfigSource.DYNAMIC_BROKER, self.broker),
             (ConfigSource.DYNAMIC_DEFAULT, self.cluster),
@@ -69,7 +70,7 @@ class DynamicConfig:
         )
 
     def check(self, configs: Mapping[str, str], *, per_broker: bool) -> None:
-        """Whether ZooKeeper may hold these. Raises InvalidConfig, or WrongConfig where they contradict others."""
+        """Check configs that a client sets. Raises InvalidConfig, or WrongConfig where they contradict others."""
         _refuse([n for n in configs if not is_dynamic(n)], "Cannot update these configs dynamically")
         _refuse(
             [n for n in configs if needs_listener(n)],
@@ -88,7 +89,7 @@ class DynamicConfig:
         self._check_thread_counts(candidate)
 
     def usable(self, configs: Mapping[str, str], *, per_broker: bool) -> dict[str, str]:
-        """Those of a stored configuration that may be there; an alteration starts from them."""
+        """The valid entries of a stored configuration; an alteration starts from them."""
         return self._usable(configs, per_broker=per_broker)
 
     def _check_thread_counts(self, candidate: NodeConfig) -> None:
@@ -174,7 +175,7 @@ def _thread_count_refusal(before: int, now: int) -> str | None:
 
 
 class _Given(Mapping[str, str]):
-    """`current.given`, as it is at each look."""
+    """`current.given`, at each look-up."""
 
     def __init__(self, dynamic: DynamicConfig) -> None:
         self._dynamic = dynamic

@@ -1,4 +1,4 @@
-"""Broker configs that may change while a node runs, and which places give one its value.
+"""Broker configs that may change while a node runs, and the sources of their values.
 
 Facts of DynamicBrokerConfig.AllDynamicConfigs and DynamicConfig.Broker (3.9).
 """
@@ -60,12 +60,12 @@ DYNAMIC_KEYS: Final = _SECURITY | _LISTENER | _OTHERS | _OF_TOPICS
 
 _CLUSTER_LEVEL_LISTENER: Final = frozenset(("max.connections", "max.connection.creation.rate", "num.network.threads"))
 PER_BROKER_KEYS: Final = (_SECURITY | _LISTENER) - _CLUSTER_LEVEL_LISTENER
-"""Not as the cluster's default: they differ from broker to broker."""
+"""Not allowed as the cluster's default, since they differ from broker to broker."""
 
 THREAD_COUNTS: Final = frozenset(
     ("num.io.threads", "num.replica.fetchers", "num.recovery.threads.per.data.dir", "background.threads")
 )
-"""At least half and at most double of what it was, in one step."""
+"""One change may at most halve or double them."""
 
 QUOTA_KEYS: Final[Mapping[str, BrokerKey]] = {
     name: BrokerKey(name, "long", str(2**63 - 1), "0..")
@@ -75,7 +75,7 @@ QUOTA_KEYS: Final[Mapping[str, BrokerKey]] = {
         "replica.alter.log.dirs.io.max.bytes.per.second",
     )
 }
-"""Configs that can only be set dynamically: no file holds them."""
+"""Configs that can only be set dynamically."""
 
 _OF_LISTENER: Final = re.compile(r"listener\.name\.[^.]*\.(.*)")
 _SYNONYMS: Final = (
@@ -86,7 +86,7 @@ _SYNONYMS: Final = (
 
 
 def base_name(name: str) -> str:
-    """The key without the listener that it is meant for."""
+    """The key without its `listener.name.…` prefix."""
     match = _OF_LISTENER.fullmatch(name)
     return match[1] if match else name
 
@@ -96,13 +96,13 @@ def is_for_one_listener(name: str) -> bool:
 
 
 def dynamic_key(name: str) -> BrokerKey | None:
-    """How its value is read; None for a key that nobody knows: such are kept as they are, for plugins."""
+    """How its value is parsed; None for unknown keys, which are kept as text for plugins."""
     base = base_name(name)
     return QUOTA_KEYS.get(base) or BROKER_KEYS.get(base)
 
 
 def is_dynamic(name: str) -> bool:
-    """Of known keys; one that nobody knows is taken as it is."""
+    """Of known keys; values of unknown keys are not checked."""
     return name in DYNAMIC_KEYS or name not in BROKER_KEYS
 
 
@@ -118,12 +118,12 @@ def is_password(name: str) -> bool:
 
 
 def needs_listener(name: str) -> bool:
-    """Stores of keys differ from listener to listener; without its name one does not say for which."""
+    """Key stores differ between listeners, so these keys need the prefix of a listener."""
     return name in _SECURITY
 
 
 def synonyms(name: str) -> tuple[str, ...]:
-    """The keys that speak of the same thing, the strongest first; the key itself is among them."""
+    """The key and its synonyms, the strongest first."""
     if name == "log.flush.interval.ms":  # the scheduler's interval is its default, not the other way round
         return (name, "log.flush.scheduler.interval.ms")
     if is_for_one_listener(name):
@@ -132,7 +132,7 @@ def synonyms(name: str) -> tuple[str, ...]:
 
 
 def override(values: dict[str, str], changes: Mapping[str, str]) -> None:
-    """Put `changes` above `values`: a synonym set below no longer counts."""
+    """`values` overridden by `changes`; a synonym of a changed key is dropped."""
     for name, value in changes.items():
         for synonym in _overridden(name):
             values.pop(synonym, None)

@@ -1,4 +1,4 @@
-"""What keys of a broker mean, one sentence each; keys that give topics their defaults mean what the topics' keys do.
+"""What the broker configs mean, one sentence each. Defaults of topic configs mean what the topic configs do.
 
 Not every key of Kafka's has one: those that nothing in klamm looks at are left to Kafka's own documentation.
 """
@@ -8,14 +8,14 @@ from typing import Final
 from klamm.config.topic_config import TOPIC_KEYS
 
 _TABLE: Final = """
-advertised.listeners: What clients and other brokers are told to connect to; else what `listeners` says.
+advertised.listeners: The addresses that clients and other brokers connect to; where not set, those of `listeners`.
 alter.config.policy.class.name: In klamm module:Class of Python, asked before configs of topics and brokers change.
 auto.create.topics.enable: Whether a topic is made when a client asks about one that does not exist.
-auto.leader.rebalance.enable: Whether the controller gives leaders back to their preferred replicas by itself.
+auto.leader.rebalance.enable: Whether the controller moves leaders back to their preferred replicas by itself.
 broker.id: The broker's number; -1 lets ZooKeeper choose one above `reserved.broker.max.id`.
 broker.id.generation.enable: Whether a broker without an id gets one from ZooKeeper.
-broker.rack: Where the broker stands; replicas of a partition are spread over racks.
-connections.max.idle.ms: A connection on which nothing was said for so long is closed.
+broker.rack: The rack of the broker; replicas of a partition are spread over racks.
+connections.max.idle.ms: An idle connection is closed after this time.
 control.plane.listener.name: The listener that only the controller uses; else it shares the brokers' listener.
 controlled.shutdown.enable: Whether a broker that stops asks the controller to move its leaders away first.
 controlled.shutdown.max.retries: How often it asks again when the controller does not answer, or some leaders remain.
@@ -23,9 +23,9 @@ controlled.shutdown.retry.backoff.ms: How long it waits before it asks again.
 controller.socket.timeout.ms: How long the controller waits for a broker's answer before it connects anew.
 create.topic.policy.class.name: In klamm module:Class of Python, asked before a topic is created.
 default.replication.factor: Replicas of each partition of a topic that is created without saying how many.
-delegation.token.expiry.check.interval.ms: How often the controller takes away tokens whose time is over.
+delegation.token.expiry.check.interval.ms: How often the controller removes expired delegation tokens.
 delete.topic.enable: Whether topics can be deleted at all.
-fetch.max.bytes: The most bytes that one answer to Fetch holds.
+fetch.max.bytes: The maximum bytes of one Fetch response.
 follower.replication.throttled.rate: Bytes per second that throttled followers on this broker may fetch together.
 inter.broker.listener.name: The listener that brokers use among themselves.
 inter.broker.protocol.version: The newest protocol that brokers may use among themselves.
@@ -34,19 +34,19 @@ klamm.delete.topic.dead.broker.wait.ms: How long a deletion waits for brokers th
 klamm.journal.topic: The topic that a node also writes its journal to; empty for none.
 klamm.metrics.host: The address at which a node shows its metrics.
 klamm.metrics.port: The port at which a node shows its metrics to Prometheus; 0 for none.
-klamm.queued.max.response.bytes: Memory for answers that clients do not read; beyond it the slowest are closed.
-leader.imbalance.check.interval.seconds: How often the controller looks whether leaders are where they are preferred.
+klamm.queued.max.response.bytes: Memory for responses that clients do not read; beyond it the slowest are closed.
+leader.imbalance.check.interval.seconds: How often the controller checks for leaders to move back.
 leader.imbalance.per.broker.percentage: The share of a broker's preferred leaderships that may be elsewhere.
 leader.replication.throttled.rate: Bytes per second that throttled leaders on this broker may send together.
 listener.security.protocol.map: Which security protocol each listener speaks.
 listeners: The addresses at which the broker listens, NAME://HOST:PORT each.
 log.dir: The directory for logs where `log.dirs` names none.
 log.dirs: The directories that hold partitions, with commas in between.
-log.flush.offset.checkpoint.interval.ms: How often recovery points are written down.
-log.flush.scheduler.interval.ms: How often it is looked whether a log must be synced to the device.
-log.flush.start.offset.checkpoint.interval.ms: How often the beginnings of logs are written down.
+log.flush.offset.checkpoint.interval.ms: How often recovery points are written to their checkpoint file.
+log.flush.scheduler.interval.ms: How often logs are checked for whether they must be synced to the device.
+log.flush.start.offset.checkpoint.interval.ms: How often the beginnings of logs are written to their checkpoint file.
 log.initial.task.delay.ms: How long after the start of a node its work on logs begins.
-log.retention.check.interval.ms: How often old segments are looked for.
+log.retention.check.interval.ms: How often logs are checked for old segments.
 max.connections: How many connections a broker accepts at once.
 max.connections.per.ip: How many connections a broker accepts from one address.
 max.connections.per.ip.overrides: Another limit for some addresses, ADDRESS:COUNT each.
@@ -54,25 +54,25 @@ max.incremental.fetch.session.cache.slots: How many fetch sessions a broker reme
 num.network.threads: Threads that read and write connections; klamm has one loop and takes the number as it is.
 num.partitions: Partitions of a topic that is created without saying how many.
 num.recovery.threads.per.data.dir: How many logs of a directory are loaded at the same time.
-num.replica.fetchers: Connections by which a broker fetches from each other broker.
+num.replica.fetchers: Connections with which a broker fetches from each other broker.
 offsets.topic.num.partitions: Partitions of the topic that keeps the groups' offsets.
 offsets.topic.replication.factor: Replicas of the topic that keeps the groups' offsets.
-producer.id.expiration.check.interval.ms: How often producers that were idle for too long are looked for.
+producer.id.expiration.check.interval.ms: How often idle producers are checked for expiry.
 producer.id.expiration.ms: How long an idle producer's last batches are remembered, against duplicates.
 queued.max.request.bytes: Memory for requests that arrive or are served; beyond it no more is read; -1 for no bound.
 replica.fetch.backoff.ms: How long a follower waits after a fetch that failed.
-replica.fetch.max.bytes: Bytes that a follower asks of one partition at a time.
+replica.fetch.max.bytes: Bytes of one partition that a follower requests at a time.
 replica.fetch.min.bytes: Bytes that a leader gathers for a follower before it answers.
-replica.fetch.response.max.bytes: The most bytes of one answer to a follower.
+replica.fetch.response.max.bytes: The maximum bytes of one response to a follower.
 replica.fetch.wait.max.ms: How long a leader keeps a follower waiting when there is nothing new.
-replica.high.watermark.checkpoint.interval.ms: How often high watermarks are written down.
-replica.lag.time.max.ms: A follower that was not at the leader's end for so long leaves the ISR.
+replica.high.watermark.checkpoint.interval.ms: How often high watermarks are written to their checkpoint file.
+replica.lag.time.max.ms: A follower that has not caught up with its leader for this time leaves the ISR.
 replica.socket.timeout.ms: How long a follower waits for its leader's answer.
-replication.quota.window.num: Of how many windows the rate of throttled replication is the average.
+replication.quota.window.num: How many windows the rate of throttled replication is averaged over.
 replication.quota.window.size.seconds: How long each of these windows is.
 request.timeout.ms: How long a broker waits for another's answer.
-reserved.broker.max.id: The highest id that can be given by hand where ids are also generated.
-socket.connection.setup.timeout.ms: How long it may take to connect to another broker.
+reserved.broker.max.id: The highest broker.id that may be configured where ids are also generated.
+socket.connection.setup.timeout.ms: The timeout for connecting to another broker.
 socket.listen.backlog.size: Connections that may wait to be accepted.
 socket.receive.buffer.bytes: What the system may hold of what a client sends; -1 lets it decide.
 socket.request.max.bytes: The largest request that a broker reads.

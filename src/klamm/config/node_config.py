@@ -1,7 +1,7 @@
 """`server.properties` of a node: read as Kafka reads it, checked once, frozen. Source: KafkaConfig.scala (3.9).
 
-A wrong value is refused naming file, line, key, value and what would be right. An unknown key is kept and warned of,
-with the nearest known one, as Kafka goes on with it too.
+A wrong value is refused with file, line, key, value and what is allowed. An unknown key is kept, as in Kafka, with a
+warning that names the nearest known one.
 """
 
 import difflib
@@ -21,17 +21,19 @@ _PREFIXED: Final = ("listener.name.", "rsm.config.", "rlmm.config.")
 
 
 class WrongConfig(KlammError):
-    """One line of the configuration cannot be used."""
+    """An entry of the configuration is invalid. The message names its place and what to write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConfig:
-    """What a node does with its configuration; fields are named as their keys, with `_` for `.`."""
+    """Fields are named as their keys, with `_` for `.`."""
 
     source: str
     given: Mapping[str, str]
     """Every entry as written, for topic defaults and for DescribeConfigs."""
     warnings: tuple[str, ...]
+    places: Mapping[str, str]
+    """Where each entry is written, for messages: `server.properties, line 2`."""
 
     # put together from several keys
     log_directories: tuple[str, ...]
@@ -44,7 +46,7 @@ class NodeConfig:
     zookeeper_chroot: str
     connections_per_address: Mapping[str, int]
     klamm_controller_only_brokers: frozenset[BrokerId]
-    """They are there to be controller: automatic placement gives them no replicas."""
+    """They only act as controller: automatic placement gives them no replicas."""
 
     broker_id: int
     broker_id_generation_enable: bool
@@ -112,6 +114,10 @@ class NodeConfig:
     transaction_state_log_num_partitions: int
     transaction_state_log_replication_factor: int
 
+    def where(self, key: str) -> str:
+        """The key and its place, for a message that says what to change."""
+        return f'"{key}" ({self.places.get(key, f"not set in {self.source}")})'
+
 
 class _Entry(NamedTuple):
     line: int | None  # None for an override
@@ -119,7 +125,7 @@ class _Entry(NamedTuple):
 
 
 class _Reader:
-    """The entries of one file, and how to refuse one."""
+    """The entries of one file, and the error for an invalid one."""
 
     def __init__(self, source: str, entries: Mapping[str, _Entry]) -> None:
         self.source = source
@@ -129,11 +135,11 @@ class _Reader:
     def refuse(self, name: str, reason: str) -> WrongConfig:
         entry = self.entries.get(name)
         if entry is None:
-            return WrongConfig(f"{self.source}: {name} is not set: {reason}")
+            return WrongConfig(f'{self.source}: "{name}" is not set: {reason}')
         return WrongConfig(f"{self.place(entry)}: {name}={entry.text}: {reason}")
 
     def place(self, entry: _Entry) -> str:
-        return "override" if entry.line is None else f"{self.source} line {entry.line}"
+        return "--override" if entry.line is None else f"{self.source}, line {entry.line}"
 
     def require(self, holds: bool, name: str, reason: str) -> None:
         if not holds:
@@ -160,14 +166,14 @@ class _Reader:
 
 
 def parse_node_config(content: bytes, source: str, overrides: Mapping[str, str] | None = None) -> NodeConfig:
-    """The configuration in `content`, whose name for messages is `source`; `overrides` stand above it.
+    """The configuration in `content`, named `source` in messages, overridden by `overrides`.
 
     Raises WrongConfig.
     """
     try:
         properties = parse_properties(content)
     except BadProperties as error:
-        raise WrongConfig(f"{source} line {error.line}: {error}") from None
+        raise WrongConfig(f"{source}, line {error.line}: {error}") from None
     entries = {p.key: _Entry(p.line, p.value) for p in properties}
     entries.update({key: _Entry(None, value) for key, value in (overrides or {}).items()})
     reader = _Reader(source, entries)
@@ -182,6 +188,7 @@ def _composed(reader: _Reader) -> dict[str, Any]:
     hosts, chroot = _zookeeper(reader)
     return {
         "source": reader.source,
+        "places": {name: reader.place(entry) for name, entry in reader.entries.items()},
         "given": {name: entry.text for name, entry in reader.entries.items()},
         "warnings": _warnings(reader),
         "log_directories": _log_directories(reader),
@@ -199,7 +206,7 @@ def _composed(reader: _Reader) -> dict[str, Any]:
 
 
 def _check(reader: _Reader) -> None:
-    """Rules between keys, and what klamm does not offer."""
+    """Rules between keys, and features that klamm does not support."""
     require, number = reader.require, reader.number
     require(not reader.values["process.roles"], "process.roles", "klamm nodes run in ZooKeeper mode; remove it")
     require(

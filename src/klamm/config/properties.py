@@ -14,7 +14,7 @@ class Property(NamedTuple):
 
 
 class BadProperties(ValueError):
-    """The text breaks the syntax; `line` says where."""
+    """The text has a syntax error in `line`."""
 
     def __init__(self, line: int, reason: str) -> None:
         super().__init__(reason)

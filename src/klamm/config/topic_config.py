@@ -28,7 +28,7 @@ _DAY_MS: Final = 24 * _HOUR_MS
 
 
 class Synonym(NamedTuple):
-    """A broker config that gives the topic config its default; its value counts `factor` of ours."""
+    """A broker config that gives the topic config its default, multiplied by `factor`."""
 
     name: str
     factor: int = 1
@@ -152,7 +152,7 @@ TOPIC_KEYS: Final[dict[str, TopicKey]] = {
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from; numbers as DescribeConfigs answers them."""
+    """The source of a value, by the numbers of DescribeConfigs."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -183,7 +183,7 @@ _SOURCE_NAMES: Final = {
 
 
 class Origin(NamedTuple):
-    """One place that gives a topic config a value; `name` is the key as it is called there."""
+    """One source of a topic config's value; `name` is the key in that source."""
 
     name: str
     value: str
@@ -191,11 +191,11 @@ class Origin(NamedTuple):
 
 
 Layers = Sequence[tuple[ConfigSource, Mapping[str, str]]]
-"""The broker's configs by where they come from, the strongest first."""
+"""The broker's configs by source, the strongest first."""
 
 
 def origins(name: str, overrides: Mapping[str, str], broker: Layers) -> list[Origin]:
-    """Every place that gives `name` a value, the one that counts first. Values as they stand there."""
+    """Every source of a value for `name`, the one in use first; values as written there."""
     key = topic_key(name)
     found = [Origin(name, overrides[name], ConfigSource.TOPIC)] if name in overrides else []
     for source, given in broker:
@@ -207,7 +207,7 @@ def origins(name: str, overrides: Mapping[str, str], broker: Layers) -> list[Ori
 
 
 def source_of(found: Sequence[Origin]) -> ConfigSource:
-    """Where the value that counts comes from; nobody gives one that Kafka itself gives."""
+    """The source of the value in use; DEFAULT where no source sets it."""
     return found[0].source if found else ConfigSource.DEFAULT
 
 
@@ -216,7 +216,7 @@ def _given(key: TopicKey, broker_defaults: Mapping[str, str]) -> list[Synonym]:
 
 
 def effective_text(name: str, overrides: Mapping[str, str], broker_defaults: Mapping[str, str]) -> str:
-    """The value that counts, in the topic config's own unit. Raises InvalidConfig."""
+    """The value in use, in the topic config's own unit. Raises InvalidConfig."""
     key = topic_key(name)
     if name in overrides:
         return overrides[name]
@@ -284,7 +284,7 @@ class TopicConfig:
     def parse(
         cls, overrides: Mapping[str, str] | None = None, broker_defaults: Mapping[str, str] | None = None
     ) -> Self:
-        """What a topic with these overrides gets on a broker with these settings. Raises InvalidConfig."""
+        """The config of a topic with these overrides on a broker with these settings. Raises InvalidConfig."""
         own, broker = overrides or {}, broker_defaults or {}
         for name in own:
             topic_key(name)
@@ -321,7 +321,7 @@ def _value(key: TopicKey, overrides: Mapping[str, str], broker_defaults: Mapping
 
 
 def _use_difference(values: dict[str, Any]) -> None:
-    """The older word counts for each limit that still has its default."""
+    """The deprecated key applies to each limit that still has its default."""
     for side in ("before", "after"):
         if values[f"message_timestamp_{side}_max_ms"] == MAX_LONG:
             values[f"message_timestamp_{side}_max_ms"] = values["message_timestamp_difference_max_ms"]

@@ -9,7 +9,7 @@ from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.model.errors import KlammError
 from klamm.runtime.disk import DirectoryLock, Disk, RealDisk
 from klamm.runtime.ports import free_port, is_listening
-from klamm.runtime.signals import deaf_to_signals
+from klamm.runtime.signals import ignoring_stop_signals
 from klamm.telemetry.journal import JOURNAL_TOPIC
 
 
@@ -83,7 +83,7 @@ class LocalCluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with deaf_to_signals():
+        with ignoring_stop_signals():
             self.stop()
         if self._lock is not None:
             self._lock.release()

@@ -425,10 +425,12 @@ class LogManager:
         self._on_directory_failed(DirectoryFailure(directory.path, reason, tuple(log.partition for log in lost)))
 
     async def close(self, broker_epoch: int = -1) -> None:
-        """Bring everything to the device and leave every directory clean.
+        """Bring everything to the device and leave every directory clean; does nothing the second time.
 
         One that was not loaded to the end stays as it is: its checkpoints know more than we do.
         """
+        if self._closed:
+            return
         await self._housekeeping.stop()
         await self._end_writing()
         for directory in self._live():

@@ -1,4 +1,4 @@
-"""Sockets that block, and waiting, for code that runs where no event loop is: inside Spark's Python workers."""
+"""Blocking sockets and sleep, for code without an event loop: Spark's Python workers."""
 
 import os
 import socket
@@ -11,7 +11,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class BlockingConnection(Protocol):
-    """Every call raises OSError, a TimeoutError among them, and is then of no more use."""
+    """Every call raises OSError (also TimeoutError); the connection is unusable afterwards."""
 
     def send(self, buffers: Sequence[Buffer]) -> None: ...
     def receive(self, count: int) -> bytes:
@@ -47,7 +47,7 @@ class _RealConnection:
             self._socket.sendall(buffer)
 
     def receive(self, count: int) -> bytes:
-        # the kernel gathers all of it: no copy of ours, and one wake-up for many megabytes
+        # the kernel gathers all of it: no extra copy, and one wake-up for many megabytes
         parts: list[bytes] = []
         while count:
             try:

@@ -1,4 +1,4 @@
-"""Work spread over all cores, one process on each."""
+"""Running work on all cores, in one process each."""
 
 import multiprocessing
 import os
@@ -11,17 +11,17 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 R = TypeVar("R")
 
-_AHEAD: Final = 2
-"""Items dealt to each core before their results are there: so items may be endless, and be decided upon late."""
+_ITEMS_AHEAD: Final = 2
+"""Items handed to each core before their results are there; the rest is taken from the iterable later."""
 
 
 def core_count() -> int:
-    """Those that this process may use."""
+    """How many cores this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def cpu_s() -> float:
-    """Seconds of a core that this process has used, however busy the machine is."""
+    """Processor time of this process, independent of the load of the machine."""
     return time.process_time()
 
 
@@ -34,11 +34,11 @@ def over_cores(work: Callable[[T], R], items: Iterable[T], cores: int | None = N
     if count == 1:
         yield from map(work, items)
         return
-    gate = threading.Semaphore(count * _AHEAD)
+    gate = threading.Semaphore(count * _ITEMS_AHEAD)
     closing = threading.Event()
     with multiprocessing.get_context("fork").Pool(count, _leave_signals_to_the_parent) as pool:
         try:
-            for result in pool.imap_unordered(work, _dealt(items, gate, closing)):
+            for result in pool.imap_unordered(work, _limited(items, gate, closing)):
                 gate.release()
                 yield result
         finally:
@@ -46,7 +46,7 @@ def over_cores(work: Callable[[T], R], items: Iterable[T], cores: int | None = N
             gate.release()
 
 
-def _dealt(items: Iterable[T], gate: threading.Semaphore, closing: threading.Event) -> Iterator[T]:
+def _limited(items: Iterable[T], gate: threading.Semaphore, closing: threading.Event) -> Iterator[T]:
     for item in items:
         gate.acquire()
         if closing.is_set():
@@ -55,7 +55,7 @@ def _dealt(items: Iterable[T], gate: threading.Semaphore, closing: threading.Eve
 
 
 def _leave_signals_to_the_parent() -> None:
-    """Ctrl-C reaches the whole terminal: the parent decides what it means, and ends us."""
+    """Ctrl-C reaches every process of the terminal; the parent handles it, and ends its workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)

@@ -100,7 +100,7 @@ TEMPORARY: Final = ".tmp"
 _temporary_numbers = itertools.count(1)
 
 _syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)  # Linux has it, Python does not name it
-_MOST_BUFFERS = 512  # below every IOV_MAX
+_MAX_BUFFERS = 512  # below every IOV_MAX
 _ONLY_CACHED: int | None = getattr(os, "RWF_NOWAIT", None)  # Linux
 
 
@@ -139,7 +139,7 @@ class _RealFile:
         start = position
         pending = [memoryview(b) for b in buffers if len(b)]
         while pending:
-            written = os.pwritev(self._descriptor, pending[:_MOST_BUFFERS], position)
+            written = os.pwritev(self._descriptor, pending[:_MAX_BUFFERS], position)
             position += written
             while pending and written >= len(pending[0]):
                 written -= len(pending.pop(0))

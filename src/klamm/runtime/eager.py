@@ -1,4 +1,4 @@
-"""Run a coroutine's first step at once: most requests never have to wait, and then no task is made for them.
+"""Running a coroutine's first step at once: most requests never wait, and then need no task.
 
 Python 3.12 has this as `asyncio.eager_task_factory`. The first step runs outside any task, so it must not use what asks
 for the current task (`asyncio.timeout`, task groups).
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Rest(Generic[T]):
-    """What is left of a coroutine after its first step; await it once."""
+    """The rest of a coroutine after its first step; await it once."""
 
     __slots__ = ("_coroutine", "_first")
 
@@ -35,7 +35,7 @@ class Rest(Generic[T]):
 
 
 def first_step(coroutine: Coroutine[Any, Any, T]) -> T | Rest[T]:
-    """Its result where it ends without waiting, else what is left. Raises what it raises."""
+    """The result where the coroutine ends without waiting, else its rest. Raises what it raises."""
     try:
         first = coroutine.send(None)
     except StopIteration as done:

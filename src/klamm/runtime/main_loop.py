@@ -12,13 +12,13 @@ T = TypeVar("T")
 
 
 def run_loop(main: Coroutine[Any, Any, T]) -> T:
-    """Run to the end on a loop of its own."""
+    """Run `main` to its end on a new event loop."""
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(main)
 
 
 def allow_many_open_files() -> int:
-    """Raise this process's limit of open files to what the system lets it have; the limit."""
+    """Raise this process's limit of open files as far as the system allows; the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):
@@ -27,14 +27,14 @@ def allow_many_open_files() -> int:
 
 
 def settle_memory() -> None:
-    """What exists after the start stays for good: the garbage collector need not look at it again."""
+    """Objects that exist after the start stay: exclude them from garbage collection."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(10_000, 10, 100)  # the second looks at 100,000 objects, which takes a few ms
+    gc.set_threshold(10_000, 10, 100)  # the second generation then has 100,000 objects, which takes a few ms
 
 
 def say(text: str) -> None:
-    """One line for whoever started the process, on standard error."""
+    """Print one line on standard error."""
     print(text, file=sys.stderr, flush=True)
 
 

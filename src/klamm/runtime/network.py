@@ -1,6 +1,8 @@
 """TCP, as asyncio Protocols. A simulated network answers the same two calls."""
 
 import asyncio
+import errno
+import os
 import socket
 from asyncio import BaseProtocol
 from collections.abc import Callable
@@ -98,6 +100,19 @@ class RealNetwork:
 
     def host_name(self) -> str:
         return socket.getfqdn()
+
+
+def is_in_use(error: OSError) -> bool:
+    """Another process listens on the address."""
+    return error.errno == errno.EADDRINUSE
+
+
+def reason_of(error: OSError) -> str:
+    """As the system words it, without asyncio's repetition of the address."""
+    if not error.errno:
+        return str(error)
+    reason = os.strerror(error.errno)
+    return reason[:1].lower() + reason[1:]
 
 
 def _set_buffer(listening: socket.socket, option: int, size: int) -> None:

@@ -1,4 +1,4 @@
-"""Plain blocking look at ports, for the command line and for tests; nodes use `network`."""
+"""Blocking calls for ports, for the command line and tests; nodes use `network`."""
 
 import random
 import socket
@@ -11,7 +11,7 @@ _HIGHEST: Final = 65_000
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port that nobody listens on now."""
+    """A port that is free now."""
     return free_ports(1, host)[0]
 
 

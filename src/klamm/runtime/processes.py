@@ -1,4 +1,4 @@
-"""Child processes: started in a session of their own, written to a log file, and never left behind.
+"""Child processes: each in its own session, with a log file, and ended with their parent.
 
 Each child asks the kernel to be killed when its parent dies (Linux), so that even a parent that is
 killed leaves nothing running. The kernel means the thread that spawned: spawn from one that stays.
@@ -17,7 +17,7 @@ from typing import Final, NewType
 ExitStatus = NewType("ExitStatus", int)
 """What the child returned; -9 and the like where a signal ended it."""
 
-# runs first in the child: takes the parent's death as its own, then becomes the command
+# runs first in the child: arranges to die with the parent, then becomes the command
 _LAUNCHER: Final = """
 import ctypes, os, sys
 parent = int(sys.argv[1])
@@ -37,7 +37,7 @@ _POLL_S: Final = 0.01
 
 
 class Child:
-    """A process that we started. Signals to one that has ended are nothing."""
+    """A child process. Signals to one that has ended do nothing."""
 
     def __init__(self, name: str, process: subprocess.Popen[bytes], log_path: str) -> None:
         self.name = name
@@ -66,18 +66,18 @@ class Child:
             return None
 
     def terminate(self) -> None:
-        """SIGTERM: asks for an orderly end."""
+        """SIGTERM: ask for an orderly stop."""
         self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """SIGKILL to it and all that it started, and wait until it is gone."""
+        """SIGKILL to it and its children; wait until it has ended."""
         if self.is_running:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
 
     def pause(self) -> None:
-        """SIGSTOP: it lives, holds its connections, and does nothing."""
+        """SIGSTOP: the process keeps its connections, and does nothing."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -94,7 +94,7 @@ class Child:
         return ExitStatus(self._process.wait())
 
     def log_tail(self, lines: int = 20) -> str:
-        """The last lines that it wrote."""
+        """The last lines of its log."""
         with contextlib.suppress(OSError), open(self.log_path, errors="replace") as log:
             return "".join(log.readlines()[-lines:])
         return ""
@@ -118,7 +118,7 @@ def spawn(
     """
     program = shutil.which(command[0])
     if program is None:
-        raise FileNotFoundError(f"there is no program {command[0]}")
+        raise FileNotFoundError(f"no program {command[0]} on the PATH")
     os.makedirs(os.path.dirname(log_path) or ".", exist_ok=True)
     launch = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), program, *command[1:]]
     with open(log_path, "ab") as log:
@@ -157,7 +157,7 @@ def own_pid() -> int:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process of this number runs; one that has ended, and whose parent has not asked yet, does not."""
+    """Whether this process runs; a zombie does not."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -182,7 +182,7 @@ def find_program(name: str) -> str | None:
 
 
 def python() -> str:
-    """The interpreter that runs us."""
+    """The running Python interpreter."""
     return sys.executable
 
 
@@ -191,12 +191,12 @@ def environment_variable(name: str) -> str | None:
 
 
 def set_environment_default(name: str, value: str) -> None:
-    """For children still to be started; a value that is there already stays."""
+    """Set it for later children, unless it has a value."""
     os.environ.setdefault(name, value)
 
 
 def pause_s(seconds: float) -> None:
-    """Block; for the command line, which has no loop."""
+    """Block; for the command line, which has no event loop."""
     time.sleep(seconds)
 
 

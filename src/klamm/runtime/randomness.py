@@ -1,10 +1,10 @@
-"""Dice, as named streams: each consumer rolls its own, so that one more roll here moves nothing there."""
+"""Random numbers in named streams: a draw from one stream does not change the others."""
 
 import random
 from typing import Protocol
 
 Dice = random.Random
-"""A named stream's generator, for annotations above this floor."""
+"""The generator of a stream, for annotations in other rooms."""
 
 
 class Randomness(Protocol):

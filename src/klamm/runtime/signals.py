@@ -1,4 +1,4 @@
-"""Signals that ask us to stop: Ctrl-C, SIGTERM, a closed terminal."""
+"""Signals that ask the process to stop: Ctrl-C, SIGTERM, a closed terminal."""
 
 import asyncio
 import signal
@@ -10,16 +10,16 @@ from typing import Final
 STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def call_when_asked_to_stop(callback: Callable[[], None]) -> None:
-    """In the running loop: call back on each of these signals."""
+def on_stop_signals(callback: Callable[[], None]) -> None:
+    """Call `callback` in the running loop on each of these signals."""
     loop = asyncio.get_running_loop()
     for number in STOPPING:
         loop.add_signal_handler(number, callback)
 
 
 @contextmanager
-def stopped_by_signals() -> Iterator[None]:
-    """Without a loop: each of these signals raises KeyboardInterrupt in the block."""
+def interrupted_by_stop_signals() -> Iterator[None]:
+    """Raise KeyboardInterrupt in the block on each of these signals; for code without a loop."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -33,8 +33,8 @@ def stopped_by_signals() -> Iterator[None]:
 
 
 @contextmanager
-def deaf_to_signals() -> Iterator[None]:
-    """Cleaning up is not cut short by a second Ctrl-C."""
+def ignoring_stop_signals() -> Iterator[None]:
+    """Ignore these signals in the block, so that a second Ctrl-C does not interrupt cleaning up."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in STOPPING}
     try:
         yield

@@ -1,4 +1,4 @@
-"""The world as one value: whoever needs time, network, disk or dice is handed this."""
+"""Time, network, disk and randomness as one value, handed to all code that needs them."""
 
 from dataclasses import dataclass, field
 

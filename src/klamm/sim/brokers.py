@@ -17,13 +17,13 @@ from uuid import UUID
 from klamm.broker.controlled_shutdown import ControlledShutdown
 from klamm.broker.controller_channel import ControllerChannel, says_not_controller_anywhere
 from klamm.broker.dispatch import Dispatcher, Handle, Request, Route
-from klamm.broker.failure_notices import FailureNotices
-from klamm.broker.forgotten_topics import ForgottenTopics
-from klamm.broker.handlers import control, for_controller
+from klamm.broker.handlers import control, controller_apis
 from klamm.broker.handlers.api_versions import API_VERSIONS, ApiVersions
 from klamm.broker.isr_znodes import IsrZnodes
+from klamm.broker.log_dir_failures import LogDirFailureNotifier
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.settings import controller_settings, server_limits
+from klamm.broker.stale_topics import StaleTopics
 from klamm.broker.zookeeper_sessions import ZooKeeperSessions
 from klamm.client.connection import Connection
 from klamm.client.ports import BrokerConnection
@@ -36,7 +36,12 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID, new_topic_id
 from klamm.net.server import CloseConnection, Server
-from klamm.replication.orders import Order, answer_orders, orders_of, stop_orders_of
+from klamm.replication.instructions import (
+    PartitionInstruction,
+    answer_instructions,
+    instructions_of,
+    stop_instructions_of,
+)
 from klamm.runtime.world import World
 from klamm.sim.controller_observer import ControllerObserver, Tell
 from klamm.sim.hosts import Host
@@ -72,6 +77,7 @@ from klamm.zk.errors import SessionExpired
 from klamm.zk.registrar import BrokerRegistrar
 from klamm.zk.registrations import NO_FEATURES, FeatureRange
 from klamm.zk.store import Store
+from klamm.zk.watches import WatchEvent
 
 PORT: Final = 9092
 _ISR_CHECK_S: Final = 1.0
@@ -178,9 +184,10 @@ class StubBroker:
         self._fetches = surroundings.fetches
         self._step = surroundings.step
         self.config = _config(number, tuning)
-        self.sessions = ZooKeeperSessions(world, self.config, self._expired, self._renewed)
+        self.sessions = ZooKeeperSessions(world, self.config)
+        self.sessions.add_listener(self)
         self.cache = MetadataCache(self.config.inter_broker_listener)
-        self._forgotten = ForgottenTopics(self.cache, lambda: self.sessions.store)
+        self._forgotten = StaleTopics(self.cache, lambda: self.sessions.store)
         self.cache.on_update = self._forgotten.metadata_updated
         self.replicas = Replicas(self.number, surroundings.logs)
         self.lagging: dict[BrokerId, None] = {}
@@ -199,7 +206,7 @@ class StubBroker:
         self._is_leaving = False
         self._proposed: Mapping[TopicPartition, Replica] = {}
         self._has_proposals = asyncio.Event()
-        self._notices = FailureNotices(lambda: self.sessions.store)
+        self._notices = LogDirFailureNotifier(lambda: self.sessions.store)
         host = world.network.host_name()
         self._broker = Broker(self.number, (Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, host, PORT),))
         self._channel = ControllerChannel(world, self.cache, self.number, _ANSWER_S, _ANSWER_S)
@@ -236,7 +243,6 @@ class StubBroker:
         found = await store.read_brokers()
         holder = await store.read_controller()
         self.cache.fill_brokers((r.broker for r in found.brokers.values()), holder.broker if holder else None)
-        store.client.on_watch = self.controller.on_watch
         self.controller.start(store)
         await self._server.start(Dispatcher(self._routes()))
         if self._isr_znodes is not None:
@@ -252,17 +258,20 @@ class StubBroker:
     async def _first_store(self) -> Store:
         while True:
             try:
-                return await self.sessions.open()
+                await self.sessions.start()
+                return self.sessions.store
             except KlammError:
                 await asyncio.sleep(_START_AGAIN_S)
 
-    async def _expired(self) -> None:
+    async def session_expired(self) -> None:
         await self.controller.session_expired()
 
-    def _renewed(self, store: Store) -> None:
+    def session_established(self, store: Store) -> None:
         self._tell(SessionFound(self.number, self.incarnation))
-        store.client.on_watch = self.controller.on_watch
         self.controller.session_established(store)
+
+    def on_watch(self, event: WatchEvent) -> None:
+        self.controller.on_watch(event)
 
     async def _register(self, store: Store) -> None:
         self.broker_epoch = await self._registrar.register(store.client, self._world.clock.now_ms())
@@ -288,20 +297,20 @@ class StubBroker:
     def fail_log_dir(self, partitions: Iterable[TopicPartition]) -> None:
         """These replicas lie on a directory that fails; the controller is told. Call it on this broker's host."""
         self.replicas.fail(partitions)
-        self._notices.give(self.number)
+        self._notices.notify(self.number)
 
     # ---- orders
 
     def _routes(self) -> list[Route]:
-        asked = for_controller.ForController(self.controller)
-        versions = ApiVersions([API_VERSIONS, for_controller.ALTER_PARTITION, for_controller.CONTROLLED_SHUTDOWN])
+        asked = controller_apis.ControllerApis(self.controller)
+        versions = ApiVersions([API_VERSIONS, controller_apis.ALTER_PARTITION, controller_apis.CONTROLLED_SHUTDOWN])
         return [
             Route(API_VERSIONS, versions.handle),
             Route(control.LEADER_AND_ISR, self._ordered(self._leader_and_isr)),
             Route(control.UPDATE_METADATA, self._ordered(self._update_metadata)),
             Route(control.STOP_REPLICA, self._ordered(self._stop_replica)),
-            Route(for_controller.ALTER_PARTITION, self._asked(asked.alter_partition)),
-            Route(for_controller.CONTROLLED_SHUTDOWN, self._asked(asked.controlled_shutdown)),
+            Route(controller_apis.ALTER_PARTITION, self._asked(asked.alter_partition)),
+            Route(controller_apis.CONTROLLED_SHUTDOWN, self._asked(asked.controlled_shutdown)),
         ]
 
     def take_again(self, order: Received) -> None:
@@ -328,14 +337,14 @@ class StubBroker:
         request, message = order
         match request.api_key:
             case ApiKey.LEADER_AND_ISR:
-                return all(self._is_guarded(o) for o in orders_of(message, request.version))
+                return all(self._is_guarded(o) for o in instructions_of(message, request.version))
             case ApiKey.STOP_REPLICA:
-                stops = stop_orders_of(message, request.version)
+                stops = stop_instructions_of(message, request.version)
                 return all(s.leader_epoch >= 0 and s.topic_partition in self.replicas.hosted for s in stops)
             case _:
                 return False
 
-    def _is_guarded(self, order: Order) -> bool:
+    def _is_guarded(self, order: PartitionInstruction) -> bool:
         p = order.topic_partition
         is_newer = order.state.leader_epoch > self.replicas.leader_epoch(p)
         return p in self.replicas.hosted and (order.topic_id != ZERO_ID or not is_newer)
@@ -402,7 +411,7 @@ class StubBroker:
         return code
 
     def _leader_and_isr(self, request: Request, message: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-        orders = list(orders_of(message, request.version))
+        orders = list(instructions_of(message, request.version))
         refusal = self._refusal(message)
         if refusal:
             stale = refusal is ErrorCode.STALE_CONTROLLER_EPOCH
@@ -414,7 +423,7 @@ class StubBroker:
             stances = self.replicas.stances(before)
             accepted = [p for p, error in errors.items() if not error]
             self._tell(OrdersTaken(self.number, self.incarnation, epochs, stances, accepted))
-        return answer_orders(orders, errors, request.version, refusal)
+        return answer_instructions(orders, errors, request.version, refusal)
 
     def _update_metadata(self, request: Request, message: UpdateMetadataRequest) -> UpdateMetadataResponse:
         refusal = self._refusal(message)
@@ -426,7 +435,7 @@ class StubBroker:
         refusal = self._refusal(message)
         if refusal:
             return StopReplicaResponse(error_code=refusal)
-        errors = self.replicas.stop(stop_orders_of(message, request.version))
+        errors = self.replicas.stop(stop_instructions_of(message, request.version))
         answers = [StopReplicaPartitionError(p.topic, p.partition, error) for p, error in errors.items()]
         return StopReplicaResponse(partition_errors=answers)
 

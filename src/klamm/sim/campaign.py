@@ -12,7 +12,7 @@ import structlog
 
 from klamm.runtime.clock import RealClock
 from klamm.runtime.cores import core_count, cpu_s, over_cores
-from klamm.runtime.signals import stopped_by_signals
+from klamm.runtime.signals import interrupted_by_stop_signals
 from klamm.sim.cluster import run_schedule
 from klamm.sim.sometimes import GOALS, WITHIN, left_out
 
@@ -123,7 +123,7 @@ class Campaign:
         gc.set_threshold(GC_OBJECTS, 10, 100)
         reports = over_cores(report_on, self._seeds(), self._cores)
         try:
-            with stopped_by_signals():
+            with interrupted_by_stop_signals():
                 for report in reports:
                     self._take(report)
         except KeyboardInterrupt:

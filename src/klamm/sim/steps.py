@@ -15,7 +15,7 @@ import structlog
 from klamm.runtime.clock import RealClock
 from klamm.runtime.cores import core_count, over_cores
 from klamm.runtime.randomness import Dice
-from klamm.runtime.signals import stopped_by_signals
+from klamm.runtime.signals import interrupted_by_stop_signals
 from klamm.sim.cluster import Outcome, run_script
 from klamm.sim.operations import BEGINS_AT_S, OPERATIONS, script_of
 from klamm.sim.script import Happening
@@ -103,7 +103,7 @@ class Steps:
         """What the process returns: 1 where something broke, 130 where somebody stopped it."""
         print(f"{len(self._left)} runs, {cores or core_count()} cores; Ctrl-C ends it", flush=True)
         try:
-            with stopped_by_signals():
+            with interrupted_by_stop_signals():
                 for result in over_cores(run_step, list(self._left), cores):
                     self._take(result)
         except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""How a node's log looks: one line per event, with keys. Set up once per process; levels change while it runs."""
+"""The format of a node's log: one line per event, with keys. Set up once per process; levels can change later."""
 
 import logging
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ _OF_METHODS: Final = {**logging.getLevelNamesMapping(), "EXCEPTION": logging.ERR
 
 
 class LogLevels:
-    """From which level on each logger speaks; one without a level of its own, as `root` does."""
+    """The level of each logger; one without its own has that of `root`."""
 
     def __init__(self, root: str = "INFO") -> None:
         self._levels = {ROOT: root}

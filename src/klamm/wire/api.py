@@ -92,7 +92,7 @@ class Api(NamedTuple):
         return 2 if version >= self.first_flexible else 1
 
     def response_header_version(self, version: int) -> int:
-        """0: the correlation id alone; 1: tagged fields follow. ApiVersions keeps 0, for clients that guess."""
+        """0: the correlation id alone; 1: tagged fields follow. ApiVersions keeps 0, for older clients."""
         return 1 if version >= self.first_flexible and self.key is not ApiKey.API_VERSIONS else 0
 
 

@@ -1,4 +1,4 @@
-"""What all message classes share: encoding and decoding in any version, compiled when first asked for."""
+"""What all message classes share: encoding and decoding in any version, compiled at first use."""
 
 import struct
 from collections.abc import Callable, Mapping
@@ -11,14 +11,14 @@ from klamm.wire.compile_decode import compile_decoder
 from klamm.wire.compile_encode import Parts, compile_encoder
 from klamm.wire.errors import UnencodableField, UnsupportedVersion
 from klamm.wire.schema import Message
-from klamm.wire.source import Refused
+from klamm.wire.source import ParseError
 
 Buffer = bytes | bytearray | memoryview
 
-_DECODE_ERRORS: Final = (Refused, struct.error, IndexError)
+_DECODE_ERRORS: Final = (ParseError, struct.error, IndexError)
 _ENCODE_ERRORS: Final = (struct.error, TypeError, ValueError, AttributeError)
 LARGE_BYTES: Final = 4096
-"""Pieces from this size travel on their own; smaller ones are joined."""
+"""Pieces of at least this size are sent separately; smaller ones are joined."""
 
 
 class Codec:

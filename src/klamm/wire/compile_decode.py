@@ -2,7 +2,7 @@
 
 Consecutive fields of fixed size, together with the length that follows them, become one `unpack_from`. Lengths and
 counts are held against the bytes that remain before anything is made. The generated code says only *that* bytes do
-not parse (`Refused`, `struct.error`, `IndexError`); `klamm.wire.plain` finds the field.
+not parse (`ParseError`, `struct.error`, `IndexError`); `klamm.wire.plain` finds the field.
 """
 
 import struct
@@ -13,11 +13,11 @@ from klamm.model.topic_ids import ZERO_ID
 from klamm.wire.compile_runs import Runs
 from klamm.wire.schema import FIXED, Field, Kind, Message, Struct
 from klamm.wire.source import (
-    MOST_STRING_BYTES,
+    MAX_STRING_BYTES,
     CountedUnpack,
-    Refused,
+    ParseError,
     Source,
-    least_bytes,
+    min_bytes,
     more_uvarint,
     read_uvarint,
     skip_tagged,
@@ -74,7 +74,7 @@ class _Decoder:
         self._lengths: list[str] = []  # names of the lengths of arrays of numbers, as they were read
         self.source = Source("def decode(b, p):")
         self.source.constants.update(
-            Refused=Refused,
+            ParseError=ParseError,
             ZERO_ID=ZERO_ID,
             more=more_uvarint,
             skip=skip_tagged,
@@ -147,7 +147,7 @@ class _Decoder:
         line(f"{tag}, p = uvarint(b, p)")
         line(f"{stop}, p = uvarint(b, p)")
         line(f"{stop} += p")
-        line(f"if {stop} > end: raise Refused")
+        line(f"if {stop} > end: raise ParseError")
         for number, f in known:
             line(f"if {tag} == {number}:")
             source.indent()
@@ -155,7 +155,7 @@ class _Decoder:
             value = self._field(f, run)
             run.read()
             line(f"{values[f.name]} = {value}")
-            line(f"if p != {stop}: raise Refused")
+            line(f"if p != {stop}: raise ParseError")
             source.dedent()
         line(f"p = {stop}")
         source.dedent()
@@ -194,7 +194,7 @@ class _Decoder:
             line(f"if {length} > 127: {length}, p = more(b, p, {length})")
             line(f"{length} -= 1")
         if not nullable:
-            line(f"if {length} < 0: raise Refused")
+            line(f"if {length} < 0: raise ParseError")
             return body(length)
         value = source.name("n")
         line(f"if {length} < 0: {value} = None")
@@ -208,8 +208,8 @@ class _Decoder:
         line = self.source.line
         stop, value = self.source.name("e"), self.source.name("s")
         line(f"{stop} = p + {length}")
-        too_long = f" or {length} > {MOST_STRING_BYTES}" if self._flexible else ""
-        line(f"if {stop} > end{too_long}: raise Refused")
+        too_long = f" or {length} > {MAX_STRING_BYTES}" if self._flexible else ""
+        line(f"if {stop} > end{too_long}: raise ParseError")
         line(f"{value} = b[p:{stop}].decode('utf-8', 'replace')")
         line(f"p = {stop}")
         return value
@@ -218,7 +218,7 @@ class _Decoder:
         line = self.source.line
         stop, value = self.source.name("e"), self.source.name("s")
         line(f"{stop} = p + {length}")
-        line(f"if {stop} > end: raise Refused")
+        line(f"if {stop} > end: raise ParseError")
         line(f"{value} = {'m' if kind is Kind.RECORDS else 'b'}[p:{stop}]")
         line(f"p = {stop}")
         return value
@@ -227,7 +227,7 @@ class _Decoder:
         if isinstance(element, Kind) and element in _COUNTED:
             return self._numbers(element, count)
         line, source = self.source.line, self.source
-        line(f"if {count} > (end - p) // {least_bytes(element, self._version, self._flexible)}: raise Refused")
+        line(f"if {count} > (end - p) // {min_bytes(element, self._version, self._flexible)}: raise ParseError")
         value = source.name("a")
         line(f"{value} = []")
         if isinstance(element, Struct):
@@ -275,7 +275,7 @@ class _Decoder:
         self.source.constants[counted] = _COUNTED[kind]
         stop, value = self.source.name("e"), self.source.name("a")
         line(f"{stop} = p + {count} * {size}")
-        line(f"if {stop} > end: raise Refused")
+        line(f"if {stop} > end: raise ParseError")
         few = len(_COUNTED[kind])
         line(f"{value} = {counted}[{count}](b, p) if {count} < {few} else unpack('{character}', b, p, {count})")
         line(f"p = {stop}")

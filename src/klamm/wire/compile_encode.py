@@ -13,7 +13,7 @@ from typing import Any
 from klamm.model.topic_ids import ZERO_ID
 from klamm.wire.errors import UnsupportedField
 from klamm.wire.schema import FIXED, Field, Kind, Message, Struct
-from klamm.wire.source import MOST_STRING_BYTES, CountedPack, ShapedPack, Source, uvarint
+from klamm.wire.source import MAX_STRING_BYTES, CountedPack, ShapedPack, Source, uvarint
 
 Parts = list[bytes | memoryview]
 
@@ -216,7 +216,7 @@ class _Encoder:
         line("else:")
         source.indent()
         if plain == "h":
-            line(f"if {length} > {MOST_STRING_BYTES}: too_long({length})")
+            line(f"if {length} > {MAX_STRING_BYTES}: too_long({length})")
         run.write()
         line(f"{run.add_name}(uvarint({length} + 1))")
         source.dedent()
@@ -270,4 +270,4 @@ def _fixed(kind: Kind, value: str, run: _Run) -> None:
 
 
 def _too_long(length: int) -> None:
-    raise ValueError(f"a string of {length} bytes; at most {MOST_STRING_BYTES} fit")
+    raise ValueError(f"a string of {length} bytes; at most {MAX_STRING_BYTES} fit")

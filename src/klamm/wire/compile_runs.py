@@ -15,9 +15,9 @@ from klamm.wire.source import Source
 Run = Callable[[memoryview, int, int, int, list[Any]], tuple[int, int]]
 """(buffer, position, structs left, end, list to append to) -> (position, structs left)."""
 
-_MOST_SHAPES: Final = 64
+_MAX_SHAPES: Final = 64
 """Per struct and version: what strangers send must not make us compile without end."""
-_LONGEST_ARRAY: Final = 16
+_MAX_ARRAY_LENGTH: Final = 16
 
 
 class Runs(dict[tuple[int, ...], Run]):
@@ -35,7 +35,7 @@ class Runs(dict[tuple[int, ...], Run]):
         self._constants = constants
 
     def __missing__(self, lengths: tuple[int, ...]) -> Run:
-        if len(self) >= _MOST_SHAPES or max(lengths, default=0) > _LONGEST_ARRAY:
+        if len(self) >= _MAX_SHAPES or max(lengths, default=0) > _MAX_ARRAY_LENGTH:
             return _no_run
         made = self[lengths] = self._compile(lengths)
         return made
@@ -72,8 +72,8 @@ class Runs(dict[tuple[int, ...], Run]):
         line = source.line
         line("before = len(items)")
         line("add = items.append")
-        line(f"most = min(left, (end - p) // {shape.size})")
-        line(f"for {', '.join(names)}, in iter_unpack(m[p:p + most * {shape.size}]):")
+        line(f"count = min(left, (end - p) // {shape.size})")
+        line(f"for {', '.join(names)}, in iter_unpack(m[p:p + count * {shape.size}]):")
         source.indent()
         if wrong:
             line(f"if {' or '.join(wrong)}: break")

@@ -1,4 +1,4 @@
-"""What can be wrong with bytes that arrive and with messages that leave."""
+"""Errors of decoding and encoding."""
 
 from klamm.model.errors import KlammError
 
@@ -10,8 +10,8 @@ class WireError(KlammError):
 class MalformedMessage(WireError):
     """Bytes that do not parse as `message` in `version`.
 
-    `field` is the path of the field at fault, as `topics[3].partitions[0].records`; `offset` counts
-    from the start of the buffer that was to be decoded.
+    `field` is the path of the malformed field, such as `topics[3].partitions[0].records`; `offset` counts
+    from the start of the buffer.
     """
 
     def __init__(self, message: str, version: int, field: str, offset: int, reason: str) -> None:
@@ -24,10 +24,10 @@ class MalformedMessage(WireError):
 
 
 class UnsupportedVersion(WireError):
-    """Nobody ever defined `message` in `version`, or not up to Kafka 3.9."""
+    """`message` has no such version in Kafka 3.9."""
 
     def __init__(self, message: str, version: int, known: str) -> None:
-        super().__init__(f"{message} has no version {version}; versions {known} are known")
+        super().__init__(f"{message} has no version {version}; it has {known}")
         self.message = message
         self.version = version
 
@@ -36,7 +36,7 @@ class UnknownApi(WireError):
     """A request names an API key that no 3.9 broker in ZooKeeper mode serves."""
 
     def __init__(self, api_key: int) -> None:
-        super().__init__(f"API key {api_key} is not one a broker in ZooKeeper mode serves")
+        super().__init__(f"API key {api_key} is not served by brokers in ZooKeeper mode")
         self.api_key = api_key
 
 
@@ -62,7 +62,7 @@ class UnencodableField(WireError):
 
 
 class MalformedFrame(WireError):
-    """A size prefix that is negative or over the limit; the connection cannot go on.
+    """A size prefix that is negative or over the limit; the connection must be closed.
 
     `frames` are those that were complete before it.
     """
@@ -74,4 +74,4 @@ class MalformedFrame(WireError):
 
 
 class MalformedHeader(WireError):
-    """A frame too short for the header it should begin with."""
+    """A frame too short for its header."""

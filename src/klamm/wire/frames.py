@@ -1,4 +1,4 @@
-"""Frames and headers: how messages lie on a connection. Source: RequestHeader.java, NetworkReceive.java."""
+"""Frames and headers: messages on a connection. Source: RequestHeader.java, NetworkReceive.java."""
 
 import struct
 from typing import Any, Final, NamedTuple
@@ -7,10 +7,10 @@ from klamm.wire.api import ApiKey, api
 from klamm.wire.codec import WireMessage, join_small
 from klamm.wire.compile_encode import Parts
 from klamm.wire.errors import MalformedFrame, MalformedHeader
-from klamm.wire.source import Refused, skip_tagged
+from klamm.wire.source import ParseError, skip_tagged
 
 MAX_REQUEST_BYTES: Final = 104_857_600
-"""`socket.request.max.bytes` where nobody says otherwise."""
+"""`socket.request.max.bytes` by default."""
 
 _SIZE: Final = struct.Struct(">i")
 _REQUEST: Final = struct.Struct(">hhi")
@@ -108,7 +108,7 @@ def decode_response(frame: bytes, api_key: int, version: int) -> tuple[int, Any]
 def _skip_tagged(frame: bytes, at: int) -> int:
     try:
         return skip_tagged(frame, at + 1, frame[at])
-    except (IndexError, Refused):
+    except (IndexError, ParseError):
         raise MalformedHeader("the header's tagged fields do not parse") from None
 
 

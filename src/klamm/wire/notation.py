@@ -11,8 +11,8 @@
 TYPE is `i8 i16 u16 i32 i64 f64 bool uuid str bytes records`, a struct's name, or one of these in brackets:
 an array. `?` after the type: may be null; `?7+`: from version 7. VERSIONS `3+`, `0-2` or `5`; without it the
 field is there whenever its struct is. A field without `=` has 0, false, "", an empty array or the zero id as its
-default; records have null. `~`: a version without the field drops the value silently. A struct's fields stand
-below it, deeper; a struct named a second time in the same message has the fields it had the first time.
+default; records have null. `~`: a version without the field drops the value silently. A struct's fields follow
+it, indented; a struct named again in the same message has the same fields.
 """
 
 import re

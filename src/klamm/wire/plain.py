@@ -1,7 +1,6 @@
-"""The codec in its plainest form: walks the facts field by field, slowly, and knows where it stands.
+"""The reference codec: it reads and writes field by field, slowly, and knows the path of the current field.
 
-It answers which field is at fault when compiled code gives up, and is the measure that compiled code is tested
-against.
+Where compiled code fails, this one names the field. Tests compare compiled code with it.
 """
 
 import struct
@@ -12,7 +11,7 @@ from typing import Any
 
 from klamm.wire.errors import MalformedMessage, UnencodableField, UnsupportedField
 from klamm.wire.schema import FIXED, Field, Kind, Message, Struct
-from klamm.wire.source import MOST_STRING_BYTES, Refused, least_bytes, read_uvarint, uvarint
+from klamm.wire.source import MAX_STRING_BYTES, ParseError, min_bytes, read_uvarint, uvarint
 
 _LENGTH: dict[Kind | None, tuple[str, int]] = {Kind.STR: (">h", 2)}
 _LONG_LENGTH = (">i", 4)
@@ -28,8 +27,8 @@ def encode(message: Message, version: int, value: Any) -> bytes:
     return _Writer(message, version).message(value)
 
 
-class _Place:
-    """Where in a message a codec stands: `topics[3].partitions[0].records`."""
+class _FieldPath:
+    """The current field's path in a message: `topics[3].partitions[0].records`."""
 
     def __init__(self, message: Message, version: int) -> None:
         self._message = message
@@ -49,7 +48,7 @@ class _Place:
         return "".join(s if s.startswith("[") else f".{s}" for s in self._path).lstrip(".")
 
 
-class _Reader(_Place):
+class _Reader(_FieldPath):
     def __init__(self, message: Message, version: int, classes: Mapping[str, type], buffer: bytes, offset: int) -> None:
         super().__init__(message, version)
         self._classes = classes
@@ -59,8 +58,8 @@ class _Reader(_Place):
     def message(self) -> Any:
         try:
             return self._struct(self._message.body)
-        except (Refused, IndexError) as error:
-            reason = str(error) if isinstance(error, Refused) else "the bytes end here"
+        except (ParseError, IndexError) as error:
+            reason = str(error) if isinstance(error, ParseError) else "the bytes end here"
             raise MalformedMessage(self._message.name, self._version, self._field_path, self._at, reason) from None
 
     def _struct(self, struct_: Struct) -> Any:
@@ -85,7 +84,7 @@ class _Reader(_Place):
     def _sized(self, field: Field, stop: int) -> Any:
         value = self._field(field)
         if self._at != stop:
-            raise Refused("the tagged field does not have the size it says")
+            raise ParseError("the tagged field does not have its declared size")
         return value
 
     def _field(self, field: Field) -> Any:
@@ -100,9 +99,9 @@ class _Reader(_Place):
         return self._primitive(field.element, nullable)
 
     def _array(self, element: Kind | Struct, count: int) -> Any:
-        least = least_bytes(element, self._version, self._flexible)
-        if count > (len(self._buffer) - self._at) // least:
-            raise Refused(f"{count} elements cannot fit in the {len(self._buffer) - self._at} bytes that remain")
+        minimum = min_bytes(element, self._version, self._flexible)
+        if count > (len(self._buffer) - self._at) // minimum:
+            raise ParseError(f"{count} elements cannot fit in the {len(self._buffer) - self._at} bytes that remain")
         items = [self._inside(f"[{i}]", partial(self._element, element)) for i in range(count)]
         return items if isinstance(element, Struct) else tuple(items)
 
@@ -117,8 +116,8 @@ class _Reader(_Place):
         length = self._length(kind, nullable)
         if length is None:
             return None
-        if kind is Kind.STR and length > MOST_STRING_BYTES:
-            raise Refused(f"a string of {length} bytes")
+        if kind is Kind.STR and length > MAX_STRING_BYTES:
+            raise ParseError(f"a string of {length} bytes")
         raw = self._take(length)
         return raw.decode("utf-8", "replace") if kind is Kind.STR else raw
 
@@ -127,7 +126,7 @@ class _Reader(_Place):
         if length >= 0:
             return length
         if not nullable:
-            raise Refused("null, where null is not allowed")
+            raise ParseError("null, where null is not allowed")
         return None
 
     def _uvarint(self) -> int:
@@ -145,10 +144,10 @@ class _Reader(_Place):
 
     def _check(self, size: int) -> None:
         if self._at + size > len(self._buffer):
-            raise Refused(f"{size} bytes expected, {len(self._buffer) - self._at} remain")
+            raise ParseError(f"{size} bytes expected, {len(self._buffer) - self._at} remain")
 
 
-class _Writer(_Place):
+class _Writer(_FieldPath):
     def message(self, value: Any) -> bytes:
         try:
             return self._struct(self._message.body, value)
@@ -202,8 +201,8 @@ class _Writer(_Place):
         if value is None:
             return self._null(kind, nullable)
         raw = value.encode() if kind is Kind.STR else bytes(value)
-        if kind is Kind.STR and len(raw) > MOST_STRING_BYTES:
-            raise ValueError(f"a string of {len(raw)} bytes; at most {MOST_STRING_BYTES} fit")
+        if kind is Kind.STR and len(raw) > MAX_STRING_BYTES:
+            raise ValueError(f"a string of {len(raw)} bytes; at most {MAX_STRING_BYTES} fit")
         return self._length(kind, len(raw)) + raw
 
     def _null(self, kind: Kind | None, nullable: bool) -> bytes:
@@ -218,7 +217,7 @@ class _Writer(_Place):
 
 
 def is_default(field: Field, value: Any) -> bool:
-    """Is it what a message has where nobody said anything? Then a version may lack the field."""
+    """Whether it is the field's default, so that a version without the field can be written."""
     if field.null_default:
         return value is None
     if field.is_array:

@@ -79,7 +79,7 @@ class Struct:
     fields: list[Field] = field(default_factory=list, repr=False)
 
     def in_order(self, version: int) -> list[Field]:
-        """The fields that stand one after the other in that version."""
+        """The version's fields in wire order, without tagged ones."""
         return [f for f in self.fields if f.tag is None and version in f.versions]
 
     def tagged(self, version: int) -> list[tuple[int, Field]]:

@@ -9,16 +9,16 @@ from typing import Any, Final
 
 from klamm.wire.schema import FIXED, Field, Kind, Struct
 
-MOST_STRING_BYTES: Final = 32767
-"""Kafka refuses longer strings in every encoding."""
+MAX_STRING_BYTES: Final = 32767
+"""Kafka rejects longer strings in every encoding."""
 
 _CACHED_COUNT: Final = 16
 _CACHED_SHAPES: Final = 512
 _ONE_BYTE_LENGTH: Final = 127
 
 
-class Refused(Exception):
-    """Bytes do not parse; who and where is found out afterwards, by the plain codec."""
+class ParseError(Exception):
+    """The bytes do not parse. The reference codec then finds the field."""
 
 
 class Source:
@@ -58,21 +58,21 @@ class Source:
         return made
 
 
-def least_bytes(element: Kind | Struct, version: int, flexible: bool) -> int:
-    """The fewest bytes one element of an array can take: a count above what remains divided by it is a lie."""
+def min_bytes(element: Kind | Struct, version: int, flexible: bool) -> int:
+    """The minimum size of an array's element; a count above the remaining bytes divided by it is malformed."""
     if isinstance(element, Kind):
         if element in FIXED:
             return FIXED[element][1]
         return 1 if flexible else 2 if element is Kind.STR else 4
-    return sum(_least_field_bytes(f, version, flexible) for f in element.in_order(version)) + flexible
+    return sum(_min_field_bytes(f, version, flexible) for f in element.in_order(version)) + flexible
 
 
-def _least_field_bytes(field: Field, version: int, flexible: bool) -> int:
+def _min_field_bytes(field: Field, version: int, flexible: bool) -> int:
     if field.is_array:
         return 1 if flexible else 4
     if isinstance(field.element, Struct) and field.is_nullable(version):
         return 1
-    return least_bytes(field.element, version, flexible)
+    return min_bytes(field.element, version, flexible)
 
 
 def uvarint(value: int) -> bytes:
@@ -87,7 +87,7 @@ def uvarint(value: int) -> bytes:
 
 
 def read_uvarint(buffer: bytes, position: int) -> tuple[int, int]:
-    """(value, position after it). Raises IndexError at the buffer's end, Refused after five bytes."""
+    """(value, position after it). Raises IndexError at the buffer's end, ParseError after five bytes."""
     value = buffer[position]
     position += 1
     return (value, position) if value < 0x80 else more_uvarint(buffer, position, value)
@@ -102,9 +102,9 @@ def more_uvarint(buffer: bytes, position: int, value: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             if value > 0x7FFFFFFF:
-                raise Refused("a length above 2147483647")
+                raise ParseError("a length above 2147483647")
             return value, position
-    raise Refused("a uvarint longer than five bytes")
+    raise ParseError("a uvarint longer than five bytes")
 
 
 def skip_tagged(buffer: bytes, position: int, count: int) -> int:
@@ -116,13 +116,13 @@ def skip_tagged(buffer: bytes, position: int, count: int) -> int:
         size, position = read_uvarint(buffer, position)
         position += size
         if position > len(buffer):
-            raise Refused("a tagged field longer than the bytes that remain")
+            raise ParseError("a tagged field longer than the bytes that remain")
     return position
 
 
 @lru_cache(maxsize=4096)
 def uuid_of(raw: bytes) -> uuid.UUID:
-    """Topic ids come again and again, and making a UUID is slow."""
+    """Cached: topic ids repeat, and creating a UUID is slow."""
     return uuid.UUID(bytes=raw)
 
 
@@ -157,7 +157,7 @@ class ShapedPack(dict[tuple[int, ...], Callable[..., bytes]]):
     """The pack function of a struct of numbers whose arrays have the lengths of the key.
 
     `shape` has a `struct` character for a number, one in brackets for an array; the function takes the numbers in
-    order, before an array what stands on the wire for its length. Lengths a cluster does not repeat are not
+    order, before an array the encoded length. Lengths a cluster does not repeat are not
     remembered, so the dictionary is bounded.
     """
 

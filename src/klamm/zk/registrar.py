@@ -113,6 +113,6 @@ class BrokerRegistrar:
                 await client.delete(path)
             return None
         raise BrokerIdTaken(
-            f"{path} is held by the session 0x{stat.ephemeral_owner:x}: another process runs as broker"
-            f" {self._broker.id}, or its session has not yet expired"
+            f"{path} belongs to the session 0x{stat.ephemeral_owner:x}: another process runs as broker"
+            f" {self._broker.id}, or its session has not expired yet"
         )

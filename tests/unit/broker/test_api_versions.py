@@ -45,7 +45,7 @@ async def test_every_version_lists_what_is_offered(dispatcher: Dispatcher, versi
     assert [(a.api_key, a.min_version, a.max_version) for a in response.api_keys] == [(1, 4, 17), (18, 0, 4)]
 
 
-async def test_a_version_of_the_future_is_told_ours_in_the_oldest_layout(dispatcher: Dispatcher) -> None:
+async def test_an_unknown_version_is_answered_as_version_0(dispatcher: Dispatcher) -> None:
     request = bytearray(frame(4, NAMED))
     request[2:4] = (9).to_bytes(2, "big")
     request += b"whatever a later version may bring"
@@ -75,7 +75,7 @@ CLOSED = {
 
 
 @pytest.mark.parametrize("request_", CLOSED.values(), ids=CLOSED)
-async def test_what_cannot_be_served_closes_the_connection(dispatcher: Dispatcher, request_: bytes) -> None:
+async def test_a_request_that_is_not_offered_closes_the_connection(dispatcher: Dispatcher, request_: bytes) -> None:
     with pytest.raises(CloseConnection):
         dispatcher(request_, CONNECTION)
 

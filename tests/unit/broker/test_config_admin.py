@@ -9,8 +9,8 @@ from tests.unit.broker.cluster_state import cache, request
 from klamm.broker.config_admin import Change, ConfigAdmin, Operation
 from klamm.broker.config_policy import AlterationAsked, load_alter_policy
 from klamm.broker.handlers.alter_configs import AlterConfigs
+from klamm.broker.lifecycle import CannotStart
 from klamm.broker.logger_admin import LoggerAdmin
-from klamm.broker.start import CannotStart
 from klamm.broker.topic_policy import PolicyViolation
 from klamm.config.dynamic_config import DynamicConfig
 from klamm.config.node_config import parse_node_config
@@ -68,7 +68,7 @@ async def increment(
     return await admin(entities).increment(kind, name, changes, validate_only=validate_only)
 
 
-async def test_an_increment_keeps_what_it_does_not_name() -> None:
+async def test_incremental_alter_configs_keeps_what_it_does_not_name() -> None:
     entities = Entities({"topics/orders": {"retention.ms": "5", "cleanup.policy": "delete", "segment.ms": "9"}})
 
     outcome = await increment(
@@ -99,7 +99,7 @@ async def test_subtracting_from_what_was_never_set_starts_at_the_default() -> No
     assert entities.held["topics/orders"].config == {"cleanup.policy": "compact"}
 
 
-async def test_a_replacement_keeps_nothing() -> None:
+async def test_alter_configs_removes_what_it_does_not_name() -> None:
     entities = Entities({"topics/orders": {"retention.ms": "5"}})
 
     await admin(entities).replace(TOPIC, "orders", [Change("segment.ms", "9")], validate_only=False)
@@ -107,7 +107,7 @@ async def test_a_replacement_keeps_nothing() -> None:
     assert entities.held["topics/orders"].config == {"segment.ms": "9"}
 
 
-async def test_to_validate_writes_nothing() -> None:
+async def test_validate_only_creates_nothing() -> None:
     entities = Entities()
 
     assert await increment(entities, TOPIC, "orders", Change("retention.ms", "1"), validate_only=True) == (0, None)
@@ -124,7 +124,7 @@ async def test_brokers_and_the_clusters_defaults() -> None:
     assert entities.held["brokers/1"].config == {"num.io.threads": "9"}
 
 
-async def test_somebody_else_who_writes_meanwhile_is_not_overwritten() -> None:
+async def test_a_concurrent_change_is_not_overwritten() -> None:
     entities = Entities({"topics/orders": {}})
     entities.interruptions = [{"retention.ms": "5"}]
 
@@ -139,7 +139,7 @@ async def test_somebody_else_who_writes_meanwhile_is_not_overwritten() -> None:
         (ConnectionLoss("/config"), ErrorCode.REQUEST_TIMED_OUT),
     ],
 )
-async def test_what_zookeeper_refuses(error: Exception, code: ErrorCode) -> None:
+async def test_zookeeper_errors_become_kafkas_codes(error: Exception, code: ErrorCode) -> None:
     entities = Entities()
     entities.interruptions = [error]
 
@@ -212,7 +212,7 @@ class NoInfiniteRetention:
             raise PolicyViolation(f"{asked.resource_name} must forget")
 
 
-async def test_an_operators_policy_has_the_last_word() -> None:
+async def test_an_alter_config_policy_may_refuse() -> None:
     entities = Entities()
     strict = ConfigAdmin(1, DynamicConfig(NODE), cache(), lambda: entities, NoInfiniteRetention())
 
@@ -223,7 +223,7 @@ async def test_an_operators_policy_has_the_last_word() -> None:
     assert fine == (ErrorCode.NONE, None)
 
 
-async def test_a_policy_that_fails_costs_the_resource_it_was_asked_about() -> None:
+async def test_a_failing_policy_refuses_only_its_resource() -> None:
     class Mistaken:
         def validate(self, asked: AlterationAsked) -> None:
             raise ZeroDivisionError

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
 
 from klamm.broker.config_changes import KEPT_MS, ConfigChanges
-from klamm.broker.following import Following
+from klamm.broker.znode_follower import ZnodeFollower
 from klamm.model.ids import BrokerId
 from klamm.sim.loop import SimulatedLoop
 from klamm.zk.admin_znodes import decode_config_change
@@ -90,7 +90,7 @@ def test_a_change_is_announced_and_followed_once() -> None:
     SimulatedLoop().run(main())
 
 
-def test_many_notices_of_one_entity_are_one_reading_of_the_newest() -> None:
+def test_several_notifications_of_one_entity_are_one_read() -> None:
     async def main() -> None:
         room = await Room().begin()
         for value in ("1", "2", "3"):
@@ -108,7 +108,7 @@ def test_many_notices_of_one_entity_are_one_reading_of_the_newest() -> None:
     SimulatedLoop().run(main())
 
 
-def test_another_brokers_configs_are_not_ours() -> None:
+def test_configs_of_another_broker_are_not_applied() -> None:
     async def main() -> None:
         room = await Room().begin()
         await room.alter("brokers", "2", {"num.io.threads": "5"})
@@ -119,7 +119,7 @@ def test_another_brokers_configs_are_not_ours() -> None:
     SimulatedLoop().run(main())
 
 
-def test_what_happened_between_two_sessions_is_followed() -> None:
+def test_changes_between_two_sessions_are_applied() -> None:
     async def main() -> None:
         room = await Room().begin()
         room.changes.start()
@@ -132,7 +132,7 @@ def test_what_happened_between_two_sessions_is_followed() -> None:
         assert room.heard.topics == []
 
         room.connect()
-        room.changes.renewed()
+        room.changes.wake()
         await asyncio.sleep(2)
 
         assert room.heard.topics == [{"orders": {"retention.ms": "1"}}]
@@ -141,25 +141,25 @@ def test_what_happened_between_two_sessions_is_followed() -> None:
     SimulatedLoop().run(main())
 
 
-def test_notices_that_nobody_can_read_are_passed_over() -> None:
+def test_malformed_config_change_notifications_are_skipped() -> None:
     async def main() -> None:
         room = await Room().begin()
         for name, payload in (("config_change_", b"{"), ("config_change_", None), ("config_change_", b"[1]")):
             room.ensemble.apply([Create(f"{CHANGES}/{name}", payload, sequential=True)])
         room.ensemble.apply([Create(f"{CHANGES}/strange", b"x")])
         await room.alter("topics", "orders", {})
-        with capture_logs() as told:
+        with capture_logs() as logs:
             await room.changes.catch_up()
             await room.changes.catch_up()
 
         assert room.heard.topics == [{"orders": {}}]
-        ignored = [line["notice"] for line in told if line["event"] == "notice of a config change ignored"]
-        assert len(ignored) == 4, "each is told of once"
+        ignored = [line["notification"] for line in logs if line["event"] == "config change notification ignored"]
+        assert len(ignored) == 4, "each is logged once"
 
     SimulatedLoop().run(main())
 
 
-def test_old_notices_are_cleared_away() -> None:
+def test_old_notifications_are_deleted() -> None:
     async def main() -> None:
         room = await Room().begin()
         await room.alter("topics", "orders", {})
@@ -176,7 +176,7 @@ def test_old_notices_are_cleared_away() -> None:
     SimulatedLoop().run(main())
 
 
-def test_an_old_notice_that_cannot_be_cleared_away_keeps_no_other() -> None:
+def test_an_old_notification_that_cannot_be_deleted_does_not_block_others() -> None:
     async def main() -> None:
         room = await Room().begin()
         room.ensemble.apply([Create(f"{CHANGES}/a", b"x"), Create(f"{CHANGES}/a/b", b"")])
@@ -201,7 +201,7 @@ def test_without_a_controller_nothing_is_written() -> None:
     SimulatedLoop().run(main())
 
 
-def test_a_controller_that_moves_meanwhile_stops_the_write() -> None:
+def test_nothing_is_written_after_the_controller_moved() -> None:
     async def main() -> None:
         room = await Room().begin()
 
@@ -219,7 +219,7 @@ def test_a_controller_that_moves_meanwhile_stops_the_write() -> None:
     SimulatedLoop().run(main())
 
 
-def test_a_mistake_while_a_change_is_applied_does_not_end_the_following() -> None:
+def test_an_unexpected_error_while_applying_a_change_does_not_stop_the_follower() -> None:
     async def main() -> None:
         room = await Room().begin()
         mistakes: list[str] = []
@@ -247,7 +247,7 @@ def test_a_mistake_while_a_change_is_applied_does_not_end_the_following() -> Non
     SimulatedLoop().run(main())
 
 
-def test_a_mistake_while_reading_is_tried_again_ever_more_seldom() -> None:
+def test_an_unexpected_error_while_reading_is_retried_with_growing_backoff() -> None:
     async def main() -> None:
         tries: list[float] = []
         loop = asyncio.get_running_loop()
@@ -257,7 +257,7 @@ def test_a_mistake_while_reading_is_tried_again_ever_more_seldom() -> None:
             if len(tries) < 4:
                 raise ZeroDivisionError
 
-        following = Following("something", read, lambda what, error: None)
+        following = ZnodeFollower("something", "/something", read, lambda what, error: None)
         following.start()
         await asyncio.sleep(30)
         assert [round(b - a) for a, b in pairwise(tries)] == [1, 2, 4]

@@ -78,7 +78,7 @@ async def test_a_topics_overrides_reach_its_logs() -> None:
     assert node.told == ["orders", "elsewhere"]
 
 
-async def test_an_override_that_cannot_be_changes_nothing() -> None:
+async def test_an_invalid_override_changes_nothing() -> None:
     node = Node()
     await node.follower.topics_changed({"orders": {"retention.ms": "soon"}, "clicks": {"retention.ms": "6"}})
 
@@ -86,7 +86,7 @@ async def test_an_override_that_cannot_be_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(("value", "told"), [("true", ["away"]), (" TRUE ", ["away"]), ("false", []), ("yes", [])])
-async def test_a_topic_that_now_allows_unclean_leaders_is_tried_again(value: str, told: list[str]) -> None:
+async def test_enabling_unclean_elections_of_a_topic_retries_its_election(value: str, told: list[str]) -> None:
     node = Node()
     await node.follower.topics_changed({"away": {"unclean.leader.election.enable": value}})
 
@@ -128,7 +128,7 @@ async def test_topics_whose_overrides_cannot_be_read_now_get_the_defaults_later(
     assert node.logs.configs["orders"].max_message_bytes == 9
 
 
-async def test_what_else_has_a_meaning_at_run_time() -> None:
+async def test_other_broker_configs_apply_at_run_time() -> None:
     node = Node()
     await node.follower.brokers_changed(
         {"max.connections.per.ip": "3", "producer.id.expiration.ms": "77"},
@@ -170,7 +170,7 @@ async def test_throttled_replicas_also_of_a_topic_not_hosted_yet(leader: str, fo
     assert not node.quotas.follower.is_on
 
 
-async def test_a_bad_list_of_throttled_replicas_changes_nothing() -> None:
+async def test_an_invalid_list_of_throttled_replicas_changes_nothing() -> None:
     node = Node()
     await node.follower.topics_changed({"orders": {"leader.replication.throttled.replicas": "0:1"}})
     await node.follower.topics_changed({"orders": {"leader.replication.throttled.replicas": "0:1,all"}})
@@ -178,7 +178,7 @@ async def test_a_bad_list_of_throttled_replicas_changes_nothing() -> None:
     assert throttled(node, "orders") == ([0], [])
 
 
-async def test_throttled_rates_the_brokers_own_above_the_clusters() -> None:
+async def test_a_brokers_throttled_rate_overrides_the_clusters() -> None:
     node = Node()
     told = []
     for cluster, own in (({"leader": 5, "follower": 6}, {"follower": 0}), ({"leader": 5}, {"leader": 7}), ({}, {})):

@@ -81,7 +81,7 @@ class Surroundings:
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("klamm.broker.controlled_shutdown._NO_CONTROLLER_S", 0)
+    monkeypatch.setattr("klamm.broker.controlled_shutdown._CONTROLLER_RETRY_S", 0)
 
 
 async def leave(around: Surroundings) -> bool:
@@ -97,7 +97,7 @@ async def test_the_controller_is_asked_with_our_epoch() -> None:
     assert [(r.broker_id, r.broker_epoch) for r in around.asked] == [(1, 44)]
 
 
-async def test_what_remains_is_asked_for_again() -> None:
+async def test_remaining_leaders_are_requested_again() -> None:
     around = Surroundings([REMAIN, REMAIN, MOVED])
 
     assert await leave(around)
@@ -105,21 +105,21 @@ async def test_what_remains_is_asked_for_again() -> None:
 
 
 @pytest.mark.parametrize("answer", [REMAIN, REFUSED, None], ids=["remains", "refused", "connection lost"])
-async def test_after_three_times_it_leaves_all_the_same(answer: ControlledShutdownResponse | None) -> None:
+async def test_after_three_attempts_the_node_stops_anyway(answer: ControlledShutdownResponse | None) -> None:
     around = Surroundings([answer] * 3)
 
     assert not await leave(around)
     assert len(around.asked) == 3
 
 
-async def test_the_last_broker_asks_nobody() -> None:
+async def test_the_last_broker_skips_controlled_shutdown() -> None:
     around = Surroundings([], count=1)
 
     assert await leave(around)
     assert around.asked == []
 
 
-async def test_without_zookeeper_nobody_is_asked() -> None:
+async def test_without_zookeeper_controlled_shutdown_is_skipped() -> None:
     around = Surroundings([])
     around.zookeeper_fails = True
 

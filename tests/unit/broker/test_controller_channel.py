@@ -133,7 +133,7 @@ NOT_CONTROLLER = {
 
 
 @pytest.mark.parametrize("refusal", NOT_CONTROLLER.values(), ids=NOT_CONTROLLER)
-async def test_one_that_is_not_controller_any_more_is_forgotten(
+async def test_a_not_controller_error_makes_the_channel_look_for_the_next_controller(
     brokers: Brokers, channel: ControllerChannel, known: MetadataCache, refusal: AlterPartitionResponse
 ) -> None:
     brokers.answers = {"h1": refusal, "h2": AlterPartitionResponse()}
@@ -148,7 +148,7 @@ async def test_one_that_is_not_controller_any_more_is_forgotten(
     assert brokers.asked == [("h1", 3), ("h2", 3)]
 
 
-async def test_a_refusal_that_is_older_than_the_newest_metadata_forgets_nobody(
+async def test_a_not_controller_error_older_than_the_metadata_is_ignored(
     brokers: Brokers, channel: ControllerChannel, known: MetadataCache
 ) -> None:
     """It was elected after it refused, and told us so first: no further word of it would come."""
@@ -164,7 +164,7 @@ async def test_a_refusal_that_is_older_than_the_newest_metadata_forgets_nobody(
     assert (await asyncio.wait_for(asking, 1)).error_code == ErrorCode.NONE
 
 
-async def test_a_frozen_controller_that_was_replaced_is_not_waited_for(
+async def test_a_request_to_a_frozen_controller_goes_to_its_successor(
     brokers: Brokers, channel: ControllerChannel, known: MetadataCache
 ) -> None:
     brokers.answers = {"h1": None, "h2": AlterPartitionResponse()}
@@ -177,7 +177,7 @@ async def test_a_frozen_controller_that_was_replaced_is_not_waited_for(
     assert brokers.asked == [("h1", 3), ("h2", 3)]
 
 
-async def test_one_that_is_down_is_tried_until_another_takes_over(
+async def test_an_unreachable_controller_is_retried_until_another_takes_over(
     brokers: Brokers, channel: ControllerChannel, known: MetadataCache
 ) -> None:
     brokers.down = {"h1"}

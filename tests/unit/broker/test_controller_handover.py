@@ -32,7 +32,7 @@ class Room:
         await asyncio.sleep(1)
 
 
-def test_what_is_asked_of_this_node_is_tried_once_and_removed() -> None:
+def test_a_handover_request_is_carried_out_once_and_removed() -> None:
     async def main() -> None:
         room = Room()
         room.requests.start()
@@ -47,7 +47,7 @@ def test_what_is_asked_of_this_node_is_tried_once_and_removed() -> None:
     SimulatedLoop().run(main())
 
 
-def test_a_wish_that_cannot_be_removed_is_obeyed_once() -> None:
+def test_a_handover_request_that_cannot_be_removed_is_carried_out_once() -> None:
     """What was not done then, in an epoch that goes on, is not done a second later."""
 
     async def main() -> None:
@@ -71,7 +71,7 @@ def test_a_wish_that_cannot_be_removed_is_obeyed_once() -> None:
     SimulatedLoop().run(main())
 
 
-def test_what_is_asked_of_another_is_left_to_it() -> None:
+def test_a_handover_request_for_another_broker_is_ignored() -> None:
     async def main() -> None:
         room = Room()
         room.requests.start()

@@ -112,7 +112,7 @@ async def test_a_topic_is_written_and_described(cluster: Cluster) -> None:
     assert described["min.insync.replicas"] == ("1", 5)
 
 
-async def test_before_there_were_topic_ids_none_is_given() -> None:
+async def test_old_protocol_versions_create_topics_without_an_id() -> None:
     cluster = Cluster(configs=b"inter.broker.protocol.version=2.7")
 
     (result,) = await cluster.create(topic("new"))
@@ -121,7 +121,7 @@ async def test_before_there_were_topic_ids_none_is_given() -> None:
     assert result.topic_id == ZERO_ID
 
 
-async def test_all_topics_of_a_request_are_one_write_and_a_lost_race_is_one_topics_matter(cluster: Cluster) -> None:
+async def test_topics_of_a_request_are_written_together_and_a_conflict_fails_one_only(cluster: Cluster) -> None:
     cluster.store.races = {"t3"}
     results = await cluster.create(*(topic(f"t{n}") for n in range(50)), topic("elsewhere"))
 
@@ -143,7 +143,7 @@ async def test_defaults_of_the_broker(cluster: Cluster) -> None:
     assert [len(a.replicas) for a in cluster.store.written["new"].values()] == [2, 2, 2, 2]
 
 
-async def test_a_placement_of_the_clients_own(cluster: Cluster) -> None:
+async def test_a_client_may_assign_the_replicas(cluster: Cluster) -> None:
     # unknown brokers are not refused: Kafka does not look either
     await cluster.create(topic("new", -1, -1, {0: (3, 1), 1: (9, 2)}))
 
@@ -170,7 +170,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("asked", "expected"), REFUSED.values(), ids=REFUSED)
-async def test_refusals_say_why_and_leave_the_others_alone(
+async def test_refusals_have_a_reason_and_do_not_affect_other_topics(
     cluster: Cluster, asked: CreatableTopic, expected: ErrorCode
 ) -> None:
     refused, made = await cluster.create(asked, topic("fine"))
@@ -219,7 +219,7 @@ async def test_a_policy_decides_after_all_checks_also_where_the_client_only_vali
     assert (seen[1].partitions, seen[1].replicas) == (None, {0: (1,)})
 
 
-async def test_a_policy_that_fails_costs_the_topic_it_was_asked_about() -> None:
+async def test_a_failing_policy_refuses_only_its_topic() -> None:
     class Mistaken:
         def validate(self, asked: TopicAsked) -> None:
             if asked.topic == "a":
@@ -260,7 +260,7 @@ async def test_validate_only_writes_nothing(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("timeout_ms", [0, 1])
-async def test_without_leaders_in_time_the_topic_stays_but_the_answer_is_late(
+async def test_without_leaders_in_time_the_topic_stays_and_is_answered_with_a_timeout(
     cluster: Cluster, timeout_ms: int
 ) -> None:
     cluster.store.controller_acts = False
@@ -280,7 +280,7 @@ async def test_zookeeper_fails(cluster: Cluster) -> None:
     assert "ZooKeeper" in (result.error_message or "")
 
 
-async def test_what_zookeeper_forbids_is_no_time_out(cluster: Cluster) -> None:
+async def test_a_zookeeper_refusal_is_not_answered_as_a_timeout(cluster: Cluster) -> None:
     cluster.store.fails = NoAuth("/brokers/topics/new")
 
     (result,) = await cluster.create(topic("new"))
@@ -311,7 +311,7 @@ class TestOnFirstUse:
         assert await cluster.creation.create_on_first_use("a b") is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-async def test_who_is_only_there_to_be_controller_gets_replicas_only_by_name() -> None:
+async def test_controller_only_brokers_get_replicas_only_by_assignment() -> None:
     cluster = Cluster(configs=b"klamm.controller.only.brokers=3")
     cluster.known.update(update(brokers=[broker(1), broker(2), broker(3)]))
 

@@ -116,13 +116,13 @@ async def test_refusals(kind: int, name: str, overrides: Mapping[str, str] | Non
     assert (result.error_code, result.resource_name, result.configs) == (expected, name, [])
 
 
-async def test_version_0_says_only_whether_it_is_the_default() -> None:
+async def test_version_0_only_tells_whether_a_value_is_the_default() -> None:
     result = await describe(TOPIC, "orders", ["retention.ms", "segment.ms"], {}, version=0)
 
     assert {c.name: c.is_default for c in result.configs} == {"retention.ms": False, "segment.ms": True}
 
 
-async def test_what_was_changed_at_run_time_stands_above_the_file() -> None:
+async def test_a_dynamic_config_overrides_the_file() -> None:
     result = await describe(
         BROKER,
         "1",
@@ -141,7 +141,7 @@ async def test_what_was_changed_at_run_time_stands_above_the_file() -> None:
     ]
 
 
-async def test_topics_inherit_what_was_changed_at_run_time() -> None:
+async def test_topics_inherit_dynamic_defaults() -> None:
     result = await describe(TOPIC, "orders", overrides={}, cluster={"log.retention.ms": "7"})
 
     retention = entry(result, "retention.ms")
@@ -157,7 +157,7 @@ async def test_the_clusters_defaults_are_those_changed_at_run_time() -> None:
     assert [s.source for s in size.synonyms] == [3]
 
 
-async def test_a_quota_which_no_file_holds_has_no_default() -> None:
+async def test_a_dynamic_only_quota_has_no_default() -> None:
     name = "leader.replication.throttled.rate"
     rate = entry(await describe(BROKER, "1", broker={name: "10"}), name)
 
@@ -165,7 +165,7 @@ async def test_a_quota_which_no_file_holds_has_no_default() -> None:
     assert [(s.value, s.source) for s in rate.synonyms] == [("10", 2)]
 
 
-async def test_a_key_that_nobody_knows_is_not_told() -> None:
+async def test_an_unknown_key_is_described_without_its_value() -> None:
     plugin = entry(await describe(BROKER, "1", broker={"my.plugin": "secret"}), "my.plugin")
 
     assert (plugin.value, plugin.is_sensitive, plugin.config_type, plugin.config_source) == (None, True, 0, 2)

@@ -57,11 +57,11 @@ async def test_every_directory_with_its_partitions_and_room() -> None:
     assert (found["/two"].total_bytes, found["/two"].usable_bytes) == (1_000, 400)
 
 
-async def test_a_follower_that_lags_says_by_how_much() -> None:
+async def test_a_lagging_follower_is_described_with_its_offset_lag() -> None:
     assert (await describe())["/one"].topics[0].partitions[0].offset_lag == 5
 
 
-async def test_a_directory_out_of_use_answers_for_itself_alone() -> None:
+async def test_an_offline_log_directory_is_described_with_an_error() -> None:
     found = await describe(failing=("/two",))
 
     assert found["/gone"].error_code is found["/two"].error_code is ErrorCode.KAFKA_STORAGE_ERROR

@@ -55,7 +55,7 @@ async def test_named_partitions_are_answered_one_by_one() -> None:
     assert results(answer) == {0: 0, 1: ErrorCode.ELECTION_NOT_NEEDED}
 
 
-async def test_of_all_partitions_those_that_needed_nothing_are_left_out() -> None:
+async def test_electing_all_partitions_omits_those_that_needed_no_election() -> None:
     needless = Refusal(ErrorCode.ELECTION_NOT_NEEDED, "")
     controller = Controller(ElectionAnswer({A0: BrokerId(1)}, {A1: needless}))
 
@@ -67,7 +67,7 @@ async def test_of_all_partitions_those_that_needed_nothing_are_left_out() -> Non
     assert results(answer) == {0: 0}
 
 
-async def test_a_leader_that_does_not_show_in_our_metadata_in_time_is_told() -> None:
+async def test_an_election_that_is_not_in_the_metadata_in_time_is_answered_with_a_timeout() -> None:
     controller = Controller(ElectionAnswer({A0: BrokerId(1)}))
 
     answer = await elect(known(2), controller, ElectLeadersRequest(0, NAMED, 0))
@@ -75,7 +75,7 @@ async def test_a_leader_that_does_not_show_in_our_metadata_in_time_is_told() -> 
     assert results(answer) == {0: ErrorCode.REQUEST_TIMED_OUT}
 
 
-async def test_a_leader_that_has_shown_counts_also_where_another_leads_before_the_last_one_shows() -> None:
+async def test_a_leader_seen_once_counts_even_if_it_changes_before_the_last_leader_is_seen() -> None:
     metadata = known(1)
     controller = Controller(ElectionAnswer({A1: BrokerId(1), A0: BrokerId(1)}))
     answering = asyncio.create_task(elect(metadata, controller, ElectLeadersRequest(0, NAMED, 5_000)))
@@ -87,7 +87,7 @@ async def test_a_leader_that_has_shown_counts_also_where_another_leads_before_th
     assert results(await answering) == {0: 0, 1: 0}
 
 
-async def test_another_broker_than_the_controllers_says_so_for_each_partition() -> None:
+async def test_a_broker_that_is_not_controller_answers_not_controller_for_each_partition() -> None:
     refused = Refusal(ErrorCode.NOT_CONTROLLER, "")
     controller = Controller(ElectionAnswer(refused={A0: refused, A1: refused}))
 
@@ -96,7 +96,7 @@ async def test_another_broker_than_the_controllers_says_so_for_each_partition() 
     assert results(answer) == {0: ErrorCode.NOT_CONTROLLER, 1: ErrorCode.NOT_CONTROLLER}
 
 
-async def test_a_kind_of_election_that_nobody_knows_is_refused() -> None:
+async def test_an_unknown_election_type_is_refused() -> None:
     controller = Controller(ElectionAnswer())
 
     answer = await elect(known(1), controller, ElectLeadersRequest(7, NAMED, 1000))

@@ -34,7 +34,7 @@ ENABLED = '{"version":2,"status":1,"features":{"f":{"max_version_level":3}}}'
 DISABLED = '{"version":1,"status":0,"features":{}}'
 
 
-def test_it_is_followed() -> None:
+def test_features_follow_the_znode() -> None:
     async def main() -> None:
         room = Room()
         room.features.start()
@@ -63,7 +63,7 @@ def test_it_is_followed() -> None:
     SimulatedLoop().run(main())
 
 
-def test_who_waits_in_vain_is_told() -> None:
+def test_waiting_for_a_feature_epoch_ends_at_the_timeout() -> None:
     async def main() -> None:
         room = Room()
         room.features.start()
@@ -73,7 +73,7 @@ def test_who_waits_in_vain_is_told() -> None:
     SimulatedLoop().run(main())
 
 
-async def test_clients_are_told_from_version_3_on() -> None:
+async def test_api_versions_names_finalized_features_from_version_3_on() -> None:
     room = Room()
     room.put(ENABLED)
     await room.features.read()

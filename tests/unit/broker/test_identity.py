@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from klamm.broker.identity import check_log_directories, choose_broker_id
-from klamm.broker.start import CannotStart
+from klamm.broker.lifecycle import CannotStart
 from klamm.config.node_config import NodeConfig, parse_node_config
 from klamm.runtime.disk import RealDisk
 
@@ -45,7 +45,7 @@ async def test_the_id_in_the_directories(tmp_path: Path) -> None:
     assert await choose(made) == 3
 
 
-async def test_a_new_id(tmp_path: Path) -> None:
+async def test_a_new_broker_id_is_generated_by_zookeeper(tmp_path: Path) -> None:
     assert await choose(config(tmp_path)) == 1001
 
 
@@ -53,7 +53,10 @@ async def test_directories_of_another_broker(tmp_path: Path) -> None:
     made = config(tmp_path, 7)
     mark(tmp_path / "b")
 
-    with pytest.raises(CannotStart, match=r"b/meta.properties belongs to broker 3, but server.properties says .*=7"):
+    with pytest.raises(
+        CannotStart,
+        match=r"b/meta.properties belongs to broker 3, but broker.id=7. Change \"broker.id\" \(server.*, line \d\)",
+    ):
         await choose(made)
 
 
@@ -70,12 +73,12 @@ async def test_directories_of_another_cluster(tmp_path: Path) -> None:
     made = config(tmp_path)
     mark(tmp_path / "a", cluster="theirs")
 
-    said = r"belongs to the cluster theirs, .* zookeeper\.connect.* klamm zk set /cluster/id '.*theirs.*' --zookeeper"
+    said = r"belongs to the cluster theirs, .*zookeeper\.connect.* klamm zk set /cluster/id '.*theirs.*' --zookeeper"
     with pytest.raises(CannotStart, match=said):
         await choose(made)
 
 
-async def test_a_directory_of_kraft(tmp_path: Path) -> None:
+async def test_a_log_directory_of_kraft_mode_is_refused(tmp_path: Path) -> None:
     made = config(tmp_path)
     mark(tmp_path / "a", version=1)
 
@@ -83,8 +86,11 @@ async def test_a_directory_of_kraft(tmp_path: Path) -> None:
         await choose(made)
 
 
-def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+def test_a_log_directory_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a file")
 
-    with pytest.raises(CannotStart, match=r"/a cannot be used .* log\.dirs in server\.properties"):
+    with pytest.raises(
+        CannotStart,
+        match=r"Cannot use the log directory .*/a: file exists.* change \"log\.dirs\" \(server\.properties, line \d\)",
+    ):
         config(tmp_path)

@@ -6,7 +6,13 @@ from collections.abc import Sequence
 import pytest
 from tests.support.memory_zookeeper import MemoryEnsemble
 
-from klamm.broker.isr_znodes import CHECK_S, LONGEST_S, QUIET_S, TOLD_AT_ONCE, IsrZnodes
+from klamm.broker.isr_znodes import (
+    CHECK_INTERVAL_S,
+    MAX_DELAY_S,
+    MAX_PARTITIONS_PER_NOTIFICATION,
+    MIN_QUIET_S,
+    IsrZnodes,
+)
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
@@ -67,7 +73,7 @@ class Room:
         return [decode_isr_change(c, self.ensemble.nodes[f"{ISR_CHANGES}/{c}"].data) for c in sorted(children)]
 
 
-async def test_the_decision_stays_the_controllers() -> None:
+async def test_an_isr_change_keeps_leader_and_controller_epoch() -> None:
     room = await Room().begin()
 
     answer = await room.propose([1])
@@ -76,7 +82,7 @@ async def test_the_decision_stays_the_controllers() -> None:
     assert room.stored == FIRST._replace(isr=(BrokerId(1),), partition_epoch=1)
 
 
-async def test_a_server_that_is_behind_the_controllers_orders_is_brought_up_to_them(
+async def test_a_zookeeper_server_that_lags_is_synced_before_an_isr_change(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Refused, the leader would wait for orders that nobody sends, and its ISR stay as it is for ever."""
@@ -101,7 +107,7 @@ async def test_a_server_that_is_behind_the_controllers_orders_is_brought_up_to_t
     assert (answer.error_code, tuple(answer.isr), answer.partition_epoch) == (ErrorCode.NONE, (1,), 2)
 
 
-async def test_a_state_that_moved_on_is_not_written_over() -> None:
+async def test_a_changed_partition_state_is_not_overwritten() -> None:
     room = await Room().begin()
     room.ensemble.apply([Set(state_path(ORDERS), encode_state(FIRST._replace(leader_epoch=5)))])
 
@@ -111,7 +117,7 @@ async def test_a_state_that_moved_on_is_not_written_over() -> None:
     assert room.stored.isr == (1, 2)
 
 
-async def test_another_leaders_state_is_not_written_over_though_its_epochs_are_the_same() -> None:
+async def test_the_state_of_another_leader_with_equal_epochs_is_not_overwritten() -> None:
     """The topic was deleted and made again while ZooKeeper was slow: its epochs began again, somebody else leads."""
     room = await Room().begin()
     room.ensemble.nodes[state_path(ORDERS)].data = encode_state(FIRST._replace(leader=BrokerId(2)))
@@ -122,7 +128,7 @@ async def test_another_leaders_state_is_not_written_over_though_its_epochs_are_t
     assert room.stored.isr == (1, 2)
 
 
-async def test_a_write_whose_answer_was_lost_counts() -> None:
+async def test_a_write_whose_response_was_lost_succeeds() -> None:
     room = await Room().begin()
     await room.propose([1])
 
@@ -132,7 +138,7 @@ async def test_a_write_whose_answer_was_lost_counts() -> None:
     assert room.stored.partition_epoch == 1
 
 
-async def test_a_write_that_the_client_sent_again_counts() -> None:
+async def test_a_write_that_the_client_repeated_succeeds() -> None:
     """The first was taken and its answer lost; the second meets its own version."""
     room = await Room().begin()
     write = room.session.set
@@ -149,12 +155,12 @@ async def test_a_write_that_the_client_sent_again_counts() -> None:
     assert room.stored == FIRST._replace(isr=(BrokerId(1),), partition_epoch=1)
 
 
-def test_changes_are_told_together_once_it_is_quiet() -> None:
+def test_isr_changes_are_notified_together_once_they_pause() -> None:
     async def main() -> None:
         room = await Room().begin()
         room.isr.start()
         await room.propose([1], 0)
-        await asyncio.sleep(QUIET_S - 2)
+        await asyncio.sleep(MIN_QUIET_S - 2)
         assert room.notices == []
         await asyncio.sleep(5)
         assert room.notices == [[ORDERS]]
@@ -166,7 +172,7 @@ def test_changes_are_told_together_once_it_is_quiet() -> None:
     SimulatedLoop().run(main())
 
 
-def test_changes_without_end_are_told_all_the_same() -> None:
+def test_endless_isr_changes_are_notified_after_the_maximum_delay() -> None:
     async def main() -> None:
         room = await Room().begin()
         room.isr.start()
@@ -175,21 +181,21 @@ def test_changes_without_end_are_told_all_the_same() -> None:
             await asyncio.sleep(2)
 
         assert len(room.notices) == 1
-        assert LONGEST_S < 80
+        assert MAX_DELAY_S < 80
         await room.isr.close()
 
     SimulatedLoop().run(main())
 
 
-def test_a_great_many_changes_are_told_in_several_notices() -> None:
+def test_many_isr_changes_are_split_into_several_notifications() -> None:
     async def main() -> None:
         room = await Room().begin()
-        changed = [TopicPartition("t" * 249, n) for n in range(TOLD_AT_ONCE + 1)]
+        changed = [TopicPartition("t" * 249, n) for n in range(MAX_PARTITIONS_PER_NOTIFICATION + 1)]
         room.isr._changed = dict.fromkeys(changed)
         room.isr.start()
-        await asyncio.sleep(QUIET_S + 2 * CHECK_S)
+        await asyncio.sleep(MIN_QUIET_S + 2 * CHECK_INTERVAL_S)
 
-        assert [len(notice) for notice in room.notices] == [TOLD_AT_ONCE, 1]
+        assert [len(notice) for notice in room.notices] == [MAX_PARTITIONS_PER_NOTIFICATION, 1]
         sizes = [len(room.ensemble.nodes[f"{ISR_CHANGES}/{c}"].data or b"") for c in children(room)]
         assert max(sizes) < SERVER_PACKET_BYTES
         await room.isr.close()

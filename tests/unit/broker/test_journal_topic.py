@@ -83,8 +83,8 @@ class Cluster:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal_topic, "RETRY_S", 0.001)
-    monkeypatch.setattr(journal_topic, "LOOK_S", 0.001)
+    monkeypatch.setattr(journal_topic, "RETRY_BACKOFF_S", 0.001)
+    monkeypatch.setattr(journal_topic, "POLL_INTERVAL_S", 0.001)
 
 
 def publisher(directory: Path, cluster: Cluster) -> JournalTopic:
@@ -106,7 +106,7 @@ async def exists(path: Path) -> None:
         await asyncio.sleep(0.001)
 
 
-async def test_a_missing_topic_is_created_and_the_lines_follow(tmp_path: Path) -> None:
+async def test_a_missing_journal_topic_is_created(tmp_path: Path) -> None:
     cluster = Cluster(exists=False)
     write(tmp_path, b'{"ts_ms":5}', b"two")
     topic = publisher(tmp_path, cluster)
@@ -117,7 +117,7 @@ async def test_a_missing_topic_is_created_and_the_lines_follow(tmp_path: Path) -
     await topic.close()
 
 
-async def test_lines_wait_for_a_leader_that_refuses_or_cannot_be_reached(tmp_path: Path) -> None:
+async def test_journal_lines_wait_while_the_leader_refuses_or_is_unreachable(tmp_path: Path) -> None:
     refused, unheard_of = ErrorCode.NOT_LEADER_OR_FOLLOWER, ValueError("9999 is not a valid ErrorCode")
     cluster = Cluster(refused, ConnectionLost("gone"), unheard_of, ErrorCode.NOT_ENOUGH_REPLICAS)
     write(tmp_path, b"one")
@@ -128,7 +128,7 @@ async def test_lines_wait_for_a_leader_that_refuses_or_cannot_be_reached(tmp_pat
     await topic.close()
 
 
-async def test_a_restarted_node_goes_on_where_it_was(tmp_path: Path) -> None:
+async def test_a_restarted_node_continues_at_its_position(tmp_path: Path) -> None:
     cluster = Cluster()
     sink = write(tmp_path, b"one")
     first = publisher(tmp_path, cluster)
@@ -144,7 +144,7 @@ async def test_a_restarted_node_goes_on_where_it_was(tmp_path: Path) -> None:
     await second.close()
 
 
-async def test_what_is_too_large_goes_in_halves_and_a_single_line_is_left_out(tmp_path: Path) -> None:
+async def test_a_batch_too_large_is_halved_and_a_single_line_is_left_out(tmp_path: Path) -> None:
     cluster = Cluster(most=8)
     write(tmp_path, b"aaa", b"x" * 20, b"bbb", b"ccc")
     topic = publisher(tmp_path, cluster)
@@ -154,7 +154,7 @@ async def test_what_is_too_large_goes_in_halves_and_a_single_line_is_left_out(tm
     await topic.close()
 
 
-async def test_the_topic_is_told_what_rotated_away_before_it_could_take_it(tmp_path: Path) -> None:
+async def test_lines_rotated_away_before_publication_are_counted_in_the_topic(tmp_path: Path) -> None:
     (tmp_path / "klamm-journal-1.published").write_text("1 0\n")
     write(tmp_path, *(b"%d" % n for n in range(5)), max_file_bytes=2, max_files=2)
     cluster = Cluster()
@@ -168,7 +168,7 @@ async def test_the_topic_is_told_what_rotated_away_before_it_could_take_it(tmp_p
     await topic.close()
 
 
-async def test_lines_that_wait_are_known_to_wait(tmp_path: Path) -> None:
+async def test_waiting_journal_lines_are_shown_in_a_metric(tmp_path: Path) -> None:
     cluster = Cluster(ErrorCode.NOT_ENOUGH_REPLICAS)
     write(tmp_path, b"one")
     topic = publisher(tmp_path, cluster)

@@ -46,7 +46,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("name", "change", "error", "words"), REFUSED.values(), ids=REFUSED)
-def test_what_is_refused_changes_nothing(name: str, change: Change, error: ErrorCode, words: str) -> None:
+def test_a_refused_alteration_changes_nothing(name: str, change: Change, error: ErrorCode, words: str) -> None:
     levels = LogLevels()
 
     outcome = LoggerAdmin(1, levels).increment(name, [Change("topics", "DEBUG"), change], validate_only=False)
@@ -55,7 +55,7 @@ def test_what_is_refused_changes_nothing(name: str, change: Change, error: Error
     assert set(levels.all().values()) == {"INFO"}
 
 
-def test_one_without_a_level_of_its_own_speaks_as_root_does() -> None:
+def test_a_logger_without_a_level_has_that_of_root() -> None:
     levels = LogLevels()
     admin = LoggerAdmin(1, levels)
 
@@ -69,7 +69,7 @@ def test_one_without_a_level_of_its_own_speaks_as_root_does() -> None:
     assert levels.speaks("net", "exception")
 
 
-async def test_levels_are_altered_and_described_as_kafkas_tools_ask() -> None:
+async def test_log_levels_are_altered_and_described_with_kafkas_tools() -> None:
     levels = LogLevels()
     admin: ConfigAdmin = None  # type: ignore[assignment]  # nobody asks for other configs
     change = IncrementalAlterConfigsRequestAlterableConfig("net", SET, "ERROR")

@@ -46,7 +46,7 @@ def named(*names: str, **fields: bool) -> MetadataRequest:
     return MetadataRequest(topics=[MetadataRequestTopic(name=n) for n in names], **fields)
 
 
-async def test_all_topics_never_make_one(creation: Creation) -> None:
+async def test_asking_for_all_topics_creates_none(creation: Creation) -> None:
     response = await ask(creation, MetadataRequest(topics=None))
 
     assert [t.name for t in response.topics] == ["orders"]
@@ -106,7 +106,7 @@ MISSING = {
 
 
 @pytest.mark.parametrize(("message", "auto_create", "expected"), MISSING.values(), ids=MISSING)
-async def test_a_topic_that_is_not_there(
+async def test_an_unknown_topic_is_described_with_an_error(
     creation: Creation, message: MetadataRequest, auto_create: bool, expected: ErrorCode
 ) -> None:
     (topic,) = (await ask(creation, message, auto_create=auto_create)).topics
@@ -131,7 +131,9 @@ async def test_no_leader(creation: Creation) -> None:
 @pytest.mark.parametrize(
     ("version", "expected"), [(5, ErrorCode.LEADER_NOT_AVAILABLE), (6, ErrorCode.LISTENER_NOT_FOUND)]
 )
-async def test_a_leader_without_the_clients_listener(creation: Creation, version: int, expected: ErrorCode) -> None:
+async def test_a_leader_without_the_clients_listener_is_answered_listener_not_found(
+    creation: Creation, version: int, expected: ErrorCode
+) -> None:
     known = cache(update({"orders": [partition(0, 1)]}, brokers=[broker(1), broker(2, "PLAINTEXT", "CLIENT")]))
 
     response = await ask(creation, named("orders"), version, known, listener="CLIENT")
@@ -150,7 +152,7 @@ async def test_only_version_0_hides_replicas_that_are_gone(creation: Creation) -
     assert (new.error_code, tuple(new.replica_nodes)) == (ErrorCode.NONE, (1, 2, 3))
 
 
-async def test_operations_are_told_when_asked_for(creation: Creation) -> None:
+async def test_authorized_operations_are_answered_on_request(creation: Creation) -> None:
     quiet = await ask(creation, named("orders"), 8)
     asked = await ask(
         creation,

@@ -37,7 +37,7 @@ def test_a_deleted_topic_goes_with_its_last_partition() -> None:
     assert known.topic_name(ORDERS_ID) is None
 
 
-def test_a_topic_made_anew_has_its_new_id_only() -> None:
+def test_a_recreated_topic_has_only_its_new_id() -> None:
     known = cache()
     newer = uuid.UUID(int=78)
 
@@ -48,7 +48,7 @@ def test_a_topic_made_anew_has_its_new_id_only() -> None:
     assert known.topic_name(ORDERS_ID) is None
 
 
-def test_partitions_of_an_earlier_topic_of_that_name_go_when_the_later_one_is_told_of() -> None:
+def test_metadata_of_a_recreated_topic_replaces_the_older_partitions() -> None:
     """Nobody told that it was deleted: the controller that did so fell."""
     known = cache()
 
@@ -57,7 +57,7 @@ def test_partitions_of_an_earlier_topic_of_that_name_go_when_the_later_one_is_to
     assert {n: p.leader for n, p in known.partitions("orders").items()} == {0: 3}
 
 
-def test_a_topic_that_goes_unknown_leaves_no_id() -> None:
+def test_a_deleted_topic_leaves_no_id() -> None:
     known = MetadataCache("PLAINTEXT")
 
     known.update(update({"orders": [partition(0, -2)]}))
@@ -86,7 +86,7 @@ def test_endpoints_of_listeners() -> None:
     assert [(b.id, e.port) for b, e in known.brokers_on("CLIENT")] == [(1, 9093), (2, 9092)]
 
 
-def test_zookeepers_word_counts_only_before_the_first_update() -> None:
+def test_brokers_from_zookeeper_are_used_only_before_the_first_update_metadata() -> None:
     known = MetadataCache("PLAINTEXT")
     found = Broker(BrokerId(9), (Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "h9", 1),))
 
@@ -131,7 +131,7 @@ async def test_a_topic_is_asked_again_only_by_updates_that_name_it() -> None:
     assert asked == names
 
 
-async def test_who_waits_for_topics_to_go_hears_of_it_when_all_is_told_anew() -> None:
+async def test_waiting_for_a_deletion_ends_when_full_metadata_lacks_the_topic() -> None:
     known = cache(update({"orders": [partition(0, 1)]}))
     waiting = asyncio.create_task(known.wait_until({"orders": lambda: not known.has_topic("orders")}, 5))
     await asyncio.sleep(0)
@@ -142,13 +142,13 @@ async def test_who_waits_for_topics_to_go_hears_of_it_when_all_is_told_anew() ->
     assert not await waiting
 
 
-async def test_waiting_in_vain() -> None:
+async def test_waiting_for_leaders_ends_at_the_timeout() -> None:
     known = cache(update({}))
 
     assert await known.wait_until({"orders": lambda: known.has_leaders("orders", 1)}, 0.0) == ["orders"]
 
 
-def test_after_a_new_registration_what_was_deleted_meanwhile_is_forgotten() -> None:
+def test_topics_deleted_before_a_new_registration_are_removed() -> None:
     known = cache()
     for broker_epoch, told in (
         (5, {"orders": [partition(0, 1)], "gone": [partition(0, 1)]}),

@@ -59,7 +59,7 @@ class Exhausted:
         return ProducerIdBlock(5000, 10) if self.mended else None
 
 
-def test_a_controller_without_ids_is_asked_seldom_and_only_while_somebody_waits() -> None:
+def test_a_controller_without_producer_ids_is_retried_with_backoff_while_a_producer_waits() -> None:
     async def scenario() -> None:
         controller = Exhausted()
         ids = ProducerIds(controller.allocate)
@@ -79,7 +79,7 @@ def test_a_controller_without_ids_is_asked_seldom_and_only_while_somebody_waits(
     SimulatedLoop().run(scenario())
 
 
-def test_a_block_that_is_mended_meanwhile_reaches_who_waits() -> None:
+def test_a_waiting_producer_gets_an_id_once_the_controller_gives_a_block() -> None:
     async def scenario() -> None:
         controller = Exhausted()
         ids = ProducerIds(controller.allocate)

@@ -56,7 +56,7 @@ async def test_each_partition_gets_its_own_answer() -> None:
     assert results == [(0, 0, None), (1, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "nothing to cancel")]
 
 
-async def test_what_is_under_way_is_listed_by_topic() -> None:
+async def test_reassignments_are_listed_by_topic() -> None:
     moving = ReplicaAssignment((BrokerId(2), BrokerId(1)), (BrokerId(2),), (BrokerId(1),))
     controller = Controller(ReassignmentAnswer(ErrorCode.NONE), ReassignmentList(ErrorCode.NONE, {A0: moving}))
     handler = Reassignments(controller)
@@ -72,7 +72,7 @@ async def test_what_is_under_way_is_listed_by_topic() -> None:
     assert (partition.replicas, partition.adding_replicas, partition.removing_replicas) == ((2, 1), (2,), (1,))
 
 
-async def test_another_broker_than_the_controllers_says_so() -> None:
+async def test_a_broker_that_is_not_controller_answers_not_controller() -> None:
     code = ErrorCode.NOT_CONTROLLER
     handler = Reassignments(Controller(ReassignmentAnswer(code), ReassignmentList(code)))
 

@@ -33,7 +33,7 @@ class FakeLogs:
         self.made.update({topic: config.retention_ms for topic, config in configs.items()})
 
 
-async def test_a_config_that_changes_while_its_log_is_made_counts() -> None:
+async def test_a_config_that_changes_while_a_log_is_created_is_applied_to_it() -> None:
     logs: Any = FakeLogs()
     stored = {"orders": {"retention.ms": "1"}, "clicks": {"retention.ms": "2"}}
     readings: list[list[str]] = []
@@ -60,7 +60,7 @@ async def test_a_config_that_changes_while_its_log_is_made_counts() -> None:
     replica_logs.topics_changed(["orders"])  # nobody is making it now
 
 
-async def test_the_throttles_of_a_topic_count_from_its_first_log_on() -> None:
+async def test_a_topics_throttle_applies_from_its_first_log() -> None:
     logs: Any = FakeLogs()
     stored = {"orders": {"follower.replication.throttled.replicas": "*"}}
 

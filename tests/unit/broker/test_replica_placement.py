@@ -78,14 +78,14 @@ def test_racks_on_some_brokers_only() -> None:
         place_replicas({BrokerId(1): "a", BrokerId(2): None}, 1, 1, random.Random(1))
 
 
-def test_partitions_that_a_topic_gains_go_on_where_its_first_ones_began() -> None:
+def test_added_partitions_continue_the_rotation_of_the_first_ones() -> None:
     # Kafka's example again: partitions 5 to 9 begin at broker 1, whose index is the shift, too
     more = place_more_replicas(brokers(5), range(5, 8), 3, BrokerId(1))
 
     assert more == {5: (1, 4, 0), 6: (2, 0, 1), 7: (3, 1, 2)}
 
 
-def test_growth_begins_at_the_next_broker_where_the_first_one_is_gone() -> None:
+def test_new_partitions_start_at_the_next_broker_where_the_first_one_is_dead() -> None:
     alive: dict[BrokerId, str | None] = {BrokerId(n): None for n in (2, 5, 9)}
 
     assert place_more_replicas(alive, range(1, 2), 1, BrokerId(3)) == {1: (9,)}

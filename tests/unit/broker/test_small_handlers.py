@@ -6,8 +6,8 @@ import pytest
 from tests.unit.broker.cluster_state import cache, partition, request, update
 
 from klamm.broker.handlers.control import Control
+from klamm.broker.handlers.controller_apis import CONTROLLED_SHUTDOWN, ControllerApis
 from klamm.broker.handlers.describe_cluster import DESCRIBE_CLUSTER, DescribeCluster
-from klamm.broker.handlers.for_controller import CONTROLLED_SHUTDOWN, ForController
 from klamm.broker.handlers.init_producer_id import INIT_PRODUCER_ID, InitProducerId
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.broker.producer_ids import ProducerIdBlock, ProducerIds
@@ -96,7 +96,7 @@ class Controller:
 class TestForController:
     @pytest.mark.parametrize("version", range(2, CONTROLLED_SHUTDOWN.max_version + 1))
     async def test_what_a_leaving_broker_still_leads(self, version: int) -> None:
-        handler = ForController(Controller())  # type: ignore[arg-type]
+        handler = ControllerApis(Controller())  # type: ignore[arg-type]
 
         response = await handler.controlled_shutdown(
             request(ApiKey.CONTROLLED_SHUTDOWN, version), ControlledShutdownRequest(2, 44)
@@ -106,7 +106,7 @@ class TestForController:
         assert [(p.topic_name, p.partition_index) for p in response.remaining_partitions] == [("orders", 1)]
 
     async def test_a_block_of_producer_ids(self) -> None:
-        handler = ForController(Controller())  # type: ignore[arg-type]
+        handler = ControllerApis(Controller())  # type: ignore[arg-type]
 
         response = await handler.allocate_producer_ids(
             request(ApiKey.ALLOCATE_PRODUCER_IDS, 0), AllocateProducerIdsRequest(1, 1)
@@ -126,7 +126,7 @@ class Gate:
 
 
 @pytest.mark.parametrize(("epoch", "error", "known"), [(4, 11, False), (5, 0, True)])
-def test_metadata_of_an_old_controller_is_not_taken(epoch: int, error: int, known: bool) -> None:
+def test_metadata_of_an_older_controller_epoch_is_ignored(epoch: int, error: int, known: bool) -> None:
     empty = MetadataCache("PLAINTEXT")
     message = update({"orders": [partition(0, 1)]})
     message.controller_epoch = epoch

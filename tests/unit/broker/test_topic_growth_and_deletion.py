@@ -143,7 +143,7 @@ REFUSED = {
 
 @pytest.mark.parametrize(("asked", "expected"), REFUSED.values(), ids=REFUSED)
 @pytest.mark.parametrize("validate_only", [False, True])
-async def test_refusals_say_why_and_change_nothing(
+async def test_refusals_have_a_reason_and_change_nothing(
     cluster: Cluster, asked: CreatePartitionsTopic, expected: ErrorCode, validate_only: bool
 ) -> None:
     [result] = await cluster.grow(asked, validate_only=validate_only)
@@ -159,7 +159,7 @@ async def test_validation_alone_changes_nothing_and_does_not_wait(cluster: Clust
     assert len(cluster.assigned()) == 2
 
 
-async def test_a_topic_under_reassignment_does_not_grow(cluster: Cluster) -> None:
+async def test_a_topic_under_reassignment_gets_no_partitions(cluster: Cluster) -> None:
     moving = {0: ReplicaAssignment(ids(1, 2, 3), adding=ids(3))}
     cluster.ensemble.apply([Set(znodes.topic_path("orders"), znodes.encode_topic(ORDERS, moving))])
 
@@ -168,7 +168,7 @@ async def test_a_topic_under_reassignment_does_not_grow(cluster: Cluster) -> Non
     assert result.error_code == ErrorCode.REASSIGNMENT_IN_PROGRESS
 
 
-async def test_who_is_asked_and_what_is_asked_twice(cluster: Cluster) -> None:
+async def test_a_duplicate_a_topic_in_deletion_and_a_request_to_another_broker_are_refused(cluster: Cluster) -> None:
     [twice] = await cluster.grow(to(3), to(4))
     assert twice.error_code == ErrorCode.INVALID_REQUEST
     cluster.to_be_deleted.add("orders")
@@ -179,7 +179,7 @@ async def test_who_is_asked_and_what_is_asked_twice(cluster: Cluster) -> None:
     assert elsewhere.error_code == ErrorCode.NOT_CONTROLLER
 
 
-async def test_a_topic_that_changes_in_between_is_looked_at_again(cluster: Cluster) -> None:
+async def test_a_topic_that_changes_in_between_is_read_again(cluster: Cluster) -> None:
     written = cluster.store.client.set
     grown = {n: ReplicaAssignment(ids(1, 2)) for n in range(3)}
 
@@ -195,7 +195,7 @@ async def test_a_topic_that_changes_in_between_is_looked_at_again(cluster: Clust
     assert cluster.assigned()[2] == (1, 2)
 
 
-async def test_new_partitions_leave_out_who_is_only_there_to_be_controller(cluster: Cluster) -> None:
+async def test_new_partitions_are_not_placed_on_controller_only_brokers(cluster: Cluster) -> None:
     cluster.left_out = {BrokerId(3)}
     await cluster.grow(to(8))
 
@@ -205,7 +205,7 @@ async def test_new_partitions_leave_out_who_is_only_there_to_be_controller(clust
 # ---- deletion
 
 
-async def test_topics_are_marked_and_gone_once_our_metadata_has_no_more_of_them(cluster: Cluster) -> None:
+async def test_a_topic_is_deleted_once_the_metadata_no_longer_has_it(cluster: Cluster) -> None:
     deleting = cluster.known.wait_until
     gone = update({"orders": [partition(0, -2), partition(1, -2)]})
 
@@ -229,14 +229,14 @@ async def test_by_id(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("version", range(7))
-async def test_what_is_too_late_stays_marked_and_may_be_asked_again(cluster: Cluster, version: int) -> None:
+async def test_a_deletion_that_times_out_continues_and_can_be_requested_again(cluster: Cluster, version: int) -> None:
     for timeout_ms in (0, 1):
         [result] = await cluster.delete("orders", version=version, timeout_ms=timeout_ms)
         assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
     assert cluster.marked == ["orders"]
 
 
-async def test_topics_that_nobody_knows(cluster: Cluster) -> None:
+async def test_unknown_topics_are_refused(cluster: Cluster) -> None:
     cluster.known.update(update({"ghost": [partition(0, 1)]}))
 
     results = await cluster.delete("ghost", "nobody", "orders/partitions", "")
@@ -245,7 +245,7 @@ async def test_topics_that_nobody_knows(cluster: Cluster) -> None:
     assert cluster.marked == []
 
 
-async def test_a_topic_that_never_had_a_leader_and_so_is_in_no_metadata_is_deleted(cluster: Cluster) -> None:
+async def test_a_topic_that_never_had_a_leader_can_be_deleted(cluster: Cluster) -> None:
     await cluster.store.create_topic("never", {0: ReplicaAssignment(ids(9))}, uuid.UUID(int=8), {})
 
     [result] = await cluster.delete("never")
@@ -253,7 +253,7 @@ async def test_a_topic_that_never_had_a_leader_and_so_is_in_no_metadata_is_delet
     assert (result.error_code, cluster.marked) == (ErrorCode.NONE, ["never"])
 
 
-async def test_a_topic_half_deleted_which_only_zookeeper_knows_is_unknown(cluster: Cluster) -> None:
+async def test_a_half_deleted_topic_that_only_zookeeper_has_is_unknown(cluster: Cluster) -> None:
     await cluster.store.create_topic("going", {0: ReplicaAssignment(ids(9))}, uuid.UUID(int=8), {})
     await cluster.delete("going")
 
@@ -262,7 +262,7 @@ async def test_a_topic_half_deleted_which_only_zookeeper_knows_is_unknown(cluste
     assert (result.error_code, cluster.marked) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ["going"])
 
 
-async def test_several_topics_are_marked_together_also_where_somebody_else_marks_one(cluster: Cluster) -> None:
+async def test_several_topics_are_deleted_together_even_if_another_client_deletes_one(cluster: Cluster) -> None:
     await cluster.store.create_topic("bills", {0: ReplicaAssignment(ids(1))}, uuid.UUID(int=8), {})
     cluster.known.update(update({"bills": [partition(0, 1)]}))
     marking = Create(znodes.delete_topic_path("orders"))
@@ -278,7 +278,7 @@ async def test_several_topics_are_marked_together_also_where_somebody_else_marks
     assert sorted(cluster.marked) == ["bills", "orders"]
 
 
-async def test_where_it_is_disabled_old_clients_get_an_error_that_they_know(cluster: Cluster) -> None:
+async def test_with_deletion_disabled_old_versions_get_an_error_they_know(cluster: Cluster) -> None:
     [old] = await cluster.delete("orders", version=2, is_enabled=False)
     [new] = await cluster.delete("orders", version=3, is_enabled=False)
 

@@ -6,12 +6,12 @@ from klamm.broker.topic_names import colliding_topic, name_error
 
 
 @pytest.mark.parametrize("name", ["a", "A.b_c-9", "x" * 249, "__consumer_offsets", "..."])
-def test_legal(name: str) -> None:
+def test_legal_topic_names(name: str) -> None:
     assert name_error(name) is None
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "x" * 250, "a b", "a/b", "ä", "a\n", "a:b"])
-def test_not_legal(name: str) -> None:
+def test_illegal_topic_names(name: str) -> None:
     assert name_error(name)
 
 

@@ -9,6 +9,7 @@ from klamm.sim.loop import SimulatedLoop
 from klamm.zk.errors import ConnectionLoss
 from klamm.zk.states import SessionState
 from klamm.zk.store import Store
+from klamm.zk.watches import WatchEvent
 
 PROPERTIES = b"broker.id=1\nzookeeper.connect=127.0.0.1:1\nlog.dirs=/nowhere\n"
 
@@ -31,13 +32,17 @@ class Ensemble(ZooKeeperSessions):
         self.refusals = 0
         self.given: list[Session] = []
         config = parse_node_config(PROPERTIES, "server.properties")
-        super().__init__(real_world(), config, self._expired, self._again)
+        super().__init__(real_world(), config)
+        self.add_listener(self)
 
-    async def _expired(self) -> None:
+    async def session_expired(self) -> None:
         self.told.append("expired")
 
-    def _again(self, store: Store) -> None:
+    def session_established(self, store: Store) -> None:
         self.told.append(f"renewed {store.client.session_id}")
+
+    def on_watch(self, event: WatchEvent) -> None:
+        self.told.append(event.path)
 
     async def _connect(self, timeout_s: float) -> Session:
         await asyncio.sleep(0)
@@ -51,10 +56,11 @@ class Ensemble(ZooKeeperSessions):
         self._state_changed(self.given[-1], SessionState.EXPIRED)
 
 
-def test_who_needs_a_session_waits_for_the_one_after_an_expiry() -> None:
+def test_after_an_expiry_callers_wait_for_the_next_session() -> None:
     async def main() -> None:
         sessions = Ensemble()
-        first = await sessions.open()
+        await sessions.start()
+        first = sessions.store
         assert (await sessions.renewed()).client is first.client
 
         sessions.refusals = 3
@@ -67,10 +73,10 @@ def test_who_needs_a_session_waits_for_the_one_after_an_expiry() -> None:
     SimulatedLoop().run(main())
 
 
-def test_an_expiry_after_the_end_seeks_no_session() -> None:
+def test_an_expiry_after_close_opens_no_session() -> None:
     async def main() -> None:
         sessions = Ensemble()
-        await sessions.open()
+        await sessions.start()
         await sessions.close()
         sessions.expire()
         await asyncio.sleep(5)

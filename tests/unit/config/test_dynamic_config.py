@@ -39,7 +39,7 @@ def test_listeners_differ_from_broker_to_broker() -> None:
     assert not is_per_broker("listener.name.a.max.connections")
 
 
-def test_its_own_stands_above_the_clusters_and_that_above_the_file() -> None:
+def test_a_brokers_dynamic_config_overrides_the_clusters_and_that_the_file() -> None:
     config = dynamic(message_max_bytes="1")
     config.take({"message.max.bytes": "2", "min.insync.replicas": "2"}, {"message.max.bytes": "3"})
 
@@ -50,14 +50,14 @@ def test_its_own_stands_above_the_clusters_and_that_above_the_file() -> None:
     assert (config.current.message_max_bytes, config.current.min_insync_replicas) == (2, 1)
 
 
-def test_a_synonym_in_the_file_gives_way() -> None:
+def test_a_dynamic_config_overrides_its_synonym_in_the_file() -> None:
     config = dynamic(log_retention_hours="5")
     config.take({}, {"log.retention.ms": "7"})
 
     assert "log.retention.hours" not in config.current.given
 
 
-def test_who_listens_hears_of_a_change_once() -> None:
+def test_on_change_is_called_once_per_change() -> None:
     heard: list[tuple[NodeConfig, NodeConfig]] = []
     config = dynamic()
     config.on_change = lambda before, now: heard.append((before, now))
@@ -67,7 +67,7 @@ def test_who_listens_hears_of_a_change_once() -> None:
     assert [(before.message_max_bytes, now.message_max_bytes) for before, now in heard] == [(1_048_588, 2)]
 
 
-def test_stored_entries_that_cannot_be_are_left_out() -> None:
+def test_invalid_stored_entries_are_left_out() -> None:
     config = dynamic()
     config.take({"message.max.bytes": "many", "listeners": "A://:1"}, {"broker.id": "9", "num.io.threads": "9"})
 
@@ -97,7 +97,7 @@ def test_stored_entries_that_contradict_each_other_change_nothing() -> None:
         ({"log.cleaner.min.compaction.lag.ms": "5", "log.cleaner.max.compaction.lag.ms": "4"}, "must not exceed"),
     ],
 )
-def test_what_zookeeper_may_not_hold(configs: Mapping[str, str], words: str) -> None:
+def test_an_invalid_dynamic_config_is_refused(configs: Mapping[str, str], words: str) -> None:
     assert words in refusal(configs)
 
 
@@ -105,13 +105,13 @@ def test_what_only_one_broker_may_have() -> None:
     assert "broker id must be specified" in refusal({"advertised.listeners": "PLAINTEXT://h:1"}, per_broker=False)
 
 
-def test_what_it_may_hold() -> None:
+def test_a_valid_dynamic_config_is_accepted() -> None:
     config = dynamic()
     config.check({"num.io.threads": "16", "log.retention.ms": "-1", "my.plugin": "x"}, per_broker=False)
     config.check({"advertised.listeners": "PLAINTEXT://h:1"}, per_broker=True)
 
 
-def test_who_keeps_what_is_given_sees_it_change() -> None:
+def test_given_is_a_live_view() -> None:
     config = dynamic(message_max_bytes="1")
     given = config.given
     config.take({"min.insync.replicas": "2"}, {"message.max.bytes": "3"})

@@ -29,7 +29,7 @@ def test_the_shortest_configuration_takes_kafkas_defaults() -> None:
     assert config.warnings == ()
 
 
-def test_who_is_only_there_to_be_controller() -> None:
+def test_controller_only_brokers_are_parsed() -> None:
     assert read("").klamm_controller_only_brokers == frozenset()
     assert read("klamm.controller.only.brokers=100, 101").klamm_controller_only_brokers == {100, 101}
     assert "'x' is no broker.id" in refusal("klamm.controller.only.brokers=x")
@@ -65,10 +65,10 @@ def test_the_last_of_repeated_lines_counts() -> None:
     assert read("broker.id=1\nbroker.id=2").broker_id == 2
 
 
-def test_an_unknown_key_is_warned_of_with_the_nearest_known_one() -> None:
+def test_an_unknown_key_gives_a_warning_with_the_nearest_known_key() -> None:
     (warning,) = read("log.retention.minuts=3\nlistener.name.plaintext.max.connections=3").warnings
 
-    assert "server.properties line 2: log.retention.minuts" in warning
+    assert "server.properties, line 2: log.retention.minuts" in warning
     assert "log.retention.minutes?" in warning
 
 
@@ -79,7 +79,7 @@ REFUSED = {
     "not a choice": ("log.cleanup.policy=delete,keep", "compact, delete"),
     "not a truth value": ("auto.create.topics.enable=yes", "true or false"),
     "reserved broker id": ("broker.id=1001", "reserved.broker.max.id"),
-    "no id and none to be generated": ("broker.id.generation.enable=false", "broker.id is not set: write 0 or more"),
+    "no id and none to be generated": ("broker.id.generation.enable=false", '"broker.id" is not set: write 0 or more'),
     "no listener syntax": ("listeners=localhost:9092", "PLAINTEXT://localhost:9092"),
     "listener without protocol": ("listeners=FAST://:9092", "listener.security.protocol.map"),
     "TLS": ("listeners=SSL://:9093", "does not offer yet"),
@@ -116,7 +116,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("text", "expected"), REFUSED.values(), ids=REFUSED)
-def test_a_wrong_line_is_refused_with_its_remedy(text: str, expected: str) -> None:
+def test_an_invalid_entry_is_refused_with_what_to_write(text: str, expected: str) -> None:
     message = refusal(text)
 
     assert message.startswith("server.properties")
@@ -124,14 +124,14 @@ def test_a_wrong_line_is_refused_with_its_remedy(text: str, expected: str) -> No
 
 
 def test_zookeeper_must_be_named() -> None:
-    with pytest.raises(WrongConfig, match=r"zookeeper.connect is not set: .*localhost:2181"):
+    with pytest.raises(WrongConfig, match=r"\"zookeeper.connect\" is not set: .*localhost:2181"):
         parse_node_config(b"broker.id=1", "server.properties")
 
 
-def test_overrides_stand_above_the_file() -> None:
+def test_command_line_overrides_win_over_the_file() -> None:
     config = parse_node_config(b"zookeeper.connect=z:1\nbroker.id=1", "x", {"broker.id": "7"})
 
     assert config.broker_id == 7
     assert config.given["broker.id"] == "7"
-    with pytest.raises(WrongConfig, match=r"override: broker.id=seven: write a whole number"):
+    with pytest.raises(WrongConfig, match=r"--override: broker.id=seven: write a whole number"):
         parse_node_config(b"zookeeper.connect=z:1", "x", {"broker.id": "seven"})

@@ -33,7 +33,7 @@ def test_lines_are_counted_from_the_first_of_an_entry() -> None:
     assert [p.line for p in parse_properties(b"# top\n\na=1\\\n  2\nb=3")] == [3, 5]
 
 
-def test_a_broken_escape_names_its_line() -> None:
+def test_an_invalid_escape_is_refused_with_its_line() -> None:
     with pytest.raises(BadProperties) as refusal:
         parse_properties(b"a=1\nb=\\u12x4")
 

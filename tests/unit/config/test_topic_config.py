@@ -69,7 +69,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("overrides", "text"), REFUSED.values(), ids=REFUSED)
-def test_what_is_refused_says_what_is_allowed(overrides: dict[str, str], text: str) -> None:
+def test_an_invalid_value_is_refused_with_what_is_allowed(overrides: dict[str, str], text: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
         TopicConfig.parse(overrides)
 
@@ -93,7 +93,7 @@ def test_values_of_every_kind() -> None:
     assert config.longest_segment_ms == 500
 
 
-def test_the_older_word_for_timestamps_counts_where_the_newer_are_unset() -> None:
+def test_the_deprecated_timestamp_key_applies_where_the_new_ones_are_unset() -> None:
     config = TopicConfig.parse({"message.timestamp.difference.max.ms": "5", "message.timestamp.after.max.ms": "9"})
 
     assert (config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms) == (5, 9)

@@ -30,7 +30,7 @@ def test_a_machine_without_java(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr(java, "package_folder", lambda _name: None)
 
-    with pytest.raises(java.NoJava, match="install Java 17 or newer"):
+    with pytest.raises(java.NoJava, match="Install Java 17 or newer"):
         java.find_java()
 
 

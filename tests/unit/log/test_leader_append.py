@@ -61,8 +61,8 @@ REFUSED: dict[str, tuple[bytes, ErrorCode]] = {
     ),
     "fewer records announced than are there": (with_count(build_batch(TWO), 1), ErrorCode.INVALID_RECORD),
     "no records in an empty payload": (sealed_batch(header_at(build_batch(TWO)), b""), ErrorCode.INVALID_RECORD),
-    "rubbish for records": (
-        sealed_batch(header_at(build_batch(TWO)), b"rubbish, no records"),
+    "random for records": (
+        sealed_batch(header_at(build_batch(TWO)), b"random, no records"),
         ErrorCode.INVALID_RECORD,
     ),
     "unknown codec": (changed(attributes=6), ErrorCode.INVALID_RECORD),
@@ -87,7 +87,7 @@ COMPRESSED = [codec for codec in Codec if codec is not Codec.NONE]
 
 @pytest.mark.parametrize("codec", COMPRESSED)
 @pytest.mark.parametrize("payload", [b"no compressed data", b"\0" * 40, b"\xff" * 4, b""])
-def test_rubbish_called_compressed_is_refused(orders: Partition, codec: Codec, payload: bytes) -> None:
+def test_payload_that_is_not_of_its_codec_is_refused(orders: Partition, codec: Codec, payload: bytes) -> None:
     log = orders.open()
 
     with pytest.raises(AppendRefused) as caught:

@@ -15,7 +15,7 @@ async def test_what_need_not_wait_is_done_at_once() -> None:
     assert first_step(after()) == 0
 
 
-async def test_what_is_already_there_is_not_waited_for() -> None:
+async def test_waiting_for_a_feature_epoch_that_is_known_returns_at_once() -> None:
     future = asyncio.get_running_loop().create_future()
     future.set_result(3)
 

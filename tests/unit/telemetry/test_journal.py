@@ -68,7 +68,7 @@ def test_nothing_is_written_before_the_flush_unless_it_grows(tmp_path: Path) -> 
     assert (tmp_path / "klamm-journal-1-00000001.jsonl").stat().st_size >= FLUSH_BYTES
 
 
-def test_a_start_begins_a_new_file_and_its_causes_differ(tmp_path: Path) -> None:
+def test_each_start_writes_a_new_journal_file_with_its_own_causes(tmp_path: Path) -> None:
     causes = []
     for _ in range(2):
         journal = journal_in(tmp_path)
@@ -99,7 +99,7 @@ def test_files_rotate_and_only_the_newest_stay(tmp_path: Path) -> None:
     assert [e.facts["n"] for e in entries(tmp_path)] == [6, 7, 8, 9]
 
 
-def test_a_node_that_starts_again_and_again_keeps_what_was_before(tmp_path: Path) -> None:
+def test_a_node_that_restarts_often_keeps_older_journal_files(tmp_path: Path) -> None:
     for n in range(50):
         journal = journal_in(tmp_path, max_file_bytes=10_000, max_files=3)
         journal.event("Startup", n=n)
@@ -108,7 +108,7 @@ def test_a_node_that_starts_again_and_again_keeps_what_was_before(tmp_path: Path
     assert [e.facts["n"] for e in entries(tmp_path)] == list(range(50))
 
 
-def test_a_torn_last_line_is_left_out(tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_skipped(tmp_path: Path) -> None:
     journal = journal_in(tmp_path)
     journal.event("Startup")
     journal.flush()
@@ -132,7 +132,7 @@ class FullDisk:
         self.written += lines
 
 
-def test_a_full_disk_stops_nobody_and_the_loss_is_told_once_there_is_room() -> None:
+def test_a_full_disk_loses_journal_lines_and_their_number_is_written_later() -> None:
     sink = FullDisk()
     journal = Journal(sink, 1, Clock())
     for _ in range(3):
@@ -150,7 +150,7 @@ def test_a_full_disk_stops_nobody_and_the_loss_is_told_once_there_is_room() -> N
     assert b'"event"' in second
 
 
-def test_no_half_line_stays_in_front_of_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_no_incomplete_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = JournalFiles(RealDisk(), str(tmp_path), 1)
     files.write(b"first\n")
     file = files._file
@@ -184,7 +184,7 @@ def entry(epoch: int, seq: int, kind: str, cause: str = "c", ts_ms: int = 0, nod
     return Entry(ts_ms, node, epoch, seq, cause, kind, facts)
 
 
-def test_a_partitions_story_is_what_names_it_and_the_events_behind_in_order_of_epochs() -> None:
+def test_a_partitions_lines_are_those_that_name_it_and_their_causes_in_epoch_order() -> None:
     told = [
         entry(2, 1, "event", "y", event="Startup"),
         entry(2, 2, "request", "y", partitions={"a": [0]}),
@@ -198,7 +198,7 @@ def test_a_partitions_story_is_what_names_it_and_the_events_behind_in_order_of_e
     assert [(e.controller_epoch, e.seq) for e in story_of(told, A0)] == [(1, 9), (1, 10), (2, 1), (2, 2)]
 
 
-def test_the_event_that_won_an_election_stands_in_the_epoch_it_won() -> None:
+def test_the_event_that_won_an_election_has_the_epoch_it_won() -> None:
     told = [
         entry(1, 9, "decision", "x", topic="a", partition=0, chosen=2),
         entry(0, 1, "event", "y", event="Reelect"),
@@ -230,7 +230,7 @@ def test_leader_changes_tell_from_to_and_why() -> None:
     assert (second.partition, second.leader_to, second.why) == (A1, -1, "")
 
 
-def test_an_event_in_words() -> None:
+def test_an_event_line_is_described() -> None:
     event = entry(1, 1, "event", event="ControlledShutdown", broker=3, waited_ms=0.1, version=None)
 
     assert why_of(event) == "ControlledShutdown: broker 3"
@@ -264,7 +264,7 @@ def test_lines_of_inactive_nodes_come_in_order_of_time() -> None:
     assert [e.ts_ms for e in in_order(told)] == [3, 9]
 
 
-def test_a_journal_goes_on_in_another_directory_and_no_incarnation_comes_twice(tmp_path: Path) -> None:
+def test_a_journal_continues_in_another_directory_with_a_new_incarnation(tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     second.mkdir()
 
@@ -284,7 +284,7 @@ def test_a_journal_goes_on_in_another_directory_and_no_incarnation_comes_twice(t
     assert files().incarnation == 3
 
 
-def test_a_repetition_tells_what_is_refused_only_where_it_is_new(tmp_path: Path) -> None:
+def test_a_repeated_refusal_is_written_once(tmp_path: Path) -> None:
     journal = journal_in(tmp_path)
 
     def event(repeats: str, *refused: str) -> None:

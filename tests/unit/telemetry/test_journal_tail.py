@@ -17,7 +17,7 @@ def files(directory: Path, **limits: int) -> JournalFiles:
     return JournalFiles(RealDisk(), str(directory), 1, **limits)
 
 
-def test_each_line_once_and_no_half_line(tmp_path: Path) -> None:
+def test_each_line_is_published_once_and_no_incomplete_line(tmp_path: Path) -> None:
     sink = files(tmp_path)
     sink.write(b"a\nb\nc")
     lines, position, _ = on(tmp_path, Position())
@@ -28,7 +28,7 @@ def test_each_line_once_and_no_half_line(tmp_path: Path) -> None:
     assert on(tmp_path, position).lines == [b"cc", b"d"]
 
 
-def test_a_piece_at_a_time_and_a_long_line_whole(tmp_path: Path) -> None:
+def test_the_tail_is_read_in_limited_pieces_and_a_long_line_in_one(tmp_path: Path) -> None:
     files(tmp_path).write(b"aa\nbb\n" + b"x" * 100 + b"\ncc\n")
     told, position = [], Position()
     while lines := (found := on(tmp_path, position, 7)).lines:
@@ -48,7 +48,7 @@ def test_the_next_file_follows_where_one_ends_even_with_half_a_line(tmp_path: Pa
     assert on(tmp_path, position) == ([b"b"], Position(2, 2), 0)
 
 
-def test_what_rotated_away_is_counted_once(tmp_path: Path) -> None:
+def test_files_rotated_away_are_counted_once(tmp_path: Path) -> None:
     sink = files(tmp_path, max_file_bytes=2, max_files=2)
     for letter in b"abcde":
         sink.write(bytes([letter]) + b"\n")
@@ -58,10 +58,10 @@ def test_what_rotated_away_is_counted_once(tmp_path: Path) -> None:
     assert on(tmp_path, position) == ([b"e"], Position(5, 2), 0)
 
 
-def test_a_position_survives_its_file_and_damage_begins_anew() -> None:
+def test_a_damaged_position_file_starts_from_the_first_line() -> None:
     assert Position.decode(Position(3, 141).encode()) == Position(3, 141)
     assert Position.decode(b"3") == Position.decode(b"x y") == Position()
 
 
-def test_nothing_there_yet(tmp_path: Path) -> None:
+def test_a_missing_journal_directory_has_no_lines(tmp_path: Path) -> None:
     assert on(tmp_path / "none", Position()) == ([], Position(), 0)

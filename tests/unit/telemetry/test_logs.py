@@ -25,7 +25,7 @@ def test_every_name_that_modules_log_under_is_known() -> None:
     assert {name for names in found for name in names} == {f'"{name}"' for name in LOGGERS}
 
 
-def test_a_level_counts_from_the_next_line_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_level_applies_from_the_next_line(capsys: pytest.CaptureFixture[str]) -> None:
     levels = configure_logs("warning")
     net, topics = structlog.get_logger("net"), structlog.get_logger("topics")
 

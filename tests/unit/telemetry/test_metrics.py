@@ -29,7 +29,7 @@ def test_names_are_the_exporters() -> None:
         assert row.kind != COUNTER or not row.name.endswith("total")
 
 
-def test_a_timer_tells_quantiles_of_the_last_values_and_counts_all() -> None:
+def test_a_timer_has_quantiles_of_the_last_values_and_a_count_of_all() -> None:
     timer = Timer()
     assert dict(timer.quantiles())[0.5] == 0.0
     for ms in range(3_000):
@@ -72,6 +72,6 @@ def test_prometheus_reads_it(accept: str) -> None:
         assert families["kafka_controller_kafkacontroller_activecontrollercount"].samples[0].value == 1
 
 
-def test_a_reading_that_is_in_no_table_is_a_mistake() -> None:
+def test_a_reading_without_a_row_in_the_table_is_refused() -> None:
     with pytest.raises(KeyError):
         render([Reading("kafka_nobody_knows", 1)], "")

@@ -115,6 +115,6 @@ def test_headers(key: ApiKey, version: int, request_header: int, response_header
 
 
 @pytest.mark.parametrize("key", [-1, 52, 55, 59, 62, 64, 70, 71, 74, 32767])
-def test_keys_no_zookeeper_broker_serves(key: int) -> None:
+def test_keys_that_no_zookeeper_broker_serves(key: int) -> None:
     with pytest.raises(UnknownApi, match=str(key)):
         api(key)

@@ -19,12 +19,12 @@ CONTENT = b"".join(b"record number %d, " % number for number in range(10_000))
 
 @pytest.mark.parametrize("codec", list(Codec))
 @given(content=st.binary(max_size=3000))
-def test_there_and_back(codec: Codec, content: bytes) -> None:
+def test_compressed_content_is_decompressed_to_itself(codec: Codec, content: bytes) -> None:
     assert decompress(codec, memoryview(compress(codec, memoryview(content)))) == content
 
 
 @pytest.mark.parametrize("codec", REAL)
-def test_long_content_comes_back(codec: Codec) -> None:
+def test_long_content_is_decompressed_to_itself(codec: Codec) -> None:
     packed = compress(codec, CONTENT)
 
     assert len(packed) < len(CONTENT) / 2
@@ -63,7 +63,7 @@ def test_data_cut_at_any_byte_is_refused(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", REAL)
 @given(content=st.binary(min_size=1, max_size=200))
-def test_rubbish_is_refused_or_bounded(codec: Codec, content: bytes) -> None:
+def test_random_bytes_are_refused_or_bounded(codec: Codec, content: bytes) -> None:
     with contextlib.suppress(BadCompression):
         assert len(decompress(codec, content, max_bytes=10_000)) <= 10_000
 
@@ -85,7 +85,7 @@ def test_snappy_in_java_framing_has_blocks_of_32_kib() -> None:
     assert lengths == [32768, 32768, 4464]
 
 
-def test_a_snappy_block_that_lies_about_its_length_takes_no_memory() -> None:
+def test_snappy_block_with_a_false_length_allocates_nothing() -> None:
     with pytest.raises(BadCompression, match="more than"):
         decompress(Codec.SNAPPY, b"\xff\xff\xff\xff\x0f" + b"x" * 10)
 

@@ -42,7 +42,7 @@ def unframed(parts: list[bytes | memoryview]) -> bytes:
 
 
 @pytest.mark.parametrize("version", [0, 3, 4])
-def test_a_request_and_its_header_come_back(version: int) -> None:
+def test_request_and_header_are_decoded_as_encoded(version: int) -> None:
     header = RequestHeader(ApiKey.HEARTBEAT, version, 77, "kläm")
     body = HeartbeatRequest("g", 3, "m")
 
@@ -62,7 +62,7 @@ def test_controlled_shutdown_version_0_has_no_client_id() -> None:
     assert decode_request_header(frame) == (RequestHeader(7, 0, 5, ""), 8)
 
 
-def test_a_null_client_id_reads_as_empty() -> None:
+def test_null_client_id_is_decoded_as_empty() -> None:
     header, at = decode_request_header(bytes.fromhex("000c 0000 00000001 ffff"))
 
     assert (header.client_id, at) == ("", 10)
@@ -81,7 +81,7 @@ def test_the_header_of_an_unknown_api_versions_version_is_read() -> None:
 
 
 @pytest.mark.parametrize("version", [3, 4])
-def test_every_cut_of_a_header_is_a_typed_error(version: int) -> None:
+def test_truncated_header_raises_malformed_header(version: int) -> None:
     header = RequestHeader(ApiKey.HEARTBEAT, version, 77, "client")
     frame = unframed(encode_request(header, HeartbeatRequest("g", 3, "m")))
     _, body_at = decode_request_header(frame)
@@ -91,13 +91,13 @@ def test_every_cut_of_a_header_is_a_typed_error(version: int) -> None:
             decode_request_header(frame[:cut])
 
 
-def test_an_unknown_key_is_a_typed_error() -> None:
+def test_unknown_api_key_raises_unknown_api() -> None:
     with pytest.raises(UnknownApi):
         decode_request_header(bytes.fromhex("4745 5420 2f20 4854"))
 
 
 @pytest.mark.parametrize("version", [0, 3, 4])
-def test_a_response_comes_back(version: int) -> None:
+def test_response_is_decoded_as_encoded(version: int) -> None:
     body = HeartbeatResponse(error_code=27)
 
     frame = unframed(encode_response(ApiKey.HEARTBEAT, version, 77, body))
@@ -117,7 +117,7 @@ def test_a_response_with_large_records_keeps_them_whole() -> None:
     assert decode_response(unframed(parts), ApiKey.FETCH, 11)[1] == body
 
 
-def test_api_versions_above_ours_is_answered_in_version_0() -> None:
+def test_unsupported_api_versions_request_is_answered_in_version_0() -> None:
     answer = ApiVersionsResponse(error_code=35, api_keys=[ApiVersion(18, 0, 4)])
 
     frame = unframed(encode_response(ApiKey.API_VERSIONS, 9, 1, answer))
@@ -139,12 +139,12 @@ def test_api_versions_request_has_the_flexible_header() -> None:
 
 
 @pytest.mark.parametrize("frame", [b"", b"\0\0\0", b"\0\0\0\1", b"\0\0\0\1\x80"])
-def test_a_response_too_short_for_its_header(frame: bytes) -> None:
+def test_truncated_response_header_raises_malformed_header(frame: bytes) -> None:
     with pytest.raises(MalformedHeader):
         decode_response(frame, ApiKey.HEARTBEAT, 4)
 
 
-def test_a_response_that_ends_early_names_the_field() -> None:
+def test_truncated_response_names_the_field() -> None:
     with pytest.raises(MalformedMessage, match="HeartbeatResponse v4: throttle_time_ms at byte 5"):
         decode_response(b"\0\0\0\1\0", ApiKey.HEARTBEAT, 4)
 
@@ -153,7 +153,7 @@ def test_a_response_that_ends_early_names_the_field() -> None:
     bodies=st.lists(st.binary(max_size=40) | st.integers(0, 20_000).map(bytes), max_size=8),
     cuts=st.lists(st.integers(1, 9000), max_size=60),
 )
-def test_frames_come_out_whole_however_they_were_cut(bodies: list[bytes], cuts: list[int]) -> None:
+def test_frames_are_reassembled_from_any_chunks(bodies: list[bytes], cuts: list[int]) -> None:
     stream = framed(*bodies)
     reader = FrameReader()
     frames: list[bytes] = []
@@ -166,7 +166,7 @@ def test_frames_come_out_whole_however_they_were_cut(bodies: list[bytes], cuts: 
     assert reader.buffered_bytes == 0
 
 
-def test_byte_by_byte() -> None:
+def test_frames_are_reassembled_byte_by_byte() -> None:
     reader = FrameReader()
     stream = framed(b"abc", b"", b"defg", b"")
 
@@ -176,7 +176,7 @@ def test_byte_by_byte() -> None:
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), 101, 2**31 - 1, 0x47455420])
-def test_a_bad_size_is_named_and_earlier_frames_are_handed_over(size: int) -> None:
+def test_bad_size_is_reported_after_earlier_frames(size: int) -> None:
     reader = FrameReader(max_bytes=100)
 
     with pytest.raises(MalformedFrame, match=str(size)) as caught:
@@ -185,11 +185,11 @@ def test_a_bad_size_is_named_and_earlier_frames_are_handed_over(size: int) -> No
     assert caught.value.frames == [b"one", b"two"]
 
 
-def test_the_limit_itself_is_allowed() -> None:
+def test_frame_of_the_maximum_size_is_allowed() -> None:
     assert FrameReader(max_bytes=100).feed(framed(bytes(100))) == [bytes(100)]
 
 
-def test_an_announced_size_costs_nothing() -> None:
+def test_announced_size_allocates_nothing() -> None:
     tracemalloc.start()
     reader = FrameReader()
     reader.feed(struct.pack(">i", 100_000_000))
@@ -201,7 +201,7 @@ def test_an_announced_size_costs_nothing() -> None:
     assert reader.buffered_bytes == 1
 
 
-def test_a_frame_that_trickles_in_does_not_cost_many_times_its_size() -> None:
+def test_frame_received_in_small_chunks_takes_little_more_than_its_size() -> None:
     reader = FrameReader()
     reader.feed(struct.pack(">i", 1_000_000))
     piece = b"12345"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.unit.wire.dealt import deal
+from tests.unit.wire.generated import generate
 from tests.unit.wire.strategies import by_message, class_of, versions
 
 from klamm.wire import plain
@@ -23,7 +23,7 @@ from klamm.wire.messages import (
     ProduceRequest,
 )
 from klamm.wire.schema import Message
-from klamm.wire.source import Refused, least_bytes, more_uvarint, read_uvarint, uvarint
+from klamm.wire.source import ParseError, min_bytes, more_uvarint, read_uvarint, uvarint
 
 ALL = [(m, v) for m in MESSAGES.values() for v in versions(m)]
 
@@ -49,21 +49,21 @@ def caught(decode: Callable[[], Any]) -> Any:
 
 
 @by_message
-def test_every_cut_is_refused(message: Message) -> None:
+def test_truncated_message_is_refused(message: Message) -> None:
     dice = random.Random(message.name)
     for version in versions(message):
-        wire = deal(message, version, dice).encode(version)
+        wire = generate(message, version, dice).encode(version)
         cuts = range(len(wire)) if len(wire) < 60 else dice.sample(range(len(wire)), 60)
         for cut in cuts:
             assert isinstance(outcome(message, version, wire[:cut]), MalformedMessage)
 
 
 @by_message
-def test_flipped_bytes_give_a_message_or_a_typed_error(message: Message) -> None:
+def test_flipped_bytes_give_a_message_or_a_wire_error(message: Message) -> None:
     dice = random.Random(message.name)
     for version in versions(message):
         for _ in range(3):
-            wire = deal(message, version, dice).encode(version)
+            wire = generate(message, version, dice).encode(version)
             for _ in range(6 if wire else 0):
                 flipped = bytearray(wire)
                 for _ in range(dice.randint(1, 3)):
@@ -72,7 +72,7 @@ def test_flipped_bytes_give_a_message_or_a_typed_error(message: Message) -> None
 
 
 @by_message
-def test_noise_gives_a_message_or_a_typed_error(message: Message) -> None:
+def test_random_bytes_give_a_message_or_a_wire_error(message: Message) -> None:
     dice = random.Random(message.name)
     for version in versions(message):
         for size in (0, 1, 2, 7, 30, 200):
@@ -103,7 +103,7 @@ HUGE_COUNTS = {
 
 
 @pytest.mark.parametrize(("cls", "version", "wire"), HUGE_COUNTS.values(), ids=HUGE_COUNTS)
-def test_a_huge_count_costs_no_memory(cls: Any, version: int, wire: bytes) -> None:
+def test_huge_count_allocates_nothing(cls: Any, version: int, wire: bytes) -> None:
     with pytest.raises(MalformedMessage):
         cls.decode(wire, version)  # once, so that compiling is not measured
 
@@ -121,12 +121,12 @@ def test_an_element_takes_at_least_a_byte_so_a_count_is_bounded_by_what_remains(
         for struct_ in message.structs():
             for f in struct_.fields:
                 if f.is_array and version in f.versions:
-                    assert least_bytes(f.element, version, message.is_flexible(version)) > 0
+                    assert min_bytes(f.element, version, message.is_flexible(version)) > 0
 
 
-def test_least_bytes_is_not_more_than_a_message_can_take() -> None:
+def test_min_bytes_is_at_most_the_size_of_any_element() -> None:
     for message, version in ALL:
-        least = least_bytes(message.body, version, message.is_flexible(version))
+        least = min_bytes(message.body, version, message.is_flexible(version))
         assert least <= len(class_of(message)().encode(version))
 
 
@@ -148,7 +148,7 @@ def test_null_is_refused_where_it_is_not_allowed() -> None:
     assert MetadataRequest.decode(struct.pack(">i", -1), 1).topics is None
 
 
-def test_a_tagged_field_must_have_the_size_it_says() -> None:
+def test_tagged_field_must_have_its_declared_size() -> None:
     good = ApiVersionsResponse(finalized_features_epoch=5).encode(3)
     assert good[-11:] == bytes.fromhex("01 01 08 0000000000000005")
 
@@ -179,16 +179,16 @@ def test_a_tagged_section_of_more_than_127_fields() -> None:
 
 
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 300, 16383, 16384, 2**28, 2**31 - 1])
-def test_uvarints_come_back(value: int) -> None:
+def test_uvarints_are_decoded_as_encoded(value: int) -> None:
     assert read_uvarint(uvarint(value), 0) == (value, len(uvarint(value)))
 
 
 @pytest.mark.parametrize("wire", ["ffffffff08", "ffffffffff01", "8080808080"])
 def test_uvarints_beyond_31_bits_are_refused(wire: str) -> None:
     raw = bytes.fromhex(wire)
-    with pytest.raises(Refused):
+    with pytest.raises(ParseError):
         read_uvarint(raw, 0)
-    with pytest.raises(Refused):
+    with pytest.raises(ParseError):
         more_uvarint(raw, 1, raw[0])
 
 

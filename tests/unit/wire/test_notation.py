@@ -71,7 +71,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("table", "complaint"), WRONG.values(), ids=WRONG)
-def test_what_cannot_be_read_is_named(table: str, complaint: str) -> None:
+def test_unreadable_table_line_is_named(table: str, complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         list(parse(table))
 

@@ -56,7 +56,7 @@ def rebased(content: list[NewRecord], base: int) -> list[Record]:
 
 @pytest.mark.parametrize("codec", list(Codec))
 @given(content=NEW_RECORDS, base=st.integers(0, 2**50))
-def test_what_is_built_is_read(codec: Codec, content: list[NewRecord], base: int) -> None:
+def test_built_batches_are_read_back(codec: Codec, content: list[NewRecord], base: int) -> None:
     batch = build_batch(content, codec, base_offset=base)
     (header,) = batches(batch)
 
@@ -135,7 +135,7 @@ def test_we_read_aiokafkas(codec: Codec) -> None:
     assert read(batch) == rebased(SAMPLE, 0)
 
 
-def test_several_batches_and_a_cut_one() -> None:
+def test_incomplete_batch_at_the_end_is_skipped() -> None:
     first, second = build_batch(SAMPLE), build_batch(SAMPLE, Codec.ZSTD, base_offset=9)
     buffer = first + second
 
@@ -147,7 +147,7 @@ def test_several_batches_and_a_cut_one() -> None:
 
 
 @pytest.mark.parametrize("position", range(12))
-def test_flips_in_the_front_never_pass_as_the_same(position: int) -> None:
+def test_flipped_bits_before_the_crc_change_the_header(position: int) -> None:
     batch = bytearray(build_batch(SAMPLE))
     batch[position] ^= 0x41
 
@@ -159,7 +159,7 @@ def test_flips_in_the_front_never_pass_as_the_same(position: int) -> None:
 
 
 @given(position=st.integers(16, 10_000), mask=st.integers(1, 255), codec=st.sampled_from(Codec))
-def test_flips_behind_the_front_are_told_by_magic_or_crc(position: int, mask: int, codec: Codec) -> None:
+def test_flipped_bits_after_the_crc_are_detected_by_magic_or_crc(position: int, mask: int, codec: Codec) -> None:
     batch = bytearray(build_batch(SAMPLE, codec))
     batch[16 + position % (len(batch) - 16)] ^= mask
 
@@ -171,7 +171,7 @@ def test_flips_behind_the_front_are_told_by_magic_or_crc(position: int, mask: in
 
 
 @given(payload=st.binary(max_size=60), count=st.integers(-1, 5))
-def test_rubbish_as_records_is_a_typed_error(payload: bytes, count: int) -> None:
+def test_random_bytes_as_records_raise_corrupt_records(payload: bytes, count: int) -> None:
     header = header_at(build_batch(SAMPLE))._replace(record_count=count, batch_length=49 + len(payload))
     buffer = bytes(61) + payload
     with contextlib.suppress(CorruptRecords):
@@ -186,7 +186,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("change", [MALFORMED["length beyond the batch"], MALFORMED["bytes left over"]])
-def test_a_record_whose_length_lies_is_refused(change: object) -> None:
+def test_record_with_a_wrong_length_is_refused(change: object) -> None:
     batch = build_batch([NewRecord(b"v")])
     payload = change(batch[61:])  # type: ignore[operator]
     buffer = batch[:61] + payload
@@ -227,14 +227,14 @@ def test_impossible_lengths_inside_a_record(field: str, value: int) -> None:
         list(records(bytes(61) + payload, header))
 
 
-def test_log_append_time_counts_for_every_record() -> None:
+def test_log_append_time_applies_to_every_record() -> None:
     batch = build_batch(SAMPLE, timestamp_type=TimestampType.LOG_APPEND_TIME, log_append_time_ms=5_000)
 
     assert {r.timestamp for r in read(batch)} == {5_000}
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_a_stamped_header_keeps_the_records(codec: Codec) -> None:
+def test_stamped_header_keeps_the_records(codec: Codec) -> None:
     batch = b"...." + build_batch(SAMPLE, codec)
     header = header_at(batch, 4)
 
@@ -248,7 +248,7 @@ def test_a_stamped_header_keeps_the_records(codec: Codec) -> None:
     ]
 
 
-def test_assignment_leaves_the_crc_true() -> None:
+def test_assigning_offset_and_epoch_keeps_the_crc_valid() -> None:
     batch = build_batch(SAMPLE)
     header = header_at(batch)
     in_place = bytearray(batch)
@@ -273,7 +273,7 @@ def control(key: bytes | None, value: bytes | None) -> bytes:
     return build_batch([NewRecord(value, key)], control=True)
 
 
-def test_unknown_control_types_are_skipped_and_broken_ones_refused() -> None:
+def test_unknown_control_types_are_skipped_and_malformed_ones_refused() -> None:
     unknown = control(struct.pack(">hh", 0, 4), b"")
     assert end_marker_of(unknown, header_at(unknown)) is None
     empty = header_at(unknown)._replace(record_count=0, batch_length=49)
@@ -292,12 +292,12 @@ def test_varints(value: int) -> None:
     assert read_varint(encoded, 0) == (value, len(encoded))
 
 
-def test_a_varint_without_an_end() -> None:
+def test_unterminated_varint_is_refused() -> None:
     with pytest.raises(IndexError):
         read_varint(b"\xff" * 11, 0)
 
 
-def test_sequences_begin_again_at_0() -> None:
+def test_sequences_wrap_to_0() -> None:
     assert [add_to_sequence(2**31 - 1, n) for n in (0, 1, 2)] == [2**31 - 1, 0, 1]
     assert add_to_sequence(1, -2) == 2**31 - 1
 
@@ -306,7 +306,7 @@ def test_sequences_begin_again_at_0() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_old_entries_are_found_and_measured(magic: int) -> None:
+def test_legacy_entries_are_located_with_their_size(magic: int) -> None:
     builder = MemoryRecordsBuilder(magic, 0, 1 << 20)
     for n in range(3):
         builder.append(timestamp=500 + n, key=None, value=b"v" * n)
@@ -337,18 +337,18 @@ IMPOSSIBLE = {
 
 
 @pytest.mark.parametrize("buffer", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
-def test_what_cannot_be_a_batch(buffer: bytes) -> None:
+def test_malformed_batches_raise_corrupt_records(buffer: bytes) -> None:
     with pytest.raises(CorruptRecords):
         list(batches(buffer))
 
 
-def test_too_few_bytes_for_a_header() -> None:
-    with pytest.raises(CorruptRecords, match="too few"):
+def test_incomplete_header_raises_corrupt_records() -> None:
+    with pytest.raises(CorruptRecords, match="do not hold"):
         header_at(bytes(16))
     assert entry_size(build_batch(SAMPLE)[:12]) == len(build_batch(SAMPLE))
 
 
-def test_codecs_that_do_not_exist() -> None:
+def test_undefined_codecs_raise_corrupt_records() -> None:
     with pytest.raises(CorruptRecords, match="codec 6"):
         _ = header_at(build_batch(SAMPLE))._replace(attributes=6).codec
 

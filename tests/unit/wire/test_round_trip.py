@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.unit.wire.dealt import deal
+from tests.unit.wire.generated import generate
 from tests.unit.wire.strategies import by_message, class_of, instances, versions
 
 from klamm.model.topic_ids import ZERO_ID
@@ -40,7 +40,7 @@ SLOW = settings(max_examples=8, suppress_health_check=list(HealthCheck))
 
 
 @by_message
-def test_defaults_come_back(message: Message) -> None:
+def test_default_instances_are_decoded_as_encoded(message: Message) -> None:
     made = class_of(message)()
 
     for version in versions(message):
@@ -50,7 +50,7 @@ def test_defaults_come_back(message: Message) -> None:
 @by_message
 @SLOW
 @given(data=st.data())
-def test_instances_come_back_and_both_codecs_agree(message: Message, data: st.DataObject) -> None:
+def test_compiled_and_reference_codec_agree(message: Message, data: st.DataObject) -> None:
     version = data.draw(st.sampled_from(versions(message)))
     made = data.draw(instances(message, version))
     cls = class_of(message)
@@ -64,11 +64,11 @@ def test_instances_come_back_and_both_codecs_agree(message: Message, data: st.Da
 
 
 @by_message
-def test_many_instances_of_every_version_come_back(message: Message) -> None:
+def test_generated_instances_of_every_version_are_decoded_as_encoded(message: Message) -> None:
     dice = random.Random(message.name)
     for version in versions(message):
         for _ in range(10):
-            made = deal(message, version, dice)
+            made = generate(message, version, dice)
             wire = made.encode(version)
 
             assert wire == plain.encode(message, version, made)
@@ -107,7 +107,7 @@ def test_partition_states_of_any_shape(lengths: list[int], version: int) -> None
     assert LeaderAndIsrRequest.decode(wire, version) == request
 
 
-def test_shapes_are_not_remembered_without_end() -> None:
+def test_cache_of_shapes_is_bounded() -> None:
     for isr, replicas, adding in itertools.product(range(14), range(14), range(3)):
         state = LeaderAndIsrPartitionState(isr=(1,) * isr, replicas=(1,) * replicas, adding_replicas=(1,) * adding)
         request = LeaderAndIsrRequest(topic_states=[LeaderAndIsrTopicState("t", partition_states=[state] * 5)])
@@ -143,7 +143,7 @@ def test_arrays_may_be_given_as_lists() -> None:
     assert LeaderAndIsrRequest.decode(wire, 7).topic_states[0].partition_states[0].isr == (1, 2, 3)
 
 
-def test_large_records_travel_uncopied() -> None:
+def test_large_records_are_not_copied() -> None:
     records = bytes(100_000)
     partition = FetchResponsePartitionData(0, records=records)
     response = FetchResponse(responses=[FetchableTopicResponse(partitions=[partition])])
@@ -163,13 +163,13 @@ def test_parts_that_end_in_records() -> None:
     assert last is records
 
 
-def test_small_records_are_joined_with_what_stands_around_them() -> None:
+def test_small_records_are_joined_with_neighbouring_pieces() -> None:
     request = ProduceRequest(topic_data=[TopicProduceData("t", [PartitionProduceData(0, b"small")])])
 
     assert request.encode_parts(9) == [request.encode(9)]
 
 
-def test_neighbours_are_joined_until_something_large_comes() -> None:
+def test_small_pieces_are_joined_up_to_a_large_one() -> None:
     large, huge = bytes(4096), bytes(9000)
 
     assert join_small([large, b"a", b"b", huge, large, b"c"]) == [large, b"ab", huge, large, b"c"]
@@ -205,8 +205,8 @@ def test_an_ignorable_field_is_dropped_silently() -> None:
     assert FetchRequest.decode(FetchRequest(rack_id="a").encode(10), 10) == FetchRequest()
 
 
-def test_a_version_nobody_defined() -> None:
-    with pytest.raises(UnsupportedVersion, match="FetchRequest has no version 18; versions 0-17 are known"):
+def test_undefined_version_raises_unsupported_version() -> None:
+    with pytest.raises(UnsupportedVersion, match="FetchRequest has no version 18; it has 0-17"):
         FetchRequest().encode(18)
     with pytest.raises(UnsupportedVersion):
         FetchRequest.decode(b"", -1)
@@ -227,7 +227,7 @@ def test_a_number_out_of_range_names_the_field() -> None:
         request.encode(7)
 
 
-def test_what_is_no_sequence_is_refused_too() -> None:
+def test_value_that_is_no_sequence_is_refused() -> None:
     state = LeaderAndIsrPartitionState(isr=(n for n in (1, 2)))  # type: ignore[arg-type]
     request = LeaderAndIsrRequest(topic_states=[LeaderAndIsrTopicState("t", partition_states=[state])])
 
@@ -250,7 +250,7 @@ def test_a_string_longer_than_kafka_allows(version: int) -> None:
     assert MetadataRequest.decode(longest.encode(version), version) == longest
 
 
-def test_a_lone_surrogate_cannot_travel() -> None:
+def test_lone_surrogate_cannot_be_encoded() -> None:
     with pytest.raises(UnencodableField, match="rack_id"):
         FetchRequest(rack_id="\ud800").encode(12)
 

@@ -1,4 +1,4 @@
-"""AlterConfigs and IncrementalAlterConfigs: any broker writes topics' configs, each one its own and the defaults.
+"""AlterConfigs and IncrementalAlterConfigs: any broker alters topics, and each its own configs and the defaults.
 
 Source: KafkaApis.handleAlterConfigsRequest, ConfigAdminManager.preprocess (3.9).
 """
@@ -63,7 +63,7 @@ class AlterConfigs:
 
 
 def _resources(resources: Sequence[Any]) -> list[tuple[Any, bool]]:
-    """Each with whether it stands there more than once."""
+    """Each with whether the request names it more than once."""
     counts = Counter((r.resource_type, r.resource_name) for r in resources)
     return [(r, counts[r.resource_type, r.resource_name] > 1) for r in resources]
 

@@ -18,7 +18,7 @@ _NAMES_SOFTWARE: Final = 3
 
 class ApiVersions:
     def __init__(self, offered: Sequence[Offered], features: Features | None = None) -> None:
-        """Without `features` nothing counts as finalized."""
+        """Without `features` no feature is finalized."""
         self._features = features
         self._offered = [
             ApiVersion(api_key=int(o.api_key), min_version=o.min_version, max_version=o.max_version)
@@ -27,7 +27,7 @@ class ApiVersions:
         self._itself = [a for a in self._offered if a.api_key == ApiKey.API_VERSIONS]
 
     def handle(self, request: Request, message: ApiVersionsRequest | None) -> ApiVersionsResponse:
-        """A version that we do not know (no message) is told ours; the caller encodes that answer as version 0."""
+        """An unknown version has no message, and gets our versions; the caller encodes that response as version 0."""
         if message is None:
             return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=self._itself)
         if request.version >= _NAMES_SOFTWARE and not (

@@ -1,4 +1,4 @@
-"""The controller's orders: LeaderAndIsr, UpdateMetadata, StopReplica. Source: KafkaApis.scala, ReplicaManager.scala."""
+"""Control requests: LeaderAndIsr, UpdateMetadata, StopReplica. Source: KafkaApis.scala, ReplicaManager.scala."""
 
 from collections.abc import Callable
 from typing import Final
@@ -26,7 +26,7 @@ class Control:
     def __init__(
         self, cache: MetadataCache, replicas: ReplicaManager, on_topic_gone: Callable[[str], None] = lambda _topic: None
     ) -> None:
-        """`on_topic_gone` hears of each topic that was deleted; it must not raise."""
+        """`on_topic_gone` gets each topic that was deleted; it must not raise."""
         self._cache = cache
         self._replicas = replicas
         self._on_topic_gone = on_topic_gone

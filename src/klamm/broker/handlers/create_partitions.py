@@ -53,7 +53,7 @@ class CreatePartitions:
         return await self._growth.grow(name, topic.count, lists, validate_only=validate_only)
 
     async def _wait_for_leaders(self, grown: list[Grown], timeout_ms: int) -> None:
-        """Till every partition has a leader in our own metadata; what is too late stays, but is answered 7."""
+        """Until every partition has a leader in the metadata cache; those that take longer stay, and get an error."""
         by_name = {g.name: g for g in grown}
         leading = {g.name: partial(self._cache.has_leaders, g.name, g.partitions) for g in grown}
         late = await self._cache.wait_until(leading, timeout_ms / 1000) if timeout_ms > 0 else by_name

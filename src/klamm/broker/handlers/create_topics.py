@@ -60,7 +60,7 @@ class CreateTopics:
         return None
 
     async def _wait_for_leaders(self, created: list[Created], timeout_ms: int) -> None:
-        """Till every partition has a leader in our own cache; a topic that is too late stays, but is answered 7."""
+        """Until every partition has a leader in the metadata cache; topics that take longer stay, and get an error."""
         made = {c.name: c for c in created if not c.error}
         leading = {name: partial(self._cache.has_leaders, name, len(c.placement)) for name, c in made.items()}
         late = await self._cache.wait_until(leading, timeout_ms / 1000) if timeout_ms > 0 else made

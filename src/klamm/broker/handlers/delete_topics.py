@@ -28,7 +28,7 @@ class NamingController(Protocol):
 
 
 class DeleteTopics:
-    """A topic counts as deleted once it left our own metadata; its znodes may go a moment later."""
+    """A topic is deleted once it left the metadata cache; its znodes may be deleted a moment later."""
 
     def __init__(
         self, cache: MetadataCache, store: Callable[[], Store], controller: NamingController, is_enabled: bool
@@ -49,7 +49,7 @@ class DeleteTopics:
         return DeleteTopicsResponse(responses=results)
 
     def _refusal(self, request: Request, asked: list[DeleteTopicState]) -> ErrorCode:
-        """What stands against the request as a whole."""
+        """Why the whole request is refused."""
         if not self._controller.is_active:
             return ErrorCode.NOT_CONTROLLER
         if not self._is_enabled:
@@ -81,7 +81,7 @@ class DeleteTopics:
                 result.error_message = f"ZooKeeper did not take it: {error}"
             return
         for result in wanted:
-            # our metadata lacks topics that never had a leader, and those half deleted, which ZooKeeper has still
+            # the metadata cache lacks topics that never had a leader or are half deleted; ZooKeeper has them
             if result.name in found.missing or (result.name in found.marked_before and result.name not in known):
                 result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         await self._wait_until_gone([r for r in wanted if not r.error_code], timeout_ms)
@@ -100,7 +100,7 @@ class DeleteTopics:
 
 
 def _asked(request: Request, message: DeleteTopicsRequest) -> list[DeleteTopicState]:
-    """Each once; versions before 6 know names alone."""
+    """Each once; versions before 6 have names only."""
     if request.version < _FIRST_WITH_IDS:
         return [DeleteTopicState(name, ZERO_ID) for name in dict.fromkeys(message.topic_names)]
     return list({(t.name, t.topic_id): t for t in message.topics}.values())

@@ -1,4 +1,4 @@
-"""DescribeConfigs: what holds, and why. Source: ConfigHelper.scala (3.9)."""
+"""DescribeConfigs: the values in use, and their sources. Source: ConfigHelper.scala (3.9)."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import dropwhile
@@ -39,7 +39,7 @@ _BROKER_LOGGER: Final = 8
 _UNKNOWN_TYPE: Final = 0
 
 ReadTopicConfig = Callable[[str], Awaitable[Mapping[str, str]]]
-"""The overrides of one topic; raises KlammError where ZooKeeper cannot say."""
+"""The overrides of one topic; raises KlammError where they cannot be read."""
 
 
 class DescribeConfigs:
@@ -59,7 +59,7 @@ class DescribeConfigs:
 
     async def handle(self, request: Request, message: DescribeConfigsRequest) -> DescribeConfigsResponse:
         results = [await self._describe(message, r) for r in message.resources]
-        if request.version == 0:  # which says no more of a source than whether it is the default
+        if request.version == 0:  # it only has whether the value is the default
             for config in (c for result in results for c in result.configs):
                 config.is_default = config.config_source == ConfigSource.DEFAULT
         return DescribeConfigsResponse(results=results)
@@ -99,7 +99,7 @@ class DescribeConfigs:
         return _answer(asked, configs)
 
     def _broker(self, message: DescribeConfigsRequest, asked: DescribeConfigsResource) -> DescribeConfigsResult:
-        """With no name: the cluster's dynamic defaults."""
+        """Without a name: the cluster's dynamic defaults."""
         if not asked.resource_name:
             cluster = self._dynamic.cluster
             defaults = [self._cluster_entry(message, name) for name in _wanted(asked, cluster)]
@@ -139,11 +139,11 @@ class DescribeConfigs:
         return self._shown(message, name, self._dynamic.cluster[name], found)
 
     def _broker_origins(self, name: str) -> list[Origin]:
-        """Every place that gives the key or a synonym a value, the one that counts first."""
+        """Every source of a value for the key or a synonym, the one in use first."""
         names = synonyms(name)
         found = [Origin(n, given[n], source) for source, given in self._dynamic.layers for n in names if n in given]
         for n in names:
-            key = BROKER_KEYS.get(n)  # quotas, which no file holds, have no default that is told
+            key = BROKER_KEYS.get(n)  # quotas can only be set dynamically, and show no default
             if key is not None and key.default is not None and not is_for_one_listener(n):
                 found.append(Origin(n, key.default, ConfigSource.DEFAULT))
         return list(dropwhile(lambda origin: origin.name != name, found))
@@ -151,7 +151,7 @@ class DescribeConfigs:
     def _shown(
         self, message: DescribeConfigsRequest, name: str, value: str | None, found: Sequence[Origin]
     ) -> DescribeConfigsResourceResult:
-        """Passwords, and keys of which nobody knows what they hold, are not told."""
+        """Values of passwords and of unknown keys are hidden."""
         key = dynamic_key(name)
         kind = None if key is None else ConfigType[key.type.upper()]
         return _entry(message, name, value, kind, found, None, read_only=name not in DYNAMIC_KEYS)

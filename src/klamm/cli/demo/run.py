@@ -28,7 +28,7 @@ from klamm.embedded.cluster import ClusterOptions, LocalCluster
 from klamm.model.errors import KlammError
 from klamm.runtime.main_loop import run_loop
 from klamm.runtime.processes import Child, python, spawn
-from klamm.runtime.signals import stopped_by_signals
+from klamm.runtime.signals import interrupted_by_stop_signals
 from klamm.runtime.world import World, real_world
 
 TOPIC: Final = "flights"
@@ -193,7 +193,7 @@ def main() -> None:
     directory = sys.argv[1] if len(sys.argv) > 1 else "demo-data"
     options = ClusterOptions(directory, NODES, first_port=0, zookeeper_port=0)
     try:
-        with stopped_by_signals(), LocalCluster(options, on_killed=print_error) as cluster:
+        with interrupted_by_stop_signals(), LocalCluster(options, on_killed=print_error) as cluster:
             status = run_loop(demo(cluster, real_world()))
     except KlammError as error:
         print_error(error)

@@ -1,7 +1,7 @@
-"""Record batches as they lie on disk and on the wire: headers only, the records stay opaque bytes.
+"""Record batches as stored on disk and sent on the wire: headers only; the records stay opaque bytes.
 
 Source: DefaultRecordBatch.java; AbstractLegacyRecordBatch.java for the entries of magic 0 and 1, which only old log
-directories still hold: they are found, measured and checked here, never written.
+directories still contain: they are located and checked here, never written.
 """
 
 import struct
@@ -38,13 +38,13 @@ CONTROL_BIT: Final = 0x20
 DELETE_HORIZON_BIT: Final = 0x40
 
 _PREFIX: Final = struct.Struct(">qi")
-_ASSIGNED: Final = struct.Struct(">qii")  # what a leader overwrites; all of it lies outside the CRC
+_ASSIGNED: Final = struct.Struct(">qii")  # what a leader overwrites; the CRC does not cover it
 _IDENTIFYING: Final = struct.Struct(">qiIb")
 _CRC_POSITION: Final = 17
 _CHECKED_POSITION: Final = 21
 _CHECKED_HEADER: Final = struct.Struct(">hiqqqhii")
 _LEGACY_TIMESTAMP: Final = struct.Struct(">q")
-_LEGACY_LEAST_BYTES: Final = {0: 14, 1: 22}
+_MIN_LEGACY_BYTES: Final = {0: 14, 1: 22}
 _CRC_PIECE_BYTES: Final = 64 * 1024
 _MAX_SEQUENCE: Final = 2**31 - 1
 
@@ -61,7 +61,7 @@ class TimestampType(IntEnum):
 class BatchHeader(NamedTuple):
     """The fields in wire order, and `position`, where in the buffer or file the batch begins.
 
-    A magic 0 or 1 entry shows its own offset as base offset, its timestamp as maximum and no producer.
+    A magic 0 or 1 entry has its own offset as base offset, its timestamp as maximum, and no producer.
     """
 
     base_offset: int
@@ -94,10 +94,10 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """Raises CorruptRecords for the numbers 5 to 7, which no codec has."""
+        """Raises CorruptRecords for 5 to 7, which are no codecs."""
         number = self.attributes & CODEC_MASK
         if number > Codec.ZSTD:
-            raise CorruptRecords(f"batch at offset {self.base_offset} names codec {number}; 0 to 4 exist")
+            raise CorruptRecords(f"batch at offset {self.base_offset} has codec {number}; valid are 0 to 4")
         return Codec(number)
 
     @property
@@ -136,8 +136,8 @@ def add_to_sequence(sequence: int, increment: int) -> int:
 def entry_size(buffer: Buffer, position: int = 0) -> int:
     """Bytes of the entry that begins at `position`, of which 12 must be there. Raises CorruptRecords."""
     offset, length = _PREFIX.unpack_from(buffer, position)
-    if length < _LEGACY_LEAST_BYTES[0]:
-        raise CorruptRecords(f"entry at offset {offset} gives its length as {length}; 14 is the least")
+    if length < _MIN_LEGACY_BYTES[0]:
+        raise CorruptRecords(f"entry at offset {offset} has length {length}; the minimum is 14")
     return int(length) + PREFIX_BYTES
 
 
@@ -148,7 +148,7 @@ def header_at(buffer: Buffer, position: int = 0) -> BatchHeader:
         if header.magic == MAGIC:
             if header.batch_length < HEADER_BYTES - PREFIX_BYTES:
                 raise CorruptRecords(
-                    f"batch at offset {header.base_offset} gives its length as {header.batch_length}; 49 is the least"
+                    f"batch at offset {header.base_offset} has length {header.batch_length}; the minimum is 49"
                 )
             return header
     return _legacy_header(buffer, position)
@@ -156,14 +156,14 @@ def header_at(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 def _legacy_header(buffer: Buffer, position: int) -> BatchHeader:
     if position + IDENTIFYING_BYTES > len(buffer):
-        raise CorruptRecords(f"{len(buffer) - position} bytes are too few for a batch header")
+        raise CorruptRecords(f"{len(buffer) - position} bytes do not hold a batch header")
     offset, length, crc, magic = _IDENTIFYING.unpack_from(buffer, position)
-    least = _LEGACY_LEAST_BYTES.get(magic)
-    if least is None:
+    minimum = _MIN_LEGACY_BYTES.get(magic)
+    if minimum is None:
         what = "its header is cut off" if magic == MAGIC else f"magic {magic} is not known"
         raise CorruptRecords(f"batch at offset {offset}: {what}")
-    if length < least:
-        raise CorruptRecords(f"entry at offset {offset} gives its length as {length}; {least} is the least")
+    if length < minimum:
+        raise CorruptRecords(f"entry at offset {offset} has length {length}; the minimum is {minimum}")
     attributes = buffer[position + IDENTIFYING_BYTES] if position + IDENTIFYING_BYTES < len(buffer) else 0
     timestamp = NO_TIMESTAMP
     if magic == 1 and position + 26 <= len(buffer):
@@ -172,7 +172,7 @@ def _legacy_header(buffer: Buffer, position: int) -> BatchHeader:
 
 
 def batches(buffer: Buffer, start: int = 0, end: int | None = None) -> Iterator[BatchHeader]:
-    """Each whole batch between `start` and `end`; a batch cut off at the end is left out, as clients do.
+    """Each whole batch between `start` and `end`; a batch cut off at the end is skipped, as clients do.
 
     Raises CorruptRecords where a header cannot be one.
     """
@@ -213,7 +213,7 @@ def assigned_prefix(header: BatchHeader, base_offset: int, leader_epoch: int) ->
 
 
 def assign_in_place(buffer: bytearray | memoryview, header: BatchHeader, base_offset: int, leader_epoch: int) -> None:
-    """Overwrite base offset and leader epoch of one batch; its CRC stays true."""
+    """Overwrite base offset and leader epoch of one batch; its CRC stays valid."""
     _ASSIGNED.pack_into(buffer, header.position, base_offset, header.batch_length, leader_epoch)
 
 
@@ -236,7 +236,7 @@ def stamped_header(
 
 
 def pack_front(base_offset: int, batch_length: int, leader_epoch: int, crc: int) -> bytes:
-    """The 21 bytes that lie in front of what the CRC covers."""
+    """The first 21 bytes, which the CRC does not cover."""
     return _FRONT.pack(base_offset, batch_length, leader_epoch, MAGIC, crc)
 
 
@@ -244,7 +244,7 @@ _FRONT: Final = struct.Struct(">qiibI")
 
 
 def sealed_batch(header: BatchHeader, payload: Buffer) -> bytes:
-    """A whole batch of these header fields and this payload; length and CRC are worked out here."""
+    """A whole batch of these header fields and this payload; length and CRC are computed here."""
     checked = _CHECKED_HEADER.pack(
         header.attributes,
         header.last_offset_delta,

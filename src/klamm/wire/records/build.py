@@ -1,4 +1,4 @@
-"""Batches made here: for tests, coordinators and topics with their own codec. Source: MemoryRecordsBuilder.java."""
+"""Building batches, for coordinators, tools and tests. Source: MemoryRecordsBuilder.java."""
 
 import struct
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What brokers ask the controller: ControlledShutdown, AlterPartition, AllocateProducerIds. Source: KafkaApis.scala."""
+"""Brokers' requests to the controller: ControlledShutdown, AlterPartition, AllocateProducerIds."""
 
 from typing import Final
 
@@ -21,7 +21,7 @@ ALTER_PARTITION: Final = Offered(ApiKey.ALTER_PARTITION, 0, 3)
 ALLOCATE_PRODUCER_IDS: Final = Offered(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0)
 
 
-class ForController:
+class ControllerApis:
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
 

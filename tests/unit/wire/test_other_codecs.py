@@ -20,7 +20,7 @@ import kafka.protocol.producer
 import kafka.protocol.sasl
 from kio.index import load_request_schema, load_response_schema
 from kio.serial import entity_reader, entity_writer
-from tests.unit.wire.dealt import NOTHING_SPECIAL, deal
+from tests.unit.wire.generated import NOTHING_SPECIAL, generate
 from tests.unit.wire.strategies import by_message, class_of, versions
 
 from klamm.model.errors import ErrorCode
@@ -55,9 +55,9 @@ def tame(field: Field, dice: random.Random) -> Any:
     return NOTHING_SPECIAL
 
 
-def dealt(message: Message, version: int) -> list[Any]:
+def generated(message: Message, version: int) -> list[Any]:
     dice = random.Random(f"{message.name} {version}")
-    return [deal(message, version, dice, tame) for _ in range(5)]
+    return [generate(message, version, dice, tame) for _ in range(5)]
 
 
 def kio_type(message: Message, version: int) -> Any:
@@ -142,7 +142,7 @@ def field_of(theirs: Any, name: str) -> Any:
 def test_kio_reads_and_writes_the_same(message: Message) -> None:
     for version in versions(message):
         theirs_type = kio_type(message, version)
-        for ours in dealt(message, version):
+        for ours in generated(message, version):
             wire = ours.encode(version)
 
             theirs, size = entity_reader(theirs_type)(wire, 0)
@@ -161,7 +161,7 @@ def test_kafka_python_reads_and_writes_the_same(message: Message) -> None:
         assert kafka_python_type(message, 0) is None
         return
     for version in versions(message):
-        for ours in dealt(message, version):
+        for ours in generated(message, version):
             if message.name == "ApiVersionsResponse":
                 ours.error_code = 0  # kafka-python reads an error as version 0
             wire = ours.encode(version)

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from tests.support.memory_zookeeper import MemoryEnsemble
 from tests.unit.broker.cluster_state import broker, partition, update
 
-from klamm.broker.forgotten_topics import ForgottenTopics
 from klamm.broker.metadata_cache import MetadataCache
+from klamm.broker.stale_topics import StaleTopics
 from klamm.sim.loop import SimulatedLoop
 from klamm.wire.messages import UpdateMetadataRequest
 from klamm.zk import znodes
@@ -25,7 +25,7 @@ class Stage:
         self.stores: list[Store] = []
         self.heard: list[str] = []
         self.mistakes: list[str] = []
-        self.forgotten = ForgottenTopics(
+        self.forgotten = StaleTopics(
             self.cache, self._store, self.heard.append, lambda what, error: self.mistakes.append(f"{what}: {error!r}")
         )
         self.cache.on_update = self.forgotten.metadata_updated
@@ -60,7 +60,7 @@ def play(act: Callable[[Stage], Awaitable[None]]) -> None:
     SimulatedLoop().run(main())
 
 
-def test_another_controller_is_heard_of_and_what_is_gone_is_forgotten() -> None:
+def test_a_new_controller_epoch_removes_deleted_topics() -> None:
     async def act(stage: Stage) -> None:
         stage.ensemble.apply([Delete(znodes.topic_path("gone"))])
         stage.tell(1)
@@ -76,7 +76,7 @@ def test_another_controller_is_heard_of_and_what_is_gone_is_forgotten() -> None:
     play(act)
 
 
-def test_without_a_session_it_is_tried_again() -> None:
+def test_without_a_session_the_read_is_retried() -> None:
     async def act(stage: Stage) -> None:
         store = stage.stores.pop()
         stage.ensemble.apply([Delete(znodes.topic_path("gone"))])
@@ -92,7 +92,7 @@ def test_without_a_session_it_is_tried_again() -> None:
     play(act)
 
 
-def test_a_mistake_is_told_and_the_next_controller_brings_another_look() -> None:
+def test_an_unexpected_error_is_reported_and_the_next_controller_epoch_checks_again() -> None:
     async def act(stage: Stage) -> None:
         stage.ensemble.apply([Delete(znodes.topic_path("gone"))])
 
@@ -113,7 +113,7 @@ def test_a_mistake_is_told_and_the_next_controller_brings_another_look() -> None
     play(act)
 
 
-def test_a_topic_made_anew_while_it_is_looked_for_stays() -> None:
+def test_a_topic_recreated_during_the_check_stays() -> None:
     """It is told of between the look at ZooKeeper and the answer."""
 
     async def act(stage: Stage) -> None:

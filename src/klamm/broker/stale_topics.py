@@ -1,8 +1,8 @@
-"""Topics that are gone and of which nobody will tell: looked for when another controller is heard of.
+"""Removing deleted topics from the metadata cache after a change of controller.
 
-A controller tells all brokers of a deletion, and deletes the topic's znodes when the replicas are gone. Where it falls
-with that UpdateMetadata still on its way to a broker that holds no replica, the next one does not know that the topic
-ever was. Apache Kafka's brokers name such a topic until they are started again.
+A controller tells all brokers of a deletion by UpdateMetadata, and deletes the topic's znodes when the replicas are
+gone. Where it crashes before that request reached a broker without a replica, the next controller does not know that
+the topic existed. Apache Kafka's brokers list such a topic until they are restarted.
 """
 
 import asyncio
@@ -11,17 +11,17 @@ from typing import Final
 
 import structlog
 
-from klamm.broker.following import OnMistake, tell_mistake
 from klamm.broker.metadata_cache import MetadataCache
+from klamm.broker.znode_follower import OnUnexpectedError, log_unexpected_error
 from klamm.model.errors import KlammError
 from klamm.zk import znodes
 from klamm.zk.store import Store
 
-_RETRY_S: Final = 1.0
+_RETRY_BACKOFF_S: Final = 1.0
 log = structlog.get_logger("node")
 
 
-class ForgottenTopics:
+class StaleTopics:
     """Compares the metadata cache with ZooKeeper's list of topics, once for each controller epoch."""
 
     def __init__(
@@ -29,28 +29,28 @@ class ForgottenTopics:
         cache: MetadataCache,
         store: Callable[[], Store],
         on_topic_gone: Callable[[str], None] = lambda _topic: None,
-        on_mistake: OnMistake = tell_mistake,
+        on_unexpected_error: OnUnexpectedError = log_unexpected_error,
     ) -> None:
         """`store()` is that of the newest ZooKeeper session; raises KlammError where there is none.
 
-        `on_topic_gone` hears of each topic that is forgotten; it must not raise.
+        `on_topic_gone` gets each topic that is removed; it must not raise.
         """
         self._cache = cache
         self._store = store
         self._on_topic_gone = on_topic_gone
-        self._on_mistake = on_mistake
+        self._on_unexpected_error = on_unexpected_error
         self._epoch = -1
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
     def metadata_updated(self) -> None:
-        """Call it after each update; nothing happens unless it came from a newer controller, or after `close`."""
+        """Call it after each UpdateMetadata; it acts on the first one of each controller epoch, until `close`."""
         if self._cache.controller_epoch <= self._epoch or self._closed:
             return
         self._epoch = self._cache.controller_epoch
         if self._task is not None:
-            self._task.cancel()  # the new look sees what that one would
-        self._task = asyncio.get_running_loop().create_task(self._forget(), name="forgotten-topics")
+            self._task.cancel()  # the new check covers it
+        self._task = asyncio.get_running_loop().create_task(self._remove_deleted(), name="forgotten-topics")
 
     async def close(self) -> None:
         self._closed = True
@@ -58,31 +58,31 @@ class ForgottenTopics:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _forget(self) -> None:
+    async def _remove_deleted(self) -> None:
         while True:
             try:
                 if missing := await self._missing(self._cache.topics()):
-                    await self._forget_where_unchanged(missing)
+                    await self._remove_unchanged(missing)
                 return
             except KlammError as error:
-                log.warning("metadata is not compared with ZooKeeper yet", reason=str(error))
-            except Exception as error:  # what the cache says goes on; the next controller brings the next look
-                self._on_mistake("comparing metadata with ZooKeeper", error)
+                log.warning("cannot compare the metadata with ZooKeeper; retrying", reason=str(error))
+            except Exception as error:  # the cache stays as it is until the next controller's first request
+                self._on_unexpected_error("comparing metadata with ZooKeeper", error)
                 return
-            await asyncio.sleep(_RETRY_S)
+            await asyncio.sleep(_RETRY_BACKOFF_S)
 
-    async def _forget_where_unchanged(self, missing: Iterable[str]) -> None:
-        """Look once more, for what was told before that look: a topic may be made anew meanwhile, and be told of."""
+    async def _remove_unchanged(self, missing: Iterable[str]) -> None:
+        """Check twice, and keep topics whose metadata changed in between: they may have been recreated."""
         before = {t: list(self._cache.partitions(t).values()) for t in missing}
         for topic in await self._missing(before):
             now = list(self._cache.partitions(topic).values())
             if len(now) == len(before[topic]) and all(a is b for a, b in zip(now, before[topic], strict=True)):
                 self._cache.forget_topic(topic)
                 self._on_topic_gone(topic)
-                log.info("topic forgotten: it is gone, and nobody told", topic=topic)
+                log.info("topic removed from the metadata: it is deleted in ZooKeeper", topic=topic)
 
     async def _missing(self, topics: Iterable[str]) -> list[str]:
-        """Of topics that were once told of, those that are gone by now."""
+        """Those of the topics that ZooKeeper no longer has."""
         asked = list(topics)
         store = self._store()
         await store.sync(znodes.TOPICS)

@@ -4,7 +4,7 @@ import asyncio
 
 from tests.support.memory_zookeeper import MemoryEnsemble
 
-from klamm.broker.failure_notices import FailureNotices
+from klamm.broker.log_dir_failures import LogDirFailureNotifier
 from klamm.model.ids import BrokerId
 from klamm.sim.loop import SimulatedLoop
 from klamm.zk.admin_znodes import decode_log_dir_event
@@ -28,7 +28,7 @@ def announced(ensemble: MemoryEnsemble) -> list[BrokerId]:
     return found
 
 
-def test_a_notice_waits_for_a_session_and_is_written_once() -> None:
+def test_a_log_dir_notification_waits_for_a_session_and_is_written_once() -> None:
     async def main() -> None:
         ensemble = await ensemble_with_paths()
         stores: list[Store] = []
@@ -38,8 +38,8 @@ def test_a_notice_waits_for_a_session_and_is_written_once() -> None:
                 raise SessionExpired("", "there is no session")
             return stores[0]
 
-        notices = FailureNotices(store)
-        notices.give(BrokerId(0))
+        notices = LogDirFailureNotifier(store)
+        notices.notify(BrokerId(0))
         await asyncio.sleep(5)
         assert announced(ensemble) == []
 
@@ -50,30 +50,30 @@ def test_a_notice_waits_for_a_session_and_is_written_once() -> None:
     SimulatedLoop().run(main())
 
 
-def test_two_failures_at_once_need_one_notice_and_a_later_one_its_own() -> None:
+def test_simultaneous_failures_share_a_notification_and_a_later_one_gets_its_own() -> None:
     async def main() -> None:
         ensemble = await ensemble_with_paths()
-        notices = FailureNotices(lambda: Store(ensemble.client()))
-        notices.give(BrokerId(4))
-        notices.give(BrokerId(4))
+        notices = LogDirFailureNotifier(lambda: Store(ensemble.client()))
+        notices.notify(BrokerId(4))
+        notices.notify(BrokerId(4))
         await asyncio.sleep(1)
         assert 1 <= len(announced(ensemble)) <= 2
         before = len(announced(ensemble))
 
-        notices.give(BrokerId(4))
+        notices.notify(BrokerId(4))
         await asyncio.sleep(1)
         assert len(announced(ensemble)) == before + 1
 
     SimulatedLoop().run(main())
 
 
-def test_nothing_is_written_after_the_end() -> None:
+def test_nothing_is_written_after_close() -> None:
     async def main() -> None:
         ensemble = await ensemble_with_paths()
-        notices = FailureNotices(lambda: Store(ensemble.client()))
-        notices.give(BrokerId(4))
+        notices = LogDirFailureNotifier(lambda: Store(ensemble.client()))
+        notices.notify(BrokerId(4))
         await notices.close()
-        notices.give(BrokerId(4))
+        notices.notify(BrokerId(4))
         await asyncio.sleep(5)
         assert announced(ensemble) == []
 

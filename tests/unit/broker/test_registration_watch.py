@@ -4,7 +4,7 @@ import asyncio
 
 from tests.support.memory_zookeeper import MemoryEnsemble, MemoryZooKeeper
 
-from klamm.broker.own_registration import OwnRegistration
+from klamm.broker.registration_watch import RegistrationWatch
 from klamm.model.brokers import Broker
 from klamm.model.ids import BrokerId
 from klamm.sim.loop import SimulatedLoop
@@ -24,7 +24,7 @@ class Room:
         self.ensemble = MemoryEnsemble()
         self.registrar = BrokerRegistrar(Broker(BrokerId(1), ()))
         self.epochs: list[int] = []
-        self.own = OwnRegistration(lambda: Store(self.session), BrokerId(1), self.register)
+        self.own = RegistrationWatch(lambda: Store(self.session), BrokerId(1), self.register)
         self.session = self.new_session()
 
     def new_session(self) -> MemoryZooKeeper:
@@ -52,7 +52,7 @@ class Room:
         await asyncio.sleep(2)
 
 
-def test_a_deleted_registration_comes_back_each_time_under_a_new_epoch() -> None:
+def test_a_deleted_registration_is_made_again_with_a_new_broker_epoch() -> None:
     async def main() -> None:
         room = Room()
         await room.begin()

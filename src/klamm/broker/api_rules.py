@@ -1,0 +1,97 @@
+"""What security and quotas need to know of each API. Source: KafkaApis.scala, RequestHandlerHelper.scala (3.9)."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from klamm.model.acls import Operation, Permission, ResourceType
+from klamm.wire.api import ApiKey
+
+
+class QuotaClass(StrEnum):
+    """Which quota throttles the clients of an API. All but exempt ones also count as request time."""
+
+    PRODUCE = "Produce"
+    FETCH = "Fetch"
+    REQUEST = "Request"
+    CONTROLLER_MUTATION = "ControllerMutation"
+    EXEMPT = "exempt"
+
+
+class Authorization(NamedTuple):
+    """A request without any one of `request` is refused before its handler runs, with CLUSTER_AUTHORIZATION_FAILED.
+
+    `resources` are checked by the handler for what the request names; one request may need only some of them.
+    """
+
+    request: tuple[Permission, ...] = ()
+    resources: tuple[Permission, ...] = ()
+
+
+class ApiRules(NamedTuple):
+    authorization: Authorization = Authorization()
+    quota: QuotaClass = QuotaClass.REQUEST
+
+
+def _on_cluster(operation: Operation, quota: QuotaClass = QuotaClass.REQUEST) -> ApiRules:
+    return ApiRules(Authorization((Permission(operation, _CLUSTER),)), quota)
+
+
+def _on_resources(*resources: tuple[Operation, ResourceType], quota: QuotaClass = QuotaClass.REQUEST) -> ApiRules:
+    return ApiRules(Authorization(resources=tuple(Permission(*r) for r in resources)), quota)
+
+
+_TOPIC, _CLUSTER, _TRANSACTIONAL_ID = ResourceType.TOPIC, ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID
+_BETWEEN_BROKERS: Final = _on_cluster(Operation.CLUSTER_ACTION, QuotaClass.EXEMPT)
+_ALTER_CONFIGS: Final = _on_resources((Operation.ALTER_CONFIGS, _TOPIC), (Operation.ALTER_CONFIGS, _CLUSTER))
+
+RULES: Final[Mapping[ApiKey, ApiRules]] = {
+    ApiKey.PRODUCE: _on_resources(
+        (Operation.WRITE, _TOPIC), (Operation.WRITE, _TRANSACTIONAL_ID), quota=QuotaClass.PRODUCE
+    ),
+    # followers need CLUSTER_ACTION instead of READ, and are exempt from the quota
+    ApiKey.FETCH: _on_resources(
+        (Operation.READ, _TOPIC), (Operation.CLUSTER_ACTION, _CLUSTER), quota=QuotaClass.FETCH
+    ),
+    ApiKey.LIST_OFFSETS: _on_resources((Operation.DESCRIBE, _TOPIC)),
+    ApiKey.METADATA: _on_resources(
+        (Operation.DESCRIBE, _TOPIC), (Operation.CREATE, _CLUSTER), (Operation.CREATE, _TOPIC),
+        (Operation.DESCRIBE, _CLUSTER),
+    ),
+    ApiKey.LEADER_AND_ISR: _BETWEEN_BROKERS,
+    ApiKey.STOP_REPLICA: _BETWEEN_BROKERS,
+    ApiKey.UPDATE_METADATA: _BETWEEN_BROKERS,
+    ApiKey.CONTROLLED_SHUTDOWN: _BETWEEN_BROKERS,
+    ApiKey.API_VERSIONS: ApiRules(),
+    ApiKey.CREATE_TOPICS: _on_resources(
+        (Operation.CREATE, _CLUSTER), (Operation.CREATE, _TOPIC), (Operation.DESCRIBE_CONFIGS, _TOPIC),
+        quota=QuotaClass.CONTROLLER_MUTATION,
+    ),
+    ApiKey.DELETE_TOPICS: _on_resources(
+        (Operation.DELETE, _TOPIC), (Operation.DESCRIBE, _TOPIC), quota=QuotaClass.CONTROLLER_MUTATION
+    ),
+    ApiKey.INIT_PRODUCER_ID: _on_resources(
+        (Operation.WRITE, _TRANSACTIONAL_ID), (Operation.IDEMPOTENT_WRITE, _CLUSTER), (Operation.WRITE, _TOPIC)
+    ),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: _on_resources((Operation.CLUSTER_ACTION, _CLUSTER), (Operation.DESCRIBE, _TOPIC)),
+    ApiKey.DESCRIBE_CONFIGS: _on_resources(
+        (Operation.DESCRIBE_CONFIGS, _TOPIC), (Operation.DESCRIBE_CONFIGS, _CLUSTER)
+    ),
+    ApiKey.ALTER_CONFIGS: _ALTER_CONFIGS,
+    ApiKey.DESCRIBE_LOG_DIRS: _on_cluster(Operation.DESCRIBE),
+    ApiKey.CREATE_PARTITIONS: _on_resources((Operation.ALTER, _TOPIC), quota=QuotaClass.CONTROLLER_MUTATION),
+    ApiKey.ELECT_LEADERS: _on_cluster(Operation.ALTER),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _ALTER_CONFIGS,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _on_cluster(Operation.ALTER),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _on_cluster(Operation.DESCRIBE),
+    ApiKey.ALTER_PARTITION: _BETWEEN_BROKERS,
+    ApiKey.UPDATE_FEATURES: _on_cluster(Operation.ALTER),
+    ApiKey.WRITE_TXN_MARKERS: ApiRules(
+        Authorization((Permission(Operation.ALTER, _CLUSTER), Permission(Operation.CLUSTER_ACTION, _CLUSTER))),
+        QuotaClass.EXEMPT,
+    ),
+    ApiKey.DESCRIBE_PRODUCERS: _on_resources((Operation.READ, _TOPIC)),
+    # only decides whether the answer lists the operations that the client may do
+    ApiKey.DESCRIBE_CLUSTER: _on_resources((Operation.DESCRIBE, _CLUSTER)),
+    ApiKey.ALLOCATE_PRODUCER_IDS: _on_cluster(Operation.CLUSTER_ACTION),
+}  # fmt: skip

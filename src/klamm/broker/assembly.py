@@ -1,0 +1,399 @@
+"""Every part of a node, built and started in one order. Source: KafkaServer.startup (3.9).
+
+Each step needs what the one before it learned: the session tells who this node is; its ports and logs tell what it
+registers; then comes everything else. A new part is one line: `lifecycle.add(name, part)` where it is built. Parts
+close in the reverse order, so the ports close first, then the replicas, the logs, the controller and the session.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+import structlog
+
+from klamm.broker.config_changes import ConfigChanges, read_broker_configs
+from klamm.broker.config_follower import ConfigFollower
+from klamm.broker.context import NodeContext
+from klamm.broker.controller_channel import (
+    ControllerChannel,
+    says_not_controller_anywhere,
+    says_not_controller_of_any_topic,
+)
+from klamm.broker.controller_handover import ControllerHandover
+from klamm.broker.dispatch import Dispatcher
+from klamm.broker.features import Features
+from klamm.broker.handlers.fetch import Fetch
+from klamm.broker.identity import check_log_directories, choose_broker_id, write_pid
+from klamm.broker.isr_znodes import IsrZnodes
+from klamm.broker.journal_topic import JournalTopic
+from klamm.broker.lifecycle import BrokerState, CannotStart, Lifecycle, NodeStatus, Step
+from klamm.broker.listeners import BoundListeners, cannot_bind
+from klamm.broker.log_dir_failures import LogDirFailures
+from klamm.broker.metadata_cache import MetadataCache
+from klamm.broker.metrics import NodeMetrics
+from klamm.broker.metrics_endpoint import MetricsEndpoint
+from klamm.broker.parts import Parts
+from klamm.broker.producer_ids import AllocateBlock, ProducerIds, allocate_from_controller, allocate_from_zookeeper
+from klamm.broker.registration import Registration
+from klamm.broker.registration_watch import RegistrationWatch
+from klamm.broker.replica_logs import ReplicaLogs
+from klamm.broker.replication_throttles import ReplicationThrottles
+from klamm.broker.routes import routes
+from klamm.broker.settings import controller_settings, log_settings, replication_settings, server_limits
+from klamm.broker.stale_topics import StaleTopics
+from klamm.broker.znode_follower import OnUnexpectedError, ZnodeFollower, log_unexpected_error
+from klamm.broker.zookeeper_sessions import ZooKeeperSessions
+from klamm.client.connection import Connection
+from klamm.config.dynamic_config import DynamicConfig
+from klamm.config.node_config import NodeConfig
+from klamm.controller.controller import Controller
+from klamm.controller.settings import FIRST_WITH_ALTER_PARTITION, FIRST_WITH_PRODUCER_IDS, parse_ibp
+from klamm.log.errors import BadLogDirectory
+from klamm.log.manager import DirectoryFailure, LogManager
+from klamm.model.topic_ids import new_topic_id
+from klamm.net.server import Server
+from klamm.replication.alter_partition import SendAlterPartition
+from klamm.replication.quota import ReplicationQuotas
+from klamm.replication.replica_manager import ReplicaManager
+from klamm.runtime.world import World
+from klamm.telemetry.journal import Journal
+from klamm.telemetry.journal_files import JournalFiles
+from klamm.telemetry.logs import LogLevels
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import AlterPartitionRequest, AlterPartitionResponse
+from klamm.zk.configs import ConfigStore
+
+log = structlog.get_logger("node")
+
+
+async def assemble(
+    world: World, config: NodeConfig, log_levels: LogLevels, status: NodeStatus, lifecycle: Lifecycle
+) -> Parts:
+    """Build and start every part; closing `lifecycle` ends them. Raises KlammError where the node cannot run."""
+    sessions = lifecycle.add("ZooKeeper session", ZooKeeperSessions(world, config))
+    await lifecycle.start()
+    context = await _read_context(world, config, log_levels, status, sessions)
+    storage = build_storage(context, lifecycle)
+    await lifecycle.start()
+    parts = build_parts(context, storage, lifecycle)
+    await lifecycle.start()
+    return parts
+
+
+async def _read_context(
+    world: World, config: NodeConfig, log_levels: LogLevels, status: NodeStatus, sessions: ZooKeeperSessions
+) -> NodeContext:
+    """Who this node is, as ZooKeeper and the log directories say."""
+    store = sessions.store
+    await store.create_top_level_paths()
+    cluster_id = await store.read_or_create_cluster_id(new_topic_id(world.randomness.bytes))
+    check_log_directories(world.disk, config)
+    broker_id = await choose_broker_id(world.disk, config, cluster_id, store)
+    dynamic = DynamicConfig(config)
+    dynamic.take(*await read_broker_configs(ConfigStore(store.client), broker_id))
+    return NodeContext(world, dynamic.current, dynamic, broker_id, cluster_id, sessions, status, log_levels)
+
+
+class Storage(NamedTuple):
+    """What a node holds before it is registered."""
+
+    server: Server
+    listeners: BoundListeners
+    log_dir_failures: LogDirFailures
+    logs: LogManager
+    throttles: ReplicationThrottles
+    quotas: ReplicationQuotas
+
+
+def build_storage(context: NodeContext, lifecycle: Lifecycle) -> Storage:
+    config, world = context.config, context.world
+    quotas = ReplicationQuotas.new(
+        _loop_ms, config.replication_quota_window_num, config.replication_quota_window_size_seconds
+    )
+    throttles = ReplicationThrottles(quotas, context.broker_id)
+    throttles.rates_changed(context.dynamic)
+    server = Server(world.network, server_limits(config), config.inter_broker_listener)
+    listeners = lifecycle.add("listeners", BoundListeners(server, config, world.network))
+    failures = lifecycle.add("log directory failures", LogDirFailures(context))
+
+    def on_directory_failed(failure: DirectoryFailure) -> None:
+        failures.on_failure(failure, logs)
+
+    logs = LogManager(
+        world,
+        config.log_directories,
+        context.broker_id,
+        context.cluster_id,
+        config.given,
+        log_settings(config),
+        on_directory_failed,
+    )
+    storage = Storage(server, listeners, failures, logs, throttles, quotas)
+    lifecycle.add("logs", Step(lambda: _load_logs(context, storage), _closing_logs(context, logs)))
+    return storage
+
+
+async def _load_logs(context: NodeContext, storage: Storage) -> None:
+    """Open every log, with the overrides of its topic. A log without a partition here is kept until a StopReplica."""
+    context.status.state = BrokerState.RECOVERY
+    store = context.store()
+    overrides, unreadable = await store.read_topic_configs(await store.list_topics())
+    for topic, reason in unreadable.items():
+        log.error("topic config ignored; the broker's defaults are used", topic=topic, reason=reason)
+    for topic, own in overrides.items():
+        storage.throttles.topic_changed(topic, own)
+    try:
+        await storage.logs.load(overrides)
+    except BadLogDirectory as error:
+        raise CannotStart(str(error)) from error
+    write_pid(context.world.disk, context.config.log_directories[0])
+
+
+def _closing_logs(context: NodeContext, logs: LogManager) -> Callable[[], Awaitable[None]]:
+    return lambda: logs.close(context.status.broker_epoch)
+
+
+def build_parts(context: NodeContext, storage: Storage, lifecycle: Lifecycle) -> Parts:
+    """Everything that runs while the broker is registered; nothing runs yet."""
+    config, logs, throttles = context.config, storage.logs, storage.throttles
+    journal = _build_journal(context, storage)
+    on_error = _journal_errors(journal)
+    registration = lifecycle.add("registration", Registration(context, storage.listeners))
+    cache = MetadataCache(config.inter_broker_listener)
+    lifecycle.add("metadata cache", Step(lambda: _fill_cache(context, cache)))
+    features = _add_follower(context, lifecycle, "features", Features(context.store, on_error))
+    controller = _build_controller(context, journal, registration, features, lifecycle)
+    lifecycle.add("log housekeeping", Step(logs.start, _closing_logs(context, logs)))
+    channel = _build_channel(context, cache, throttles, on_error, lifecycle)
+    replica_logs = ReplicaLogs(logs, context.store, throttles.topic_changed)
+    replicas = _build_replicas(context, storage, cache, channel, replica_logs, lifecycle)
+    producer_ids = ProducerIds(_allocate_producer_ids(context, channel))
+    lifecycle.add("producer ids", Step(close=producer_ids.close))
+    changes = _build_followers(context, storage, controller, registration, replica_logs, on_error, lifecycle)
+    parts = Parts(
+        context=context,
+        logs=logs,
+        throttles=throttles,
+        cache=cache,
+        channel=channel,
+        journal=journal,
+        controller=controller,
+        features=features,
+        replicas=replicas,
+        fetch=Fetch(cache, replicas, config.fetch_max_bytes),
+        producer_ids=producer_ids,
+        config_changes=changes,
+        journal_topic=_build_journal_topic(context, cache, channel),
+    )
+    _build_services(parts, storage.listeners, lifecycle)
+    return parts
+
+
+def _build_journal(context: NodeContext, storage: Storage) -> Journal:
+    """Plain files beside the partitions: Apache Kafka, given this directory, takes folders for partitions."""
+    logs = storage.logs
+    first, *others = logs.live_directories
+    files = JournalFiles(context.world.disk, first, context.broker_id, others=others)
+
+    def move_journal(failure: DirectoryFailure) -> None:
+        if logs.live_directories:
+            files.leave(failure.directory, logs.live_directories[0])
+
+    storage.log_dir_failures.add_listener(move_journal)
+    return Journal(files, context.broker_id, context.world.clock)
+
+
+def _journal_errors(journal: Journal) -> OnUnexpectedError:
+    def report(what: str, error: Exception) -> None:
+        log_unexpected_error(what, error)
+        journal.line(journal.event("UnexpectedError"), "failed", what=what, why=repr(error))
+        journal.flush()
+
+    return report
+
+
+async def _fill_cache(context: NodeContext, cache: MetadataCache) -> None:
+    """Brokers and controller from ZooKeeper: what the node knows until the controller tells it more."""
+    store = context.store()
+    brokers = (await store.read_brokers()).brokers
+    controller = await store.read_controller()
+    cache.fill_brokers((r.broker for r in brokers.values()), controller.broker if controller else None)
+
+
+def _build_controller(
+    context: NodeContext, journal: Journal, registration: Registration, features: Features, lifecycle: Lifecycle
+) -> Controller:
+    controller = Controller(
+        context.world,
+        controller_settings(context.config, context.broker_id),
+        partial(Connection.open, context.world),
+        journal,
+        registration.register_again,
+        wait_for_features=features.wait_for,
+    )
+
+    def start() -> None:
+        context.sessions.add_listener(controller)
+        controller.start(context.store())
+
+    lifecycle.add("controller", Step(start, controller.stop))
+    return controller
+
+
+def _build_channel(
+    context: NodeContext,
+    cache: MetadataCache,
+    throttles: ReplicationThrottles,
+    on_error: OnUnexpectedError,
+    lifecycle: Lifecycle,
+) -> ControllerChannel:
+    """The way to the active controller. It, and the check for deleted topics, follow the metadata."""
+    config = context.config
+    channel = ControllerChannel(
+        context.world,
+        cache,
+        context.broker_id,
+        config.socket_connection_setup_timeout_ms / 1000,
+        config.request_timeout_ms / 1000,
+    )
+    stale_topics = StaleTopics(cache, context.store, throttles.topic_gone, on_error)
+
+    def on_metadata_update() -> None:
+        channel.controller_may_have_changed()
+        stale_topics.metadata_updated()
+
+    cache.on_update = on_metadata_update
+    lifecycle.add("controller channel", Step(close=channel.close))
+    lifecycle.add("stale topics", Step(close=stale_topics.close))
+    return channel
+
+
+def _build_replicas(
+    context: NodeContext,
+    storage: Storage,
+    cache: MetadataCache,
+    channel: ControllerChannel,
+    replica_logs: ReplicaLogs,
+    lifecycle: Lifecycle,
+) -> ReplicaManager:
+    """The protocol version decides who writes the ISRs of partitions led here: the controller, or this broker."""
+    config = context.config
+    send_alter_partition: SendAlterPartition = _alter_partition_through(channel)
+    isr_znodes = None
+    if parse_ibp(config.inter_broker_protocol_version) < FIRST_WITH_ALTER_PARTITION:
+        isr_znodes = IsrZnodes(context.store, context.broker_id)
+        send_alter_partition = isr_znodes.send
+    timeout_s = config.socket_connection_setup_timeout_ms / 1000
+    replicas = ReplicaManager(
+        context.world,
+        context.broker_id,
+        context.broker_epoch,
+        replica_logs,
+        cache,
+        send_alter_partition,
+        lambda host, port, client_id: Connection.open(context.world, host, port, client_id, timeout_s),
+        replication_settings(config),
+        quotas=storage.quotas,
+    )
+    lifecycle.add("replicas", replicas)
+    if isr_znodes is not None:
+        lifecycle.add("ISR changes", isr_znodes)
+    storage.log_dir_failures.add_listener(lambda failure: replicas.set_offline(failure.partitions))
+    return replicas
+
+
+def _alter_partition_through(channel: ControllerChannel) -> SendAlterPartition:
+    async def send(build: Callable[[int], AlterPartitionRequest], newest: int) -> AlterPartitionResponse:
+        answer: AlterPartitionResponse = await channel.ask(
+            ApiKey.ALTER_PARTITION, newest, build, says_not_controller_anywhere
+        )
+        return answer
+
+    return send
+
+
+def _allocate_producer_ids(context: NodeContext, channel: ControllerChannel) -> AllocateBlock:
+    """From the controller; brokers of older protocol versions take a block from ZooKeeper themselves."""
+    if parse_ibp(context.config.inter_broker_protocol_version) < FIRST_WITH_PRODUCER_IDS:
+        return lambda: allocate_from_zookeeper(context.store, context.broker_id)
+    return lambda: allocate_from_controller(channel, context.broker_id, context.broker_epoch())
+
+
+def _build_followers(
+    context: NodeContext,
+    storage: Storage,
+    controller: Controller,
+    registration: Registration,
+    replica_logs: ReplicaLogs,
+    on_error: OnUnexpectedError,
+    lifecycle: Lifecycle,
+) -> ConfigChanges:
+    """What others change in ZooKeeper: configs, the next controller, this broker's registration."""
+    applier = ConfigFollower(
+        context.dynamic,
+        storage.logs,
+        storage.server,
+        controller,
+        context.store,
+        registration.advertise,
+        storage.throttles,
+        replica_logs.topics_changed,
+    )
+    changes = ConfigChanges(context.store, context.broker_id, applier, context.world.clock.now_ms, on_error)
+    handover = ControllerHandover(context.store, context.broker_id, controller, on_error)
+    watch = RegistrationWatch(context.store, context.broker_id, registration.register_again, on_error)
+    registration.on_registered = watch.registered
+    _add_follower(context, lifecycle, "config changes", changes)
+    _add_follower(context, lifecycle, "controller handover", handover)
+    _add_follower(context, lifecycle, "registration watch", watch)
+    return changes
+
+
+FollowerT = TypeVar("FollowerT", bound=ZnodeFollower)
+
+
+def _add_follower(context: NodeContext, lifecycle: Lifecycle, name: str, follower: FollowerT) -> FollowerT:
+    context.sessions.add_listener(follower)
+    return lifecycle.add(name, follower)
+
+
+def _build_journal_topic(context: NodeContext, cache: MetadataCache, channel: ControllerChannel) -> JournalTopic | None:
+    topic = context.config.klamm_journal_topic
+    if not topic:
+        return None
+    return JournalTopic(
+        context.world,
+        context.config.log_directories[0],
+        context.broker_id,
+        topic,
+        cache,
+        partial(Connection.open, context.world),
+        lambda api, newest, build: channel.ask(api, newest, build, says_not_controller_of_any_topic),
+    )
+
+
+def _build_services(parts: Parts, listeners: BoundListeners, lifecycle: Lifecycle) -> None:
+    """What others can reach. The ports open last, and close first."""
+    context = parts.context
+    dispatcher = Dispatcher(routes(parts))
+    endpoint = MetricsEndpoint(context.world.network, NodeMetrics(parts, dispatcher).page)
+    lifecycle.add("metrics endpoint", Step(lambda: _open_metrics(endpoint, context.config), endpoint.close))
+    lifecycle.add("request server", Step(lambda: listeners.open(dispatcher), listeners.close))
+    if parts.journal_topic is not None:
+        lifecycle.add("journal topic", parts.journal_topic)
+
+
+async def _open_metrics(endpoint: MetricsEndpoint, config: NodeConfig) -> None:
+    """Raises CannotStart where the port cannot be bound."""
+    host, port = config.klamm_metrics_host, config.klamm_metrics_port
+    if not port:
+        return
+    try:
+        await endpoint.open(host, port)
+    except OSError as error:
+        raise cannot_bind(host, port, error, config.where("klamm.metrics.port")) from error
+
+
+def _loop_ms() -> float:
+    return asyncio.get_running_loop().time() * 1000

@@ -1,0 +1,34 @@
+"""What any part of a node may need of it."""
+
+from dataclasses import dataclass
+
+from klamm.broker.lifecycle import NodeStatus
+from klamm.broker.zookeeper_sessions import ZooKeeperSessions
+from klamm.config.dynamic_config import DynamicConfig
+from klamm.config.node_config import NodeConfig
+from klamm.model.ids import BrokerId
+from klamm.runtime.world import World
+from klamm.telemetry.logs import LogLevels
+from klamm.zk.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class NodeContext:
+    """Complete, and frozen, once ZooKeeper has told the cluster id and the broker id."""
+
+    world: World
+    config: NodeConfig
+    """With the dynamic configs as they were at the start."""
+    dynamic: DynamicConfig
+    broker_id: BrokerId
+    cluster_id: str
+    sessions: ZooKeeperSessions
+    status: NodeStatus
+    log_levels: LogLevels
+
+    def store(self) -> Store:
+        """Of the newest ZooKeeper session. Raises KlammError where there is none."""
+        return self.sessions.store
+
+    def broker_epoch(self) -> int:
+        return self.status.broker_epoch

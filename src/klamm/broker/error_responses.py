@@ -1,0 +1,269 @@
+"""Responses to requests that failed as a whole: the error, in the form that each API has for it.
+
+Source: `getErrorResponse` of AbstractRequest's subclasses (3.9). Messages stay empty for UNKNOWN_SERVER_ERROR: what
+went wrong inside is for the log alone.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from klamm.model.errors import ErrorCode
+from klamm.wire import messages as m
+from klamm.wire.api import ApiKey
+
+Build = Callable[[Any, int, ErrorCode], Any]
+"""(request message, version, error) -> response message."""
+_UNKNOWN: Final = -1
+_FETCH_BY_ID: Final = 13
+_LEADER_AND_ISR_BY_ID: Final = 5
+_DELETE_BY_STATE: Final = 6
+
+
+def error_response(api_key: ApiKey, message: Any, version: int, error: ErrorCode) -> Any:
+    """None where no response is owed: the connection has to be closed instead."""
+    return _BUILD[api_key](message, version, error)
+
+
+def _produce(message: m.ProduceRequest, version: int, error: ErrorCode) -> m.ProduceResponse | None:
+    if message.acks == 0:
+        return None
+    return m.ProduceResponse(
+        responses=[
+            m.TopicProduceResponse(
+                topic.name,
+                [m.PartitionProduceResponse(p.index, error, base_offset=_UNKNOWN) for p in topic.partition_data],
+            )
+            for topic in message.topic_data
+        ]
+    )
+
+
+def _fetch(message: m.FetchRequest, version: int, error: ErrorCode) -> m.FetchResponse:
+    """Before v7 there is no error for the whole response, so older versions get it with each partition, too."""
+    topics = [] if version >= _FETCH_BY_ID else message.topics
+    return m.FetchResponse(
+        error_code=error,
+        session_id=message.session_id,
+        responses=[
+            m.FetchableTopicResponse(
+                topic.topic,
+                topic.topic_id,
+                [
+                    m.FetchResponsePartitionData(p.partition, error, high_watermark=_UNKNOWN, records=b"")
+                    for p in topic.partitions
+                ],
+            )
+            for topic in topics
+        ],
+    )
+
+
+def _list_offsets(message: m.ListOffsetsRequest, version: int, error: ErrorCode) -> m.ListOffsetsResponse:
+    return m.ListOffsetsResponse(
+        topics=[
+            m.ListOffsetsTopicResponse(
+                topic.name, [m.ListOffsetsPartitionResponse(p.partition_index, error) for p in topic.partitions]
+            )
+            for topic in message.topics
+        ]
+    )
+
+
+def _metadata(message: m.MetadataRequest, version: int, error: ErrorCode) -> m.MetadataResponse:
+    topics = message.topics or []
+    return m.MetadataResponse(
+        topics=[m.MetadataResponseTopic(error_code=error, name=t.name or "", topic_id=t.topic_id) for t in topics]
+    )
+
+
+def _leader_and_isr(message: m.LeaderAndIsrRequest, version: int, error: ErrorCode) -> m.LeaderAndIsrResponse:
+    """Up to v4 one flat list of partitions, later one list for each topic id."""
+    if version >= _LEADER_AND_ISR_BY_ID:
+        topics = [
+            m.LeaderAndIsrTopicError(
+                topic.topic_id,
+                [m.LeaderAndIsrPartitionError("", p.partition_index, error) for p in topic.partition_states],
+            )
+            for topic in message.topic_states
+        ]
+        return m.LeaderAndIsrResponse(error_code=error, topics=topics)
+    named = [(p.topic_name, p.partition_index) for p in message.ungrouped_partition_states]
+    named += [(topic.topic_name, p.partition_index) for topic in message.topic_states for p in topic.partition_states]
+    errors = [m.LeaderAndIsrPartitionError(name, index, error) for name, index in named]
+    return m.LeaderAndIsrResponse(error_code=error, partition_errors=errors)
+
+
+def _stop_replica(message: m.StopReplicaRequest, version: int, error: ErrorCode) -> m.StopReplicaResponse:
+    """Three generations of requests name their partitions differently; a message has one of the lists."""
+    named = [(p.topic_name, p.partition_index) for p in message.ungrouped_partitions]
+    named += [(topic.name, index) for topic in message.topics for index in topic.partition_indexes]
+    named += [(topic.topic_name, p.partition_index) for topic in message.topic_states for p in topic.partition_states]
+    return m.StopReplicaResponse(
+        error_code=error, partition_errors=[m.StopReplicaPartitionError(name, index, error) for name, index in named]
+    )
+
+
+def _create_topics(message: m.CreateTopicsRequest, version: int, error: ErrorCode) -> m.CreateTopicsResponse:
+    return m.CreateTopicsResponse(
+        topics=[
+            m.CreatableTopicResult(name=topic.name, error_code=error, error_message=None) for topic in message.topics
+        ]
+    )
+
+
+def _delete_topics(message: m.DeleteTopicsRequest, version: int, error: ErrorCode) -> m.DeleteTopicsResponse:
+    if version < _DELETE_BY_STATE:
+        responses = [m.DeletableTopicResult(name=name, error_code=error) for name in message.topic_names]
+    else:
+        responses = [m.DeletableTopicResult(name=t.name, topic_id=t.topic_id, error_code=error) for t in message.topics]
+    return m.DeleteTopicsResponse(responses=responses)
+
+
+def _create_partitions(
+    message: m.CreatePartitionsRequest, version: int, error: ErrorCode
+) -> m.CreatePartitionsResponse:
+    return m.CreatePartitionsResponse(
+        results=[m.CreatePartitionsTopicResult(topic.name, error) for topic in message.topics]
+    )
+
+
+def _init_producer_id(message: m.InitProducerIdRequest, version: int, error: ErrorCode) -> m.InitProducerIdResponse:
+    return m.InitProducerIdResponse(error_code=error, producer_id=_UNKNOWN, producer_epoch=_UNKNOWN)
+
+
+def _offset_for_leader_epoch(
+    message: m.OffsetForLeaderEpochRequest, version: int, error: ErrorCode
+) -> m.OffsetForLeaderEpochResponse:
+    return m.OffsetForLeaderEpochResponse(
+        topics=[
+            m.OffsetForLeaderTopicResult(
+                topic.topic,
+                [m.OffsetForLeaderEpochResponseEpochEndOffset(error, p.partition) for p in topic.partitions],
+            )
+            for topic in message.topics
+        ]
+    )
+
+
+def _elect_leaders(message: m.ElectLeadersRequest, version: int, error: ErrorCode) -> m.ElectLeadersResponse:
+    return m.ElectLeadersResponse(
+        error_code=error if version >= 1 else ErrorCode.NONE,
+        replica_election_results=[
+            m.ReplicaElectionResult(topic.topic, [m.PartitionResult(p, error, None) for p in topic.partitions])
+            for topic in message.topic_partitions or []
+        ],
+    )
+
+
+def _alter_reassignments(
+    message: m.AlterPartitionReassignmentsRequest, version: int, error: ErrorCode
+) -> m.AlterPartitionReassignmentsResponse:
+    return m.AlterPartitionReassignmentsResponse(
+        error_code=error,
+        error_message=None,
+        responses=[
+            m.ReassignableTopicResponse(
+                topic.name,
+                [m.ReassignablePartitionResponse(p.partition_index, error, None) for p in topic.partitions],
+            )
+            for topic in message.topics
+        ],
+    )
+
+
+def _list_reassignments(
+    message: m.ListPartitionReassignmentsRequest, version: int, error: ErrorCode
+) -> m.ListPartitionReassignmentsResponse:
+    return m.ListPartitionReassignmentsResponse(
+        error_code=error,
+        error_message=None,
+        topics=[
+            m.OngoingTopicReassignment(topic.name, [m.OngoingPartitionReassignment(p) for p in topic.partition_indexes])
+            for topic in message.topics or []
+        ],
+    )
+
+
+def _describe_configs(message: m.DescribeConfigsRequest, version: int, error: ErrorCode) -> m.DescribeConfigsResponse:
+    return m.DescribeConfigsResponse(
+        results=[m.DescribeConfigsResult(error, None, r.resource_type, r.resource_name) for r in message.resources]
+    )
+
+
+def _alter_configs(message: m.AlterConfigsRequest, version: int, error: ErrorCode) -> m.AlterConfigsResponse:
+    result = m.AlterConfigsResponseAlterConfigsResourceResponse
+    return m.AlterConfigsResponse(
+        responses=[result(error, None, r.resource_type, r.resource_name) for r in message.resources]
+    )
+
+
+def _incremental_alter_configs(
+    message: m.IncrementalAlterConfigsRequest, version: int, error: ErrorCode
+) -> m.IncrementalAlterConfigsResponse:
+    result = m.IncrementalAlterConfigsResponseAlterConfigsResourceResponse
+    return m.IncrementalAlterConfigsResponse(
+        responses=[result(error, None, r.resource_type, r.resource_name) for r in message.resources]
+    )
+
+
+def _write_txn_markers(message: m.WriteTxnMarkersRequest, version: int, error: ErrorCode) -> m.WriteTxnMarkersResponse:
+    partition = m.WritableTxnMarkerPartitionResult
+    return m.WriteTxnMarkersResponse(
+        markers=[
+            m.WritableTxnMarkerResult(
+                marker.producer_id,
+                [
+                    m.WritableTxnMarkerTopicResult(topic.name, [partition(p, error) for p in topic.partition_indexes])
+                    for topic in marker.topics
+                ],
+            )
+            for marker in message.markers
+        ]
+    )
+
+
+def _describe_producers(
+    message: m.DescribeProducersRequest, version: int, error: ErrorCode
+) -> m.DescribeProducersResponse:
+    return m.DescribeProducersResponse(
+        topics=[
+            m.TopicResponse(topic.name, [m.PartitionResponse(p, error) for p in topic.partition_indexes])
+            for topic in message.topics
+        ]
+    )
+
+
+def _only_code(response: Callable[..., Any]) -> Build:
+    """APIs with one error code for the whole response."""
+    return lambda message, version, error: response(error_code=error)
+
+
+_BUILD: Final[Mapping[ApiKey, Build]] = {
+    ApiKey.PRODUCE: _produce,
+    ApiKey.FETCH: _fetch,
+    ApiKey.LIST_OFFSETS: _list_offsets,
+    ApiKey.METADATA: _metadata,
+    ApiKey.LEADER_AND_ISR: _leader_and_isr,
+    ApiKey.STOP_REPLICA: _stop_replica,
+    ApiKey.UPDATE_METADATA: _only_code(m.UpdateMetadataResponse),
+    ApiKey.CONTROLLED_SHUTDOWN: _only_code(m.ControlledShutdownResponse),
+    ApiKey.API_VERSIONS: _only_code(m.ApiVersionsResponse),
+    ApiKey.CREATE_TOPICS: _create_topics,
+    ApiKey.DELETE_TOPICS: _delete_topics,
+    ApiKey.INIT_PRODUCER_ID: _init_producer_id,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
+    ApiKey.DESCRIBE_CONFIGS: _describe_configs,
+    ApiKey.ALTER_CONFIGS: _alter_configs,
+    ApiKey.DESCRIBE_LOG_DIRS: _only_code(m.DescribeLogDirsResponse),
+    ApiKey.CREATE_PARTITIONS: _create_partitions,
+    ApiKey.ELECT_LEADERS: _elect_leaders,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_reassignments,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _list_reassignments,
+    ApiKey.ALTER_PARTITION: _only_code(m.AlterPartitionResponse),
+    ApiKey.WRITE_TXN_MARKERS: _write_txn_markers,
+    ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
+    ApiKey.UPDATE_FEATURES: _only_code(m.UpdateFeaturesResponse),
+    ApiKey.DESCRIBE_CLUSTER: _only_code(m.DescribeClusterResponse),
+    ApiKey.ALLOCATE_PRODUCER_IDS: _only_code(m.AllocateProducerIdsResponse),
+}

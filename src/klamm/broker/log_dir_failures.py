@@ -1,0 +1,84 @@
+"""What a node does when a log directory fails. Source: ReplicaManager.handleLogDirFailure (3.9), KIP-112.
+
+The controller is told through ZooKeeper. It then asks this broker about all its replicas, and elects other leaders for
+those that are offline.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from klamm.broker.context import NodeContext
+from klamm.log.manager import DirectoryFailure, LogManager
+from klamm.model.errors import KlammError
+from klamm.model.ids import BrokerId
+from klamm.zk.store import Store
+
+_RETRY_BACKOFF_S: Final = 1.0
+log = structlog.get_logger("node")
+
+
+class LogDirFailures:
+    """A part of a node. A directory may fail while the logs are loaded, so it is built before them."""
+
+    def __init__(self, context: NodeContext) -> None:
+        self._context = context
+        self._notifier = LogDirFailureNotifier(context.store)
+        self._listeners: list[Callable[[DirectoryFailure], None]] = []
+
+    def add_listener(self, listener: Callable[[DirectoryFailure], None]) -> None:
+        """It must not raise. Listeners are told in the order in which they were added."""
+        self._listeners.append(listener)
+
+    def start(self) -> None:
+        """There is nothing to do before the first failure."""
+
+    async def close(self) -> None:
+        await self._notifier.close()
+
+    def on_failure(self, failure: DirectoryFailure, logs: LogManager) -> None:
+        """Without any directory left, the node cannot go on."""
+        log.error("log directory failed", directory=failure.directory, reason=failure.reason)
+        for listener in self._listeners:
+            listener(failure)
+        if logs.live_directories:
+            self._notifier.notify(self._context.broker_id)
+        else:
+            self._context.status.fail(
+                f"No log directory is left ({failure.directory}: {failure.reason}). Repair the disk and start again."
+            )
+
+
+class LogDirFailureNotifier:
+    """At most one notification is being written: it stands for every directory that failed before."""
+
+    def __init__(self, store: Callable[[], Store]) -> None:
+        """`store()` is that of the newest ZooKeeper session; raises KlammError where there is none."""
+        self._store = store
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def notify(self, broker_id: BrokerId) -> None:
+        """Write the notification, retrying until ZooKeeper takes it. Does nothing after `close`."""
+        if self._closed:
+            return
+        if self._task is not None:
+            self._task.cancel()  # the new notification stands for it
+        self._task = asyncio.get_running_loop().create_task(self._write(broker_id), name="log-dir-failure")
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _write(self, broker_id: BrokerId) -> None:
+        while True:
+            try:
+                await self._store().announce_log_dir_failure(broker_id)
+                return
+            except KlammError as error:
+                log.warning("cannot tell the controller of the failed log directory; retrying", reason=str(error))
+            await asyncio.sleep(_RETRY_BACKOFF_S)

@@ -1,0 +1,36 @@
+"""The parts of a running node, as one frozen set. `assembly.py` builds it."""
+
+from dataclasses import dataclass
+
+from klamm.broker.config_changes import ConfigChanges
+from klamm.broker.context import NodeContext
+from klamm.broker.controller_channel import ControllerChannel
+from klamm.broker.features import Features
+from klamm.broker.handlers.fetch import Fetch
+from klamm.broker.journal_topic import JournalTopic
+from klamm.broker.metadata_cache import MetadataCache
+from klamm.broker.producer_ids import ProducerIds
+from klamm.broker.replication_throttles import ReplicationThrottles
+from klamm.controller.controller import Controller
+from klamm.log.manager import LogManager
+from klamm.replication.replica_manager import ReplicaManager
+from klamm.telemetry.journal import Journal
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What request handlers, metrics and the node's own life need."""
+
+    context: NodeContext
+    logs: LogManager
+    throttles: ReplicationThrottles
+    cache: MetadataCache
+    channel: ControllerChannel
+    journal: Journal
+    controller: Controller
+    features: Features
+    replicas: ReplicaManager
+    fetch: Fetch
+    producer_ids: ProducerIds
+    config_changes: ConfigChanges
+    journal_topic: JournalTopic | None

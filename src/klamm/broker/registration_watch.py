@@ -1,0 +1,49 @@
+"""Watching this broker's own registration: where somebody deletes it while the session lives, it is made again.
+
+Apache Kafka's broker does not watch it: it goes on serving, unknown to the cluster, until it is restarted.
+"""
+
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from klamm.broker.znode_follower import OnUnexpectedError, ZnodeFollower, log_unexpected_error
+from klamm.model.ids import BrokerId
+from klamm.zk.store import Store
+from klamm.zk.znodes import broker_path
+
+log = structlog.get_logger("node")
+
+
+class RegistrationWatch(ZnodeFollower):
+    """Call `registered` after each registration."""
+
+    def __init__(
+        self,
+        store: Callable[[], Store],
+        broker_id: BrokerId,
+        register: Callable[[Store], Awaitable[None]],
+        on_unexpected_error: OnUnexpectedError = log_unexpected_error,
+    ) -> None:
+        """`store()` is that of the newest ZooKeeper session; it and `register` raise KlammError."""
+        super().__init__("this broker's registration", broker_path(broker_id), self.look, on_unexpected_error)
+        self._store = store
+        self._broker_id = broker_id
+        self._register = register
+        self._session_id = 0
+
+    def registered(self, session_id: int) -> None:
+        """In this session. In a later one the controller registers first, since it has to resign before."""
+        self._session_id = session_id
+        self.wake()
+
+    async def look(self) -> None:
+        """Set the watch; where the registration is gone, register again. Raises KlammError."""
+        store = self._store()
+        if store.session_id != self._session_id:
+            return
+        while (owner := await store.watch_registration(self._broker_id)) is None:
+            log.error("registration deleted by another client; registering again", znode=self._path)
+            await self._register(store)
+        if owner != self._session_id:
+            log.error("registration belongs to another session", znode=self._path, session=f"0x{owner:x}")

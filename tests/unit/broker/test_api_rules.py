@@ -1,0 +1,59 @@
+"""Every API that a node serves names its authorization and its quota as Apache Kafka 3.9 has them."""
+
+from pathlib import Path
+
+import pytest
+from tests.unit.broker.node_parts import build
+
+from klamm.broker.api_rules import RULES, QuotaClass
+from klamm.broker.routes import routes
+from klamm.wire.api import ApiKey
+
+WHOLE_REQUEST = {
+    "LEADER_AND_ISR": "CLUSTER_ACTION", "STOP_REPLICA": "CLUSTER_ACTION", "UPDATE_METADATA": "CLUSTER_ACTION",
+    "CONTROLLED_SHUTDOWN": "CLUSTER_ACTION", "ALTER_PARTITION": "CLUSTER_ACTION",
+    "ALLOCATE_PRODUCER_IDS": "CLUSTER_ACTION", "ELECT_LEADERS": "ALTER", "ALTER_PARTITION_REASSIGNMENTS": "ALTER",
+    "LIST_PARTITION_REASSIGNMENTS": "DESCRIBE", "DESCRIBE_LOG_DIRS": "DESCRIBE", "UPDATE_FEATURES": "ALTER",
+    "WRITE_TXN_MARKERS": "ALTER or CLUSTER_ACTION",
+}  # fmt: skip
+"""The operation on the cluster without which KafkaApis refuses the request."""
+RESOURCES = {
+    "PRODUCE": "WRITE TOPIC, WRITE TRANSACTIONAL_ID",
+    "FETCH": "READ TOPIC, CLUSTER_ACTION CLUSTER",
+    "LIST_OFFSETS": "DESCRIBE TOPIC",
+    "METADATA": "DESCRIBE TOPIC, CREATE CLUSTER, CREATE TOPIC, DESCRIBE CLUSTER",
+    "CREATE_TOPICS": "CREATE CLUSTER, CREATE TOPIC, DESCRIBE_CONFIGS TOPIC",
+    "DELETE_TOPICS": "DELETE TOPIC, DESCRIBE TOPIC",
+    "CREATE_PARTITIONS": "ALTER TOPIC",
+    "INIT_PRODUCER_ID": "WRITE TRANSACTIONAL_ID, IDEMPOTENT_WRITE CLUSTER, WRITE TOPIC",
+    "OFFSET_FOR_LEADER_EPOCH": "CLUSTER_ACTION CLUSTER, DESCRIBE TOPIC",
+    "DESCRIBE_CONFIGS": "DESCRIBE_CONFIGS TOPIC, DESCRIBE_CONFIGS CLUSTER",
+    "ALTER_CONFIGS": "ALTER_CONFIGS TOPIC, ALTER_CONFIGS CLUSTER",
+    "INCREMENTAL_ALTER_CONFIGS": "ALTER_CONFIGS TOPIC, ALTER_CONFIGS CLUSTER",
+    "DESCRIBE_CLUSTER": "DESCRIBE CLUSTER",
+    "DESCRIBE_PRODUCERS": "READ TOPIC",
+}
+"""What KafkaApis checks for the resources that the request names."""
+QUOTAS = {
+    "PRODUCE": "Produce", "FETCH": "Fetch", "CREATE_TOPICS": "ControllerMutation",
+    "DELETE_TOPICS": "ControllerMutation", "CREATE_PARTITIONS": "ControllerMutation", "LEADER_AND_ISR": "exempt",
+    "STOP_REPLICA": "exempt", "UPDATE_METADATA": "exempt", "CONTROLLED_SHUTDOWN": "exempt",
+    "ALTER_PARTITION": "exempt", "WRITE_TXN_MARKERS": "exempt",
+}  # fmt: skip
+"""All others count as request time only."""
+
+
+async def test_every_route_carries_the_rules_of_its_api(tmp_path: Path) -> None:
+    parts, _ = build(tmp_path)
+    served = {route.offered.api_key: route.rules for route in routes(parts)}
+    assert served == RULES
+
+
+@pytest.mark.parametrize("key", RULES, ids=lambda key: key.name)
+def test_rules_are_those_of_kafka(key: ApiKey) -> None:
+    (request, resources), quota = RULES[key]
+    assert " or ".join(p.operation.name for p in request) == WHOLE_REQUEST.get(key.name, "")
+    assert {p.resource_type.name for p in request} <= {"CLUSTER"}
+    named = ", ".join(f"{p.operation.name} {p.resource_type.name}" for p in resources)
+    assert named == RESOURCES.get(key.name, "")
+    assert quota is QuotaClass(QUOTAS.get(key.name, "Request"))

@@ -1,0 +1,48 @@
+"""The parts of a node and their order; a new part takes one line."""
+
+from pathlib import Path
+
+import pytest
+from tests.unit.broker.node_parts import build
+
+from klamm.broker.lifecycle import Lifecycle
+
+START_ORDER = [
+    "listeners", "log directory failures", "logs",
+    "registration", "metadata cache", "features", "controller", "log housekeeping", "controller channel",
+    "stale topics", "replicas", "producer ids", "config changes", "controller handover", "registration watch",
+    "metrics endpoint", "request server",
+]  # fmt: skip
+
+
+async def test_the_ports_close_before_the_replicas_the_logs_the_controller_and_the_registration(tmp_path: Path) -> None:
+    _, lifecycle = build(tmp_path)
+    assert lifecycle.names == START_ORDER
+
+
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [("klamm.journal.topic=journal", "journal topic"), ("inter.broker.protocol.version=2.6", "ISR changes")],
+)
+async def test_a_config_adds_its_part(tmp_path: Path, line: str, part: str) -> None:
+    _, lifecycle = build(tmp_path, line)
+    assert sorted(set(lifecycle.names) - set(START_ORDER)) == [part]
+
+
+class GroupCoordinator:
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def start(self) -> None:
+        self.calls.append("start")
+
+    async def close(self) -> None:
+        self.calls.append("close")
+
+
+async def test_a_new_part_takes_one_line() -> None:
+    lifecycle = Lifecycle()
+    coordinator = lifecycle.add("group coordinator", GroupCoordinator())
+    await lifecycle.start()
+    await lifecycle.close()
+    assert coordinator.calls == ["start", "close"]
