@@ -7,7 +7,7 @@ from tests.unit.log.support import ManualClock
 
 from klamm.log.manager import LogManager, LogManagerSettings
 from klamm.runtime.network import RealNetwork
-from klamm.runtime.randomness import Dice, RealRandomness
+from klamm.runtime.randomness import RealRandomness, Rng
 from klamm.runtime.world import World
 from klamm.sim.disk import SimulatedDisk
 from klamm.sim.loop import SimulatedLoop
@@ -18,7 +18,7 @@ DIRECTORY = "/logs"
 
 class SimulatedNode:
     def __init__(self, seed: int = 1, *directories: str) -> None:
-        self.disk = SimulatedDisk(Dice(seed))
+        self.disk = SimulatedDisk(Rng(seed))
         self.clock = ManualClock()
         self.directories = list(directories) or [DIRECTORY]
 
