@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 )
 
 from klamm.runtime.blocking import BlockingWorld, RealBlockingWorld
-from klamm.spark.decoder import Wanted, decode
+from klamm.spark.decoder import RecordSelection, decode
 from klamm.spark.errors import BadOption
 from klamm.spark.fetch import RangeReader
 from klamm.spark.options import ReadOptions, read_options
@@ -104,9 +104,9 @@ def read_ranges(
 ) -> Iterator[pa.RecordBatch]:
     with read_client(world, options, pool) as brokers:
         for offset_range in task.ranges:
-            wanted = Wanted(*offset_range[:3], columns)
+            selection = RecordSelection(*offset_range[:3], columns)
             for run, aborted in RangeReader(brokers, offset_range):
-                yield from decode(run, wanted, aborted)
+                yield from decode(run, selection, aborted)
 
 
 def freeze_heap() -> None:
