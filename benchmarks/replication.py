@@ -22,8 +22,8 @@ from tests.support.real_logs import real_batch
 from tests.support.replica_cluster import TOPIC_ID, ReplicaCluster, leader_and_isr
 
 from klamm.model.ids import BrokerId, TopicPartition
+from klamm.replication.fetch_data import FetchParams, FetchPartition
 from klamm.replication.fetch_sessions import FetchRequested
-from klamm.replication.watch import FetchParams, FetchPartition
 
 VALUE = b"x" * 1024
 HOSTED = 2_000

@@ -3,11 +3,15 @@
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
-from klamm.cli.cluster import klamm_node
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as Assignment
 from tests.support import apache_kafka
 from tests.support.cluster import Cluster
 
+from klamm.audit.snapshot import OpenTransaction, take_snapshot
+from klamm.audit.transactions import check_transactions
+from klamm.embedded.nodes import klamm_node
+from klamm.model.ids import TopicPartition
 from klamm.runtime.processes import ticks
 
 TOPIC = "orders"
@@ -34,10 +38,17 @@ def open_transactions(cluster: Cluster) -> list[str]:
     return [start for start in starts if start != "None"]
 
 
+def audited(cluster: Cluster) -> list[OpenTransaction]:
+    """What `klamm audit` hears of the leaders."""
+    check = check_transactions(take_snapshot(cluster.zookeeper.connect_string, 30), 30)
+    assert check.not_checked == {}
+    return check.open
+
+
 def committed(cluster: Cluster, timeout_s: float) -> bytes | None:
     """The first record that a read_committed consumer gets within the time."""
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g", "isolation.level": "read_committed"})
-    consumer.assign([TopicPartition(TOPIC, 0, 0)])
+    consumer.assign([Assignment(TOPIC, 0, 0)])
     try:
         for _ in ticks(timeout_s, 0):
             message = consumer.poll(0.5)
@@ -73,9 +84,11 @@ def test_open_transaction_of_a_taken_over_log_is_ended_by_kafkas_tool(tmp_path: 
 
         assert committed(cluster, 2) is None
         assert open_transactions(cluster) == ["0"]
+        assert [(t.partition, t.start_offset) for t in audited(cluster)] == [(TopicPartition(TOPIC, 0), 0)]
         transactions(cluster, "abort", "--topic", TOPIC, "--partition", "0", "--start-offset", "0")
 
         assert open_transactions(cluster) == []
+        assert audited(cluster) == []
         assert committed(cluster, 30) == b"behind"
     finally:
         cluster.kill()

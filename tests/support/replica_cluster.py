@@ -13,10 +13,10 @@ from tests.support.real_logs import RealLogs, real_batch, values
 
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
+from klamm.replication.fetch_data import FetchParams, FetchPartition, Isolation
 from klamm.replication.fetch_sessions import FetchAnswer, FetchRequested
 from klamm.replication.partition import Partition
 from klamm.replication.replica_manager import ReplicaManager, ReplicationSettings
-from klamm.replication.watch import FetchParams, FetchPartition, Isolation
 from klamm.runtime.disk import RealDisk
 from klamm.runtime.world import World
 from klamm.sim.loop import SimulatedLoop
@@ -366,8 +366,8 @@ async def serve_fetch(manager: ReplicaManager, metadata: Metadata, request: Fetc
 
 def fetch_response(answer: FetchAnswer) -> FetchResponse:
     topics: dict[tuple[str | None, uuid.UUID], FetchableTopicResponse] = {}
-    for watched, data in answer.partitions:
-        wanted = watched.request
+    for cached, data in answer.partitions:
+        wanted = cached.request
         topic = topics.setdefault(
             (wanted.topic, wanted.topic_id),
             FetchableTopicResponse(topic=wanted.topic or "", topic_id=wanted.topic_id, partitions=[]),

@@ -24,6 +24,7 @@ CHECKS: Final[tuple[Callable[[Snapshot], Iterator[SubjectFinding]], ...]] = (
     partitions.replication,
     partitions.preferred_leaders,
     partitions.assignments,
+    partitions.open_transactions,
     requests.deletions,
     requests.reassignments,
     requests.stale_requests,

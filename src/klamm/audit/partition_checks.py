@@ -5,7 +5,7 @@ from typing import Final
 
 from klamm.audit import remedies
 from klamm.audit.cluster_checks import unsupported_features
-from klamm.audit.finding import SubjectFinding, critical, listed, notice, warning
+from klamm.audit.finding import SubjectFinding, age, critical, listed, notice, warning
 from klamm.audit.snapshot import Snapshot
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderRecoveryState
@@ -13,6 +13,30 @@ from klamm.zk import znodes
 
 MAX_IMBALANCE: Final = 0.10
 """`leader.imbalance.per.broker.percentage`: above this share the controller moves leaders back."""
+
+
+MAX_TRANSACTION_MS: Final = 15 * 60_000 + 5 * 60_000
+"""`transaction.max.timeout.ms` by default, and time for the coordinator to abort: what `kafka-transactions.sh
+find-hanging` allows too."""
+TRANSACTION_LOG: Final = "__transaction_state"
+
+
+def open_transactions(s: Snapshot) -> Iterator[SubjectFinding]:
+    """A transaction is ended by its coordinator in time."""
+    for transaction in s.open_transactions:
+        if TRANSACTION_LOG not in s.topic_ids:
+            reason = f"there is no topic {TRANSACTION_LOG}, so no coordinator ends it"
+        elif s.taken_ms - transaction.last_append_ms > MAX_TRANSACTION_MS:
+            reason = f"its last record is {age(s, transaction.last_append_ms)} old, and no coordinator has ended it"
+        else:
+            continue
+        yield warning(
+            "open transaction",
+            str(transaction.partition),
+            f"producer {transaction.producer_id} has a transaction open from offset {transaction.start_offset}: "
+            f"{reason}; read_committed consumers wait there",
+            remedies.abort_transaction(s, transaction),
+        )
 
 
 def leaders(s: Snapshot) -> Iterator[SubjectFinding]:

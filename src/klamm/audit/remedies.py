@@ -9,7 +9,7 @@ from typing import Final
 
 from msgspec.json import encode
 
-from klamm.audit.snapshot import Snapshot
+from klamm.audit.snapshot import OpenTransaction, Snapshot
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import SecurityProtocol
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
@@ -49,6 +49,15 @@ def at(s: Snapshot) -> str:
             if endpoint.security_protocol is SecurityProtocol.PLAINTEXT:
                 return f" -b {endpoint.host}:{endpoint.port}"
     return ""
+
+
+def abort_transaction(s: Snapshot, transaction: OpenTransaction) -> str:
+    topic, partition = transaction.partition
+    server = at(s).replace(" -b ", "") or "HOST:PORT"
+    return (
+        f"kafka-transactions.sh --bootstrap-server {server} abort --topic {topic} --partition {partition} "
+        f"--start-offset {transaction.start_offset} (its records are dropped)"
+    )
 
 
 # ---- brokers

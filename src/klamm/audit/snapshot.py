@@ -64,6 +64,15 @@ class Age(NamedTuple):
     created_ms: int
 
 
+class OpenTransaction(NamedTuple):
+    """As the partition's leader describes it."""
+
+    partition: TopicPartition
+    producer_id: int
+    start_offset: int
+    last_append_ms: int
+
+
 @dataclass(slots=True)
 class Snapshot:
     taken_ms: int
@@ -103,6 +112,8 @@ class Snapshot:
     """Path -> what is wrong with its content."""
     unreadable: dict[str, str] = field(default_factory=dict)
     """Path -> ZooKeeper's error when we may not read it."""
+    open_transactions: list[OpenTransaction] = field(default_factory=list)
+    """From the leaders, not from ZooKeeper; empty where nobody asked them."""
     connect: str = "HOST:PORT"
     """Where it was read, for the remedies."""
 

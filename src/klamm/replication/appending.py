@@ -14,11 +14,11 @@ from klamm.log.preparation import Preparation
 from klamm.log.producers import Origin
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
-from klamm.replication.hosting import Hosting
+from klamm.replication.context import Counts
+from klamm.replication.hosted_partitions import HostedPartitions
 from klamm.replication.ports import PartitionRefused
 from klamm.replication.preparing import Preparing
 from klamm.replication.purgatory import Purgatory
-from klamm.replication.surroundings import Counts
 from klamm.runtime.disk import Buffer
 from klamm.runtime.workers import Workers
 
@@ -44,8 +44,10 @@ _Appended = tuple[AppendResult, int]
 class ProduceService:
     """Serves Produce. Waiting requests are bounded by the purgatory."""
 
-    def __init__(self, hosting: Hosting, produces: Purgatory[TopicPartition], counts: Counts, workers: Workers) -> None:
-        self._hosting = hosting
+    def __init__(
+        self, hosted: HostedPartitions, produces: Purgatory[TopicPartition], counts: Counts, workers: Workers
+    ) -> None:
+        self._hosted = hosted
         self._produces = produces
         self._counts = counts
         self._preparing = Preparing(workers)
@@ -70,7 +72,7 @@ class ProduceService:
     ) -> None:
         """Wait for the device where `flush.messages` asks for it."""
         for topic_partition in list(required):
-            partition = self._hosting.get(topic_partition)
+            partition = self._hosted.get(topic_partition)
             own_log = None if partition is None else partition.log
             if own_log is not None and own_log.owes_flush:
                 try:
@@ -100,7 +102,7 @@ class ProduceService:
     ) -> _Appended | Awaitable[_Appended]:
         """Append the batch now, or what will have appended it after its preparation."""
         try:
-            own_log = self._hosting.find(topic_partition).leader_log
+            own_log = self._hosted.find(topic_partition).leader_log
             preparation = own_log.preparation(batch, origin)
         except (PartitionRefused, AppendRefused) as refusal:
             return _refused(refusal), -1
@@ -112,7 +114,7 @@ class ProduceService:
         self, topic_partition: TopicPartition, own_log: Log, batch: Preparation | Buffer, acks: int, origin: Origin
     ) -> _Appended:
         def append(checked: CheckedBatch | None) -> _Appended:
-            if self._hosting.find(topic_partition).leader_log is not own_log:
+            if self._hosted.find(topic_partition).leader_log is not own_log:
                 raise PartitionRefused(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{topic_partition} has another log by now")
             if checked is None:
                 assert not isinstance(batch, Preparation)
@@ -129,7 +131,7 @@ class ProduceService:
         self, topic_partition: TopicPartition, batch: Buffer | CheckedBatch, acks: int, origin: Origin
     ) -> _Appended:
         try:
-            info = self._hosting.find(topic_partition).append_as_leader(batch, acks, origin)
+            info = self._hosted.find(topic_partition).append_as_leader(batch, acks, origin)
         except (PartitionRefused, AppendRefused) as refusal:
             return _refused(refusal), -1
         except StorageFailed as error:
@@ -173,8 +175,8 @@ class ProduceService:
         return is_done
 
     def _state(self, topic_partition: TopicPartition, offset: int) -> ErrorCode | None:
-        partition = self._hosting.get(topic_partition)
-        return self._hosting.absence(topic_partition) if partition is None else partition.acknowledged(offset)
+        partition = self._hosted.get(topic_partition)
+        return self._hosted.absence(topic_partition) if partition is None else partition.acknowledged(offset)
 
 
 def _refused(refusal: PartitionRefused | AppendRefused) -> AppendResult:

@@ -14,7 +14,8 @@ from typing import Final, NamedTuple
 
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
-from klamm.replication.watch import FetchData, FetchPartition, FetchWatch, WatchedPartition
+from klamm.replication.fetch_data import FetchData, FetchPartition
+from klamm.replication.fetch_waiter import CachedPartition, FetchWaiter
 from klamm.runtime.randomness import Dice
 
 NO_SESSION: Final = 0
@@ -32,7 +33,7 @@ class FetchAnswer(NamedTuple):
 
     error: ErrorCode
     session_id: int
-    partitions: Sequence[tuple[WatchedPartition, FetchData]] = ()
+    partitions: Sequence[tuple[CachedPartition, FetchData]] = ()
 
 
 class FetchRequested(NamedTuple):
@@ -54,19 +55,19 @@ def next_epoch(epoch: int) -> int:
 class FetchSession:
     """The partitions one client asked for over several requests."""
 
-    __slots__ = ("created_ms", "epoch", "id", "last_used_ms", "partitions", "uses_topic_ids", "watch")
+    __slots__ = ("created_ms", "epoch", "id", "last_used_ms", "partitions", "uses_topic_ids", "waiter")
 
     def __init__(
         self,
         session_id: int,
-        watch: FetchWatch,
-        partitions: dict[PartitionKey, WatchedPartition],
+        waiter: FetchWaiter,
+        partitions: dict[PartitionKey, CachedPartition],
         *,
         uses_topic_ids: bool,
         now_ms: float,
     ) -> None:
         self.id = session_id
-        self.watch = watch
+        self.waiter = waiter
         self.partitions = partitions
         self.uses_topic_ids = uses_topic_ids
         self.epoch = next_epoch(INITIAL_EPOCH)
@@ -75,7 +76,7 @@ class FetchSession:
 
     @property
     def is_privileged(self) -> bool:
-        return self.watch.is_follower
+        return self.waiter.is_follower
 
     def worth(self) -> tuple[bool, int, int]:
         """What an eviction compares: followers above consumers, then the number of partitions."""
@@ -83,22 +84,22 @@ class FetchSession:
 
     def update(self, requested: FetchRequested) -> None:
         """Take in the changes of an incremental request: those named are looked at again."""
-        marked = self.watch.marked
+        changed = self.waiter.changed
         for wanted in requested.partitions:
             key = key_of(wanted.topic, wanted.topic_id, wanted.partition, self.uses_topic_ids)
             known = self.partitions.get(key)
             if known is None:
-                known = self.partitions[key] = WatchedPartition(wanted, self.watch)
+                known = self.partitions[key] = CachedPartition(wanted, self.waiter)
             elif wanted.topic is None and known.request.topic is not None:
                 known.request = wanted._replace(topic=known.request.topic)
             else:
                 known.request = wanted
-            marked[known] = None
+            changed[known] = None
         for topic, topic_id, partition in requested.forgotten:
             gone = self.partitions.pop(key_of(topic, topic_id, partition, self.uses_topic_ids), None)
             if gone is not None:
                 gone.unsubscribe()
-                marked.pop(gone, None)
+                changed.pop(gone, None)
 
 
 def key_of(topic: str | None, topic_id: uuid.UUID, partition: int, uses_topic_ids: bool) -> PartitionKey:
@@ -108,10 +109,10 @@ def key_of(topic: str | None, topic_id: uuid.UUID, partition: int, uses_topic_id
 class FetchContext:
     """One fetch between request and answer: which partitions to look at, and how to answer."""
 
-    __slots__ = ("watch",)
+    __slots__ = ("waiter",)
 
-    def __init__(self, watch: FetchWatch) -> None:
-        self.watch = watch
+    def __init__(self, waiter: FetchWaiter) -> None:
+        self.waiter = waiter
 
     def has_partitions(self) -> bool:
         """Whether there is anything to wait for."""
@@ -121,7 +122,7 @@ class FetchContext:
         """Whether the session went on, or ended, without this fetch: there is nothing to wait for any more."""
         return False
 
-    def answer(self, results: Mapping[WatchedPartition, FetchData]) -> FetchAnswer:
+    def answer(self, results: Mapping[CachedPartition, FetchData]) -> FetchAnswer:
         raise NotImplementedError
 
     def end(self) -> None:
@@ -134,39 +135,39 @@ class FullFetch(FetchContext):
     __slots__ = ("_partitions", "_requested", "_sessions")
 
     def __init__(self, requested: FetchRequested, sessions: "FetchSessions | None") -> None:
-        super().__init__(FetchWatch(requested.replica_id, stays=False))
+        super().__init__(FetchWaiter(requested.replica_id, stays=False))
         self._requested = requested
         self._sessions = sessions
         self._partitions = {
-            key_of(wanted.topic, wanted.topic_id, wanted.partition, requested.uses_topic_ids): WatchedPartition(
-                wanted, self.watch
+            key_of(wanted.topic, wanted.topic_id, wanted.partition, requested.uses_topic_ids): CachedPartition(
+                wanted, self.waiter
             )
             for wanted in requested.partitions
         }
-        self.watch.marked.update(dict.fromkeys(self._partitions.values()))
+        self.waiter.changed.update(dict.fromkeys(self._partitions.values()))
 
     def has_partitions(self) -> bool:
         return bool(self._partitions)
 
-    def answer(self, results: Mapping[WatchedPartition, FetchData]) -> FetchAnswer:
+    def answer(self, results: Mapping[CachedPartition, FetchData]) -> FetchAnswer:
         session_id = NO_SESSION
         if self._sessions is not None and self._partitions:
             session_id = self._create_session(self._sessions, results)
         return FetchAnswer(ErrorCode.NONE, session_id, list(results.items()))
 
-    def _create_session(self, sessions: "FetchSessions", results: Mapping[WatchedPartition, FetchData]) -> int:
-        session = sessions.create(self.watch, self._partitions, uses_topic_ids=self._requested.uses_topic_ids)
+    def _create_session(self, sessions: "FetchSessions", results: Mapping[CachedPartition, FetchData]) -> int:
+        session = sessions.create(self.waiter, self._partitions, uses_topic_ids=self._requested.uses_topic_ids)
         if session is None:
             return NO_SESSION
-        self.watch.stays = True
-        for watched, told in results.items():
-            watched.told_high_watermark = told.high_watermark
-            watched.told_log_start_offset = told.log_start_offset
+        self.waiter.stays = True
+        for cached, told in results.items():
+            cached.sent_high_watermark = told.high_watermark
+            cached.sent_log_start_offset = told.log_start_offset
         return session.id
 
     def end(self) -> None:
-        if not self.watch.stays:
-            self.watch.close(self._partitions.values())
+        if not self.waiter.stays:
+            self.waiter.close(self._partitions.values())
 
 
 class IncrementalFetch(FetchContext):
@@ -175,7 +176,7 @@ class IncrementalFetch(FetchContext):
     __slots__ = ("_expected_epoch", "_session")
 
     def __init__(self, session: FetchSession) -> None:
-        super().__init__(session.watch)
+        super().__init__(session.waiter)
         self._session = session
         self._expected_epoch = session.epoch
 
@@ -185,28 +186,28 @@ class IncrementalFetch(FetchContext):
     def is_void(self) -> bool:
         return self._session.epoch != self._expected_epoch
 
-    def answer(self, results: Mapping[WatchedPartition, FetchData]) -> FetchAnswer:
+    def answer(self, results: Mapping[CachedPartition, FetchData]) -> FetchAnswer:
         session = self._session
         if self.is_void():
             return FetchAnswer(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id)
-        changed = [(watched, data) for watched, data in results.items() if must_tell(watched, data)]
-        for watched, data in changed:
-            watched.told_high_watermark = data.high_watermark  # −1 with an error, so that its end is told as well
-            watched.told_log_start_offset = data.log_start_offset
-            if data.records and watched in self.watch.marked:
-                del self.watch.marked[watched]  # behind those that wait for their turn (KAFKA-12330)
-                self.watch.marked[watched] = None
+        changed = [(cached, data) for cached, data in results.items() if must_send(cached, data)]
+        for cached, data in changed:
+            cached.sent_high_watermark = data.high_watermark  # −1 with an error, so that its end is told as well
+            cached.sent_log_start_offset = data.log_start_offset
+            if data.records and cached in self.waiter.changed:
+                del self.waiter.changed[cached]  # behind those that wait for their turn (KAFKA-12330)
+                self.waiter.changed[cached] = None
         return FetchAnswer(ErrorCode.NONE, session.id, changed)
 
 
-def must_tell(watched: WatchedPartition, data: FetchData) -> bool:
+def must_send(cached: CachedPartition, data: FetchData) -> bool:
     """Whether an incremental response has to name this partition."""
     return bool(
         data.error
         or data.records
         or data.diverging is not None
-        or data.high_watermark != watched.told_high_watermark
-        or data.log_start_offset != watched.told_log_start_offset
+        or data.high_watermark != cached.sent_high_watermark
+        or data.log_start_offset != cached.sent_log_start_offset
     )
 
 
@@ -250,13 +251,13 @@ class FetchSessions:
         return IncrementalFetch(session)
 
     def create(
-        self, watch: FetchWatch, partitions: dict[PartitionKey, WatchedPartition], *, uses_topic_ids: bool
+        self, waiter: FetchWaiter, partitions: dict[PartitionKey, CachedPartition], *, uses_topic_ids: bool
     ) -> FetchSession | None:
         """A session for these partitions; None where no slot is free and none may be evicted."""
         now_ms = self._now_ms()
-        if len(self._sessions) >= self._slots and not self._evict(watch.is_follower, len(partitions), now_ms):
+        if len(self._sessions) >= self._slots and not self._evict(waiter.is_follower, len(partitions), now_ms):
             return None
-        session = FetchSession(self._new_id(), watch, partitions, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
+        session = FetchSession(self._new_id(), waiter, partitions, uses_topic_ids=uses_topic_ids, now_ms=now_ms)
         self._sessions[session.id] = session
         return session
 
@@ -264,7 +265,7 @@ class FetchSessions:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.epoch = FINAL_EPOCH  # a fetch still waiting in it is void
-            session.watch.close(session.partitions.values())
+            session.waiter.close(session.partitions.values())
 
     def close(self) -> None:
         for session_id in list(self._sessions):

@@ -87,7 +87,7 @@ class Followed:
 
 
 class Fetcher:
-    """Fetches its partitions from one leader until it is closed."""
+    """FetchService its partitions from one leader until it is closed."""
 
     def __init__(
         self,

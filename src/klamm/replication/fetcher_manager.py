@@ -14,7 +14,7 @@ from klamm.replication.ports import MetadataPort
 from klamm.replication.quota import ReplicationQuota
 
 
-class Following(NamedTuple):
+class InitialFetchState(NamedTuple):
     """Whom a partition is to be fetched from, in which leader epoch."""
 
     partition: Partition
@@ -62,7 +62,7 @@ class FetcherManager:
         """Whom this partition is fetched from."""
         return next((leader for (leader, _), f in self._fetchers.items() if topic_partition in f), None)
 
-    def add(self, following: Mapping[TopicPartition, Following]) -> None:
+    def add(self, following: Mapping[TopicPartition, InitialFetchState]) -> None:
         if not self._admits:
             return
         for topic_partition, (partition, leader, leader_epoch) in following.items():

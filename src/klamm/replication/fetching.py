@@ -10,12 +10,13 @@ from klamm.log.errors import StorageFailed
 from klamm.log.file_slice import FileSlice
 from klamm.model.errors import ErrorCode
 from klamm.model.topic_ids import ZERO_ID
+from klamm.replication.fetch_data import FetchData, FetchParams
 from klamm.replication.fetch_sessions import FetchAnswer, FetchContext, FetchRequested, FetchSessions
-from klamm.replication.hosting import Hosting
+from klamm.replication.fetch_waiter import CachedPartition
+from klamm.replication.hosted_partitions import HostedPartitions
 from klamm.replication.partition import Partition
 from klamm.replication.ports import PartitionRefused
 from klamm.replication.quota import ReplicationQuota
-from klamm.replication.watch import FetchData, FetchParams, WatchedPartition
 from klamm.wire.codec import LARGE_BYTES
 from klamm.wire.records import CorruptRecords
 
@@ -26,8 +27,8 @@ READ_AT_ONCE_BYTES: Final = 64 * 1024
 """So much of an answer is in memory when it is handed to the connection; the rest is read as the client takes it."""
 
 
-class Looked(NamedTuple):
-    """What one look at the marked partitions found."""
+class ReadOutcome(NamedTuple):
+    """What one look at the changed partitions found."""
 
     size: int
     """Bytes of records."""
@@ -37,7 +38,7 @@ class Looked(NamedTuple):
     """Records of some partition are held back by the throttle of replication."""
 
 
-class Fetches:
+class FetchService:
     """Serves consumers and followers. At most `limit` fetches wait; one more is answered with what there is.
 
     `quota` is the leader's: what followers get of throttled partitions counts against it.
@@ -45,13 +46,13 @@ class Fetches:
 
     def __init__(
         self,
-        hosting: Hosting,
+        hosted: HostedPartitions,
         sessions: FetchSessions,
         now_ms: Callable[[], float],
         quota: ReplicationQuota,
         limit: int = 20_000,
     ) -> None:
-        self._hosting = hosting
+        self._hosted = hosted
         self._sessions = sessions
         self._now_ms = now_ms
         self._quota = quota
@@ -63,12 +64,12 @@ class Fetches:
         context = self._sessions.open(requested)
         if isinstance(context, ErrorCode):
             return FetchAnswer(context, 0)
-        watch = context.watch
-        watch.fetched_at_ms = self._now_ms()
-        results: dict[WatchedPartition, FetchData] = {}
+        waiter = context.waiter
+        waiter.fetched_at_ms = self._now_ms()
+        results: dict[CachedPartition, FetchData] = {}
         answered = False
         try:
-            found = self._look(context, params, results, is_first=True)
+            found = self._read_changed(context, params, results, is_first=True)
             if self._has_to_wait(params, context, found):
                 await self._wait(context, params, results, is_held=found.is_held)
             answer = context.answer(results)
@@ -79,10 +80,10 @@ class Fetches:
             return answer
         finally:
             if not answered:
-                watch.marked.update(dict.fromkeys(results))  # found, but never told
+                waiter.changed.update(dict.fromkeys(results))  # found, but never told
             context.end()
 
-    def _has_to_wait(self, params: FetchParams, context: FetchContext, found: Looked) -> bool:
+    def _has_to_wait(self, params: FetchParams, context: FetchContext, found: ReadOutcome) -> bool:
         return (
             params.max_wait_ms > 0
             and not found.is_urgent
@@ -92,93 +93,93 @@ class Fetches:
         )
 
     async def _wait(
-        self, context: FetchContext, params: FetchParams, results: dict[WatchedPartition, FetchData], *, is_held: bool
+        self, context: FetchContext, params: FetchParams, results: dict[CachedPartition, FetchData], *, is_held: bool
     ) -> None:
         until = asyncio.get_running_loop().time() + params.max_wait_ms / 1000
         self._waiting += 1
         try:
             while True:
                 pause = min(until, self._quota.ask_again_ms / 1000) if is_held else until
-                has_news = await context.watch.wait(pause)
+                was_woken = await context.waiter.wait(pause)
                 if context.is_void():
                     return
-                found = self._look(context, params, results, is_first=False)
-                is_late = not has_news and pause == until
+                found = self._read_changed(context, params, results, is_first=False)
+                is_late = not was_woken and pause == until
                 if is_late or found.is_urgent or found.size >= params.min_bytes:
                     return
                 is_held = found.is_held
         finally:
             self._waiting -= 1
 
-    def _look(
-        self, context: FetchContext, params: FetchParams, results: dict[WatchedPartition, FetchData], *, is_first: bool
-    ) -> Looked:
-        """Read the marked partitions, in their order, within the request's size limit."""
-        watch = context.watch
+    def _read_changed(
+        self, context: FetchContext, params: FetchParams, results: dict[CachedPartition, FetchData], *, is_first: bool
+    ) -> ReadOutcome:
+        """Read the changed partitions, in their order, within the request's size limit."""
+        waiter = context.waiter
         left = params.max_bytes
         at_least_one = params.first_may_exceed
         size = 0
         is_urgent = is_held = False
-        for watched in list(watch.marked):
-            del watch.marked[watched]  # before reading: what moves from here on marks it again
-            data = self._read(watched, params, left, at_least_one=at_least_one, is_first=is_first)
-            results[watched] = data
+        for cached in list(waiter.changed):
+            del waiter.changed[cached]  # before reading: what moves from here on marks it again
+            data = self._read(cached, params, left, at_least_one=at_least_one, is_first=is_first)
+            results[cached] = data
             count = len(data.records)
             if count:
                 size += count
                 left = max(0, left - count)
                 at_least_one = False
             if not data.settled:
-                watch.marked[watched] = None
+                waiter.changed[cached] = None
             if data.error or data.diverging is not None:
                 is_urgent = True
             is_held = is_held or data.held
-        return Looked(size, is_urgent, is_held)
+        return ReadOutcome(size, is_urgent, is_held)
 
     def _count(self, answer: FetchAnswer) -> None:
         """What goes to followers of throttled partitions, also to those in sync."""
         quota = self._quota
         size = sum(
             len(data.records)
-            for watched, data in answer.partitions
-            if data.records and watched.topic_partition is not None and quota.covers(watched.topic_partition)
+            for cached, data in answer.partitions
+            if data.records and cached.topic_partition is not None and quota.covers(cached.topic_partition)
         )
         if size:
             quota.record(size)
 
     def _read(
-        self, watched: WatchedPartition, params: FetchParams, left: int, *, at_least_one: bool, is_first: bool
+        self, cached: CachedPartition, params: FetchParams, left: int, *, at_least_one: bool, is_first: bool
     ) -> FetchData:
         try:
-            hosted = watched.hosted
+            hosted = cached.hosted
             if hosted is None:
-                hosted = self._resolve(watched)
-            return hosted.read(watched, params, left, at_least_one=at_least_one, is_first=is_first)
+                hosted = self._resolve(cached)
+            return hosted.read(cached, params, left, at_least_one=at_least_one, is_first=is_first)
         except PartitionRefused as refusal:
             return FetchData(refusal.code)
         except StorageFailed:
             return FetchData(ErrorCode.KAFKA_STORAGE_ERROR)
         except CorruptRecords as error:
-            log.error("corrupt records on disk", partition=str(watched.topic_partition), why=str(error))
+            log.error("corrupt records on disk", partition=str(cached.topic_partition), why=str(error))
             return FetchData(ErrorCode.CORRUPT_MESSAGE)
 
-    def _resolve(self, watched: WatchedPartition) -> Partition:
+    def _resolve(self, cached: CachedPartition) -> Partition:
         """Find the hosted partition and have it tell its news. Raises PartitionRefused (3, 6, 56, 100, 103)."""
-        topic_id = watched.request.topic_id
-        if watched.request.topic is None:
-            name = self._hosting.metadata.topic_name(topic_id)
+        topic_id = cached.request.topic_id
+        if cached.request.topic is None:
+            name = self._hosted.metadata.topic_name(topic_id)
             if name is None:
                 raise PartitionRefused(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
-            watched.request = watched.request._replace(topic=name)
-        topic_partition = watched.topic_partition
+            cached.request = cached.request._replace(topic=name)
+        topic_partition = cached.topic_partition
         assert topic_partition is not None
-        partition = self._hosting.find(topic_partition)
+        partition = self._hosted.find(topic_partition)
         if topic_id != ZERO_ID and partition.topic_id is not None and partition.topic_id != topic_id:
             raise PartitionRefused(
                 ErrorCode.INCONSISTENT_TOPIC_ID, f"{topic_partition} has the id {partition.topic_id}, not {topic_id}"
             )
-        watched.hosted = partition
-        watched.subscribe()
+        cached.hosted = partition
+        cached.subscribe()
         return partition
 
 
@@ -189,11 +190,11 @@ async def _with_small_records(answer: FetchAnswer) -> FetchAnswer:
     """
     left = READ_AT_ONCE_BYTES
     partitions = list(answer.partitions)
-    for slot, (watched, data) in enumerate(partitions):
+    for slot, (cached, data) in enumerate(partitions):
         records = data.records
         if isinstance(records, FileSlice) and (len(records) <= left or len(records) < LARGE_BYTES):
             left -= len(records)
-            partitions[slot] = watched, data._replace(records=await _whole(records))
+            partitions[slot] = cached, data._replace(records=await _whole(records))
     return answer._replace(partitions=partitions)
 
 

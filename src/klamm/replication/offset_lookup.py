@@ -6,9 +6,9 @@ from typing import NamedTuple
 from klamm.log.log import Log
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
+from klamm.replication.fetch_data import CONSUMER, Isolation
 from klamm.replication.partition import NO_LEADER_EPOCH, Partition
 from klamm.replication.ports import PartitionRefused
-from klamm.replication.watch import CONSUMER, Isolation
 
 DEBUGGING_CONSUMER = BrokerId(-2)
 NO_TIMESTAMP = -1

@@ -22,6 +22,9 @@ from klamm.model.errors import ErrorCode
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.model.topic_ids import ZERO_ID
+from klamm.replication.context import ReplicationContext
+from klamm.replication.fetch_data import FetchData, FetchParams, Isolation
+from klamm.replication.fetch_waiter import CachedPartition
 from klamm.replication.isr import (
     BACK_TO_COMMITTED,
     WAIT_FOR_LEADER_AND_ISR,
@@ -36,8 +39,6 @@ from klamm.replication.isr import (
 )
 from klamm.replication.ports import IsrAnswer, IsrProposal, PartitionRefused
 from klamm.replication.replica import RemoteReplica
-from klamm.replication.surroundings import Surroundings
-from klamm.replication.watch import FetchData, FetchParams, Isolation, WatchedPartition
 from klamm.runtime.disk import Buffer
 
 log = structlog.get_logger("replication")
@@ -49,8 +50,8 @@ class Partition:
     """A replica this broker hosts, as leader or follower. Source of the fields: broker reference, KIP-101, KIP-497."""
 
     __slots__ = (
-        "_around",
         "_consumers",
+        "_context",
         "_followers",
         "assignment",
         "controller_epoch",
@@ -65,9 +66,9 @@ class Partition:
         "topic_partition",
     )
 
-    def __init__(self, topic_partition: TopicPartition, around: Surroundings) -> None:
+    def __init__(self, topic_partition: TopicPartition, context: ReplicationContext) -> None:
         self.topic_partition = topic_partition
-        self._around = around
+        self._context = context
         self.controller_epoch = 0
         self.leader_epoch = NO_LEADER_EPOCH
         self.leader_epoch_start: int | None = None
@@ -78,8 +79,8 @@ class Partition:
         self.isr_state: IsrState = Committed(())
         self.replicas: dict[BrokerId, RemoteReplica] = {}
         self.log: Log | None = None
-        self._followers: dict[WatchedPartition, None] = {}
-        self._consumers: dict[WatchedPartition, None] = {}
+        self._followers: dict[CachedPartition, None] = {}
+        self._consumers: dict[CachedPartition, None] = {}
 
     # ---- facts
 
@@ -135,25 +136,25 @@ class Partition:
         only where somebody deleted the state znode and wrote it anew, so that its versions start over.
         """
         own_log = self.hosted_log
-        around = self._around
+        context = self._context
         was_leader = self.is_leader
         self.controller_epoch = state.controller_epoch
         self.assignment = assignment
         self.isr_state = Committed(state.isr)  # a change still pending is thereby discarded
-        followers = [b for b in assignment.replicas if b != around.broker_id]
+        followers = [b for b in assignment.replicas if b != context.broker_id]
         self.replicas = {b: self.replicas.get(b) or RemoteReplica(b) for b in followers}
         if state.leader_epoch > self.leader_epoch:
             start = own_log.end_offset
             # at once, before any record: a follower may ask for this epoch first of all (KAFKA-7415)
             own_log.epochs.assign(state.leader_epoch, start)
-            now_ms = around.now_ms()
+            now_ms = context.now_ms()
             for replica in self.replicas.values():
                 in_isr = replica.broker_id in state.isr
                 replica.reset(in_isr=in_isr, stays_known=was_leader, epoch_start_offset=start, now_ms=now_ms)
             self.leader_epoch = state.leader_epoch
             self.leader_epoch_start = start
         self.partition_epoch = state.partition_epoch
-        self.leader_id = around.broker_id
+        self.leader_id = context.broker_id
         self.is_leader = True
         self._role_changed()
         if self.advance_high_watermark():
@@ -184,7 +185,7 @@ class Partition:
         watchers = [*self._followers, *self._consumers]
         for watcher in watchers:
             watcher.unsubscribe()
-            watcher.news(wakes=True)
+            watcher.mark_changed(wakes=True)
         self.check_waiting()
 
     # ---- appending
@@ -247,7 +248,7 @@ class Partition:
     # ---- reading
 
     def read(
-        self, watcher: WatchedPartition, params: FetchParams, max_bytes: int, *, at_least_one: bool, is_first: bool
+        self, watcher: CachedPartition, params: FetchParams, max_bytes: int, *, at_least_one: bool, is_first: bool
     ) -> FetchData:
         """Serve one partition of a fetch; `is_first` only when the request came in, not when it is looked at again.
 
@@ -299,7 +300,7 @@ class Partition:
 
     def _is_throttled(self, replica: RemoteReplica) -> bool:
         """Whether this follower has to wait; never one that is in sync: it would leave the ISR for that."""
-        quota = self._around.leader_quota
+        quota = self._context.leader_quota
         if not quota.is_on or replica.broker_id in self.isr_state.isr:
             return False
         return quota.covers(self.topic_partition) and quota.is_exceeded()
@@ -330,9 +331,9 @@ class Partition:
     # ---- followers and the ISR
 
     def _follower_fetched(self, replica: RemoteReplica, offset: int, log_start: int, leader_end: int) -> None:
-        around = self._around
+        context = self._context
         previous = replica.log_end_offset
-        replica.fetched(offset, log_start, leader_end, around.now_ms())
+        replica.fetched(offset, log_start, leader_end, context.now_ms())
         if replica.broker_id not in self.isr_state.isr:
             self._maybe_expand_isr(replica)
         if previous != offset and self.advance_high_watermark():
@@ -342,7 +343,7 @@ class Partition:
         if may_join(
             self.isr_state,
             replica,
-            alive=self._around.metadata.is_alive(replica.broker_id),
+            alive=self._context.metadata.is_alive(replica.broker_id),
             high_watermark=self.leader_log.high_watermark,
             epoch_start_offset=self.leader_epoch_start,
         ):
@@ -358,14 +359,14 @@ class Partition:
         state, own_log = self.isr_state, self.log
         if not self.is_leader or own_log is None or not isinstance(state, Committed):
             return
-        around = self._around
+        context = self._context
         out = out_of_sync(
             state,
             self.replicas,
             own_log.end_offset,
-            own_id=around.broker_id,
-            now_ms=around.now_ms(),
-            lag_time_max_ms=around.lag_time_max_ms,
+            own_id=context.broker_id,
+            now_ms=context.now_ms(),
+            lag_time_max_ms=context.lag_time_max_ms,
         )
         if out:
             self._propose(PendingShrink(state.isr, out))
@@ -380,7 +381,7 @@ class Partition:
             pending.proposed,
             partial(self.on_isr_answer, pending),
         )
-        if self._around.alter_partition.submit(proposal):
+        if self._context.alter_partition.submit(proposal):
             log.debug("ISR change proposed", partition=str(self.topic_partition), isr=pending.isr, to=pending.proposed)
         else:
             self.isr_state = Committed(pending.isr)
@@ -389,7 +390,7 @@ class Partition:
         """What the controller said to `pending`; of no interest once a LeaderAndIsr has replaced it."""
         if self.isr_state is not pending:
             return
-        counts = self._around.counts
+        counts = self._context.counts
         is_stale = answer.leader_epoch != self.leader_epoch or answer.partition_epoch < self.partition_epoch
         if answer.error or is_stale:
             counts.failed_isr_updates += 1
@@ -426,14 +427,14 @@ class Partition:
         own_log = self.log
         if own_log is None or not self.is_leader or self.is_under_min_isr:
             return False
-        around = self._around
+        context = self._context
         offset = next_high_watermark(
             self.isr_state,
             self.replicas.values(),
             own_log.end_offset,
-            now_ms=around.now_ms(),
-            lag_time_max_ms=around.lag_time_max_ms,
-            is_alive=around.metadata.is_alive,
+            now_ms=context.now_ms(),
+            lag_time_max_ms=context.lag_time_max_ms,
+            is_alive=context.metadata.is_alive,
         )
         if offset <= own_log.high_watermark:
             return False
@@ -451,48 +452,48 @@ class Partition:
 
     # ---- watchers
 
-    def add_watcher(self, watcher: WatchedPartition) -> None:
-        (self._followers if watcher.watch.is_follower else self._consumers)[watcher] = None
+    def add_watcher(self, watcher: CachedPartition) -> None:
+        (self._followers if watcher.waiter.is_follower else self._consumers)[watcher] = None
 
-    def remove_watcher(self, watcher: WatchedPartition) -> None:
+    def remove_watcher(self, watcher: CachedPartition) -> None:
         if watcher in self._followers:
             if self.log is not None:
                 self._note_level(watcher, self.log.end_offset)
             del self._followers[watcher]
         self._consumers.pop(watcher, None)
 
-    def _note_level(self, watcher: WatchedPartition, end: int) -> None:
-        """A follower not marked has nothing to fetch: its fetches went without naming us, but it was level by them.
+    def _note_level(self, watcher: CachedPartition, end: int) -> None:
+        """A follower not changed has nothing to fetch: its fetches went without naming us, but it was level by them.
 
-        One that is marked has not been looked at since something moved, a leader epoch perhaps: it proves nothing.
+        One that is changed has not been looked at since something moved, a leader epoch perhaps: it proves nothing.
         """
-        if watcher in watcher.watch.marked:
+        if watcher in watcher.waiter.changed:
             return
-        replica = self.replicas.get(watcher.watch.replica_id)
+        replica = self.replicas.get(watcher.waiter.replica_id)
         if replica is not None:
-            replica.was_level(end, watcher.watch.fetched_at_ms)
+            replica.was_level(end, watcher.waiter.fetched_at_ms)
 
     def _end_moved(self, old_end: int) -> None:
         for watcher in self._followers:
             self._note_level(watcher, old_end)
-            watcher.news(wakes=True)
+            watcher.mark_changed(wakes=True)
 
     def _high_watermark_moved(self) -> None:
         for watcher in self._consumers:
-            watcher.news(wakes=True)
+            watcher.mark_changed(wakes=True)
         for watcher in self._followers:
-            watcher.news(wakes=False)
+            watcher.mark_changed(wakes=False)
         self.check_waiting()
 
     def on_log_start_moved(self) -> None:
-        """Fetches below the new start fail at once; followers learn it."""
+        """FetchService below the new start fail at once; followers learn it."""
         for watcher in (*self._followers, *self._consumers):
-            watcher.news(wakes=True)
+            watcher.mark_changed(wakes=True)
 
     def _role_changed(self) -> None:
         for watcher in (*self._followers, *self._consumers):
-            watcher.news(wakes=True)
+            watcher.mark_changed(wakes=True)
         self.check_waiting()
 
     def check_waiting(self) -> None:
-        self._around.produces.check(self.topic_partition)
+        self._context.produces.check(self.topic_partition)

@@ -13,12 +13,14 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.replication.alter_partition import AlterPartitionManager, SendAlterPartition
 from klamm.replication.appending import AppendResult, ProduceService
+from klamm.replication.context import ReplicationContext
+from klamm.replication.fetch_data import CONSUMER, FetchParams, Isolation
 from klamm.replication.fetch_session_client import FetchSettings
 from klamm.replication.fetch_sessions import FetchAnswer, FetchRequested, FetchSessions
 from klamm.replication.fetcher_manager import FetcherManager
-from klamm.replication.fetching import Fetches
+from klamm.replication.fetching import FetchService
 from klamm.replication.health import PartitionHealth
-from klamm.replication.hosting import Hosting
+from klamm.replication.hosted_partitions import HostedPartitions
 from klamm.replication.leader_end_point import Connect
 from klamm.replication.leadership import Leadership, LeadershipChange
 from klamm.replication.offset_lookup import FoundOffset, look_up
@@ -26,8 +28,6 @@ from klamm.replication.partition import Partition
 from klamm.replication.ports import LogsPort, MetadataPort, PartitionRefused
 from klamm.replication.purgatory import Purgatory
 from klamm.replication.quota import ReplicationQuotas
-from klamm.replication.surroundings import Surroundings
-from klamm.replication.watch import CONSUMER, FetchParams, Isolation
 from klamm.runtime.disk import Buffer
 from klamm.runtime.world import World
 from klamm.wire.messages import LeaderAndIsrRequest, LeaderAndIsrResponse, StopReplicaRequest, StopReplicaResponse
@@ -55,7 +55,7 @@ class ReplicationSettings:
 
 
 class ReplicaManager:
-    """Create it, `start()` it, hand it the controller's orders and the clients' requests, `close()` it."""
+    """Create it, `start()` it, pass it the controller's and the clients' requests, `close()` it."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class ReplicaManager:
         quotas: ReplicationQuotas | None = None,
         on_leadership_change: Callable[[LeadershipChange], None] = lambda change: None,
     ) -> None:
-        """`broker_epoch()` is the czxid of our registration; `on_leadership_change` is told after every order.
+        """`broker_epoch()` is the czxid of our registration; `on_leadership_change` is called after every instruction.
 
         Without `quotas`, nothing can be throttled but through `quotas` of this object.
         """
@@ -80,7 +80,7 @@ class ReplicaManager:
         self._logs = logs
         self._alter_partition = AlterPartitionManager(broker_id, broker_epoch, send_alter_partition)
         self._produces: Purgatory[TopicPartition] = Purgatory(settings.max_waiting_requests)
-        around = Surroundings(
+        context = ReplicationContext(
             broker_id,
             metadata,
             self._alter_partition,
@@ -89,8 +89,8 @@ class ReplicaManager:
             quotas.leader,
             settings.replica_lag_time_max_ms,
         )
-        self.counts = around.counts
-        self._hosting = Hosting(around)
+        self.counts = context.counts
+        self._hosted = HostedPartitions(context)
         self._fetchers = FetcherManager(
             broker_id,
             broker_epoch,
@@ -108,14 +108,12 @@ class ReplicaManager:
             backoff_ms=settings.replica_fetch_backoff_ms,
             socket_timeout_ms=settings.replica_socket_timeout_ms,
         )
-        self._leadership = Leadership(
-            broker_id, broker_epoch, self._hosting, logs, self._fetchers, on_leadership_change
-        )
-        self._produce = ProduceService(self._hosting, self._produces, self.counts, world.workers)
+        self._leadership = Leadership(broker_id, broker_epoch, self._hosted, logs, self._fetchers, on_leadership_change)
+        self._produce = ProduceService(self._hosted, self._produces, self.counts, world.workers)
         self._workers = world.workers
         dice = world.randomness.stream("fetch sessions")
         self._sessions = FetchSessions(dice, _now_ms, settings.max_incremental_fetch_session_cache_slots)
-        self._fetches = Fetches(self._hosting, self._sessions, _now_ms, quotas.leader)
+        self._fetches = FetchService(self._hosted, self._sessions, _now_ms, quotas.leader)
         self._tasks: list[asyncio.Task[None]] = []
         self._checkpoints_run = False
 
@@ -141,7 +139,7 @@ class ReplicaManager:
         if self._checkpoints_run:
             await self._logs.checkpoint_high_watermarks()
 
-    # ---- the controller's orders
+    # ---- the controller's requests
 
     async def become_leader_or_follower(self, request: LeaderAndIsrRequest, version: int) -> LeaderAndIsrResponse:
         """Carry out a LeaderAndIsr; who may send one is the caller's to check."""
@@ -161,7 +159,7 @@ class ReplicaManager:
 
     def live_brokers_changed(self) -> None:
         """Call it after an UpdateMetadata brought other brokers: a high watermark may have waited for one now dead."""
-        for partition in self._hosting:
+        for partition in self._hosted:
             partition.reconsider()
 
     # ---- clients and followers
@@ -191,7 +189,7 @@ class ReplicaManager:
     ) -> FoundOffset:
         """ListOffsets for one partition; see `offset_lookup`. Error 78 is 5 for requests below version 5."""
         try:
-            partition = self._hosting.find(topic_partition)
+            partition = self._hosted.find(topic_partition)
             return look_up(partition, timestamp, replica_id, isolation, current_leader_epoch)
         except PartitionRefused as refusal:
             return FoundOffset(refusal.code)
@@ -206,31 +204,31 @@ class ReplicaManager:
     ) -> tuple[ErrorCode, EpochEnd]:
         """OffsetForLeaderEpoch for one partition."""
         try:
-            return ErrorCode.NONE, self._hosting.find(topic_partition).end_of_epoch(leader_epoch, current_leader_epoch)
+            return ErrorCode.NONE, self._hosted.find(topic_partition).end_of_epoch(leader_epoch, current_leader_epoch)
         except PartitionRefused as refusal:
             return refusal.code, EpochEnd(-1, -1)
 
     def producers_of(self, topic_partition: TopicPartition) -> list[Producer]:
         """What the leader's log knows of those that write to the partition. Raises PartitionRefused."""
-        return list(self._hosting.find(topic_partition).leader_log.producers.by_id.values())
+        return list(self._hosted.find(topic_partition).leader_log.producers.by_id.values())
 
     # ---- facts
 
     def partition(self, topic_partition: TopicPartition) -> Partition | None:
         """The hosted partition; None where it is not hosted or offline."""
-        return self._hosting.get(topic_partition)
+        return self._hosted.get(topic_partition)
 
     def partitions(self) -> Iterator[Partition]:
-        return iter(self._hosting)
+        return iter(self._hosted)
 
     @property
     def offline_partitions(self) -> frozenset[TopicPartition]:
-        return self._hosting.offline
+        return self._hosted.offline
 
     async def partition_health(self) -> PartitionHealth:
         """Counted anew, without holding the loop."""
         health = PartitionHealth()
-        for count, partition in enumerate(list(self._hosting), 1):
+        for count, partition in enumerate(list(self._hosted), 1):
             health.add(partition)
             if count % 1_000 == 0:
                 await asyncio.sleep(0)
@@ -250,7 +248,7 @@ class ReplicaManager:
         """Their log directory failed: they answer KAFKA_STORAGE_ERROR from now on and are not fetched any more."""
         partitions = list(topic_partitions)
         self._fetchers.remove(partitions)
-        self._hosting.set_offline(partitions)
+        self._hosted.set_offline(partitions)
 
     # ---- background
 
@@ -258,7 +256,7 @@ class ReplicaManager:
         self._tasks.append(asyncio.get_running_loop().create_task(_repeat(seconds, work)))
 
     async def _shrink_isrs(self) -> None:
-        for count, partition in enumerate(self._hosting, 1):
+        for count, partition in enumerate(self._hosted, 1):
             partition.maybe_shrink_isr()
             partition.reconsider()
             if count % 1_000 == 0:

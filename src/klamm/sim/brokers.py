@@ -36,7 +36,12 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID, new_topic_id
 from klamm.net.server import CloseConnection, Server
-from klamm.replication.orders import Order, answer_orders, orders_of, stop_orders_of
+from klamm.replication.instructions import (
+    PartitionInstruction,
+    answer_instructions,
+    instructions_of,
+    stop_instructions_of,
+)
 from klamm.runtime.world import World
 from klamm.sim.controller_observer import ControllerObserver, Tell
 from klamm.sim.hosts import Host
@@ -332,14 +337,14 @@ class StubBroker:
         request, message = order
         match request.api_key:
             case ApiKey.LEADER_AND_ISR:
-                return all(self._is_guarded(o) for o in orders_of(message, request.version))
+                return all(self._is_guarded(o) for o in instructions_of(message, request.version))
             case ApiKey.STOP_REPLICA:
-                stops = stop_orders_of(message, request.version)
+                stops = stop_instructions_of(message, request.version)
                 return all(s.leader_epoch >= 0 and s.topic_partition in self.replicas.hosted for s in stops)
             case _:
                 return False
 
-    def _is_guarded(self, order: Order) -> bool:
+    def _is_guarded(self, order: PartitionInstruction) -> bool:
         p = order.topic_partition
         is_newer = order.state.leader_epoch > self.replicas.leader_epoch(p)
         return p in self.replicas.hosted and (order.topic_id != ZERO_ID or not is_newer)
@@ -406,7 +411,7 @@ class StubBroker:
         return code
 
     def _leader_and_isr(self, request: Request, message: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
-        orders = list(orders_of(message, request.version))
+        orders = list(instructions_of(message, request.version))
         refusal = self._refusal(message)
         if refusal:
             stale = refusal is ErrorCode.STALE_CONTROLLER_EPOCH
@@ -418,7 +423,7 @@ class StubBroker:
             stances = self.replicas.stances(before)
             accepted = [p for p, error in errors.items() if not error]
             self._tell(OrdersTaken(self.number, self.incarnation, epochs, stances, accepted))
-        return answer_orders(orders, errors, request.version, refusal)
+        return answer_instructions(orders, errors, request.version, refusal)
 
     def _update_metadata(self, request: Request, message: UpdateMetadataRequest) -> UpdateMetadataResponse:
         refusal = self._refusal(message)
@@ -430,7 +435,7 @@ class StubBroker:
         refusal = self._refusal(message)
         if refusal:
             return StopReplicaResponse(error_code=refusal)
-        errors = self.replicas.stop(stop_orders_of(message, request.version))
+        errors = self.replicas.stop(stop_instructions_of(message, request.version))
         answers = [StopReplicaPartitionError(p.topic, p.partition, error) for p, error in errors.items()]
         return StopReplicaResponse(partition_errors=answers)
 

@@ -12,7 +12,7 @@ from klamm.model.errors import ErrorCode
 from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
 from klamm.model.leader_and_isr import EPOCH_DURING_DELETE, NO_EPOCH
 from klamm.model.topic_ids import ZERO_ID
-from klamm.replication.orders import Errors, Order, StopOrder
+from klamm.replication.instructions import Errors, PartitionInstruction, StopInstruction
 from klamm.sim.trace import Stance
 from klamm.wire.messages import AlterPartitionResponsePartitionData
 
@@ -81,10 +81,10 @@ class Replicas:
         replica = self.hosted.get(p)
         return NO_EPOCH if replica is None else replica.leader_epoch
 
-    def take_orders(self, orders: Iterable[Order], now_s: float) -> Errors:
+    def take_orders(self, orders: Iterable[PartitionInstruction], now_s: float) -> Errors:
         return {o.topic_partition: self._take(o, now_s) for o in orders}
 
-    def _take(self, order: Order, now_s: float) -> ErrorCode:
+    def _take(self, order: PartitionInstruction, now_s: float) -> ErrorCode:
         p, state = order.topic_partition, order.state
         if p in self.failed:
             return ErrorCode.KAFKA_STORAGE_ERROR
@@ -103,7 +103,7 @@ class Replicas:
             return ErrorCode.NONE
         return ErrorCode.STALE_CONTROLLER_EPOCH
 
-    def _begin(self, replica: Replica, order: Order, now_s: float) -> None:
+    def _begin(self, replica: Replica, order: PartitionInstruction, now_s: float) -> None:
         state = order.state
         if state.partition_epoch < replica.partition_epoch:
             return
@@ -117,10 +117,10 @@ class Replicas:
         replica.proposal, replica.is_refused = None, False
         replica.fetched_at = dict.fromkeys(state.isr, now_s)
 
-    def stop(self, orders: Iterable[StopOrder]) -> Errors:
+    def stop(self, orders: Iterable[StopInstruction]) -> Errors:
         return {o.topic_partition: self._stop(o) for o in orders}
 
-    def _stop(self, order: StopOrder) -> ErrorCode:
+    def _stop(self, order: StopInstruction) -> ErrorCode:
         p = order.topic_partition
         if p in self.failed:
             return ErrorCode.KAFKA_STORAGE_ERROR

@@ -7,7 +7,7 @@ import pytest
 
 from klamm.audit.finding import Finding, Severity
 from klamm.audit.findings import CHECKS, findings, is_healthy
-from klamm.audit.snapshot import Age, Ownership, Snapshot
+from klamm.audit.snapshot import Age, OpenTransaction, Ownership, Snapshot
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.ids import BrokerId, TopicPartition
@@ -54,8 +54,33 @@ def all_of(*steps: Callable[[Snapshot], object]) -> Callable[[Snapshot], None]:
     return apply
 
 
+def has_transaction_log(s: Snapshot) -> None:
+    s.topic_ids["__transaction_state"] = uuid.UUID(int=9)
+    s.configs["__transaction_state"] = {}
+
+
 # damage -> severity, kind, subject, a part of the reason, a part of the remedy
 CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, str]]] = {
+    "a transaction that its coordinator did not end": (
+        all_of(has_transaction_log, lambda s: s.open_transactions.append(OpenTransaction(P, 7, 41, LONG_AGO_MS))),
+        (
+            "warning",
+            "open transaction",
+            "orders-0",
+            "producer 7 has a transaction open from offset 41: its last record is 2 h old",
+            "kafka-transactions.sh --bootstrap-server one:9092 abort --topic orders --partition 0 --start-offset 41",
+        ),
+    ),
+    "a transaction where there is no coordinator": (
+        lambda s: s.open_transactions.append(OpenTransaction(P, 7, 41, NOW_MS)),
+        (
+            "warning",
+            "open transaction",
+            "orders-0",
+            "there is no topic __transaction_state, so no coordinator ends it",
+            "kafka-transactions.sh --bootstrap-server one:9092 abort --topic orders --partition 0 --start-offset 41",
+        ),
+    ),
     "no controller": (
         lambda s: setattr(s, "controller", None),
         ("critical", "controller", "/controller", "no leader is elected", "look at the logs"),
@@ -381,3 +406,11 @@ def test_throttles_are_not_reported_during_a_reassignment() -> None:
     s.assignments[P] = ReplicaAssignment(ids(1, 2, 3), adding=ids(3))
 
     assert "throttle left" not in {f.kind for f in findings(s)}
+
+
+def test_transaction_that_its_coordinator_may_still_end_is_no_finding() -> None:
+    s = healthy()
+    has_transaction_log(s)
+    s.open_transactions.append(OpenTransaction(P, 7, 41, NOW_MS - 19 * 60_000))
+
+    assert [f.kind for f in findings(s) if f.kind == "open transaction"] == []

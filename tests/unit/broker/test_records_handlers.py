@@ -11,14 +11,16 @@ from klamm.broker.handlers.fetch import FETCH, Fetch
 from klamm.broker.handlers.leader_epochs import OFFSET_FOR_LEADER_EPOCH, LeaderEpochs
 from klamm.broker.handlers.list_offsets import LIST_OFFSETS, ListOffsets
 from klamm.broker.handlers.produce import PRODUCE, Produce
+from klamm.log.epochs import EpochEnd
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.net.server import CloseConnection
 from klamm.replication.appending import AppendResult
+from klamm.replication.fetch_data import FetchData, FetchParams, Isolation
 from klamm.replication.fetch_sessions import FetchAnswer, FetchRequested
+from klamm.replication.fetch_waiter import CachedPartition, FetchWaiter
 from klamm.replication.offset_lookup import FoundOffset
-from klamm.replication.watch import EpochEnd, FetchData, FetchParams, FetchWatch, Isolation, WatchedPartition
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     FetchPartition,
@@ -62,8 +64,8 @@ class Replicas:
 
     async def fetch(self, params: FetchParams, requested: FetchRequested) -> FetchAnswer:
         self.fetched = params, requested
-        watch = FetchWatch(params.replica_id, stays=False)
-        return FetchAnswer(ErrorCode.NONE, 0, [(WatchedPartition(p, watch), self.data) for p in requested.partitions])
+        watch = FetchWaiter(params.replica_id, stays=False)
+        return FetchAnswer(ErrorCode.NONE, 0, [(CachedPartition(p, watch), self.data) for p in requested.partitions])
 
     def look_up_offset(self, topic_partition: TopicPartition, timestamp: int, **facts: Any) -> FoundOffset:
         self.looked_up = {"timestamp": timestamp, **facts}

@@ -4,7 +4,9 @@ import pytest
 from tests.unit.audit.test_findings import LONG_AGO_MS, healthy
 
 from klamm.audit.findings import findings
+from klamm.audit.transactions import TransactionCheck
 from klamm.cli.commands import audit as command
+from klamm.model.ids import BrokerId
 
 
 @pytest.fixture
@@ -14,6 +16,7 @@ def many_deletions(monkeypatch: pytest.MonkeyPatch) -> None:
     s.deletions = {f"gone-{n:03}": LONG_AGO_MS for n in range(300)}
     s.malformed["/feature"] = "no JSON"
     monkeypatch.setattr(command, "take_snapshot", lambda *asked: s)
+    monkeypatch.setattr(command, "check_transactions", lambda *asked: TransactionCheck([], {BrokerId(3): "refused"}))
     assert len(findings(s)) == 301
 
 
@@ -24,7 +27,11 @@ def test_in_a_pipe_each_finding_is_a_line(capsys: pytest.CaptureFixture[str]) ->
     lines = capsys.readouterr().out.splitlines()
     assert lines[1] == "severity\tproblem\twhere\treason\tremedy"
     assert lines[3].endswith("\tklamm zk delete /admin/delete_topics/gone-000 --zookeeper zk:2181/kafka")
-    assert lines[-2:] == ["And 290 more of these kinds: --json prints all.", "unhealthy: 301 findings"]
+    assert lines[-3:] == [
+        "And 290 more of these kinds: --json prints all.",
+        "unhealthy: 301 findings",
+        "Open transactions on partitions that broker 3 leads were not checked: refused",
+    ]
 
 
 @pytest.mark.usefixtures("many_deletions")

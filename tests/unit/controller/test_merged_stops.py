@@ -27,7 +27,7 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import EPOCH_DURING_DELETE, LeaderAndIsr
-from klamm.replication.orders import orders_of, stop_orders_of
+from klamm.replication.instructions import orders_of, stop_orders_of
 from klamm.runtime.time_slices import TimeSlices
 from klamm.sim.replicas import Replicas
 from klamm.wire.messages import LeaderAndIsrRequest, StopReplicaPartitionState, StopReplicaRequest

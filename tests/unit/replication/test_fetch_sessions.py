@@ -7,6 +7,7 @@ import pytest
 
 from klamm.model.errors import ErrorCode
 from klamm.model.topic_ids import ZERO_ID
+from klamm.replication.fetch_data import FetchData, FetchPartition
 from klamm.replication.fetch_sessions import (
     EVICTION_MS,
     MAX_EPOCH,
@@ -16,7 +17,6 @@ from klamm.replication.fetch_sessions import (
     IncrementalFetch,
     next_epoch,
 )
-from klamm.replication.watch import FetchData, FetchPartition
 
 ID = uuid.UUID(int=5)
 
@@ -53,13 +53,13 @@ def told(high_watermark: int = 10, **more) -> FetchData:
 
 
 def answer(context, data: FetchData | dict[int, FetchData] | None = None):
-    """Answers everything marked, the way a fetch does: what is settled is not marked any more."""
+    """Answers everything changed, the way a fetch does: what is settled is not changed any more."""
     results = {}
-    for watched in list(context.watch.marked):
-        number = watched.request.partition
-        results[watched] = data.get(number, told()) if isinstance(data, dict) else (data or told())
-        if results[watched].settled:
-            del context.watch.marked[watched]
+    for cached in list(context.waiter.changed):
+        number = cached.request.partition
+        results[cached] = data.get(number, told()) if isinstance(data, dict) else (data or told())
+        if results[cached].settled:
+            del context.waiter.changed[cached]
     found = context.answer(results)
     context.end()
     return found
@@ -136,7 +136,7 @@ def test_an_incremental_fetch_looks_only_at_what_changed(sessions: FetchSessions
 
     context = sessions.open(requested(wanted(1, offset=5), session=session, epoch=1))
 
-    assert [w.request for w in context.watch.marked] == [wanted(1, offset=5)]
+    assert [w.request for w in context.waiter.changed] == [wanted(1, offset=5)]
 
 
 def test_only_changes_are_answered(sessions: FetchSessions) -> None:
@@ -182,7 +182,7 @@ def test_partitions_that_returned_data_go_behind_the_others(sessions: FetchSessi
 
     context = sessions.open(requested(session=session, epoch=2))
 
-    assert [w.request.partition for w in context.watch.marked] == [1, 2, 0]
+    assert [w.request.partition for w in context.waiter.changed] == [1, 2, 0]
 
 
 def test_forgotten_partitions_are_not_fetched_any_more(sessions: FetchSessions) -> None:
@@ -226,9 +226,9 @@ def test_with_ids_a_partition_is_known_by_its_id(sessions: FetchSessions) -> Non
     session = create(sessions, wanted(topic=None, topic_id=ID), uses_topic_ids=True)
 
     context = sessions.open(requested(wanted(0, 4, "t", ID), session=session, epoch=1, uses_topic_ids=True))
-    assert [w.request.topic for w in context.watch.marked] == ["t"]
+    assert [w.request.topic for w in context.waiter.changed] == ["t"]
     context = sessions.open(requested(wanted(0, 5, None, ID), session=session, epoch=2, uses_topic_ids=True))
-    assert [w.request for w in context.watch.marked] == [wanted(0, 5, "t", ID)]  # a name once known stays
+    assert [w.request for w in context.waiter.changed] == [wanted(0, 5, "t", ID)]  # a name once known stays
     assert sessions.partition_count == 1
 
 

@@ -14,7 +14,7 @@ from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import TopicPartition
 from klamm.replication.fetch_session_client import FetchSettings
 from klamm.replication.fetcher import Fetcher
-from klamm.replication.fetcher_manager import FetcherManager, Following, fetcher_id
+from klamm.replication.fetcher_manager import FetcherManager, InitialFetchState, fetcher_id
 from klamm.replication.leader_end_point import LeaderEndPoint
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
@@ -295,11 +295,11 @@ def test_an_answer_to_an_older_epoch_is_left_alone(follow) -> None:
 
     scene: dict[str, Any] = {}
 
-    async def watched(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
+    async def cached(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         scene.update(fetcher=fetcher, partition=cluster.partition(1))
         await scenario(cluster, leader, fetcher)
 
-    follow(watched, meanwhile)
+    follow(cached, meanwhile)
 
 
 def test_an_answer_for_a_removed_partition_is_left_alone(follow) -> None:
@@ -548,7 +548,7 @@ def test_a_partition_whose_log_cannot_be_cut_fails(run) -> None:
 
         log.truncate_to = refuse
         manager = cluster.brokers[1].fetchers
-        manager.add({P0: Following(cluster.partition(1), 2, 3)})
+        manager.add({P0: InitialFetchState(cluster.partition(1), 2, 3)})
         assert manager.failed == {P0}
 
     run(scenario)
@@ -577,7 +577,7 @@ def test_a_fetcher_per_leader_and_id(run) -> None:
         for number in range(8):
             tp = TopicPartition("orders", number)
             await cluster.brokers[1].become_leader_or_follower(leader_and_isr(2, (2,), (1, 2, 3), 0, 1, tp), 7)
-            manager.add({tp: Following(cluster.partition(1, tp), 2 if number < 6 else 3, 0)})
+            manager.add({tp: InitialFetchState(cluster.partition(1, tp), 2 if number < 6 else 3, 0)})
         await settle()
         assert len(manager) == 4
         assert sorted(leaders) == [2, 3]
@@ -587,7 +587,7 @@ def test_a_fetcher_per_leader_and_id(run) -> None:
         assert len(manager) == 2
         await manager.close()
         assert len(manager) == 0
-        manager.add({P0: Following(cluster.partition(1), 2, 0)})
+        manager.add({P0: InitialFetchState(cluster.partition(1), 2, 0)})
         assert len(manager) == 0
 
     run(scenario)

@@ -11,8 +11,8 @@ from klamm.log.epochs import EpochEnd
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
+from klamm.replication.fetch_data import FetchData, FetchParams, FetchPartition, Isolation
 from klamm.replication.fetch_sessions import FetchRequested
-from klamm.replication.watch import FetchData, FetchParams, FetchPartition, Isolation
 from klamm.wire.records import CorruptRecords
 
 MAX = 1 << 20
@@ -457,13 +457,13 @@ def test_a_session_looks_only_at_what_moved(run) -> None:
         first = await ask(cluster, *(at(0, n) for n in range(100)))
         assert len(first.partitions) == 100
         session = cluster.brokers[1].fetch_sessions.get(first.session_id)
-        assert not session.watch.marked
+        assert not session.waiter.changed
         reads = []
         log = cluster.log(1, TopicPartition("orders", 42))
         read = log.slice
         log.slice = lambda *a: reads.append(a) or read(*a)
         await put(cluster, number=42)
-        assert [w.request.partition for w in session.watch.marked] == [42]
+        assert [w.request.partition for w in session.waiter.changed] == [42]
         second = await ask(cluster, session_id=first.session_id, epoch=1, max_wait_ms=500)
         assert (numbers(second), len(reads), now()) == ([42], 1, 0)
 
@@ -568,7 +568,7 @@ def test_a_session_finds_a_partition_that_was_made_anew(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         first = await ask(cluster, at(0))
-        cluster.brokers[1]._hosting.remove(P0)
+        cluster.brokers[1]._hosted.remove(P0)
         gone = await ask(cluster, session_id=first.session_id, epoch=1, max_wait_ms=500)
         assert [d.error for _, d in gone.partitions] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
         await alone(cluster)

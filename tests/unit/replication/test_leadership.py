@@ -91,7 +91,7 @@ def test_a_topic_id_other_than_the_logs_is_refused(run) -> None:
         cluster.logs[1].logs[P0] = MemoryLog(topic_id=uuid.UUID(int=1))
         with capture_logs() as told:
             assert await order(cluster, 1, 0) == (NONE, ErrorCode.INCONSISTENT_TOPIC_ID)
-        [line] = [entry for entry in told if entry["event"] == "order refused"]
+        [line] = [entry for entry in told if entry["event"] == "LeaderAndIsr refused"]
         assert (line["partition"], line["here"]) == (str(P0), "AAAAAAAAAAAAAAAAAAAAAQ")
         assert await order(cluster, 1, 0, topic_id=ZERO_ID) == (NONE, NONE)
 

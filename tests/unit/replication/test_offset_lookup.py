@@ -9,8 +9,8 @@ from tests.support.replica_cluster import P0, ReplicaCluster
 from klamm.log.errors import StorageFailed
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
+from klamm.replication.fetch_data import Isolation
 from klamm.replication.offset_lookup import DEBUGGING_CONSUMER, FoundOffset, Timestamp
-from klamm.replication.watch import Isolation
 from klamm.wire.records import CorruptRecords
 
 NOTHING = FoundOffset()

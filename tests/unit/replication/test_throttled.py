@@ -9,10 +9,10 @@ from tests.support.replica_cluster import P0, TOPIC_ID, ReplicaCluster
 
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
+from klamm.replication.fetch_data import FetchData, FetchParams, FetchPartition
 from klamm.replication.fetch_sessions import FetchRequested
 from klamm.replication.quota import ALL
 from klamm.replication.replica_manager import ReplicationSettings
-from klamm.replication.watch import FetchData, FetchParams, FetchPartition
 
 P1 = TopicPartition("orders", 1)
 SIZE = len(batch(filler=b"xxxx"))

@@ -9,7 +9,7 @@ from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.model.topic_ids import ZERO_ID
-from klamm.replication.orders import Order, StopOrder
+from klamm.replication.instructions import PartitionInstruction, StopInstruction
 from klamm.sim.replicas import LAG_S, Replica, Replicas
 from klamm.wire.messages import AlterPartitionResponsePartitionData
 
@@ -24,9 +24,9 @@ def ids(text: str) -> tuple[BrokerId, ...]:
 
 def order(
     leader: int = 1, epoch: int = 5, isr: str = "123", replicas: str = "123", topic_id: uuid.UUID = ID, version: int = 3
-) -> Order:
+) -> PartitionInstruction:
     state = LeaderAndIsr(BrokerId(leader), epoch, ids(isr), 1, version)
-    return Order(P, topic_id, state, ReplicaAssignment(ids(replicas)), False)
+    return PartitionInstruction(P, topic_id, state, ReplicaAssignment(ids(replicas)), False)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ ORDERS = {
 
 
 @pytest.mark.parametrize(("given", "expected"), ORDERS.values(), ids=ORDERS)
-def test_orders(replicas: Replicas, given: Order, expected: ErrorCode) -> None:
+def test_orders(replicas: Replicas, given: PartitionInstruction, expected: ErrorCode) -> None:
     assert replicas.take_orders([given], 1.0) == {P: expected}
     assert replicas.logs == {P: ID}
 
@@ -68,16 +68,16 @@ def test_the_log_of_a_topic_that_was_deleted_meanwhile_refuses_its_successor() -
 
 
 STOPS = {
-    "older epoch": (StopOrder(P, 4, True), ErrorCode.FENCED_LEADER_EPOCH, True),
-    "same epoch, keep": (StopOrder(P, 5, False), ErrorCode.NONE, True),
-    "same epoch, delete": (StopOrder(P, 5, True), ErrorCode.NONE, False),
-    "topic deleted": (StopOrder(P, -2, True), ErrorCode.NONE, False),
-    "old controller": (StopOrder(P, -1, True), ErrorCode.NONE, False),
+    "older epoch": (StopInstruction(P, 4, True), ErrorCode.FENCED_LEADER_EPOCH, True),
+    "same epoch, keep": (StopInstruction(P, 5, False), ErrorCode.NONE, True),
+    "same epoch, delete": (StopInstruction(P, 5, True), ErrorCode.NONE, False),
+    "topic deleted": (StopInstruction(P, -2, True), ErrorCode.NONE, False),
+    "old controller": (StopInstruction(P, -1, True), ErrorCode.NONE, False),
 }
 
 
 @pytest.mark.parametrize(("given", "expected", "kept"), STOPS.values(), ids=STOPS)
-def test_stops(replicas: Replicas, given: StopOrder, expected: ErrorCode, kept: bool) -> None:
+def test_stops(replicas: Replicas, given: StopInstruction, expected: ErrorCode, kept: bool) -> None:
     assert replicas.stop([given]) == {P: expected}
     assert (P in replicas.hosted, P in replicas.logs) == (kept, kept)
 
@@ -85,7 +85,7 @@ def test_stops(replicas: Replicas, given: StopOrder, expected: ErrorCode, kept: 
 def test_a_stop_of_what_is_not_hosted_takes_a_stray_log_along() -> None:
     replicas = Replicas(ME, {P: ID})
 
-    assert replicas.stop([StopOrder(P, 5, True)]) == {P: ErrorCode.NONE}
+    assert replicas.stop([StopInstruction(P, 5, True)]) == {P: ErrorCode.NONE}
     assert replicas.logs == {}
 
 
@@ -93,7 +93,7 @@ def test_a_failed_directory_answers_storage_errors_to_everything(replicas: Repli
     replicas.fail([P])
 
     assert replicas.take_orders([order(epoch=6)], 0.0) == {P: ErrorCode.KAFKA_STORAGE_ERROR}
-    assert replicas.stop([StopOrder(P, -2, True)]) == {P: ErrorCode.KAFKA_STORAGE_ERROR}
+    assert replicas.stop([StopInstruction(P, -2, True)]) == {P: ErrorCode.KAFKA_STORAGE_ERROR}
     assert replicas.logs == {P: ID}
 
 

@@ -9,15 +9,10 @@ from klamm.broker.metadata_cache import MetadataCache
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
+from klamm.replication.fetch_data import FetchData, FetchParams, FetchPartition, Isolation
 from klamm.replication.fetch_sessions import FetchAnswer, FetchRequested
+from klamm.replication.fetch_waiter import CachedPartition
 from klamm.replication.replica_manager import ReplicaManager
-from klamm.replication.watch import (
-    FetchData,
-    FetchParams,
-    FetchPartition,
-    Isolation,
-    WatchedPartition,
-)
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     AbortedTransaction,
@@ -101,7 +96,7 @@ class Fetch:
         response = FetchResponse(error_code=answer.error, session_id=answer.session_id)
         leaders: set[BrokerId] = set()
         for (name, topic_id), group in groupby(answer.partitions, _topic_of):
-            partitions = [self._partition(request, name, watched, data, leaders) for watched, data in group]
+            partitions = [self._partition(request, name, cached, data, leaders) for cached, data in group]
             response.responses.append(FetchableTopicResponse(name or "", topic_id, partitions))
         if leaders and request.version >= _TELLS_ENDPOINTS:
             response.node_endpoints = [
@@ -115,7 +110,7 @@ class Fetch:
         self,
         request: Request,
         topic: str | None,
-        watched: WatchedPartition,
+        cached: CachedPartition,
         data: FetchData,
         leaders: set[BrokerId],
     ) -> FetchResponsePartitionData:
@@ -123,7 +118,7 @@ class Fetch:
         if error is ErrorCode.KAFKA_STORAGE_ERROR and request.version < _KNOWS_STORAGE_ERROR:
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         partition = FetchResponsePartitionData(
-            partition_index=watched.request.partition,
+            partition_index=cached.request.partition,
             error_code=error,
             high_watermark=data.high_watermark,
             last_stable_offset=data.last_stable_offset,
@@ -136,13 +131,13 @@ class Fetch:
         if data.diverging is not None:
             partition.diverging_epoch = FetchResponseEpochEndOffset(data.diverging.epoch, data.diverging.end_offset)
         if error in _SAYS_WHO_LEADS and topic is not None and request.version >= _TELLS_LEADER:
-            state = self._cache.state(TopicPartition(topic, watched.request.partition))
+            state = self._cache.state(TopicPartition(topic, cached.request.partition))
             if state is not None:
                 leaders.add(BrokerId(state.leader))
                 partition.current_leader = FetchResponseLeaderIdAndEpoch(state.leader, state.leader_epoch)
         return partition
 
 
-def _topic_of(entry: tuple[WatchedPartition, FetchData]) -> tuple[str | None, uuid.UUID]:
+def _topic_of(entry: tuple[CachedPartition, FetchData]) -> tuple[str | None, uuid.UUID]:
     request = entry[0].request
     return request.topic, request.topic_id or ZERO_ID

@@ -7,8 +7,8 @@ from klamm.broker.dispatch import Offered, Request
 from klamm.broker.metadata_cache import MetadataCache
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
+from klamm.replication.fetch_data import Isolation
 from klamm.replication.replica_manager import ReplicaManager
-from klamm.replication.watch import Isolation
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
     ListOffsetsPartition,

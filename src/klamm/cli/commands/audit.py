@@ -9,6 +9,7 @@ import typer
 from klamm.audit.finding import Finding, Severity
 from klamm.audit.findings import findings, is_healthy
 from klamm.audit.snapshot import Snapshot, take_snapshot
+from klamm.audit.transactions import check_transactions
 from klamm.cli.options import Auth
 from klamm.cli.output import is_terminal, print_json, print_line, print_table
 
@@ -24,7 +25,8 @@ def audit(
 ) -> None:
     """Report what is wrong with a cluster and how to repair it.
 
-    Works with any ZooKeeper-mode cluster, and changes nothing. Exit status 1: unhealthy.
+    Reads ZooKeeper and asks leaders for open transactions; changes nothing. Works with any ZooKeeper-mode cluster.
+    Exit status 1: unhealthy.
     """
     raise typer.Exit(run_audit(zookeeper, as_json, timeout, auth or []))
 
@@ -32,11 +34,15 @@ def audit(
 def run_audit(zookeeper: str, as_json: bool, timeout_s: float, auth: Sequence[str]) -> int:
     """Returns the exit status. Raises CannotAudit."""
     snapshot = take_snapshot(zookeeper, timeout_s, auth)
+    check = check_transactions(snapshot, timeout_s)
+    snapshot.open_transactions = check.open
     found = findings(snapshot)
     if as_json:
-        print_json(as_data(snapshot, found))
+        print_json({**as_data(snapshot, found), "transactions_not_checked": check.not_checked})
     else:
         _print(snapshot, found)
+        for broker, reason in sorted(check.not_checked.items()):
+            print_line(f"Open transactions on partitions that broker {broker} leads were not checked: {reason}")
     return 0 if is_healthy(found) else 1
 
 

@@ -4,16 +4,16 @@ from collections.abc import Iterable, Iterator
 
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
+from klamm.replication.context import ReplicationContext
 from klamm.replication.partition import Partition
 from klamm.replication.ports import MetadataPort, PartitionRefused
-from klamm.replication.surroundings import Surroundings
 
 
-class Hosting:
+class HostedPartitions:
     """A partition is hosted online, hosted offline (its log directory failed), or not hosted."""
 
-    def __init__(self, around: Surroundings) -> None:
-        self._around = around
+    def __init__(self, context: ReplicationContext) -> None:
+        self._context = context
         self._online: dict[TopicPartition, Partition] = {}
         self._offline: set[TopicPartition] = set()
 
@@ -25,7 +25,7 @@ class Hosting:
 
     @property
     def metadata(self) -> MetadataPort:
-        return self._around.metadata
+        return self._context.metadata
 
     @property
     def offline(self) -> frozenset[TopicPartition]:
@@ -52,7 +52,7 @@ class Hosting:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def create(self, topic_partition: TopicPartition) -> Partition:
-        partition = self._online[topic_partition] = Partition(topic_partition, self._around)
+        partition = self._online[topic_partition] = Partition(topic_partition, self._context)
         return partition
 
     def remove(self, topic_partition: TopicPartition) -> Partition | None:

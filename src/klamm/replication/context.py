@@ -21,7 +21,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ReplicationContext:
     """Handed to each partition; `now_ms` is the event loop's time."""
 
     broker_id: BrokerId

@@ -1,4 +1,4 @@
-"""LeaderAndIsr and StopReplica of every version as one kind of order each, and the answers back."""
+"""LeaderAndIsr and StopReplica requests of every version as instructions per partition, and their responses."""
 
 import uuid
 from collections.abc import Iterable, Iterator
@@ -26,7 +26,7 @@ FIRST_STOP_REPLICA_BY_STATE: Final = 3
 Errors = dict[TopicPartition, ErrorCode]
 
 
-class Order(NamedTuple):
+class PartitionInstruction(NamedTuple):
     """What LeaderAndIsr says of one partition."""
 
     topic_partition: TopicPartition
@@ -36,56 +36,60 @@ class Order(NamedTuple):
     is_new: bool
 
 
-class StopOrder(NamedTuple):
+class StopInstruction(NamedTuple):
     topic_partition: TopicPartition
     leader_epoch: int
     deletes: bool
 
 
-def orders_of(request: LeaderAndIsrRequest, version: int) -> Iterator[Order]:
+def instructions_of(request: LeaderAndIsrRequest, version: int) -> Iterator[PartitionInstruction]:
     if version < FIRST_LEADER_AND_ISR_BY_TOPIC:
         for state in request.ungrouped_partition_states:
-            yield _order(state.topic_name, ZERO_ID, state, request.controller_epoch)
+            yield _instruction(state.topic_name, ZERO_ID, state, request.controller_epoch)
         return
     for topic in request.topic_states:
         for state in topic.partition_states:
-            yield _order(topic.topic_name, topic.topic_id, state, request.controller_epoch)
+            yield _instruction(topic.topic_name, topic.topic_id, state, request.controller_epoch)
 
 
-def _order(topic: str, topic_id: uuid.UUID, said: LeaderAndIsrPartitionState, controller_epoch: int) -> Order:
+def _instruction(
+    topic: str, topic_id: uuid.UUID, said: LeaderAndIsrPartitionState, controller_epoch: int
+) -> PartitionInstruction:
     state = LeaderAndIsr(
         BrokerId(said.leader), said.leader_epoch, _ids(said.isr), said.controller_epoch, said.partition_epoch
     )
     assignment = ReplicaAssignment(_ids(said.replicas), _ids(said.adding_replicas), _ids(said.removing_replicas))
-    return Order(TopicPartition(topic, said.partition_index), topic_id, state, assignment, said.is_new)
+    return PartitionInstruction(TopicPartition(topic, said.partition_index), topic_id, state, assignment, said.is_new)
 
 
 def _ids(numbers: Iterable[int]) -> tuple[BrokerId, ...]:
     return tuple(BrokerId(n) for n in numbers)
 
 
-def stop_orders_of(request: StopReplicaRequest, version: int) -> Iterator[StopOrder]:
+def stop_instructions_of(request: StopReplicaRequest, version: int) -> Iterator[StopInstruction]:
     deletes = request.delete_partitions
     if version < FIRST_STOP_REPLICA_BY_TOPIC:
         for old in request.ungrouped_partitions:
-            yield StopOrder(TopicPartition(old.topic_name, old.partition_index), NO_EPOCH, deletes)
+            yield StopInstruction(TopicPartition(old.topic_name, old.partition_index), NO_EPOCH, deletes)
     elif version < FIRST_STOP_REPLICA_BY_STATE:
         for topic in request.topics:
             for number in topic.partition_indexes:
-                yield StopOrder(TopicPartition(topic.name, number), NO_EPOCH, deletes)
+                yield StopInstruction(TopicPartition(topic.name, number), NO_EPOCH, deletes)
     else:
         for states in request.topic_states:
             for state in states.partition_states:
                 topic_partition = TopicPartition(states.topic_name, state.partition_index)
-                yield StopOrder(topic_partition, state.leader_epoch, state.delete_partition)
+                yield StopInstruction(topic_partition, state.leader_epoch, state.delete_partition)
 
 
-def answer_orders(orders: list[Order], errors: Errors, version: int, error: ErrorCode) -> LeaderAndIsrResponse:
+def answer_instructions(
+    instructions: list[PartitionInstruction], errors: Errors, version: int, error: ErrorCode
+) -> LeaderAndIsrResponse:
     """By topic id from version 5 on; the zero id stands for a topic without one."""
     if version < FIRST_LEADER_AND_ISR_BY_ID:
         answers = [LeaderAndIsrPartitionError(tp.topic, tp.partition, e) for tp, e in errors.items()]
         return LeaderAndIsrResponse(error_code=error, partition_errors=answers)
-    ids = {o.topic_partition.topic: o.topic_id for o in orders}
+    ids = {o.topic_partition.topic: o.topic_id for o in instructions}
     topics = {topic: LeaderAndIsrTopicError(topic_id, []) for topic, topic_id in ids.items()}
     for topic_partition, found in errors.items():
         answer = LeaderAndIsrPartitionError(partition_index=topic_partition.partition, error_code=found)

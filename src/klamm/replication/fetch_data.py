@@ -1,0 +1,68 @@
+"""What a fetch asks for, and what it gets."""
+
+import uuid
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from klamm.log.epochs import EpochEnd
+from klamm.log.file_slice import Records
+from klamm.log.transactions import AbortedTransaction
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId
+
+CONSUMER = BrokerId(-1)
+"""The replica id of a fetch that comes from no broker."""
+
+
+class Isolation(IntEnum):
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
+
+class FetchPartition(NamedTuple):
+    """One partition in a Fetch request; −1 stands for "not given" in both epochs."""
+
+    topic: str | None
+    """None where the request names an id that the metadata does not know."""
+    topic_id: uuid.UUID
+    partition: int
+    fetch_offset: int
+    max_bytes: int
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+    log_start_offset: int = -1
+
+
+class FetchParams(NamedTuple):
+    """What holds for a whole Fetch request. Sizes in bytes."""
+
+    replica_id: BrokerId = CONSUMER
+    max_wait_ms: int = 0
+    min_bytes: int = 1
+    max_bytes: int = 57_671_680
+    isolation: Isolation = Isolation.READ_UNCOMMITTED
+    leader_only: bool = True
+    """False for consumers of version 11 and newer: these may read from a follower."""
+    first_may_exceed: bool = True
+    """Whether the first batch is returned however large it is (version 3 and newer)."""
+
+    @property
+    def is_follower(self) -> bool:
+        return self.replica_id >= 0
+
+
+class FetchData(NamedTuple):
+    """The answer for one partition."""
+
+    error: ErrorCode = ErrorCode.NONE
+    high_watermark: int = -1
+    last_stable_offset: int = -1
+    log_start_offset: int = -1
+    records: Records = b""
+    diverging: EpochEnd | None = None
+    aborted: Sequence[AbortedTransaction] | None = None
+    settled: bool = False
+    """Nothing new can be sent until the partition marks itself as changed."""
+    held: bool = False
+    """There are records, but the replication throttle holds them back."""

@@ -1,0 +1,109 @@
+"""The partitions of a fetch, which of them changed, and the wait for a change.
+
+A fetch session may cover thousands of partitions of which few change between two fetches. A partition therefore marks
+itself as changed in the fetches that watch it, and a fetch reads only these: its cost grows with what changed.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from typing import Protocol
+
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.replication.fetch_data import FetchData, FetchParams, FetchPartition
+from klamm.replication.replica import NEVER
+
+
+class FetchablePartition(Protocol):
+    """A hosted partition, as fetches see it."""
+
+    def add_watcher(self, watcher: "CachedPartition") -> None: ...
+    def remove_watcher(self, watcher: "CachedPartition") -> None: ...
+    def read(
+        self, watcher: "CachedPartition", params: FetchParams, max_bytes: int, *, at_least_one: bool, is_first: bool
+    ) -> FetchData: ...
+
+
+class CachedPartition:
+    """A partition in one fetch or fetch session: what was requested last, and what was sent last."""
+
+    __slots__ = ("hosted", "request", "sent_high_watermark", "sent_log_start_offset", "subscribed", "waiter")
+
+    def __init__(self, request: FetchPartition, waiter: "FetchWaiter") -> None:
+        self.request = request
+        self.waiter = waiter
+        self.hosted: FetchablePartition | None = None
+        self.subscribed = False
+        self.sent_high_watermark = -1
+        self.sent_log_start_offset = -1
+
+    @property
+    def topic_partition(self) -> TopicPartition | None:
+        topic = self.request.topic
+        return None if topic is None else TopicPartition(topic, self.request.partition)
+
+    def subscribe(self) -> None:
+        if self.hosted is not None and not self.subscribed:
+            self.hosted.add_watcher(self)
+            self.subscribed = True
+
+    def unsubscribe(self) -> None:
+        """Stop watching. The next read looks the hosted partition up again."""
+        if self.hosted is not None and self.subscribed:
+            self.hosted.remove_watcher(self)
+        self.subscribed = False
+        self.hosted = None
+
+    def mark_changed(self, *, wakes: bool) -> None:
+        """Called by the partition: read it again, now (`wakes`) or when the fetch is answered."""
+        waiter = self.waiter
+        waiter.changed[self] = None
+        if wakes:
+            waiter.wake()
+
+
+class FetchWaiter:
+    """Waits for changes in the partitions of one fetch session, or of one fetch without a session."""
+
+    __slots__ = ("_wakeup", "changed", "fetched_at_ms", "is_follower", "replica_id", "stays")
+
+    def __init__(self, replica_id: BrokerId, *, stays: bool) -> None:
+        self.replica_id = replica_id
+        self.is_follower = replica_id >= 0
+        self.stays = stays
+        """Whether it outlives the fetch; its partitions mark themselves as changed between two fetches, too."""
+        self.changed: dict[CachedPartition, None] = {}
+        """To be read, in this order."""
+        self.fetched_at_ms = NEVER
+        self._wakeup: asyncio.Future[bool] | None = None
+
+    def wake(self) -> None:
+        if self._wakeup is not None and not self._wakeup.done():
+            self._wakeup.set_result(True)
+
+    async def wait(self, until: float) -> bool:
+        """Wait for a change until `until` on the loop's clock; False where none came in time.
+
+        A second fetch that starts waiting on the same session ends the wait of the first.
+        """
+        loop = asyncio.get_running_loop()
+        self.wake()
+        wakeup = self._wakeup = loop.create_future()
+        timer = loop.call_at(until, _give_up, wakeup)
+        try:
+            was_woken: bool = await wakeup
+            return was_woken
+        finally:
+            timer.cancel()
+            if self._wakeup is wakeup:
+                self._wakeup = None
+
+    def close(self, partitions: Iterable[CachedPartition]) -> None:
+        for cached in partitions:
+            cached.unsubscribe()
+        self.changed.clear()
+        self.wake()
+
+
+def _give_up(wakeup: asyncio.Future[bool]) -> None:
+    if not wakeup.done():
+        wakeup.set_result(False)
