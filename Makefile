@@ -95,7 +95,7 @@ client-codecs-on-kafka: $(READY)  # the same against Apache Kafka's brokers: che
 
 compare-with-kafka: $(READY)  # run every script and SCENARIOS=10 generated ones with Apache Kafka's controller and ours
 	$(PY) -m tests.differential.judge --record
-	$(PY) -m tests.differential.judge --lives $(SCENARIOS) --seed $(FIRST)
+	$(PY) -m tests.differential.judge --generate $(SCENARIOS) --seed $(FIRST)
 
 zookeeper-model: $(READY)  # compare the simulated ZooKeeper with a real one in SEQUENCES=10000 of operations
 	$(PY) -m pytest tests/contracts/sim --sequences $(SEQUENCES) --timeout 100000
@@ -114,10 +114,10 @@ shrink: $(READY)  # reduce seed N=..., which breaks an invariant, to a small tes
 	@$(PY) -m klamm.sim --shrink $(N) --seconds $(SECONDS)
 
 injected-bugs: $(READY)  # inject known bugs: the simulation has to find each in SECONDS=60
-	@$(PY) -m tests.simulation.plants --seconds $(SECONDS)
+	@$(PY) -m tests.simulation.injected_bugs.clones --seconds $(SECONDS)
 
 mutants: $(READY)  # remove guards one by one (or ONLY="13 28"), MOST=300 schedules each; writes docs/mutants.md
-	@$(PY) -m tests.simulation.mutation --most $(MOST) --record $(if $(ONLY),--only $(ONLY))
+	@$(PY) -m tests.simulation.injected_bugs.hunt --most $(MOST) --record $(if $(ONLY),--only $(ONLY))
 
 determinism: $(READY)  # simulate SEEDS=1000 twice with different hash seeds: the digests must be equal
 	@PYTHONHASHSEED=1 $(PY) -m klamm.sim --digests $(SEEDS) > .digests-1 & first=$$!; \

@@ -8,7 +8,7 @@ from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 from tests.support.cluster import Cluster
 
-from klamm.broker.metrics_endpoint import MOST_REQUEST_BYTES
+from klamm.broker.metrics_endpoint import MAX_REQUEST_BYTES
 from klamm.runtime.ports import free_ports
 
 CONTROLLER = "kafka_controller_kafkacontroller_"
@@ -101,7 +101,7 @@ def test_dashboards_see_a_failover(tmp_path: Path) -> None:
         assert ask(ports[other], path="/nothing")[0] == 404
         assert ask(ports[other], "HEAD") == (200, "")
         with socket.create_connection(("127.0.0.1", ports[other]), timeout=10) as endless:
-            endless.sendall(b"GET /metrics HTTP/1.1\r\n" + b"x" * MOST_REQUEST_BYTES)
+            endless.sendall(b"GET /metrics HTTP/1.1\r\n" + b"x" * MAX_REQUEST_BYTES)
             assert b"431" in endless.recv(100)
     finally:
         cluster.kill()

@@ -197,7 +197,7 @@ class TestOnRealNodes:
         strict = planned(read(spark, cluster.bootstrap, options))
         lenient = planned(read(spark, cluster.bootstrap, options | {"failOnDataLoss": False}))
         delete_topic(cluster, "spark-recreated")
-        cluster.create_topic("spark-recreated", partitions=1)
+        recreate_topic(cluster, "spark-recreated")
         produce(cluster, "spark-recreated", 100, "none")
 
         with pytest.raises(PySparkException, match=r"spark-recreated-0: offsets 0 to 99 are lost: .*created again"):
@@ -232,6 +232,16 @@ def planned(rows: DataFrame) -> "RDD[Row]":
     rdd = rows.rdd
     assert rdd.getNumPartitions() == 1
     return rdd
+
+
+def recreate_topic(cluster: Cluster, name: str) -> None:
+    """The name is free again once the controller has removed the last znode of the deleted topic."""
+
+    def created() -> bool:
+        cluster.create_topic(name, partitions=1)
+        return True
+
+    cluster.wait_until(f"{name} is created again", created)
 
 
 def delete_topic(cluster: Cluster, name: str) -> None:

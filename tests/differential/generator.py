@@ -1,6 +1,6 @@
-"""Makes scripts as it goes: dice say what is done next, and the controllers carry it out at once.
+"""Generates scripts: a seed decides what is done next, and the controllers carry it out at once.
 
-A life stops at the first difference that nobody wants; `shorten` then makes the script as short as it can with a
+Generation stops at the first unexpected difference; `shorten` then makes the script as short as it can with a
 difference still there.
 """
 
@@ -8,27 +8,27 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any
 
-from tests.differential.deeds import BusyLife
-from tests.differential.ground import Ground
-from tests.differential.life import MOST_STEPS, Life, assignments
-from tests.differential.lives import Call
+from tests.differential.actions import GeneratedScenario
+from tests.differential.arena import Arena
+from tests.differential.calls import Call
+from tests.differential.scenario import MAX_STEPS, Scenario, assignments
 
 
-def live(ground: Ground, seed: int, steps: int) -> Life:
-    """One life, the same for the same seed, until it has so many steps or a difference."""
-    dice = Random(seed)
+def generate(arena: Arena, seed: int, steps: int) -> Scenario:
+    """One script, the same for the same seed, until it has so many steps or a difference."""
+    rng = Random(seed)
 
     def draw(thing: Callable[[Random], Any]) -> Any:
-        return thing(dice)
+        return thing(rng)
 
-    life = BusyLife(ground)
+    scenario = GeneratedScenario(arena)
     try:
-        life.do("create_topic", "a", draw(assignments))
-        while len(life.steps) < min(steps, MOST_STEPS) and not life.found:
-            life.live_on(draw)
+        scenario.do("create_topic", "a", draw(assignments))
+        while len(scenario.steps) < min(steps, MAX_STEPS) and not scenario.differences:
+            scenario.do_next(draw)
     finally:
-        life.end()
-    return life
+        scenario.end()
+    return scenario
 
 
 def shorten(calls: Sequence[Call], still_differs: Callable[[Sequence[Call]], bool]) -> list[Call]:

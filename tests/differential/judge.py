@@ -3,11 +3,12 @@
 - nothing: ours against what Apache Kafka was recorded to do; `NAME...`: these scripts only;
 - `--record [NAME...]`: play before Apache Kafka first, and record it anew;
 - `--new`: with it, only what was never recorded;
-- `--accept NAME...`: what differs now is on purpose; `wanted.py` has the reason;
-- `--lives COUNT [--seed FIRST] [--steps STEPS]`: so many generated scripts before both; the first difference is made
+- `--show NAME...`: print what Apache Kafka was recorded to do, and the calls where it was generated; plays nothing;
+- `--accept NAME...`: what differs now is on purpose; `expected_differences.py` has the reason;
+- `--generate COUNT [--seed FIRST] [--steps STEPS]`: so many generated scripts before both; the first difference is made
   as short as can be and printed as a script;
 - `--keep COUNT [--seed FIRST] [--steps STEPS]`: so many generated scripts before both; where they do the same, it is
-  kept in `lives/`, and where they differ, told.
+  kept in `recorded/generated.xz`, and where they differ, printed.
 """
 
 import argparse
@@ -20,70 +21,75 @@ from functools import partial
 from pathlib import Path
 from typing import IO
 
-from tests.differential.generator import live, shorten
-from tests.differential.ground import Ground, kind_of
-from tests.differential.kafka_host import kafka_host
-from tests.differential.life import Life
-from tests.differential.lives import as_text, keep
-from tests.differential.nodes import StartNode, apache_starter, start_klamm
-from tests.differential.plays import (
-    RECORDED,
-    Difference,
-    Steps,
+from tests.differential import recordings
+from tests.differential.arena import Arena, kind_of
+from tests.differential.calls import as_text, keep, read_calls
+from tests.differential.comparison import (
     all_names,
     differences,
+    merges_requests,
     play,
     record,
     recorded,
     script_of,
+    subject_of,
 )
+from tests.differential.expected_differences import accept, unexpected
+from tests.differential.generator import generate, shorten
+from tests.differential.kafka_host import kafka_host
+from tests.differential.nodes import StartNode, apache_starter, start_klamm, start_klamm_unmerged
+from tests.differential.recordings import GENERATED
+from tests.differential.scenario import Scenario
 from tests.differential.script import Script
 from tests.differential.scripts import SCRIPTS
-from tests.differential.wanted import accept, unwanted
+from tests.differential.transcript import Difference, Steps, steps_to_lines
 from tests.support import apache_kafka, zookeeper
 
 from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.telemetry.logs import configure_logs
 
-AT_ONCE = 4
-KAFKAS_LOG = apache_kafka.CACHE / "judge.log"
+PARALLEL_SCRIPTS = 4
+KAFKA_LOG = apache_kafka.CACHE / "judge.log"
 
 
-class Court:
+class ScriptRunner:
     """One ZooKeeper, on which several scripts are played at once, each in a chroot of its own."""
 
     def __init__(self, server: ZooKeeperServer, directory: Path, start_apache: StartNode | None) -> None:
         self._server = server
         self._directory = directory
-        self._starts = {"apache": start_apache, "klamm": start_klamm}
+        self._starts = {"apache": start_apache, "klamm": start_klamm, "klamm-unmerged": start_klamm_unmerged}
 
     async def play(self, script: Script, who: str) -> Steps:
         start = self._starts[who]
         assert start is not None
-        room = self._directory / who / script.name
-        room.mkdir(parents=True)
-        return await play(script, start, self._server, f"/{who}-{script.name}", room)
+        directory = self._directory / who / script.name
+        directory.mkdir(parents=True)
+        return await play(script, start, self._server, f"/{who}-{script.name}", directory)
 
 
-async def _judge(name: str, options: argparse.Namespace, court: Court) -> bool:
+async def _judge(name: str, options: argparse.Namespace, runner: ScriptRunner) -> bool:
     if options.record:
-        record(name, await court.play(script_of(name), "apache"))
-    found = list(differences(recorded(name), await court.play(script_of(name), "klamm")))
+        record(name, await runner.play(script_of(name), "apache"))
+        recordings.save(subject_of(name))
+    merged = merges_requests(name)
+    steps = await runner.play(script_of(name), "klamm" if merged else "klamm-unmerged")
+    differing_places = list(differences(recorded(name), steps, merged=merged))
     if options.accept:
-        accept(name, found)
-    return _tell(name, found)
+        accept(name, differing_places)
+    return _print_verdict(name, differing_places)
 
 
-def _tell(name: str, found: list[Difference]) -> bool:
-    others = unwanted(name, found)
-    on_purpose = len(found) - len(others)
+def _print_verdict(name: str, differing_places: list[Difference]) -> bool:
+    others = unexpected(name, differing_places)
+    on_purpose = len(differing_places) - len(others)
     print(f"{name}: {len(others)} differences, {on_purpose} on purpose", *others, sep="\n  ", flush=True)
     return bool(others)
 
 
 async def _each(judge: Callable[..., Awaitable[bool]], items: Iterable[object], *rest: object) -> int:
     """How many differ. Some are judged at once; one that fails does not keep the others from theirs."""
-    turns = asyncio.Semaphore(AT_ONCE)
+    turns = asyncio.Semaphore(PARALLEL_SCRIPTS)
 
     async def judge_in_turn(item: object) -> bool:
         async with turns:
@@ -98,72 +104,84 @@ async def _each(judge: Callable[..., Awaitable[bool]], items: Iterable[object], 
     return sum(verdicts)
 
 
-async def _run(options: argparse.Namespace, server: ZooKeeperServer, directory: Path, kafkas_log: IO[bytes]) -> int:
+async def _run(options: argparse.Namespace, server: ZooKeeperServer, directory: Path, kafka_log: IO[bytes]) -> int:
     async with AsyncExitStack() as stack:
         start_apache = None
         if options.record:
-            start_apache = apache_starter(await stack.enter_async_context(kafka_host(kafkas_log)))
-        return await _each(_judge, options.names, options, Court(server, directory, start_apache))
+            start_apache = apache_starter(await stack.enter_async_context(kafka_host(kafka_log)))
+        runner = ScriptRunner(server, directory, start_apache)
+        groups = [[name for name in options.names if merges_requests(name) is merged] for merged in (False, True)]
+        return sum([await _each(_judge, names, options, runner) for names in groups if names])
 
 
-def _live(options: argparse.Namespace, server: ZooKeeperServer, directory: Path, kafkas_log: IO[bytes]) -> int:
+def _generate(options: argparse.Namespace, server: ZooKeeperServer, directory: Path, kafka_log: IO[bytes]) -> int:
     """The generator draws between verbs, outside of the loop in which they are carried out."""
     with asyncio.Runner() as runner:
-        host = kafka_host(kafkas_log)
+        host = kafka_host(kafka_log)
         start_apache = apache_starter(runner.run(host.__aenter__()))
-        ground = Ground(runner, server, directory, [start_apache, start_klamm])
+        arena = Arena(runner, server, directory, [start_apache, start_klamm])
         differing = 0
         try:
-            for seed in range(options.seed, options.seed + (options.keep or options.lives)):
-                life = live(ground, seed, options.steps)
+            for seed in range(options.seed, options.seed + (options.keep or options.generate)):
+                scenario = generate(arena, seed, options.steps)
                 print(
-                    f"life {seed}: {len(life.steps)} steps, {len(life.found)} differences",
-                    *life.found,
+                    f"seed {seed}: {len(scenario.steps)} steps, {len(scenario.differences)} differences",
+                    *scenario.differences,
                     sep="\n  ",
                     flush=True,
                 )
-                if life.found and not options.keep:
-                    _tell_shortest(ground, life)
+                if scenario.differences and not options.keep:
+                    _print_shortest(arena, scenario)
                     return 1
-                if options.keep and not life.found:
-                    keep(f"life_{seed}", life.calls, life.steps)
-                differing += bool(life.found)
+                if options.keep and not scenario.differences:
+                    keep(f"generated_{seed}", scenario.calls, scenario.steps)
+                    recordings.save(GENERATED)
+                differing += bool(scenario.differences)
         finally:
             runner.run(host.__aexit__(None, None, None))
     return min(1, differing)
 
 
-def _tell_shortest(ground: Ground, life: Life) -> None:
+def _print_shortest(arena: Arena, scenario: Scenario) -> None:
     print("now the shortest script that still differs:", flush=True)
-    kinds = set(map(kind_of, life.found))
-    print(as_text("a_difference", shorten(life.calls, partial(ground.differs, kinds=kinds))))
+    kinds = set(map(kind_of, scenario.differences))
+    print(as_text("a_difference", shorten(scenario.calls, partial(arena.differs, kinds=kinds))))
+
+
+def _recorded_text(name: str) -> str:
+    calls = "" if name in SCRIPTS else as_text(name, read_calls(name))
+    return "\n".join([f"## {name}\n{calls}", *steps_to_lines(recorded(name)), ""])
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--record", action="store_true")
     parser.add_argument("--new", action="store_true")
+    parser.add_argument("--show", action="store_true")
     parser.add_argument("--accept", action="store_true")
-    parser.add_argument("--lives", type=int, metavar="COUNT")
+    parser.add_argument("--generate", type=int, metavar="COUNT")
     parser.add_argument("--keep", type=int, metavar="COUNT")
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("names", nargs="*", default=all_names())
     options = parser.parse_args()
     if options.new:
-        options.names = [name for name in options.names if name in SCRIPTS and not (RECORDED / f"{name}.json").exists()]
-    if (options.record or options.lives or options.keep) and (why := apache_kafka.why_missing()):
+        options.names = [name for name in options.names if not recordings.is_recorded(subject_of(name), name)]
+    if options.show:
+        print(*map(_recorded_text, options.names), sep="\n")
+        return 0
+    if (options.record or options.generate or options.keep) and (why := apache_kafka.why_missing()):
         print(why, file=sys.stderr)
         return 1
     configure_logs("error")
     with tempfile.TemporaryDirectory() as directory:
         server = zookeeper.server(Path(directory) / "zookeeper")
-        KAFKAS_LOG.parent.mkdir(parents=True, exist_ok=True)
+        KAFKA_LOG.parent.mkdir(parents=True, exist_ok=True)
         server.start()
         try:
-            with open(KAFKAS_LOG, "wb") as log:
-                if options.lives or options.keep:
-                    return _live(options, server, Path(directory), log)
+            with open(KAFKA_LOG, "wb") as log:
+                if options.generate or options.keep:
+                    return _generate(options, server, Path(directory), log)
                 return min(1, asyncio.run(_run(options, server, Path(directory), log)))
         finally:
             server.kill()

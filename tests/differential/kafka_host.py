@@ -18,7 +18,7 @@ JAVA = ("-Xmx1g", "-Xms256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 class KafkaHost:
-    """Nodes are told apart by names."""
+    """Each node has a name."""
 
     def __init__(self, lines_in: StreamWriter, lines_out: StreamReader) -> None:
         self._lines_in = lines_in

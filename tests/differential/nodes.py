@@ -34,15 +34,15 @@ PROPERTIES = {
     "num.io.threads": "4",
 }
 ONLY_APACHE = {"background.threads": "1", "log.cleaner.enable": "false", "num.recovery.threads.per.data.dir": "1"}
-LOOK_S = 0.001
-LOOKS = 20
+POLL_S = 0.001
+MAX_POLLS = 20
 
 
 class NodeUnderTest(Protocol):
     @property
     def port(self) -> int: ...
 
-    async def goes_on(self, late: Collection[int]) -> str:
+    async def why_busy(self, late: Collection[int]) -> str:
         """What it still does, where it is not at rest soon; "" once it has seen all changes and is done with them.
 
         Brokers that are `late` owe it an answer; that alone is no reason.
@@ -70,7 +70,7 @@ class ApacheNode:
         self._name = name
         self.port = port
 
-    async def goes_on(self, late: Collection[int]) -> str:
+    async def why_busy(self, late: Collection[int]) -> str:
         return await self._host.ask("rest", self._name, *late)
 
     async def session(self) -> tuple[int, bytes]:
@@ -78,7 +78,7 @@ class ApacheNode:
         return int(number), bytes.fromhex(password)
 
     async def session_ended(self, session_id: int) -> None:
-        """It is told at its next try: a word of ours might make two expiries of one."""
+        """It learns so at its next try: if it heard of it twice, it might expire twice."""
 
     async def stop(self) -> None:
         await self._host.ask("stop", self._name)
@@ -100,32 +100,35 @@ def apache_starter(host: KafkaHost) -> StartNode:
     return start
 
 
-class EveryRequest(PendingRequests):
-    """Joins no requests, as Kafka does not, so that no intermediate state is left out of a story."""
+class UnmergedRequests(PendingRequests):
+    """Merges no requests, as Kafka does not, so that every intermediate state is sent."""
 
     def put(self, item: ControlItem) -> None:
         self._items.append(item)
 
 
-class Disguise:
-    """While one of our nodes plays, its controller sends each request alone and speaks the protocol it is told to.
+class ControllerOverrides:
+    """While one of our nodes plays, its controller speaks the given protocol version, and merges requests or does not.
 
-    Several may play at once, and end in any order.
+    Several may play at once, and end in any order; all of them merge, or none does.
     """
 
     def __init__(self) -> None:
         self._protocols: dict[int, str] = {}
         self._patches = ExitStack()
+        self._merges_requests = True
 
-    def put_on(self, config: NodeConfig, protocol: str, joins_requests: bool) -> None:
+    def apply_to(self, config: NodeConfig, protocol: str, merges_requests: bool) -> None:
+        assert not self._protocols or merges_requests is self._merges_requests
         if not self._protocols:
-            if not joins_requests:
-                self._patches.enter_context(patch.object(channels, "PendingRequests", EveryRequest))
+            self._merges_requests = merges_requests
+            if not merges_requests:
+                self._patches.enter_context(patch.object(channels, "PendingRequests", UnmergedRequests))
                 self._patches.enter_context(patch.object(RequestBatch, "coalesces_requests", False))
             self._patches.enter_context(patch.object(assembly, "controller_settings", self._settings))
         self._protocols[id(config)] = protocol
 
-    def take_off(self, config: NodeConfig) -> None:
+    def remove_from(self, config: NodeConfig) -> None:
         if self._protocols.pop(id(config), None) and not self._protocols:
             self._patches.close()
 
@@ -133,7 +136,7 @@ class Disguise:
         return replace(controller_settings(config, broker), ibp=parse_ibp(self._protocols[id(config)]))
 
 
-DISGUISE = Disguise()
+OVERRIDES = ControllerOverrides()
 
 
 class KlammNode:
@@ -142,9 +145,9 @@ class KlammNode:
         self._config = config
         self.port = port
 
-    async def goes_on(self, late: Collection[int]) -> str:
+    async def why_busy(self, late: Collection[int]) -> str:
         busy = "no look yet"
-        for _ in range(LOOKS):
+        for _ in range(MAX_POLLS):
             try:
                 await self._node.parts.context.store().client.exists(
                     "/"
@@ -155,7 +158,7 @@ class KlammNode:
                 busy = self._busy(late)
             if not busy:
                 return ""
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         return busy
 
     def _busy(self, late: Collection[int]) -> str:
@@ -182,25 +185,32 @@ class KlammNode:
             link._transport.abort()
 
     async def stop(self) -> None:
-        DISGUISE.take_off(self._config)
+        OVERRIDES.remove_from(self._config)
         await self._node.stop()
 
 
 async def start_klamm(
-    connect: str, directory: Path, protocol: str, given: Mapping[str, str], number: int, joins_requests: bool = False
+    connect: str, directory: Path, protocol: str, given: Mapping[str, str], number: int, merges_requests: bool = True
 ) -> KlammNode:
     port = free_port()
     (directory / f"klamm-{number}").mkdir(exist_ok=True)
     properties = _properties(connect, directory / f"klamm-{number}", number, port) | dict(given)
     text = "".join(f"{key}={value}\n" for key, value in properties.items())
     config = parse_node_config(text.encode(), "server.properties")
-    DISGUISE.put_on(config, protocol, joins_requests)
+    OVERRIDES.apply_to(config, protocol, merges_requests)
     try:
         node = await start_node(real_world(), config, LogLevels())
     except BaseException:
-        DISGUISE.take_off(config)
+        OVERRIDES.remove_from(config)
         raise
     return KlammNode(node, port, config)
+
+
+async def start_klamm_unmerged(
+    connect: str, directory: Path, protocol: str, given: Mapping[str, str], number: int
+) -> KlammNode:
+    """Its controller sends every request on its own, as Kafka does."""
+    return await start_klamm(connect, directory, protocol, given, number, merges_requests=False)
 
 
 def _properties(connect: str, log_directory: Path, number: int, port: int) -> dict[str, str]:

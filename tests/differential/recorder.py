@@ -1,4 +1,4 @@
-"""A broker that only listens: it registers, keeps every control request in order, and answers as it was told to."""
+"""A broker that only listens: it registers, keeps every control request in order, and answers as it was set to."""
 
 import asyncio
 from collections import Counter
@@ -31,7 +31,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class Recorder:
-    """One life of a broker: from its registration to its death. A broker that returns is another `Recorder`."""
+    """One run of a broker, from its registration until it stops. A broker that restarts is another `Recorder`."""
 
     def __init__(self, number: int, hosts: str, session_timeout_ms: int = PATIENT_SESSION_MS) -> None:
         self.number = number
@@ -50,7 +50,7 @@ class Recorder:
         self._to_break: Counter[str] = Counter()
         self.zookeeper: ZooKeeper | None = None
 
-    # ---- life
+    # ---- start and stop
 
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -112,7 +112,7 @@ class Recorder:
         for gate in self._gates.values():
             gate.set()
 
-    # ---- what it is told to do with the next requests
+    # ---- how it answers the next requests
 
     def hold(self, api_name: str) -> None:
         """Take requests, and answer once `release` is called; or never."""

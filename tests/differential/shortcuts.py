@@ -1,4 +1,4 @@
-"""What is left out of both plays before they are compared, since ours takes a shortcut there that is wanted everywhere.
+"""Leaves out of both plays, before they are compared, where klamm takes a shortcut on purpose everywhere.
 
 Kafka takes each replica of a topic that is deleted out of its ISR, one write per replica, stops it before it tells it
 to delete, and tells brokers that return its state; ours only tells each to delete. Kafka tells all brokers the same
@@ -10,11 +10,10 @@ tells their brokers when they return. See `docs/differences.md`.
 import re
 from typing import Any
 
-from tests.differential.said import VERSIONS
+from tests.differential.normalize import VERSIONS
+from tests.differential.transcript import Steps
 
 from klamm.zk.znodes import REASSIGN_PARTITIONS
-
-Steps = list[dict[str, Any]]
 
 _REQUEST = re.compile(r"/admin/delete_topics/([^/]+)$")
 _RETURN = re.compile(r"(?:start|bounce) (\d+)")
@@ -29,7 +28,7 @@ _IDLE = ("StopReplica leader epoch -2, ", "LeaderAndIsr ")
 
 
 def without_shortcuts(*plays: Steps) -> list[Steps]:
-    """Plays of one script, without states written and told while a topic is being deleted, and so on.
+    """Plays of one script, without states written and sent while a topic is being deleted, and so on.
 
     Which kinds of requests a step had is left out, too, where a topic is ever deleted or moved.
     """
@@ -39,7 +38,7 @@ def without_shortcuts(*plays: Steps) -> list[Steps]:
 
 def _without_shortcuts(steps: Steps, leaves_kinds_out: bool) -> Steps:
     queued: set[str] = set()
-    told_gone: set[tuple[str, str]] = set()
+    sent_gone: set[tuple[str, str]] = set()
     returned: set[str] = set()
     moving: set[str] = set()
     listed: str | None = None
@@ -52,54 +51,54 @@ def _without_shortcuts(steps: Steps, leaves_kinds_out: bool) -> Steps:
         requests = {found[1] for path in (*tree, *writes) if (found := _REQUEST.match(path))}
         queued |= requests
         moving |= {found[1] for path, texts in writes.items() if (found := _TOPIC.match(path)) and _moves(texts)}
-        listed, step = _without_same_list(_without(step, queued, told_gone, returned, moving), listed)
+        listed, step = _without_same_list(_without(step, queued, sent_gone, returned, moving), listed)
         if leaves_kinds_out:
-            for story in step.get("requests", {}).values():
-                story.pop(VERSIONS, None)
+            for received in step.get("requests", {}).values():
+                received.pop(VERSIONS, None)
         left.append(step)
         queued -= {topic for topic in requests if not tree.get(f"/admin/delete_topics/{topic}")}
         returned = returned if queued else set()
-        told_gone = {(broker, subject) for broker, subject in told_gone if _topic(subject) in queued}
+        sent_gone = {(broker, subject) for broker, subject in sent_gone if _topic(subject) in queued}
     return left
 
 
 def _without(
-    step: dict[str, Any], queued: set[str], told_gone: set[tuple[str, str]], returned: set[str], moving: set[str]
+    step: dict[str, Any], queued: set[str], sent_gone: set[tuple[str, str]], returned: set[str], moving: set[str]
 ) -> dict[str, Any]:
-    told = dict(step)
+    left = dict(step)
     if "tree" in step:
-        told["tree"] = {p: text for p, text in step["tree"].items() if text is None or not _is_state(p, queued)}
+        left["tree"] = {p: text for p, text in step["tree"].items() if text is None or not _is_state(p, queued)}
     if "writes" in step:
         writes = {p: _not_set(texts) if _is_state(p, queued) else texts for p, texts in step["writes"].items()}
-        told["writes"] = {path: texts for path, texts in writes.items() if texts}
+        left["writes"] = {path: texts for path, texts in writes.items() if texts}
     if "order" in step:
         orders = {t: _without_states(kinds) if t in queued else kinds for t, kinds in step["order"].items()}
-        told["order"] = {t: kinds for t, kinds in orders.items() if len(kinds) > 1 and any(map(_is_of_topic, kinds))}
+        left["order"] = {t: kinds for t, kinds in orders.items() if len(kinds) > 1 and any(map(_is_of_topic, kinds))}
     if "requests" in step:
-        told["requests"] = {}
-        for broker, story in step["requests"].items():
+        left["requests"] = {}
+        for broker, received in step["requests"].items():
             texts = {
-                s: _told(broker, s, t, told_gone, returned) if _topic(s) in queued else _kept(t)
-                for s, t in story.items()
+                s: _deletion_requests(broker, s, t, sent_gone, returned) if _topic(s) in queued else _kept(t)
+                for s, t in received.items()
             }
-            told["requests"][broker] = {s: _once(t) if _topic(s) in moving else t for s, t in texts.items() if t}
-    return told
+            left["requests"][broker] = {s: _once(t) if _topic(s) in moving else t for s, t in texts.items() if t}
+    return left
 
 
 def _without_own_znodes(step: dict[str, Any]) -> dict[str, Any]:
-    told = dict(step)
+    left = dict(step)
     for part in ("tree", "writes"):
         if part in step:
-            told[part] = {path: each for path, each in step[part].items() if not f"{path}/".startswith(_OWN)}
+            left[part] = {path: each for path, each in step[part].items() if not f"{path}/".startswith(_OWN)}
     if "order" in step:
         orders = {t: _once([k for k in kinds if f" {_OWN}" not in f"{k}/"]) for t, kinds in step["order"].items()}
-        told["order"] = {topic: kinds for topic, kinds in orders.items() if len(kinds) > 1}
-    return told
+        left["order"] = {topic: kinds for topic, kinds in orders.items() if len(kinds) > 1}
+    return left
 
 
 def _without_same_list(step: dict[str, Any], listed: str | None) -> tuple[str | None, dict[str, Any]]:
     """The list as it is now, and the step without its versions, and without writing what was there."""
-    told = dict(step)
+    left = dict(step)
     tree, writes = dict(step.get("tree", {})), dict(step.get("writes", {}))
     written = writes.pop(REASSIGN_PARTITIONS, [])
     changed = [t for t, before in zip(written, [f"set {listed}", *written], strict=False) if t != before]
@@ -113,9 +112,9 @@ def _without_same_list(step: dict[str, Any], listed: str | None) -> tuple[str | 
     if len(changed) < len(written) and "order" in step:
         sets = sum(text.startswith("set ") for text in changed)
         orders = {t: _first_only(kinds, f"set {REASSIGN_PARTITIONS}", sets) for t, kinds in step["order"].items()}
-        told["order"] = {topic: kinds for topic, kinds in orders.items() if len(kinds) > 1}
-    told |= {"tree": tree, "writes": writes}
-    return listed, told
+        left["order"] = {topic: kinds for topic, kinds in orders.items() if len(kinds) > 1}
+    left |= {"tree": tree, "writes": writes}
+    return listed, left
 
 
 def _first_only(kinds: list[str], repeated: str, count: int) -> list[str]:
@@ -176,15 +175,15 @@ def _without_states(kinds: list[str]) -> list[str]:
     return left
 
 
-def _told(
-    broker: str, subject: str, texts: list[str], told_gone: set[tuple[str, str]], returned: set[str]
+def _deletion_requests(
+    broker: str, subject: str, texts: list[str], sent_gone: set[tuple[str, str]], returned: set[str]
 ) -> list[str]:
     """That it is gone: once, whatever its ISR was. Who has returned since has never heard of it."""
     left = []
     for text in texts:
         if not text.startswith(_GONE):
             left += [text] if not text.startswith(_IDLE) else []
-        elif (broker, subject) not in told_gone and broker not in returned:
-            told_gone.add((broker, subject))
+        elif (broker, subject) not in sent_gone and broker not in returned:
+            sent_gone.add((broker, subject))
             left.append(_GONE + text[text.index(" of ") :].partition(" decided")[0])
     return left

@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tests.differential import lives
+from tests.differential import recordings
+from tests.differential.arena import kind_of
+from tests.differential.calls import Call, as_text, keep, read_calls
 from tests.differential.generator import shorten
-from tests.differential.ground import kind_of
-from tests.differential.lives import Call, as_text, keep, read_life
-from tests.differential.plays import Difference
+from tests.differential.recordings import GENERATED
+from tests.differential.transcript import Difference
 
 CALLS = [Call("kill", [n]) for n in range(20)]
 
@@ -29,19 +30,25 @@ def test_a_script_is_printed_ready_to_paste() -> None:
 
     assert as_text("two_steps", calls) == (
         "@script(1, 2, 3, 4)\n"
-        "async def two_steps(s: Stage) -> None:\n"
+        "async def two_steps(s: ScriptContext) -> None:\n"
         "    await s.create_topic('a', [[1, 2]])\n"
         "    await s.leader_asks('a', [1], 0, version=2)"
     )
 
 
 def test_a_life_that_is_kept_calls_the_same_verbs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lives, "LIVES", tmp_path)
+    monkeypatch.setattr(recordings, "RECORDED", tmp_path)
+    recordings._sections.cache_clear()
     calls = [Call("reassign", [{("a", 0): [1, 2], ("b", 1): None}]), Call("elect", [0, [["a", 0]]], {"timeout_ms": 1})]
 
     keep("a_life", calls, [{"did": "nothing"}])
+    recordings.save(GENERATED)
+    recordings._sections.cache_clear()
 
-    assert read_life("a_life") == (calls, [{"did": "nothing"}])
+    assert read_calls("a_life") == calls
+    assert recordings.read(GENERATED, "a_life").steps == [{"did": "nothing"}]
+    assert (tmp_path / "generated.txt").read_text().startswith("a_life: 2 calls, 3 lines, ")
+    recordings._sections.cache_clear()
 
 
 def test_differences_of_one_kind_may_be_of_other_brokers_and_partitions() -> None:

@@ -1,25 +1,40 @@
 """Our controller plays every script, and does what Apache Kafka 3.9.1's was recorded to do."""
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.differential.lives import kept_lives
-from tests.differential.nodes import KlammNode, start_klamm
-from tests.differential.plays import RECORDED, Difference, differences, play, recorded, script_of
-from tests.differential.said import BROKERS, VERSIONS
+from tests.differential import recordings
+from tests.differential.calls import generated_names
+from tests.differential.comparison import differences, merges_requests, play, recorded, script_of
+from tests.differential.expected_differences import (
+    EXPECTED,
+    REASONS,
+    expected,
+    is_always_expected,
+    listed_in,
+    unexpected,
+)
+from tests.differential.nodes import start_klamm, start_klamm_unmerged
+from tests.differential.recordings import GENERATED, RECORDED
 from tests.differential.scripts import SCRIPTS
-from tests.differential.wanted import REASONS, WANTED, is_always_wanted, unwanted, wanted
+from tests.differential.transcript import Difference
 
 from klamm.controller.controller import Controller
 from klamm.controller.handlers import partitions
 from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.wire.messages import AlterPartitionResponse
 
-AT_ONCE = 8
-"""Lives are played side by side, in chroots of their own: each mostly waits."""
+PARALLEL_SCRIPTS = 8
+"""Generated scripts are played side by side, in chroots of their own: each mostly waits."""
+GROUPS = [
+    names[i : i + PARALLEL_SCRIPTS]
+    for merged in (False, True)
+    for names in [[name for name in generated_names() if merges_requests(name) is merged]]
+    for i in range(0, len(names), PARALLEL_SCRIPTS)
+]
+"""All scripts of a group merge requests, or none does."""
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -30,7 +45,7 @@ async def test_we_do_as_kafka_did(name: str, shared_zookeeper: ZooKeeperServer, 
     assert not no_longer, "no longer different"
 
 
-@pytest.mark.parametrize("names", [kept_lives()[i : i + AT_ONCE] for i in range(0, len(kept_lives()), AT_ONCE)])
+@pytest.mark.parametrize("names", GROUPS)
 async def test_we_do_as_kafka_did_in_generated_scripts(
     names: list[str], shared_zookeeper: ZooKeeperServer, tmp_path: Path
 ) -> None:
@@ -41,37 +56,25 @@ async def test_we_do_as_kafka_did_in_generated_scripts(
 
 
 async def judged(name: str, server: ZooKeeperServer, directory: Path) -> tuple[list[Difference], list[Difference]]:
-    """Differences that nobody wants, and those wanted that are none any more."""
-    room = directory / name
-    room.mkdir()
-    steps = await play(script_of(name), start_klamm, server, f"/judged-{name}", room)
-    found = [d for d in differences(recorded(name), steps) if not is_always_wanted(d)]
-    return [d for d in found if d not in wanted(name)], [d for d in wanted(name) if d not in found]
-
-
-async def _start_joining(
-    hosts: str, directory: Path, protocol: str, given: Mapping[str, str], number: int
-) -> KlammNode:
-    return await start_klamm(hosts, directory, protocol, given, number, joins_requests=True)
+    """Unexpected differences, and expected ones that are gone."""
+    own_directory = directory / name
+    own_directory.mkdir()
+    merged = merges_requests(name)
+    start = start_klamm if merged else start_klamm_unmerged
+    steps = await play(script_of(name), start, server, f"/judged-{name}", own_directory)
+    found = [d for d in differences(recorded(name), steps, merged=merged) if not is_always_expected(d)]
+    return [d for d in found if d not in expected(name)], [d for d in expected(name) if d not in found]
 
 
 @pytest.mark.parametrize("name", ["a_broker_answers_late", "unclean_leader_that_dies_before_it_recovered"])
-async def test_joined_requests_end_in_the_same_states(
+async def test_merged_requests_end_in_the_same_states(
     name: str, shared_zookeeper: ZooKeeperServer, tmp_path: Path
 ) -> None:
-    steps = await play(SCRIPTS[name], _start_joining, shared_zookeeper, f"/joining-{name}", tmp_path)
+    steps = await play(SCRIPTS[name], start_klamm, shared_zookeeper, f"/merged-{name}", tmp_path)
 
-    for kafka, klamm in zip(recorded(name), steps, strict=True):
-        assert klamm.get("tree") == kafka.get("tree")
-        assert klamm.get("writes") == kafka.get("writes")
-    last = {broker: newest(told) for broker, told in steps[-1]["requests"].items()}
-    assert last == {broker: newest(told) for broker, told in recorded(name)[-1]["requests"].items()}
-
-
-def newest(told: dict[str, list[str]]) -> dict[tuple[str, str], str]:
-    """By partition and API: the last word."""
-    about = {subject: texts for subject, texts in told.items() if subject not in (BROKERS, VERSIONS)}
-    return {(subject, text.partition(" ")[0]): text for subject, texts in about.items() for text in texts}
+    found = [d for d in differences(recorded(name), steps, merged=True) if not is_always_expected(d)]
+    assert found == []
+    assert steps != recorded(name), "nothing was merged"
 
 
 async def test_a_wrong_election_is_found(
@@ -82,10 +85,10 @@ async def test_a_wrong_election_is_found(
     monkeypatch.setattr(partitions, "elect_offline", wrong)
     name = "leader_dies_returns_and_rejoins"
 
-    steps = await play(SCRIPTS[name], start_klamm, shared_zookeeper, "/planted-election", tmp_path)
+    steps = await play(SCRIPTS[name], start_klamm_unmerged, shared_zookeeper, "/planted-election", tmp_path)
 
     state = "/brokers/topics/a/partitions/0/state"
-    places = {d.place for d in unwanted(name, differences(recorded(name), steps)) if d.did == "kill 1"}
+    places = {d.place for d in unexpected(name, differences(recorded(name), steps)) if d.did == "kill 1"}
     assert places >= {f"tree {state}", f"writes {state}", "requests 2 a-0", "requests 3 a-0"}
 
 
@@ -98,15 +101,20 @@ async def test_a_wrong_answer_is_found(
     monkeypatch.setattr(Controller, "alter_partition", refuse)
     name = "leader_dies_returns_and_rejoins"
 
-    steps = await play(SCRIPTS[name], start_klamm, shared_zookeeper, "/planted-answer", tmp_path)
+    steps = await play(SCRIPTS[name], start_klamm_unmerged, shared_zookeeper, "/planted-answer", tmp_path)
 
-    [answer] = [d for d in unwanted(name, differences(recorded(name), steps)) if d.place.startswith("answer")][:1]
+    [answer] = [d for d in unexpected(name, differences(recorded(name), steps)) if d.place.startswith("answer")][:1]
     assert (answer.step, answer.kafka, answer.klamm) == (4, None, "error 41")
 
 
-def test_every_wanted_difference_has_its_reason() -> None:
-    assert {path.stem for path in WANTED.glob("*.json")} == set(REASONS)
+def test_every_expected_difference_has_its_reason() -> None:
+    files = [path.stem for path in EXPECTED.glob("*.txt")]
+
+    assert {name for file in files for name in listed_in(file)} == set(REASONS)
 
 
 def test_every_recorded_script_is_still_played() -> None:
-    assert {path.stem for path in RECORDED.glob("*.json")} == set(SCRIPTS)
+    recorded_in = {name: file.stem for file in RECORDED.glob("*.txt") for name in recordings.names(file.stem)}
+
+    written = {name: script.subject for name, script in SCRIPTS.items()}
+    assert recorded_in == written | dict.fromkeys(generated_names(), GENERATED)

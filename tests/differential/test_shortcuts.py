@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.differential.said import order_said
+from tests.differential.normalize import write_order
 from tests.differential.shortcuts import without_shortcuts
 
 STATE = "/brokers/topics/a/partitions/0/state"
@@ -59,13 +59,13 @@ def test_pending_deletions_and_a_remaining_list_are_expected_differences() -> No
     assert left(first, again) == [{"tree": {LIST: "{list}"}}, {"requests": {"1": {}}}]
 
 
-def test_the_order_is_told_by_kinds_of_places() -> None:
+def test_the_order_of_writes_is_listed_by_kinds_of_places() -> None:
     writes = [
         (STATE, "set"), (STATE.replace("/0/", "/7/"), "set"), (STATE.replace("/a/", "/b/"), "set"),
         ("/brokers/topics/a", "set"), (LIST, "delete"),
     ]  # fmt: skip
 
-    assert order_said(writes) == {
+    assert write_order(writes) == {
         "a": ["set state", "set topic", f"delete {LIST}"],
         "b": ["set state", f"delete {LIST}"],
     }

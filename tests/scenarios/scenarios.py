@@ -6,32 +6,32 @@ Times are virtual seconds. To add one, put it into `SCENARIOS`, run `make transc
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from klamm.sim.options import Options
-from klamm.sim.script import Happening, Script
+from klamm.sim.scripts.options import Options
+from klamm.sim.scripts.script import ScheduledAction, Script
 
 FIRST_FAULT_S: Final = 20.0
 
 
 class Scenario(NamedTuple):
     about: str
-    happenings: Sequence[Happening]
+    actions: Sequence[ScheduledAction]
     explained: Sequence[str]
     """Partitions that are explained at the end."""
     heal_at_s: float = 60.0
 
     @property
     def script(self) -> Script:
-        return Script(Options.plain(), [*_TOPICS, *self.happenings], self.heal_at_s)
+        return Script(Options.plain(), [*_TOPICS, *self.actions], self.heal_at_s)
 
 
 _TOPICS: Final = (
-    Happening(6.0, "create topic", {"topic": "t1", "replicas": [[1, 2, 3], [2, 3, 1], [3, 1, 2]]}),
-    Happening(6.5, "create topic", {"topic": "t2", "replicas": [[1], [3]]}),
+    ScheduledAction(6.0, "create topic", {"topic": "t1", "replicas": [[1, 2, 3], [2, 3, 1], [3, 1, 2]]}),
+    ScheduledAction(6.5, "create topic", {"topic": "t2", "replicas": [[1], [3]]}),
 )
 
 
-def _at(after_s: float, what: str, facts: dict[str, object]) -> Happening:
-    return Happening(FIRST_FAULT_S + after_s, what, facts)
+def _at(after_s: float, what: str, facts: dict[str, object]) -> ScheduledAction:
+    return ScheduledAction(FIRST_FAULT_S + after_s, what, facts)
 
 
 SCENARIOS: Final[dict[str, Scenario]] = {

@@ -19,7 +19,7 @@ from klamm.telemetry.journal_reader import Entry, LeaderChange, controller_terms
 
 def transcript(name: str, scenario: Scenario) -> str:
     """Raises AssertionError if an invariant is violated."""
-    outcome = run_script(scenario.script, tell=True)
+    outcome = run_script(scenario.script, with_story=True)
     assert outcome.violation is None, outcome.violation
     entries = list(entries_of(outcome.journal))
     recent = [e for e in entries if e.ts_ms >= START_MS + FIRST_FAULT_S * 1000]

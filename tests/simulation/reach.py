@@ -53,16 +53,16 @@ def _measure(first: int, schedules: int, steps: float, number: int, parts: int, 
     coverage.start()
     from klamm.sim.campaign import be_quiet
     from klamm.sim.cluster import run_schedule, run_script
-    from klamm.sim.operations import OPERATIONS, unbroken
-    from klamm.sim.step_faults import ONLY_FOR_WRITES
+    from klamm.sim.faults.step_faults import ONLY_FOR_WRITES
+    from klamm.sim.scripts.operations import OPERATIONS, unbroken
     from klamm.sim.steps import run_step, runs_of, sampled
 
     be_quiet()
     for seed in range(first + number, first + schedules, parts):
-        if wrong := run_schedule(seed, tell=True).violation:
+        if wrong := run_schedule(seed, with_story=True).violation:
             print(f"seed {seed}: {wrong}", flush=True)
     for name, script in list(unbroken())[number::parts]:
-        if wrong := run_script(script, tell=True).violation:
+        if wrong := run_script(script, with_story=True).violation:
             print(f"{name}: {wrong}", flush=True)
     runs = [run for name in list(OPERATIONS)[number::parts] for run in runs_of(name)]
     chosen = dict.fromkeys([*(run for run in runs if run.fault in ONLY_FOR_WRITES), *sampled(runs, steps)])

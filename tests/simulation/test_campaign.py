@@ -42,7 +42,7 @@ def test_a_campaign_tells_what_it_did(capsys: pytest.CaptureFixture[str]) -> Non
 def test_it_ends_with_what_broke(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def report_on(seed: int) -> Report:
         violation = "rule: wrong" if seed == 3 else None
-        return Report(seed, violation, "", 120.0, 10, 10, 1, campaign.LEAST_EFFECTS, {}, 0.1)
+        return Report(seed, violation, "", 120.0, 10, 10, 1, campaign.MIN_EFFECTS, {}, 0.1)
 
     monkeypatch.setattr(campaign, "report_on", report_on)
     chosen = campaign.Campaign(1, seconds=60, most=1_000, violations=1, cores=1)

@@ -6,9 +6,9 @@ import pytest
 
 from klamm.sim.cluster import run_script
 from klamm.sim.faults.table import ROWS, Row
-from klamm.sim.options import Options
 from klamm.sim.schedules import Policy
-from klamm.sim.script import Happening, Script
+from klamm.sim.scripts.options import Options
+from klamm.sim.scripts.script import ScheduledAction, Script
 
 BESIDE = {
     "expire taking office": "move",
@@ -33,15 +33,15 @@ def of_one_kind(name: str, seed: int = 1) -> Script:
         faults=(name,),
         verbs=(),
     )
-    topics = [Happening(5.0 + n, "create topic") for n in range(3)]
-    faults = [Happening(20.0 + 10 * n, name) for n in range(5)]
-    work = [Happening(h.at_s + 1, BESIDE.get(name, "expire")) for h in faults]
+    topics = [ScheduledAction(5.0 + n, "create topic") for n in range(3)]
+    faults = [ScheduledAction(20.0 + 10 * n, name) for n in range(5)]
+    work = [ScheduledAction(h.at_s + 1, BESIDE.get(name, "expire")) for h in faults]
     return Script(options, sorted([*topics, *faults, *work]), 75.0)
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_it_takes_effect_and_is_lived_through(row: Row) -> None:
-    outcome = run_script(of_one_kind(row.name), tell=True)
+    outcome = run_script(of_one_kind(row.name), with_story=True)
 
     assert outcome.violation is None
     assert any(row.sign in line for line in outcome.story)
@@ -51,6 +51,6 @@ def test_it_takes_effect_and_is_lived_through(row: Row) -> None:
 def test_a_link_with_no_room_at_all_is_healed_too(bytes_per_s: float) -> None:
     """As the shrinker tries it: numbers go towards zero."""
     facts = {"role": "anyone", "node": 1, "latency_s": 0.0, "bytes_per_s": bytes_per_s, "for_s": 1.0}
-    happenings = [Happening(5.0, "create topic"), Happening(20.0, "poor link", facts)]
+    actions = [ScheduledAction(5.0, "create topic"), ScheduledAction(20.0, "poor link", facts)]
 
-    assert run_script(Script(Options.plain(1), happenings, 25.0)).violation is None
+    assert run_script(Script(Options.plain(1), actions, 25.0)).violation is None

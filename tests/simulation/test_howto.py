@@ -8,18 +8,20 @@ import pytest
 from tests.scenarios.scenarios import FIRST_FAULT_S, Scenario
 from tests.scenarios.transcript import transcript
 
-from klamm.sim import cluster, operations, workload
+from klamm.sim import cluster
+from klamm.sim.actions import ClusterUnderTest, Draw, later, restart
 from klamm.sim.cluster import Outcome, run_script
 from klamm.sim.faults import aim
 from klamm.sim.faults import table as faults
-from klamm.sim.history import History
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import TopicWritten, TopicZnode
 from klamm.sim.invariants import table as invariants
-from klamm.sim.operations import BEGINS_AT_S
-from klamm.sim.options import Options
-from klamm.sim.script import Happening, Script
-from klamm.sim.stage import Draw, Stage, later, restart
+from klamm.sim.scripts import operations
+from klamm.sim.scripts.operations import BEGINS_AT_S
+from klamm.sim.scripts.options import Options
+from klamm.sim.scripts.script import ScheduledAction, Script
 from klamm.sim.steps import run_step, runs_of, sampled
-from klamm.sim.trace import TopicSeen, TopicWritten
+from klamm.sim.workload import verbs
 
 PAGE = (Path(__file__).parents[2] / "docs" / "simulation-howto.md").read_text()
 
@@ -28,8 +30,9 @@ PAGE = (Path(__file__).parents[2] / "docs" / "simulation-howto.md").read_text()
 def page() -> dict[str, Any]:
     """All that the page defines."""
     names: dict[str, Any] = {
-        "History": History, "TopicWritten": TopicWritten, "invariants": invariants, "Stage": Stage, "Draw": Draw,
-        "later": later, "restart": restart, "victim": aim.victim, "Row": faults.Row, "Happening": Happening,
+        "History": History, "TopicWritten": TopicWritten, "invariants": invariants,
+        "ClusterUnderTest": ClusterUnderTest, "Draw": Draw,
+        "later": later, "restart": restart, "victim": aim.victim, "Row": faults.Row, "ScheduledAction": ScheduledAction,
         "BEGINS_AT_S": BEGINS_AT_S, "Scenario": Scenario, "FIRST_FAULT_S": FIRST_FAULT_S,
     }  # fmt: skip
     for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
@@ -38,13 +41,13 @@ def page() -> dict[str, Any]:
 
 
 def run(what: str) -> Outcome:
-    topic = Happening(5.0, "create topic", {"topic": "t1", "replicas": [[1, 2], [3]]})
-    return run_script(Script(Options.plain(3), [topic, Happening(10.0, what)], heal_at_s=20.0), tell=True)
+    topic = ScheduledAction(5.0, "create topic", {"topic": "t1", "replicas": [[1, 2], [3]]})
+    return run_script(Script(Options.plain(3), [topic, ScheduledAction(10.0, what)], heal_at_s=20.0), with_story=True)
 
 
 def test_the_invariant(page: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     row = page["INVARIANT"]
-    two, one = (TopicSeen(None, dict.fromkeys(range(count)), 1) for count in (2, 1))  # type: ignore[arg-type]
+    two, one = (TopicZnode(None, dict.fromkeys(range(count)), 1) for count in (2, 1))  # type: ignore[arg-type]
     assert row.check(History(), TopicWritten("t", two, one, 1)) == "t lost partitions [1]"
     assert row.check(History(), TopicWritten("t", one, two, 1)) is None
 
@@ -57,7 +60,7 @@ def test_the_invariant(page: dict[str, Any], monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_fault(page: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     row = page["ROW"]
-    monkeypatch.setitem(faults.FAULTS, row.name, row.happen)
+    monkeypatch.setitem(faults.FAULTS, row.name, row.apply)
 
     outcome = run(row.name)
 
@@ -67,7 +70,7 @@ def test_the_fault(page: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_verb(page: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(workload.VERBS, "shorten retention", page["shorten_retention"])
+    monkeypatch.setitem(verbs.VERBS, "shorten retention", page["shorten_retention"])
 
     outcome = run("shorten retention")
 

@@ -4,9 +4,21 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.simulation import mutation
-from tests.simulation.mutants import HIDING, MUTANTS, Mutant
-from tests.simulation.mutation import FIRST_SEEDS, NUMBERS, Found, Hunts, Job, catcher, hunt, page, row, rows_of
+from tests.simulation.injected_bugs import hunt as mutation
+from tests.simulation.injected_bugs.hunt import (
+    FIRST_SEEDS,
+    NUMBERS,
+    Found,
+    Hunts,
+    Job,
+    catcher,
+    hunt,
+    page,
+    row,
+    rows_of,
+)
+from tests.simulation.injected_bugs.mutant import Mutant
+from tests.simulation.injected_bugs.table import HIDING, MUTANTS
 
 from klamm.sim.cluster import Outcome, run_schedule
 

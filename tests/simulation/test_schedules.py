@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from klamm.sim.cluster import run_schedule, run_script
-from klamm.sim.script_text import decode_script
+from klamm.sim.scripts.text import decode_script
 
 REGRESSIONS = tomllib.loads((Path(__file__).parent / "regressions.toml").read_text())["regression"]
 
@@ -37,7 +37,7 @@ def test_every_invariant_holds(seed: int) -> None:
 @pytest.mark.parametrize("seed", [3, 8])
 def test_what_was_recorded_happens_again(seed: int) -> None:
     recorded = run_schedule(seed)
-    assert any(h.facts for h in recorded.script.happenings)
+    assert any(h.facts for h in recorded.script.actions)
 
     again = run_script(recorded.script)
 

@@ -6,11 +6,11 @@ import pytest
 
 from klamm.sim import steps
 from klamm.sim.cluster import run_script
-from klamm.sim.operations import OPERATIONS, script_of
-from klamm.sim.step_faults import faults_of
+from klamm.sim.faults.injection_points import StepKind
+from klamm.sim.faults.step_faults import faults_of
+from klamm.sim.scripts.operations import OPERATIONS, script_of
 from klamm.sim.steps import StepResult, StepRun, Steps, clean_run, run_step, runs_of, sampled, table
-from klamm.sim.traps import StepKind
-from klamm.sim.workload import VERBS
+from klamm.sim.workload.verbs import VERBS
 
 RUNS_EACH = 3
 
@@ -36,7 +36,7 @@ def test_a_clean_run_tells_its_steps() -> None:
 def test_the_fault_comes_at_its_step() -> None:
     crashed = StepRun("create topic", StepKind.WRITE, 1, "crash before")
 
-    story = run_script(script_of(crashed.operation, crashed.happening), tell=True).story
+    story = run_script(script_of(crashed.operation, crashed.action), with_story=True).story
 
     assert str(crashed) == "create topic: crash before at write 1"
     assert any("crash before as write 1 is due: /controller_epoch /brokers/topics/t3/partitions" in s for s in story)
@@ -47,7 +47,7 @@ def test_a_write_is_refused_once_in_part_or_as_a_whole(fault: str, written: int)
     """Of two first states, and what else was in the write; then what is left comes about all the same."""
     refused = StepRun("create topic", StepKind.WRITE, 2, fault)
 
-    outcome = run_script(script_of(refused.operation, refused.happening), tell=True)
+    outcome = run_script(script_of(refused.operation, refused.action), with_story=True)
 
     story = [line for line in outcome.story if f"{fault} as write 2" in line or "StateWritten partition=t3" in line]
     assert outcome.violation is None
@@ -58,7 +58,7 @@ def test_a_write_is_refused_once_in_part_or_as_a_whole(fault: str, written: int)
 
 
 def test_every_verb_is_part_of_an_operation() -> None:
-    begun = {h.what for happenings in OPERATIONS.values() for h in happenings}
+    begun = {h.what for actions in OPERATIONS.values() for h in actions}
 
     assert set(VERBS) <= {*begun, "create topic"}
     assert len(OPERATIONS) >= 15

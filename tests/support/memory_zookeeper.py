@@ -7,7 +7,7 @@ are the model's; the client itself is tested against the model on a simulated ne
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from klamm.runtime.randomness import Dice
+from klamm.runtime.randomness import Rng
 from klamm.sim.zookeeper.ensemble import Ensemble, SessionRecord
 from klamm.sim.zookeeper.tree import Transaction, Tree, Znode
 from klamm.sim.zookeeper.watchers import Watchers
@@ -30,7 +30,7 @@ class MemoryEnsemble:
     is_cut_off = False
 
     def __init__(self) -> None:
-        self._ensemble = Ensemble(_NoTime(), Dice(0))
+        self._ensemble = Ensemble(_NoTime(), Rng(0))
         self._ensemble.join(self)
         self._tree = Tree()
         self.watchers: Watchers[MemoryZooKeeper] = Watchers()

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from klamm.runtime.randomness import Dice
+from klamm.runtime.randomness import Rng
 from klamm.sim.hosts import Host
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.world import Universe
@@ -30,7 +30,7 @@ class ModelZooKeeper:
     def run(self, story: Callable[["ModelZooKeeper"], Coroutine[Any, Any, T]]) -> T:
         async def main() -> T:
             host, world = self.universe.start("ensemble")
-            self.ensemble = Ensemble(world.clock, Dice("sessions"), self._settings)
+            self.ensemble = Ensemble(world.clock, Rng("sessions"), self._settings)
             self.ensemble.start()
             for number in range(1, self._size + 1):
                 host, world = self.universe.start(f"zk-{number}")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tests.support.zookeeper_wire import Connect, Normal, Wire, connect_frame, request_frame
 
-from klamm.runtime.randomness import Dice
+from klamm.runtime.randomness import Rng
 from klamm.zk import jute, multi, requests
 from klamm.zk.acl import OPEN_ACL, Acl
 from klamm.zk.operations import Check, Create, Delete, Op, Set
@@ -54,7 +54,7 @@ class Step(NamedTuple):
 class Maker:
     """One sequence from its dice."""
 
-    def __init__(self, dice: Dice) -> None:
+    def __init__(self, dice: Rng) -> None:
         self._dice = dice
 
     def sequence(self, shortest: int, longest: int) -> list[Step]:
@@ -390,4 +390,4 @@ def words(steps: Sequence[Step]) -> str:
 
 def sequence(number: int) -> list[Step]:
     """That of this number: 50 to 200 operations."""
-    return Maker(Dice(f"sequence {number}")).sequence(50, 200)
+    return Maker(Rng(f"sequence {number}")).sequence(50, 200)

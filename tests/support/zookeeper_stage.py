@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from klamm.runtime.network import Listener
-from klamm.runtime.randomness import Dice
+from klamm.runtime.randomness import Rng
 from klamm.runtime.world import World
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.network import HostNetwork
@@ -71,7 +71,7 @@ class Stage:
 
     async def build(self) -> None:
         _, world = self.universe.start("ensemble")
-        self.ensemble = Ensemble(world.clock, Dice("sessions"), self._settings)
+        self.ensemble = Ensemble(world.clock, Rng("sessions"), self._settings)
         self.ensemble.start()
         for name in SERVERS:
             _, self._worlds[name] = self.universe.start(name)

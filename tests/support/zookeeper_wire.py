@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, cast
 
 from klamm.runtime.clock import RealClock
-from klamm.runtime.randomness import Dice
+from klamm.runtime.randomness import Rng
 from klamm.sim.zookeeper.connection import ServerConnection
 from klamm.sim.zookeeper.ensemble import Ensemble, EnsembleSettings
 from klamm.sim.zookeeper.server import Server
@@ -122,7 +122,7 @@ def to_a_real_one(port: int) -> Connect:
 
 def to_the_model(settings: EnsembleSettings) -> Connect:
     """Of one server; call within a running loop."""
-    server = Server(Ensemble(RealClock(), Dice("model"), settings))
+    server = Server(Ensemble(RealClock(), Rng("model"), settings))
     return lambda: cast(Wire, _ModelEnd(server))
 
 

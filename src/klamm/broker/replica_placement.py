@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from klamm.model.brokers import Broker
 from klamm.model.ids import BrokerId
-from klamm.runtime.randomness import Dice
+from klamm.runtime.randomness import Rng
 
 Placement = dict[int, tuple[BrokerId, ...]]
 Racks = dict[BrokerId, str | None]
@@ -24,7 +24,7 @@ class PlacementRefused(ValueError):
 
 
 def place_replicas(
-    brokers: Mapping[BrokerId, str | None], partitions: int, replication_factor: int, dice: Dice
+    brokers: Mapping[BrokerId, str | None], partitions: int, replication_factor: int, dice: Rng
 ) -> Placement:
     """Replicas by partition number, the preferred leader first; `brokers` are the live ones with their racks.
 

@@ -175,6 +175,8 @@ class Segment:
         must not skip records.
         """
         for entry in islice(self.offset_index.entries_down_from(offset), _MAX_ENTRIES_TRIED):
+            if entry.offset > offset:
+                continue  # the entries do not rise: one of them is damaged
             batches = self.headers(entry.position)
             try:
                 first = next(batches, None)

@@ -16,7 +16,7 @@ from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 from klamm.replication.fetch_data import FetchData, FetchPartition
 from klamm.replication.fetch_waiter import CachedPartition, FetchWaiter
-from klamm.runtime.randomness import Dice
+from klamm.runtime.randomness import Rng
 
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
@@ -214,7 +214,7 @@ def must_send(cached: CachedPartition, data: FetchData) -> bool:
 class FetchSessions:
     """The sessions of one broker, at most `slots`; times are the event loop's, in milliseconds."""
 
-    def __init__(self, dice: Dice, now_ms: Callable[[], float], slots: int = DEFAULT_SLOTS) -> None:
+    def __init__(self, dice: Rng, now_ms: Callable[[], float], slots: int = DEFAULT_SLOTS) -> None:
         self._dice = dice
         self._now_ms = now_ms
         self._slots = slots

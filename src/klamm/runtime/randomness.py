@@ -3,7 +3,7 @@
 import random
 from typing import Protocol
 
-Dice = random.Random
+Rng = random.Random
 """The generator of a stream, for annotations in other rooms."""
 
 

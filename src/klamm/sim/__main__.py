@@ -8,8 +8,8 @@ from typing import Final
 from klamm.runtime.clock import RealClock
 from klamm.sim.campaign import Campaign, be_quiet
 from klamm.sim.cluster import Outcome, run_schedule
-from klamm.sim.options import Options
-from klamm.sim.shrink import Shrinker, as_regression, as_test
+from klamm.sim.scripts.options import Options
+from klamm.sim.scripts.shrink import Shrinker, as_regression, as_test
 
 _LEAST_FOR_SHRINKING_S: Final = 20.0
 
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _replay(seed: int) -> int:
     print(described(Options.of(seed)))
-    outcome = run_schedule(seed, tell=True)
+    outcome = run_schedule(seed, with_story=True)
     for line in outcome.story:
         print(line)
     print(f"digest {outcome.digest}, {outcome.steps} steps, {outcome.checks} checks")
@@ -68,8 +68,8 @@ def reproducer(found: Outcome, until_ms: float) -> str:
     clock = RealClock()
     shrinker = Shrinker(found, lambda: clock.now_ms() < until_ms)
     smallest, seed = shrinker.shrink(), found.script.options.seed
-    before, after = len(found.script.happenings), len(smallest.script.happenings)
-    told = f"# {before} happenings shrunk to {after} in {shrinker.runs} runs"
+    before, after = len(found.script.actions), len(smallest.script.actions)
+    told = f"# {before} actions shrunk to {after} in {shrinker.runs} runs"
     return f"{told}\n\n{as_test(smallest, seed)}\n\n\n{as_regression(smallest, seed)}\n"
 
 

@@ -14,14 +14,14 @@ from klamm.runtime.cores import core_count, cpu_s, over_cores
 from klamm.runtime.main_loop import settle_memory
 from klamm.runtime.signals import interrupted_by_stop_signals
 from klamm.sim.cluster import run_schedule
-from klamm.sim.sometimes import GOALS, WITHIN, left_out
+from klamm.sim.coverage_goals import GOALS, WITHIN, left_out
 
-LEAST_EFFECTS: Final = 10
+MIN_EFFECTS: Final = 10
 """States written amid the faults; a schedule with fewer says nothing, and does not count."""
 GC_OBJECTS: Final = 100_000
 """Between two looks for what refers to itself: a schedule makes few of these, and keeps what happened."""
 _LOGGED: Final = 50
-_PROGRESS_MS: Final = 5_000
+_PROGRESS_INTERVAL_MS: Final = 5_000
 
 
 class Report(NamedTuple):
@@ -40,7 +40,7 @@ class Report(NamedTuple):
 
     @property
     def is_idle(self) -> bool:
-        return self.violation is None and self.effects < LEAST_EFFECTS
+        return self.violation is None and self.effects < MIN_EFFECTS
 
 
 def be_quiet() -> None:
@@ -154,7 +154,7 @@ class Campaign:
         if report.violation:
             print(f"seed {report.seed}: {report.violation}", flush=True)
         now = self._clock.now_ms()
-        if now >= self._told + _PROGRESS_MS:
+        if now >= self._told + _PROGRESS_INTERVAL_MS:
             self._told = now
             print(self.tally.words((now - self._began) / 1000), flush=True)
 
@@ -164,7 +164,7 @@ class Campaign:
         print(f"{how} after {took_s:.0f} s, seeds {self._first} to {tally.newest}: {tally.words(took_s)}")
         print(f"{tally.steps:,} steps, {tally.checks:,} checks, {tally.elections:,} elections")
         if tally.idle:
-            print(f"{tally.idle} more do not count: fewer than {LEAST_EFFECTS} states were written amid their faults")
+            print(f"{tally.idle} more do not count: fewer than {MIN_EFFECTS} states were written amid their faults")
         if never := left_out(tally.reached):
             print(f"never reached, of {len(GOALS)} rare states: {'; '.join(never)}")
             if self.is_blind:

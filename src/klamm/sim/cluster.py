@@ -13,21 +13,22 @@ from typing import Any, Final, NamedTuple
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
-from klamm.runtime.randomness import Dice
-from klamm.sim.brokers import Node, StubBroker, Surroundings, Tuning
+from klamm.runtime.randomness import Rng
+from klamm.sim.actions import Draw, restart
+from klamm.sim.coverage_goals import CoverageGoals
+from klamm.sim.faults.injection_points import InjectionPoints, Step, StepKind
 from klamm.sim.faults.table import FAULTS, heal
-from klamm.sim.history import History
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import Event, StateWritten
 from klamm.sim.invariants.table import at_rest, by_event
 from klamm.sim.loop import SimulatedLoop
-from klamm.sim.options import Options
-from klamm.sim.replicas import Logs
-from klamm.sim.script import WARM_UP_S, Happening, Script, write_script
-from klamm.sim.sometimes import Sometimes
-from klamm.sim.stage import Draw, restart
-from klamm.sim.story import told
-from klamm.sim.trace import Event, StateWritten
-from klamm.sim.traps import Step, StepKind, Traps
-from klamm.sim.workload import BY_SCRIPT, PATIENCE_S, VERBS
+from klamm.sim.nodes.broker import Node, NodeContext, StubBroker
+from klamm.sim.nodes.replicas import Logs
+from klamm.sim.nodes.settings import NodeSettings
+from klamm.sim.scripts.options import Options
+from klamm.sim.scripts.script import WARM_UP_S, ScheduledAction, Script, write_script
+from klamm.sim.story import lines
+from klamm.sim.workload.verbs import BY_SCRIPT, VERB_TIMEOUT_S, VERBS
 from klamm.sim.world import SimulatedClock, Universe
 from klamm.sim.zookeeper.ensemble import REFUSALS, Ensemble, EnsembleSettings, Loss
 from klamm.sim.zookeeper.server import Server
@@ -44,7 +45,7 @@ REST_S: Final = 30.1
 
 A bit more than what timers count: one that began to run when all was healed does not fire just when we look."""
 _TICK: Final = EnsembleSettings(tick_ms=500, min_session_ms=1_000)
-_MOST_STEPS: Final = 3_000_000
+_MAX_STEPS: Final = 3_000_000
 _ASKED: Final = by_event()
 
 
@@ -57,7 +58,7 @@ class SimulatedCluster:
     script: Script
     loop: SimulatedLoop
     history: History = field(default_factory=History)
-    is_told: bool = False
+    records_story: bool = False
     """Somebody wants to read the story, and what all controllers write down."""
     story: list[tuple[float, str | Event]] = field(default_factory=list)
     """With every event where it is told; else only what faults and verbs say of themselves."""
@@ -65,9 +66,9 @@ class SimulatedCluster:
     logs: dict[int, Logs] = field(default_factory=dict)
     """What lies on each node's machine."""
     servers: list[Server] = field(default_factory=list)
-    happened: list[Happening] = field(default_factory=list)
+    performed: list[ScheduledAction] = field(default_factory=list)
     """What was carried out, with all that was decided for it: the same as a script is the same run."""
-    traps: Traps = field(default_factory=Traps)
+    injection_points: InjectionPoints = field(default_factory=InjectionPoints)
     journal: bytearray = field(default_factory=bytearray)
     checks: int = 0
     is_healed: bool = False
@@ -84,7 +85,7 @@ class SimulatedCluster:
         """Nodes that nobody starts for now."""
         self._sleeper: asyncio.Future[None] | None = None
         self._await_commit: list[asyncio.Future[None]] = []
-        self.sometimes = Sometimes(self)
+        self.coverage = CoverageGoals(self)
 
     # ---- what invariants look at
 
@@ -124,25 +125,25 @@ class SimulatedCluster:
 
     async def _run(self) -> None:
         await self._build()
-        for happening in self.script.happenings:
-            await self._sleep_until(happening.at_s)
+        for action in self.script.actions:
+            await self._sleep_until(action.at_s)
             self._raise_violation()
-            self._carry_out(happening)
+            self._carry_out(action)
         await self._sleep_until(self.script.heal_at_s)
         self._raise_violation()
         self.is_healed = True
         if self.options.heals_core:
             await self._heal_core()
-        self.tell("everything is healed")
+        self.log("everything is healed")
         heal(self)
         await self._rest()
 
     async def _heal_core(self) -> None:
         """The others are dead meanwhile: that they are gone for good has to be enough."""
-        dice, nodes, servers = Dice(f"{self.options.seed}/core"), self.options.nodes, self.options.servers
-        outside = sorted(dice.sample(range(1, nodes + 1), dice.randint(0, nodes - 1)))
-        silent = sorted(dice.sample(range(servers), dice.randint(0, (servers - 1) // 2)))
-        self.tell(f"all is healed but nodes {outside} and {[f'zk-{i + 1}' for i in silent]}, which are dead")
+        rng, nodes, servers = Rng(f"{self.options.seed}/core"), self.options.nodes, self.options.servers
+        outside = sorted(rng.sample(range(1, nodes + 1), rng.randint(0, nodes - 1)))
+        silent = sorted(rng.sample(range(servers), rng.randint(0, (servers - 1) // 2)))
+        self.log(f"all is healed but nodes {outside} and {[f'zk-{i + 1}' for i in silent]}, which are dead")
         heal(self)
         for number in outside:
             self.loop.kill(self.nodes[number].host)
@@ -167,7 +168,7 @@ class SimulatedCluster:
 
     async def _build(self) -> None:
         _, world = self.universe.start("ensemble")
-        self.ensemble = Ensemble(world.clock, Dice(f"{self.options.seed}/ensemble"), _TICK)
+        self.ensemble = Ensemble(world.clock, Rng(f"{self.options.seed}/ensemble"), _TICK)
         self.ensemble.on_commit = self._committed
         self.ensemble.on_write = self._writing
         self.ensemble.start()
@@ -202,9 +203,9 @@ class SimulatedCluster:
         return self.options.partitions, self.options.replication
 
     @property
-    def _tuning(self) -> Tuning:
+    def _node_settings(self) -> NodeSettings:
         o = self.options
-        return Tuning(
+        return NodeSettings(
             self.zookeeper, o.session_timeout_ms, o.protocol, o.in_flight, o.request_timeout_ms, o.resend_pause_ms,
             o.imbalance_check_s, o.token_check_s, o.rebalances, o.deletes_topics, o.supports_features,
         )  # fmt: skip
@@ -219,13 +220,13 @@ class SimulatedCluster:
             world,
             number,
             host.incarnation,
-            self._tuning,
-            Surroundings(
+            self._node_settings,
+            NodeContext(
                 self._observe,
                 fetches,
                 self.logs.setdefault(number, {}),
-                self.traps.step,
-                _Journaled(host.incarnation, self.journal) if self.is_told else None,
+                self.injection_points.step,
+                _Journaled(host.incarnation, self.journal) if self.records_story else None,
             ),
         )
         if number in self.nodes:
@@ -233,7 +234,7 @@ class SimulatedCluster:
         self.nodes[number] = Node(broker, host)
         ended = partial(self._ended, number)
         self.loop.spawn(host, broker.run(), "node").add_done_callback(ended, context=self.loop.main_host.context)
-        self.tell(f"node {number} starts")
+        self.log(f"node {number} starts")
 
     def _fetches(self, leader: BrokerId, follower: BrokerId, p: TopicPartition, leader_epoch: int) -> bool:
         """What is left of an earlier topic of that name is none of this leader's followers: fetches carry topic ids."""
@@ -250,16 +251,16 @@ class SimulatedCluster:
             return
         error = task.exception()
         if isinstance(error, SessionExpired | NoAuth):
-            self.tell(f"node {number} ends: {error}")
+            self.log(f"node {number} ends: {error}")
             self.loop.kill(node.host)
             self.loop.call_on(self.loop.main_host, self.loop.time() + 1, restart, self, number)
         else:
             self._wrong(f"node_lives: node {number} ended with {error!r}")
 
-    def _carry_out(self, happening: Happening) -> None:
-        at_s, what, given = happening
-        draw = Draw(Dice(f"{self.options.seed}/{at_s}/{what}"), given)
-        self.happened.append(Happening(at_s, what, draw.facts))
+    def _carry_out(self, action: ScheduledAction) -> None:
+        at_s, what, given = action
+        draw = Draw(Rng(f"{self.options.seed}/{at_s}/{what}"), given)
+        self.performed.append(ScheduledAction(at_s, what, draw.facts))
         if what in FAULTS:
             FAULTS[what](self, draw)
         else:
@@ -271,18 +272,18 @@ class SimulatedCluster:
 
     async def _work(self, what: str, draw: Draw) -> None:
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(VERB_TIMEOUT_S):
                 await (VERBS.get(what) or BY_SCRIPT[what])(self, draw)
             if draw.facts and what in VERBS:
-                self.sometimes.worked(what)
+                self.coverage.worked(what)
         except (KlammError, TimeoutError) as error:
-            self.tell(f"{what} {draw.facts}: {error!r}")
+            self.log(f"{what} {draw.facts}: {error!r}")
         except Exception as error:  # not what a cluster in trouble says
             self._wrong(f"workload: {what} {draw.facts} raised {error!r}")
 
     # ---- what happens, as it happens
 
-    def tell(self, what: str) -> None:
+    def log(self, what: str) -> None:
         self.story.append((self.loop.now, what))
 
     def _committed(self, transaction: Transaction, ops: Sequence[Op]) -> None:
@@ -296,18 +297,18 @@ class SimulatedCluster:
         return self._await_commit[-1]
 
     def _writing(self, session: int, ops: Sequence[Op]) -> Loss | None:
-        if not self.traps.are_set:
+        if not self.injection_points.are_set:
             return None
         writer = next((n for n, node in self.nodes.items() if node.host.is_alive and node.session == session), 0)
-        loss = self.traps.step(Step(StepKind.WRITE, writer, 0, " ".join(op.path for op in ops)))
+        loss = self.injection_points.step(Step(StepKind.WRITE, writer, 0, " ".join(op.path for op in ops)))
         if loss in REFUSALS:
-            self.history.refused.add(BrokerId(writer))
+            self.history.controllers.refused.add(BrokerId(writer))
         return loss
 
     def _observe(self, event: Event) -> None:
         if self.is_over:
             return  # what the loop tears down at the end has no meaning
-        if self.is_told:
+        if self.records_story:
             self.story.append((self.loop.now, event))
         if isinstance(event, StateWritten) and WARM_UP_S <= self.loop.now < self.script.heal_at_s:
             self.effects += 1
@@ -317,7 +318,7 @@ class SimulatedCluster:
                 if wrong := holds(self.history, event):
                     self._wrong(f"{looking}: {wrong}")
             looking = "the history"
-            self.sometimes.see(event)
+            self.coverage.see(event)
             self.history.absorb(event)
         except Exception as error:  # were it raised, whoever made the event would seem to have erred
             self._wrong(f"{looking}: {_raised(error)}")
@@ -325,7 +326,7 @@ class SimulatedCluster:
     def _wrong(self, what: str) -> None:
         if self.violation is None:
             self.violation = what
-            self.tell(f"VIOLATION {what}")
+            self.log(f"VIOLATION {what}")
             if self._sleeper is not None:
                 _wake(self._sleeper)
 
@@ -376,40 +377,40 @@ class Outcome:
     """The journals of all controllers, likewise."""
 
 
-def run_schedule(seed: int, tell: bool = False) -> Outcome:
+def run_schedule(seed: int, with_story: bool = False) -> Outcome:
     """Run what a seed draws, with its story if wanted."""
-    return run_script(write_script(Options.of(seed)), tell)
+    return run_script(write_script(Options.of(seed)), with_story)
 
 
-def run_script(script: Script, tell: bool = False, watch: Callable[[Step], None] | None = None) -> Outcome:
+def run_script(script: Script, with_story: bool = False, watch: Callable[[Step], None] | None = None) -> Outcome:
     """Run to the end; every violation, error, deadlock and overrun is in `violation`.
 
     `watch` is told of each step of a node, from the moment that the script sets a trap.
     """
     options = script.options
     loop = SimulatedLoop(options.seed, options.policy)  # type: ignore[abstract]  # what nobody here calls is not there
-    cluster = SimulatedCluster(script, loop, is_told=tell)
-    cluster.traps.watch = watch or cluster.traps.watch
+    cluster = SimulatedCluster(script, loop, records_story=with_story)
+    cluster.injection_points.watch = watch or cluster.injection_points.watch
     violation = None
     try:
-        loop.run(cluster.run(), limit_s=1_000, most_steps=_MOST_STEPS)
+        loop.run(cluster.run(), limit_s=1_000, max_steps=_MAX_STEPS)
     except Exception as error:  # whatever went wrong is what we look for
         violation = str(error) if isinstance(error, Violation) else repr(error)
     history = cluster.history
-    story = list(told(cluster.story)) if tell else []
-    said = [f"{at:9.3f}  {what}" for at, what in cluster.story if isinstance(what, str)] if tell else []
-    done = script._replace(happenings=cluster.happened)
-    cluster.sometimes.told((h.what for h in cluster.happened), cluster.story)
+    story = list(lines(cluster.story)) if with_story else []
+    said = [f"{at:9.3f}  {what}" for at, what in cluster.story if isinstance(what, str)] if with_story else []
+    done = script._replace(actions=cluster.performed)
+    cluster.coverage.count_faults((h.what for h in cluster.performed), cluster.story)
     return Outcome(
         done,
         violation,
         loop.digest,
         loop.steps,
         cluster.checks,
-        history.epoch,
+        history.controllers.epoch,
         cluster.effects,
         loop.now,
-        dict(cluster.sometimes.reached),
+        dict(cluster.coverage.reached),
         story,
         said,
         bytes(cluster.journal),

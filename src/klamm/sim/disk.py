@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import ParamSpec, TypeVar
 
 from klamm.runtime.disk import TEMPORARY, Buffer, DirectoryLock, DiskUsage, File
-from klamm.runtime.randomness import Dice
+from klamm.runtime.randomness import Rng
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -41,11 +41,11 @@ class Inode:
             _change(self.durable, position, data)
         self.unsynced.clear()
 
-    def lose_power(self, dice: Dice) -> None:
-        kept = self.unsynced[: dice.randint(0, len(self.unsynced))]
+    def lose_power(self, rng: Rng) -> None:
+        kept = self.unsynced[: rng.randint(0, len(self.unsynced))]
         if kept and kept[-1][1]:
             position, data = kept[-1]
-            kept[-1] = position, data[: dice.randint(1, len(data))] if data else data
+            kept[-1] = position, data[: rng.randint(1, len(data))] if data else data
         for position, data in kept:
             _change(self.durable, position, data)
         self.unsynced.clear()
@@ -66,8 +66,8 @@ Names = dict[str, Inode | None]
 
 
 class SimulatedDisk:
-    def __init__(self, dice: Dice, capacity_bytes: int = 1 << 40) -> None:
-        self._dice = dice
+    def __init__(self, rng: Rng, capacity_bytes: int = 1 << 40) -> None:
+        self._dice = rng
         self.capacity_bytes = capacity_bytes
         self.fault: Fault = lambda call, path: None
         self.latency_s = 0.0

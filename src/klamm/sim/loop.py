@@ -16,10 +16,10 @@ from hashlib import blake2b
 from itertools import count
 from typing import Any, Final, TypeVar
 
-from klamm.runtime.randomness import Dice
+from klamm.runtime.randomness import Rng
 from klamm.sim.hosts import CURRENT, Entry, Host
 from klamm.sim.schedules import Policy, schedule
-from klamm.sim.waiting import bury, where
+from klamm.sim.waiting import discard_tasks, where
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class SimulatedLoop(AbstractEventLoop):
         self.seed = seed
         self.now = 0.0
         """Virtual seconds since the beginning."""
-        self._ready = schedule(policy, Dice(f"{seed}/schedule"))
+        self._ready = schedule(policy, Rng(f"{seed}/schedule"))
         self._add = self._ready.add
         self._timers: list[tuple[float, int, Entry]] = []
         self._sequence = count()
@@ -63,11 +63,11 @@ class SimulatedLoop(AbstractEventLoop):
 
     # ---- running
 
-    def run(self, main: Coroutine[Any, Any, T], limit_s: float = float("inf"), most_steps: int = 1 << 62) -> T:
+    def run(self, main: Coroutine[Any, Any, T], limit_s: float = float("inf"), max_steps: int = 1 << 62) -> T:
         """Run to the end of `main`, then cancel what it left behind on hosts that live.
 
         Raises what `main` raises, AssertionError with what other callbacks raised, Deadlock, and OutOfTime beyond
-        `limit_s` virtual seconds or `most_steps` callbacks.
+        `limit_s` virtual seconds or `max_steps` callbacks.
         """
         outer = events._get_running_loop()
         events._set_running_loop(None)
@@ -76,7 +76,7 @@ class SimulatedLoop(AbstractEventLoop):
         try:
             task = self.spawn(self.main_host, main, "main")
             try:
-                self._run_until(task, limit_s, most_steps)
+                self._run_until(task, limit_s, max_steps)
             finally:
                 self._cancel_the_rest()
         finally:
@@ -89,7 +89,7 @@ class SimulatedLoop(AbstractEventLoop):
             raise AssertionError(self.errors)
         return task.result()
 
-    def _run_until(self, future: "asyncio.Future[Any]", limit_s: float, most_steps: int) -> None:
+    def _run_until(self, future: "asyncio.Future[Any]", limit_s: float, max_steps: int) -> None:
         """One callback after the other; where none is ready, time jumps to the next timer."""
         take, is_done, account = self._ready.take, future.done, self._account
         try:
@@ -112,8 +112,8 @@ class SimulatedLoop(AbstractEventLoop):
                     self.errors.append({"message": f"in {callback}", "exception": error})
                 if host.step_s:
                     self._let_rest(host)
-                if self.steps > most_steps:
-                    raise OutOfTime(f"{most_steps} callbacks at {self.now:.3f} s")
+                if self.steps > max_steps:
+                    raise OutOfTime(f"{max_steps} callbacks at {self.now:.3f} s")
         finally:
             self._current = self.main_host
 
@@ -196,7 +196,7 @@ class SimulatedLoop(AbstractEventLoop):
                 self._run_until(
                     asyncio.gather(*left, return_exceptions=True), self.now + _ENDING_S, self.steps + _ENDING_STEPS
                 )
-        bury(t for h in self.hosts for t in (*h.graveyard, *h.unfinished()))
+        discard_tasks(t for h in self.hosts for t in (*h.graveyard, *h.unfinished()))
 
     def _host_of(self, task: "Task[Any]") -> Host:
         name = task.get_name().partition("/")[0]

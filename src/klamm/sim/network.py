@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from klamm.runtime.network import SYSTEM_BUFFERS, Listener, SocketBuffers
-from klamm.runtime.randomness import Dice
+from klamm.runtime.randomness import Rng
 from klamm.sim.hosts import Host
 from klamm.sim.loop import SimulatedLoop
 from klamm.sim.streams import End, Link, Wires, connected
@@ -26,9 +26,9 @@ _SYN_AGAIN_S: Final = 1.0
 class SimulatedNetwork:
     """All hosts' network; `of(host)` is what one of them sees, under the name of the host."""
 
-    def __init__(self, loop: SimulatedLoop, dice: Dice | None = None, link: Link | None = None) -> None:
+    def __init__(self, loop: SimulatedLoop, rng: Rng | None = None, link: Link | None = None) -> None:
         self.loop = loop
-        self._dice = dice or Dice(f"{loop.seed}/network")
+        self._dice = rng or Rng(f"{loop.seed}/network")
         self._default = link or Link()
         self._links: dict[tuple[str, str], Link] = {}
         self._listeners: dict[tuple[str, int], _Listener] = {}

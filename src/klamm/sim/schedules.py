@@ -9,7 +9,7 @@ from collections import deque
 from enum import StrEnum
 from typing import Final, Protocol
 
-from klamm.runtime.randomness import Dice
+from klamm.runtime.randomness import Rng
 from klamm.sim.hosts import Entry, Host
 
 
@@ -37,9 +37,9 @@ class Fifo:
 
 
 class Shuffled:
-    def __init__(self, dice: Dice) -> None:
+    def __init__(self, rng: Rng) -> None:
         self._ready: list[Entry] = []
-        self._random = dice.random
+        self._random = rng.random
         self.add = self._ready.append
 
     def take(self) -> Entry | None:
@@ -54,9 +54,9 @@ class Shuffled:
 class ByHost:
     """One queue for each host that has something ready."""
 
-    def __init__(self, dice: Dice) -> None:
+    def __init__(self, rng: Rng) -> None:
         self._busy: list[Host] = []
-        self._random = dice.random
+        self._random = rng.random
 
     def add(self, entry: Entry) -> None:
         queue = entry.host.ready
@@ -87,8 +87,8 @@ CHANGE_EVERY: Final = 100
 class Priorities(ByHost):
     """Probabilistic concurrency testing, with hosts for threads. Source: Burckhardt et al., ASPLOS 2010."""
 
-    def __init__(self, dice: Dice) -> None:
-        super().__init__(dice)
+    def __init__(self, rng: Rng) -> None:
+        super().__init__(rng)
         self._lowest = 0.0
 
     def _choose(self) -> int:
@@ -105,13 +105,13 @@ class Priorities(ByHost):
         return host.priority
 
 
-def schedule(policy: Policy, dice: Dice) -> Schedule:
+def schedule(policy: Policy, rng: Rng) -> Schedule:
     match policy:
         case Policy.FIFO:
             return Fifo()
         case Policy.SHUFFLED:
-            return Shuffled(dice)
+            return Shuffled(rng)
         case Policy.HOSTS:
-            return ByHost(dice)
+            return ByHost(rng)
         case Policy.PRIORITIES:
-            return Priorities(dice)
+            return Priorities(rng)

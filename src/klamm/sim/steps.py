@@ -14,16 +14,16 @@ import structlog
 
 from klamm.runtime.clock import RealClock
 from klamm.runtime.cores import core_count, over_cores
-from klamm.runtime.randomness import Dice
+from klamm.runtime.randomness import Rng
 from klamm.runtime.signals import interrupted_by_stop_signals
 from klamm.sim.cluster import Outcome, run_script
-from klamm.sim.operations import BEGINS_AT_S, OPERATIONS, script_of
-from klamm.sim.script import Happening
-from klamm.sim.step_faults import STEP_FAULTS, faults_of
-from klamm.sim.traps import Step, StepKind
+from klamm.sim.faults.injection_points import Step, StepKind
+from klamm.sim.faults.step_faults import STEP_FAULTS, faults_of
+from klamm.sim.scripts.operations import BEGINS_AT_S, OPERATIONS, script_of
+from klamm.sim.scripts.script import ScheduledAction
 
 _NEVER: Final = 1 << 30
-_PROGRESS_MS: Final = 5_000
+_PROGRESS_INTERVAL_MS: Final = 5_000
 _LOGGED: Final = 50
 
 
@@ -36,8 +36,10 @@ class StepRun(NamedTuple):
     fault: str
 
     @property
-    def happening(self) -> Happening:
-        return Happening(BEGINS_AT_S, "at step", {"kind": self.kind.value, "number": self.number, "what": self.fault})
+    def action(self) -> ScheduledAction:
+        return ScheduledAction(
+            BEGINS_AT_S, "at step", {"kind": self.kind.value, "number": self.number, "what": self.fault}
+        )
 
     def __str__(self) -> str:
         return f"{self.operation}: {self.fault} at {self.kind.value} {self.number}"
@@ -52,7 +54,7 @@ def clean_run(operation: str) -> tuple[Outcome, list[Step]]:
     """Without a fault, and which steps it took."""
     steps: list[Step] = []
     unharmed = StepRun(operation, StepKind.WRITE, _NEVER, next(iter(STEP_FAULTS)))
-    outcome = run_script(script_of(operation, unharmed.happening), watch=steps.append)
+    outcome = run_script(script_of(operation, unharmed.action), watch=steps.append)
     return outcome, steps
 
 
@@ -66,11 +68,11 @@ def runs_of(operation: str) -> Iterator[StepRun]:
 
 def sampled(runs: Iterable[StepRun], part: float) -> Iterator[StepRun]:
     """The same ones each time."""
-    return (run for run in runs if Dice(str(run)).random() < part)
+    return (run for run in runs if Rng(str(run)).random() < part)
 
 
 def run_step(run: StepRun) -> StepResult:
-    return StepResult(run, run_script(script_of(run.operation, run.happening)).violation)
+    return StepResult(run, run_script(script_of(run.operation, run.action)).violation)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -121,7 +123,7 @@ class Steps:
         if result.violation:
             self._broken.append(result)
             print(f"BROKEN {result.run}: {result.violation}", flush=True)
-        if self._clock.now_ms() >= self._told + _PROGRESS_MS:
+        if self._clock.now_ms() >= self._told + _PROGRESS_INTERVAL_MS:
             self._told = self._clock.now_ms()
             done, took_s = len(self._runs) - len(self._left), (self._told - self._began) / 1000
             pace = (done - self._after) / took_s

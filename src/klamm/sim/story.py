@@ -2,22 +2,22 @@
 
 from collections.abc import Iterable, Iterator
 
-from klamm.sim import trace
-from klamm.sim.trace import Event
+from klamm.sim.history import trace
+from klamm.sim.history.trace import Event
 
 _UNTOLD = (
-    trace.Described,
+    trace.RegistrationWritten,
     trace.EventEnded,
     trace.PartitionMoved,
     trace.ReplicaMoved,
-    trace.OrderQueued,
-    trace.OrderAnswered,
-    trace.StancesTaken,
+    trace.RequestQueued,
+    trace.RequestAnswered,
+    trace.ReplicaRolesChanged,
 )
 """They would drown the rest."""
 
 
-def told(story: Iterable[tuple[float, str | Event]]) -> Iterator[str]:
+def lines(story: Iterable[tuple[float, str | Event]]) -> Iterator[str]:
     for at_s, what in story:
         if isinstance(what, str):
             yield f"{at_s:9.3f}  {what}"
@@ -26,20 +26,20 @@ def told(story: Iterable[tuple[float, str | Event]]) -> Iterator[str]:
 
 
 def _words(event: Event) -> str:
-    if isinstance(event, trace.Mutation):
+    if isinstance(event, trace.TransactionCommitted):
         bound = "" if event.fence is None else f", bound to epoch version {event.fence}"
         changes = ", ".join(f"{type(c).__name__.removesuffix('Change').lower()} {c.path}" for c in event.changes)
         return f"zxid {event.zxid} of session {event.session:x}{bound}: {changes}"
-    if isinstance(event, trace.OrderSent):
+    if isinstance(event, trace.RequestSent):
         again = " again" if event.again else ""
         return f"node {event.sender} sends{again} to {event.target}: {_order(event.message)}"
-    if isinstance(event, trace.OrderReceived):
+    if isinstance(event, trace.RequestReceived):
         return f"node {event.broker} gets {_order(event.message)}, refusal {event.refusal.name}"
     if isinstance(event, trace.EventBegan):
         active = f"in {event.term}" if event.term else "inactive"
         return f"node {event.broker}, {active}, handles {type(event.event).__name__}, {len(event.waiting)} wait"
-    if isinstance(event, trace.OrdersTaken):
-        return f"OrdersTaken broker={event.broker}, incarnation={event.incarnation}, epochs={event.epochs}"
+    if isinstance(event, trace.LeaderAndIsrApplied):
+        return f"LeaderAndIsrApplied broker={event.broker}, incarnation={event.incarnation}, epochs={event.epochs}"
     return f"{type(event).__name__} " + ", ".join(f"{k}={v}" for k, v in event._asdict().items())
 
 

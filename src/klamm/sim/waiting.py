@@ -19,7 +19,7 @@ def where(task: "Task[Any]") -> str:
     return line
 
 
-def bury(tasks: "Iterable[Task[Any]]") -> None:
+def discard_tasks(tasks: "Iterable[Task[Any]]") -> None:
     """End tasks that nobody runs any more, so that they are not finalised later, at a moment that nobody chose."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # what they were about to await has not begun: so be it

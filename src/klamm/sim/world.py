@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from klamm.runtime.randomness import Dice
+from klamm.runtime.randomness import Rng
 from klamm.runtime.world import World
 from klamm.sim.disk import SimulatedDisk
 from klamm.sim.hosts import Host
@@ -29,12 +29,12 @@ class SeededRandomness:
 
     def __init__(self, seed: int | str) -> None:
         self._seed = seed
-        self._streams: dict[str, Dice] = {}
+        self._streams: dict[str, Rng] = {}
 
-    def stream(self, name: str) -> Dice:
+    def stream(self, name: str) -> Rng:
         found = self._streams.get(name)
         if found is None:
-            found = self._streams[name] = Dice(f"{self._seed}/{name}")
+            found = self._streams[name] = Rng(f"{self._seed}/{name}")
         return found
 
     def bytes(self, count: int) -> bytes:
@@ -59,7 +59,7 @@ class Universe:
         host = self.loop.add_host(name)
         disk = self.disks.get(name)
         if disk is None:
-            disk = self.disks[name] = SimulatedDisk(Dice(f"{self.loop.seed}/disk/{name}"))
+            disk = self.disks[name] = SimulatedDisk(Rng(f"{self.loop.seed}/disk/{name}"))
         host.on_kill.append(disk.process_died)
         clock = self.clocks.setdefault(name, SimulatedClock(self.loop))
         randomness = SeededRandomness(f"{self.loop.seed}/{host!r}")

@@ -11,7 +11,7 @@ LONGEST_BACKOFF_S: Final = 1.0
 _MOST_DOUBLINGS: Final = 16
 
 
-class Dice(Protocol):
+class Rng(Protocol):
     def shuffle(self, x: list[Server]) -> None: ...
     def random(self) -> float: ...
 
@@ -21,7 +21,7 @@ class ServerRotation:
 
     __slots__ = ("_dice", "_failures", "_next", "_servers", "server")
 
-    def __init__(self, servers: Sequence[Server], dice: Dice) -> None:
+    def __init__(self, servers: Sequence[Server], dice: Rng) -> None:
         self._servers = list(servers)
         dice.shuffle(self._servers)
         self._dice = dice

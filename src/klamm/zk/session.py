@@ -20,7 +20,7 @@ from klamm.zk.frames import PacketReader
 from klamm.zk.hosts import Server
 from klamm.zk.jute import MalformedPacket, Reader
 from klamm.zk.requests import Request
-from klamm.zk.server_rotation import Dice, ServerRotation
+from klamm.zk.server_rotation import Rng, ServerRotation
 from klamm.zk.states import (
     AUTH_FAILED,
     CLOSED,
@@ -67,7 +67,7 @@ class Session:
         self,
         servers: Sequence[Server],
         timeout_ms: int,
-        dice: Dice,
+        dice: Rng,
         *,
         max_in_flight: int = 256,
         max_packet_bytes: int = MAX_PACKET_BYTES,

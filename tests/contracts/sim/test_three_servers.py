@@ -12,7 +12,7 @@ from tests.support.zookeeper_wire import connect_frame, request_frame
 
 from klamm.runtime.clock import RealClock
 from klamm.runtime.network import RealNetwork
-from klamm.runtime.randomness import Dice
+from klamm.runtime.randomness import Rng
 from klamm.sim.zookeeper.ensemble import Ensemble, EnsembleSettings
 from klamm.sim.zookeeper.server import Server
 from klamm.zk import jute
@@ -49,7 +49,7 @@ class ModelThree:
     def __init__(self) -> None:
         quick = zookeeper.QUICK
         settings = EnsembleSettings(quick.tick_ms, quick.min_session_ms, quick.max_session_ms)
-        self.ensemble = Ensemble(RealClock(), Dice("three"), settings)
+        self.ensemble = Ensemble(RealClock(), Rng("three"), settings)
         self._servers = [Server(self.ensemble) for _ in range(3)]
         self.ports: list[int] = []
 

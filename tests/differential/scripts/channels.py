@@ -1,11 +1,11 @@
 """Answers of brokers that are lost, late or never come."""
 
 from tests.differential.script import script
-from tests.differential.stage import Stage
+from tests.differential.script_context import ScriptContext
 
 
 @script()
-async def an_answer_is_lost(s: Stage) -> None:
+async def an_answer_is_lost(s: ScriptContext) -> None:
     s.brokers[2].break_once("LeaderAndIsr")
     await s.create_topic("a", [[1, 2, 3]])
     s.brokers[3].break_once("UpdateMetadata")
@@ -13,7 +13,7 @@ async def an_answer_is_lost(s: Stage) -> None:
 
 
 @script()
-async def a_broker_answers_late(s: Stage) -> None:
+async def a_broker_answers_late(s: ScriptContext) -> None:
     s.brokers[3].hold("LeaderAndIsr")
     await s.create_topic("a", [[1, 2, 3]])
     await s.kill(1)
@@ -22,7 +22,7 @@ async def a_broker_answers_late(s: Stage) -> None:
 
 
 @script()
-async def a_broker_that_never_answers_dies(s: Stage) -> None:
+async def a_broker_that_never_answers_dies(s: ScriptContext) -> None:
     s.brokers[3].hold("UpdateMetadata")
     await s.create_topic("a", [[1, 2, 3]])
     await s.create_topic("b", [[3, 2]])
@@ -31,7 +31,7 @@ async def a_broker_that_never_answers_dies(s: Stage) -> None:
 
 
 @script()
-async def a_failover_while_a_broker_owes_an_answer(s: Stage) -> None:
+async def a_failover_while_a_broker_owes_an_answer(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.hold(2, "LeaderAndIsr")
     await s.kill(1)

@@ -1,18 +1,18 @@
 """Who is controller changes: elections, take-overs, what happens meanwhile."""
 
 from tests.differential.script import script
-from tests.differential.stage import Stage
+from tests.differential.script_context import ScriptContext
 
 
 @script()
-async def the_office_is_taken_again(s: Stage) -> None:
+async def the_controller_is_elected_again(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3], [2, 3]])
     await s.delete_controller()
     await s.delete_controller()
 
 
 @script()
-async def the_leader_dies_while_nobody_looks(s: Stage) -> None:
+async def the_leader_dies_while_nobody_looks(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.usurp(2)
     await s.kill(1)
@@ -20,7 +20,7 @@ async def the_leader_dies_while_nobody_looks(s: Stage) -> None:
 
 
 @script(1, 2)
-async def an_offline_partition_at_every_failover(s: Stage) -> None:
+async def an_offline_partition_at_every_failover(s: ScriptContext) -> None:
     await s.create_topic("a", [[1]])
     await s.kill(1)
     await s.delete_controller()
@@ -29,7 +29,7 @@ async def an_offline_partition_at_every_failover(s: Stage) -> None:
 
 
 @script()
-async def topics_and_brokers_appear_while_nobody_looks(s: Stage) -> None:
+async def topics_and_brokers_appear_while_nobody_looks(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2]])
     await s.usurp(3)
     await s.create_topic("b", [[2, 4]])
@@ -42,7 +42,7 @@ async def topics_and_brokers_appear_while_nobody_looks(s: Stage) -> None:
 
 
 @script(1, 2, cold=True)
-async def a_controller_finds_everything_there(s: Stage) -> None:
+async def a_controller_finds_everything_there(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.create_topic("b", [[3]])
     await s.start_controller()
@@ -50,7 +50,7 @@ async def a_controller_finds_everything_there(s: Stage) -> None:
 
 
 @script()
-async def a_shutdown_is_forgotten_at_a_failover(s: Stage) -> None:
+async def a_shutdown_is_forgotten_at_a_failover(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.controlled_shutdown(3)
     await s.delete_controller()
@@ -58,7 +58,7 @@ async def a_shutdown_is_forgotten_at_a_failover(s: Stage) -> None:
 
 
 @script()
-async def a_newer_controller_has_written(s: Stage) -> None:
+async def a_newer_controller_has_written(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.create_topic("b", [[1, 2, 3]])
     await s.write_state("a", 1, [1, 2, 3], 0, controller_epoch=9)

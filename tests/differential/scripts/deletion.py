@@ -1,11 +1,11 @@
 """Topics are deleted, by the znode as tools do and by the API; what holds a deletion up, and what resumes it."""
 
 from tests.differential.script import STORAGE_ERROR, script
-from tests.differential.stage import Stage
+from tests.differential.script_context import ScriptContext
 
 
 @script()
-async def a_topic_is_deleted(s: Stage) -> None:
+async def a_topic_is_deleted(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3], [2, 3]], {"retention.ms": "1000"})
     await s.create_topic("b", [[1, 2, 3]])
     await s.delete_topic("a")
@@ -13,7 +13,7 @@ async def a_topic_is_deleted(s: Stage) -> None:
 
 
 @script()
-async def topics_are_deleted_together(s: Stage) -> None:
+async def topics_are_deleted_together(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3], [2, 3]])
     await s.create_topic("b", [[3, 1]])
     await s.create_topic("c", [[2]])
@@ -21,7 +21,7 @@ async def topics_are_deleted_together(s: Stage) -> None:
 
 
 @script()
-async def a_topic_is_deleted_and_created_anew(s: Stage) -> None:
+async def a_topic_is_deleted_and_created_anew(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.delete_topic("a")
     await s.create_topic("a", [[2, 3], [1]])
@@ -32,7 +32,7 @@ async def a_topic_is_deleted_and_created_anew(s: Stage) -> None:
 
 
 @script()
-async def a_deletion_waits_for_a_dead_broker(s: Stage) -> None:
+async def a_deletion_waits_for_a_dead_broker(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3], [2, 1]])
     await s.kill(3)
     await s.delete_topic("a")
@@ -42,7 +42,7 @@ async def a_deletion_waits_for_a_dead_broker(s: Stage) -> None:
 
 
 @script(1, 2)
-async def a_deletion_of_a_topic_without_leaders(s: Stage) -> None:
+async def a_deletion_of_a_topic_without_leaders(s: ScriptContext) -> None:
     await s.create_topic("a", [[1], [2]])
     await s.kill(1)
     await s.delete_topic("a")
@@ -50,7 +50,7 @@ async def a_deletion_of_a_topic_without_leaders(s: Stage) -> None:
 
 
 @script(1, 2)
-async def a_deletion_of_a_topic_that_was_never_online(s: Stage) -> None:
+async def a_deletion_of_a_topic_that_was_never_online(s: ScriptContext) -> None:
     await s.create_topic("a", [[4, 5]])
     await s.delete_topic("a")
     await s.start(4)
@@ -58,14 +58,14 @@ async def a_deletion_of_a_topic_that_was_never_online(s: Stage) -> None:
 
 
 @script()
-async def the_deletion_of_what_does_not_exist(s: Stage) -> None:
+async def the_deletion_of_what_does_not_exist(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2]])
     await s.delete_topic("unknown")
     await s.delete_topic("other", "a")
 
 
 @script()
-async def a_broker_dies_before_it_deleted(s: Stage) -> None:
+async def a_broker_dies_before_it_deleted(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     s.brokers[3].hold("StopReplica")
     await s.delete_topic("a")
@@ -74,7 +74,7 @@ async def a_broker_dies_before_it_deleted(s: Stage) -> None:
 
 
 @script()
-async def a_broker_bounces_before_it_deleted(s: Stage) -> None:
+async def a_broker_bounces_before_it_deleted(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3], [3]])
     s.brokers[3].hold("StopReplica")
     await s.delete_topic("a")
@@ -83,7 +83,7 @@ async def a_broker_bounces_before_it_deleted(s: Stage) -> None:
 
 
 @script()
-async def two_brokers_die_before_they_deleted(s: Stage) -> None:
+async def two_brokers_die_before_they_deleted(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     s.brokers[2].hold("StopReplica")
     s.brokers[3].hold("StopReplica")
@@ -95,7 +95,7 @@ async def two_brokers_die_before_they_deleted(s: Stage) -> None:
 
 
 @script()
-async def a_broker_cannot_delete(s: Stage) -> None:
+async def a_broker_cannot_delete(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3], [2, 1]])
     s.brokers[2].errors["StopReplica"] = STORAGE_ERROR
     await s.delete_topic("a")
@@ -105,7 +105,7 @@ async def a_broker_cannot_delete(s: Stage) -> None:
 
 
 @script()
-async def nobody_can_delete(s: Stage) -> None:
+async def nobody_can_delete(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2]])
     for broker in (1, 2):
         s.brokers[broker].errors["StopReplica"] = STORAGE_ERROR
@@ -116,7 +116,7 @@ async def nobody_can_delete(s: Stage) -> None:
 
 
 @script()
-async def a_topic_grows_while_it_is_deleted(s: Stage) -> None:
+async def a_topic_grows_while_it_is_deleted(s: ScriptContext) -> None:
     """KAFKA-6612: what was added is taken back."""
     await s.create_topic("a", [[1, 2, 3]])
     s.brokers[3].hold("StopReplica")
@@ -126,7 +126,7 @@ async def a_topic_grows_while_it_is_deleted(s: Stage) -> None:
 
 
 @script()
-async def a_topic_grows_while_its_deletion_waits(s: Stage) -> None:
+async def a_topic_grows_while_its_deletion_waits(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3], [2]])
     await s.kill(3)
     await s.delete_topic("a")
@@ -135,7 +135,7 @@ async def a_topic_grows_while_its_deletion_waits(s: Stage) -> None:
 
 
 @script()
-async def a_failover_in_the_middle_of_a_deletion(s: Stage) -> None:
+async def a_failover_in_the_middle_of_a_deletion(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3], [3, 2]])
     s.brokers[3].hold("StopReplica")
     await s.delete_topic("a")
@@ -144,7 +144,7 @@ async def a_failover_in_the_middle_of_a_deletion(s: Stage) -> None:
 
 
 @script()
-async def a_failover_while_a_deletion_waits(s: Stage) -> None:
+async def a_failover_while_a_deletion_waits(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3], [3, 2]])
     await s.create_topic("b", [[1]])
     await s.kill(3)
@@ -155,7 +155,7 @@ async def a_failover_while_a_deletion_waits(s: Stage) -> None:
 
 
 @script()
-async def deletions_are_requested_while_nobody_looks(s: Stage) -> None:
+async def deletions_are_requested_while_nobody_looks(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.create_topic("b", [[1, 2]])
     await s.usurp(9)
@@ -167,7 +167,7 @@ async def deletions_are_requested_while_nobody_looks(s: Stage) -> None:
 
 
 @script(given={"delete.topic.enable": "false"})
-async def deletion_is_disabled(s: Stage) -> None:
+async def deletion_is_disabled(s: ScriptContext) -> None:
     """KAFKA-3175: the topic stays usable, the request goes."""
     await s.create_topic("a", [[1, 2, 3]])
     await s.delete_topic("a")
@@ -180,7 +180,7 @@ async def deletion_is_disabled(s: Stage) -> None:
 
 
 @script()
-async def a_broker_shutting_down_holds_a_deletion_up(s: Stage) -> None:
+async def a_broker_shutting_down_holds_a_deletion_up(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3], [2]])
     await s.controlled_shutdown(2)
     await s.delete_topic("a")
@@ -189,7 +189,7 @@ async def a_broker_shutting_down_holds_a_deletion_up(s: Stage) -> None:
 
 
 @script()
-async def a_topic_queued_for_deletion_takes_no_part(s: Stage) -> None:
+async def a_topic_queued_for_deletion_takes_no_part(s: ScriptContext) -> None:
     """Elections, ISR changes, shutdowns, reassignments: all leave it alone."""
     await s.create_topic("a", [[1, 2, 3]])
     await s.create_topic("b", [[2, 1, 3]])
@@ -207,7 +207,7 @@ async def a_topic_queued_for_deletion_takes_no_part(s: Stage) -> None:
 
 
 @script()
-async def topics_are_deleted_by_the_api(s: Stage) -> None:
+async def topics_are_deleted_by_the_api(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.create_topic("b", [[2, 3], [1]])
     await s.create_topic("c", [[3]])
@@ -220,7 +220,7 @@ async def topics_are_deleted_by_the_api(s: Stage) -> None:
 
 
 @script()
-async def a_deletion_by_the_api_that_takes_its_time(s: Stage) -> None:
+async def a_deletion_by_the_api_that_takes_its_time(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.create_topic("b", [[1, 2]])
     await s.kill(3)
@@ -230,7 +230,7 @@ async def a_deletion_by_the_api_that_takes_its_time(s: Stage) -> None:
 
 
 @script()
-async def deletions_asked_of_nobody(s: Stage) -> None:
+async def deletions_asked_of_nobody(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.usurp(9)
     await s.delete_topics("a")
@@ -245,7 +245,7 @@ async def deletions_asked_of_nobody(s: Stage) -> None:
 
 
 @script()
-async def a_deleted_topics_znode_is_gone_already(s: Stage) -> None:
+async def a_deleted_topics_znode_is_gone_already(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.create_topic("b", [[1, 2, 3]])
     await s.kill(3)
@@ -255,7 +255,7 @@ async def a_deleted_topics_znode_is_gone_already(s: Stage) -> None:
 
 
 @script()
-async def the_request_for_a_deletion_is_taken_back(s: Stage) -> None:
+async def the_request_for_a_deletion_is_taken_back(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.kill(3)
     await s.delete_topic("a")
@@ -264,7 +264,7 @@ async def the_request_for_a_deletion_is_taken_back(s: Stage) -> None:
 
 
 @script(1, 2, 3, 4)
-async def deletions_and_creations_while_brokers_come_and_go(s: Stage) -> None:
+async def deletions_and_creations_while_brokers_come_and_go(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2], [3, 4]])
     await s.create_topic("b", [[2, 3, 4]])
     await s.kill(4)
@@ -278,14 +278,14 @@ async def deletions_and_creations_while_brokers_come_and_go(s: Stage) -> None:
 
 
 @script()
-async def a_lost_answer_of_a_broker_that_deleted(s: Stage) -> None:
+async def a_lost_answer_of_a_broker_that_deleted(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     s.brokers[2].break_once("StopReplica")
     await s.delete_topic("a")
 
 
 @script()
-async def a_disk_fails_in_a_topic_that_is_deleted(s: Stage) -> None:
+async def a_disk_fails_in_a_topic_that_is_deleted(s: ScriptContext) -> None:
     s.brokers[3].errors["LeaderAndIsr"] = STORAGE_ERROR
     await s.create_topic("a", [[1, 2, 3]])
     await s.delete_topic("a")

@@ -1,11 +1,11 @@
 """Elections on demand: the preferred leader by the znode and by the API, unclean ones by the API."""
 
 from tests.differential.script import script
-from tests.differential.stage import Stage
+from tests.differential.script_context import ScriptContext
 from tests.differential.verbs.admin import PREFERRED, UNCLEAN
 
 
-async def _led_by_others(s: Stage) -> None:
+async def _led_by_others(s: ScriptContext) -> None:
     """a-0 led by 2 in place of 1, a-1 led by 3 in place of 2, a-2 led by 3."""
     await s.create_topic("a", [[1, 2, 3], [2, 3, 1], [3, 1, 2]])
     await s.bounce(1)
@@ -15,7 +15,7 @@ async def _led_by_others(s: Stage) -> None:
 
 
 @script()
-async def the_preferred_leader_by_the_api(s: Stage) -> None:
+async def the_preferred_leader_by_the_api(s: ScriptContext) -> None:
     await _led_by_others(s)
     await s.elect(PREFERRED, [("a", 0)])
     await s.elect(PREFERRED, [("a", 0), ("a", 1), ("a", 2), ("a", 9), ("unknown", 0)])
@@ -24,7 +24,7 @@ async def the_preferred_leader_by_the_api(s: Stage) -> None:
 
 
 @script()
-async def all_preferred_leaders_by_the_api(s: Stage) -> None:
+async def all_preferred_leaders_by_the_api(s: ScriptContext) -> None:
     await _led_by_others(s)
     await s.create_topic("b", [[1]])
     await s.elect(PREFERRED, None)
@@ -32,14 +32,14 @@ async def all_preferred_leaders_by_the_api(s: Stage) -> None:
 
 
 @script()
-async def the_preferred_leader_by_the_znode(s: Stage) -> None:
+async def the_preferred_leader_by_the_znode(s: ScriptContext) -> None:
     await _led_by_others(s)
     await s.request_preferred(("a", 0), ("a", 1), ("a", 2))
     await s.request_preferred(("a", 0), ("unknown", 0))
 
 
 @script()
-async def a_preferred_leader_is_wanted_at_a_failover(s: Stage) -> None:
+async def a_preferred_leader_is_wanted_at_a_failover(s: ScriptContext) -> None:
     await _led_by_others(s)
     await s.usurp(9)
     await s.request_preferred(("a", 0), ("a", 2), ("unknown", 0))
@@ -48,7 +48,7 @@ async def a_preferred_leader_is_wanted_at_a_failover(s: Stage) -> None:
 
 
 @script()
-async def the_preferred_leader_is_dead(s: Stage) -> None:
+async def the_preferred_leader_is_dead(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.kill(1)
     await s.elect(PREFERRED, [("a", 0)])
@@ -60,7 +60,7 @@ async def the_preferred_leader_is_dead(s: Stage) -> None:
 
 
 @script()
-async def the_preferred_leader_shuts_down(s: Stage) -> None:
+async def the_preferred_leader_shuts_down(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.bounce(1)
     await s.leader_asks("a", [2, 3, 1])
@@ -69,7 +69,7 @@ async def the_preferred_leader_shuts_down(s: Stage) -> None:
 
 
 @script(1, 2)
-async def elections_of_what_has_no_leader(s: Stage) -> None:
+async def elections_of_what_has_no_leader(s: ScriptContext) -> None:
     await s.create_topic("a", [[1], [2]])
     await s.kill(1)
     await s.elect(PREFERRED, [("a", 0)])
@@ -78,7 +78,7 @@ async def elections_of_what_has_no_leader(s: Stage) -> None:
 
 
 @script(1, 2)
-async def an_unclean_election_by_the_api(s: Stage) -> None:
+async def an_unclean_election_by_the_api(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2], [2, 1]])
     await s.leader_asks("a", [1])
     await s.kill(1)
@@ -89,7 +89,7 @@ async def an_unclean_election_by_the_api(s: Stage) -> None:
 
 
 @script(1, 2)
-async def all_unclean_elections_by_the_api(s: Stage) -> None:
+async def all_unclean_elections_by_the_api(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2], [1, 2], [2]])
     await s.leader_asks("a", [1])
     await s.leader_asks("a", [1], partition=1)
@@ -98,7 +98,7 @@ async def all_unclean_elections_by_the_api(s: Stage) -> None:
 
 
 @script()
-async def an_unclean_election_prefers_who_is_in_sync(s: Stage) -> None:
+async def an_unclean_election_prefers_who_is_in_sync(s: ScriptContext) -> None:
     """Nobody has noticed that 2 is back: its return elects it at once, so the API finds nothing to do."""
     await s.create_topic("a", [[1, 2, 3]])
     await s.leader_asks("a", [1, 3])
@@ -110,7 +110,7 @@ async def an_unclean_election_prefers_who_is_in_sync(s: Stage) -> None:
 
 
 @script(1, 2)
-async def an_unclean_election_with_nobody_alive(s: Stage) -> None:
+async def an_unclean_election_with_nobody_alive(s: ScriptContext) -> None:
     await s.create_topic("a", [[1]])
     await s.kill(1)
     await s.elect(UNCLEAN, [("a", 0)])
@@ -118,7 +118,7 @@ async def an_unclean_election_with_nobody_alive(s: Stage) -> None:
 
 
 @script()
-async def an_unclean_election_while_the_leader_shuts_down(s: Stage) -> None:
+async def an_unclean_election_while_the_leader_shuts_down(s: ScriptContext) -> None:
     """A leader that shuts down counts as no leader."""
     await s.create_topic("a", [[1, 2]])
     await s.leader_asks("a", [1])
@@ -127,14 +127,14 @@ async def an_unclean_election_while_the_leader_shuts_down(s: Stage) -> None:
 
 
 @script(1, 2)
-async def an_unclean_election_while_the_only_replica_shuts_down(s: Stage) -> None:
+async def an_unclean_election_while_the_only_replica_shuts_down(s: ScriptContext) -> None:
     await s.create_topic("a", [[1]])
     await s.controlled_shutdown(1)
     await s.elect(UNCLEAN, [("a", 0)])
 
 
 @script()
-async def a_znode_of_preferred_leaders_that_is_nonsense(s: Stage) -> None:
+async def a_znode_of_preferred_leaders_that_is_nonsense(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2]])
     await s.write("/admin/preferred_replica_election", "no json")
     await s.write("/admin/preferred_replica_election", '{"version":1}')
@@ -143,14 +143,14 @@ async def a_znode_of_preferred_leaders_that_is_nonsense(s: Stage) -> None:
 
 
 @script()
-async def preferred_leaders_named_twice(s: Stage) -> None:
+async def preferred_leaders_named_twice(s: ScriptContext) -> None:
     await _led_by_others(s)
     await s.request_preferred(("a", 0), ("a", 0))
     await s.elect(PREFERRED, [("a", 1), ("a", 1)])
 
 
 @script()
-async def elections_of_a_topic_that_is_deleted(s: Stage) -> None:
+async def elections_of_a_topic_that_is_deleted(s: ScriptContext) -> None:
     await _led_by_others(s)
     await s.kill(3)
     await s.delete_topic("a")
@@ -161,21 +161,21 @@ async def elections_of_a_topic_that_is_deleted(s: Stage) -> None:
 
 
 @script(1, 2)
-async def an_election_of_what_was_never_online(s: Stage) -> None:
+async def an_election_of_what_was_never_online(s: ScriptContext) -> None:
     await s.create_topic("a", [[5], [1]])
     await s.request_preferred(("a", 1))
     await s.kill(2)
 
 
 @script()
-async def elections_that_nobody_waits_for(s: Stage) -> None:
+async def elections_that_nobody_waits_for(s: ScriptContext) -> None:
     await _led_by_others(s)
     await s.elect(PREFERRED, [("a", 0)], timeout_ms=0)
     await s.elect(PREFERRED, [])
 
 
 @script(1, 2)
-async def unclean_elections_are_allowed_for_all(s: Stage) -> None:
+async def unclean_elections_are_allowed_for_all(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2]])
     await s.create_topic("b", [[1, 2]], {"unclean.leader.election.enable": "false"})
     await s.leader_asks("a", [1])
@@ -187,7 +187,7 @@ async def unclean_elections_are_allowed_for_all(s: Stage) -> None:
 
 
 @script(1, 2, given={"unclean.leader.election.enable": "true"})
-async def unclean_elections_are_allowed_from_the_start(s: Stage) -> None:
+async def unclean_elections_are_allowed_from_the_start(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2]])
     await s.create_topic("b", [[1, 2]], {"unclean.leader.election.enable": "false"})
     await s.leader_asks("a", [1])
@@ -198,7 +198,7 @@ async def unclean_elections_are_allowed_from_the_start(s: Stage) -> None:
 
 
 @script(1, 2)
-async def other_configurations_change(s: Stage) -> None:
+async def other_configurations_change(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2]])
     await s.leader_asks("a", [1])
     await s.kill(1)
@@ -212,7 +212,7 @@ async def other_configurations_change(s: Stage) -> None:
 
 
 @script(1, 2)
-async def unclean_elections_are_allowed_while_nobody_looks(s: Stage) -> None:
+async def unclean_elections_are_allowed_while_nobody_looks(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2]])
     await s.leader_asks("a", [1])
     await s.kill(1)

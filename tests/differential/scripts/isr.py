@@ -1,11 +1,11 @@
 """ISR changes: by AlterPartition, and by leaders of older versions themselves."""
 
 from tests.differential.script import script
-from tests.differential.stage import Stage
+from tests.differential.script_context import ScriptContext
 
 
 @script()
-async def isr_shrinks_and_grows(s: Stage) -> None:
+async def isr_shrinks_and_grows(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.alter_isr("a", 1, [1, 2], 0, 0)
     await s.alter_isr("a", 1, [1], 0, 1)
@@ -16,7 +16,7 @@ async def isr_shrinks_and_grows(s: Stage) -> None:
 
 
 @script()
-async def isr_changes_in_every_version(s: Stage) -> None:
+async def isr_changes_in_every_version(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     for version in (0, 1, 2, 3):
         isr = [1, 2] if version % 2 == 0 else [1, 2, 3]
@@ -27,7 +27,7 @@ async def isr_changes_in_every_version(s: Stage) -> None:
 
 
 @script()
-async def what_isr_changes_are_refused_for(s: Stage) -> None:
+async def what_isr_changes_are_refused_for(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.alter_isr("a", 1, [1, 2], 0, 0)
     await s.alter_isr("a", 1, [1, 2], 0, 0)  # again, as after a lost answer
@@ -50,7 +50,7 @@ async def what_isr_changes_are_refused_for(s: Stage) -> None:
 
 
 @script()
-async def an_isr_change_that_zookeeper_refuses(s: Stage) -> None:
+async def an_isr_change_that_zookeeper_refuses(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.write_state("a", 1, [1, 2, 3], 0)
     await s.alter_isr("a", 1, [1, 2], 0, 0)
@@ -58,7 +58,7 @@ async def an_isr_change_that_zookeeper_refuses(s: Stage) -> None:
 
 
 @script()
-async def leaders_that_write_their_isr_themselves(s: Stage) -> None:
+async def leaders_that_write_their_isr_themselves(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.create_topic("b", [[2, 3, 1]])
     await s.write_state("a", 1, [1, 2], 0)

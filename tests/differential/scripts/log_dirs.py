@@ -1,11 +1,11 @@
 """Log directories fail."""
 
 from tests.differential.script import STORAGE_ERROR, script
-from tests.differential.stage import Stage
+from tests.differential.script_context import ScriptContext
 
 
 @script()
-async def a_directory_of_the_leader_fails(s: Stage) -> None:
+async def a_directory_of_the_leader_fails(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3], [2, 1]])
     s.brokers[1].errors["LeaderAndIsr"] = STORAGE_ERROR
     await s.log_dir_event(1)
@@ -14,7 +14,7 @@ async def a_directory_of_the_leader_fails(s: Stage) -> None:
 
 
 @script()
-async def a_directory_of_a_follower_fails_at_creation(s: Stage) -> None:
+async def a_directory_of_a_follower_fails_at_creation(s: ScriptContext) -> None:
     s.brokers[3].errors["LeaderAndIsr"] = STORAGE_ERROR
     await s.create_topic("a", [[1, 2, 3]])
     await s.alter_isr("a", 1, [1, 2, 3], 1, 1)
@@ -24,14 +24,14 @@ async def a_directory_of_a_follower_fails_at_creation(s: Stage) -> None:
 
 
 @script(1, 2)
-async def a_directory_of_the_only_replica_fails(s: Stage) -> None:
+async def a_directory_of_the_only_replica_fails(s: ScriptContext) -> None:
     s.brokers[1].errors["LeaderAndIsr"] = STORAGE_ERROR
     await s.create_topic("a", [[1]])
     await s.create_topic("b", [[2, 1]])
 
 
 @script()
-async def a_replica_whose_directory_failed_goes_and_comes_back(s: Stage) -> None:
+async def a_replica_whose_directory_failed_goes_and_comes_back(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2]])
     await s.fail(2, "LeaderAndIsr", STORAGE_ERROR)
     await s.log_dir_event(2)

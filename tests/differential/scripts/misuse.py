@@ -1,42 +1,42 @@
 """What nobody should do, and somebody does: malformed znodes, requests that make no sense."""
 
 from tests.differential.script import script
-from tests.differential.stage import Stage
+from tests.differential.script_context import ScriptContext
 
 
 @script()
-async def an_isr_change_to_nobody(s: Stage) -> None:
+async def an_isr_change_to_nobody(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.alter_isr("a", 1, [], 0, 0)
 
 
 @script()
-async def an_isr_change_that_names_a_broker_twice(s: Stage) -> None:
+async def an_isr_change_that_names_a_broker_twice(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.alter_isr("a", 1, [1, 1], 0, 0)
     await s.kill(1)
 
 
 @script(1, 2, 3, 4)
-async def isr_changes_beyond_the_assignment(s: Stage) -> None:
+async def isr_changes_beyond_the_assignment(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.alter_isr("a", 1, [1, 4], 0, 0)
 
 
 @script()
-async def isr_changes_by_a_broker_that_does_not_lead(s: Stage) -> None:
+async def isr_changes_by_a_broker_that_does_not_lead(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.alter_isr("a", 2, [1, 2], 0, 0)
 
 
 @script()
-async def an_isr_change_with_an_unknown_recovery_state(s: Stage) -> None:
+async def an_isr_change_with_an_unknown_recovery_state(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.alter_isr("a", 1, [1], 0, 0, recovery=7)
 
 
 @script()
-async def notifications_that_nobody_can_read(s: Stage) -> None:
+async def notifications_that_nobody_can_read(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.notify("/isr_change_notification/isr_change_", "no json")
     await s.notify("/isr_change_notification/isr_change_", '{"version":1}')
@@ -46,7 +46,7 @@ async def notifications_that_nobody_can_read(s: Stage) -> None:
 
 
 @script()
-async def a_state_that_nobody_can_read(s: Stage) -> None:
+async def a_state_that_nobody_can_read(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.create_topic("b", [[1, 2, 3]])
     await s.write("/brokers/topics/a/partitions/0/state", "no json")
@@ -55,7 +55,7 @@ async def a_state_that_nobody_can_read(s: Stage) -> None:
 
 
 @script()
-async def a_state_that_is_gone(s: Stage) -> None:
+async def a_state_that_is_gone(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.create_topic("b", [[1, 2, 3]])
     await s.write("/brokers/topics/a/partitions/0/state", None)
@@ -63,14 +63,14 @@ async def a_state_that_is_gone(s: Stage) -> None:
 
 
 @script()
-async def a_state_that_is_there_before_its_topic(s: Stage) -> None:
+async def a_state_that_is_there_before_its_topic(s: ScriptContext) -> None:
     state = '{"controller_epoch":1,"leader":2,"version":1,"leader_epoch":5,"isr":[2,3]}'
     await s.write("/brokers/topics/b/partitions/0/state", state)
     await s.create_topic("a", [[1, 2, 3]])
 
 
 @script()
-async def a_topic_is_removed_by_hand(s: Stage) -> None:
+async def a_topic_is_removed_by_hand(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.create_topic("b", [[1, 2, 3]])
     await s.write("/brokers/topics/a", None)
@@ -78,7 +78,7 @@ async def a_topic_is_removed_by_hand(s: Stage) -> None:
 
 
 @script()
-async def nobody_can_read_who_is_controller(s: Stage) -> None:
+async def nobody_can_read_who_is_controller(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.write("/controller", "no json")
     await s.kill(1)
@@ -86,7 +86,7 @@ async def nobody_can_read_who_is_controller(s: Stage) -> None:
 
 
 @script()
-async def the_controller_epoch_is_moved(s: Stage) -> None:
+async def the_controller_epoch_is_moved(s: ScriptContext) -> None:
     """Its own fence stops the controller: it resigns, and is elected again with a higher epoch."""
     await s.create_topic("a", [[1, 2, 3]])
     await s.write("/controller_epoch", "5")
@@ -94,7 +94,7 @@ async def the_controller_epoch_is_moved(s: Stage) -> None:
 
 
 @script(1, 2)
-async def registrations_of_older_brokers(s: Stage) -> None:
+async def registrations_of_older_brokers(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2]])
     await s.start(3)
     await s.older_registration(3, 4)

@@ -1,10 +1,10 @@
 """The same small life in older protocol versions."""
 
 from tests.differential.script import script
-from tests.differential.stage import Stage
+from tests.differential.script_context import ScriptContext
 
 
-async def _a_small_life(s: Stage) -> None:
+async def _a_small_life(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3], [2, 1]])
     await s.controlled_shutdown(1)
     await s.controlled_shutdown(3)
@@ -14,25 +14,25 @@ async def _a_small_life(s: Stage) -> None:
 
 
 @script(protocol="2.8")
-async def a_small_life_in_2_8(s: Stage) -> None:
+async def a_small_scenario_in_2_8(s: ScriptContext) -> None:
     await _a_small_life(s)
 
 
 @script(protocol="2.4")
-async def a_small_life_in_2_4(s: Stage) -> None:
+async def a_small_scenario_in_2_4(s: ScriptContext) -> None:
     await _a_small_life(s)
 
 
 @script(protocol="2.2")
-async def a_small_life_in_2_2(s: Stage) -> None:
+async def a_small_scenario_in_2_2(s: ScriptContext) -> None:
     await _a_small_life(s)
 
 
 @script(protocol="1.0")
-async def a_small_life_in_1_0(s: Stage) -> None:
+async def a_small_scenario_in_1_0(s: ScriptContext) -> None:
     await _a_small_life(s)
 
 
 @script(protocol="0.10.2")
-async def a_small_life_in_0_10_2(s: Stage) -> None:
+async def a_small_scenario_in_0_10_2(s: ScriptContext) -> None:
     await _a_small_life(s)

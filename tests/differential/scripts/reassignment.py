@@ -1,11 +1,11 @@
 """Reassignments, by the API and by the znode: both phases, cancelling, overriding, what gets in between."""
 
 from tests.differential.script import script
-from tests.differential.stage import Stage
+from tests.differential.script_context import ScriptContext
 
 
 @script(1, 2)
-async def one_replica_moves(s: Stage) -> None:
+async def one_replica_moves(s: ScriptContext) -> None:
     await s.create_topic("a", [[1]])
     await s.reassign({("a", 0): [2]})
     await s.list_reassignments()
@@ -15,7 +15,7 @@ async def one_replica_moves(s: Stage) -> None:
 
 
 @script(1, 2)
-async def one_replica_moves_by_the_znode(s: Stage) -> None:
+async def one_replica_moves_by_the_znode(s: ScriptContext) -> None:
     await s.create_topic("a", [[1]])
     await s.request_reassignment({("a", 0): [2]})
     await s.list_reassignments([("a", 0)])
@@ -23,7 +23,7 @@ async def one_replica_moves_by_the_znode(s: Stage) -> None:
 
 
 @script(1, 2, 3, 4)
-async def one_of_three_replicas_moves(s: Stage) -> None:
+async def one_of_three_replicas_moves(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3], [2, 3, 1]])
     await s.reassign({("a", 0): [1, 2, 4], ("a", 1): [4, 3, 1]})
     await s.leader_asks("a", [1, 2, 3, 4])
@@ -31,7 +31,7 @@ async def one_of_three_replicas_moves(s: Stage) -> None:
 
 
 @script(1, 2, 3, 4, 5, 6)
-async def all_replicas_move(s: Stage) -> None:
+async def all_replicas_move(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.reassign({("a", 0): [4, 5, 6]})
     await s.leader_asks("a", [1, 2, 3, 4])
@@ -41,7 +41,7 @@ async def all_replicas_move(s: Stage) -> None:
 
 
 @script()
-async def replicas_change_their_order(s: Stage) -> None:
+async def replicas_change_their_order(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.reassign({("a", 0): [3, 2, 1]})
     await s.elect(0, [("a", 0)])
@@ -49,20 +49,20 @@ async def replicas_change_their_order(s: Stage) -> None:
 
 
 @script()
-async def a_reassignment_to_the_same_replicas(s: Stage) -> None:
+async def a_reassignment_to_the_same_replicas(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.reassign({("a", 0): [1, 2, 3]})
     await s.request_reassignment({("a", 0): [1, 2, 3]})
 
 
 @script()
-async def fewer_replicas(s: Stage) -> None:
+async def fewer_replicas(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3], [1, 2, 3]])
     await s.reassign({("a", 0): [1], ("a", 1): [3]})
 
 
 @script()
-async def more_replicas(s: Stage) -> None:
+async def more_replicas(s: ScriptContext) -> None:
     await s.create_topic("a", [[1]])
     await s.reassign({("a", 0): [3, 1, 2]})
     await s.leader_asks("a", [1, 3])
@@ -70,7 +70,7 @@ async def more_replicas(s: Stage) -> None:
 
 
 @script()
-async def a_reassignment_is_cancelled(s: Stage) -> None:
+async def a_reassignment_is_cancelled(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2]])
     await s.reassign({("a", 0): [3, 2]})
     await s.reassign({("a", 0): None})
@@ -79,7 +79,7 @@ async def a_reassignment_is_cancelled(s: Stage) -> None:
 
 
 @script()
-async def a_reassignment_is_cancelled_when_the_new_replica_is_in_sync(s: Stage) -> None:
+async def a_reassignment_is_cancelled_when_the_new_replica_is_in_sync(s: ScriptContext) -> None:
     await s.create_topic("a", [[1]])
     await s.reassign({("a", 0): [2, 3]})
     await s.leader_asks("a", [1, 2])
@@ -87,7 +87,7 @@ async def a_reassignment_is_cancelled_when_the_new_replica_is_in_sync(s: Stage) 
 
 
 @script(1, 2, 3, 4)
-async def a_reassignment_is_overridden(s: Stage) -> None:
+async def a_reassignment_is_overridden(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2]])
     await s.reassign({("a", 0): [3, 2]})
     await s.reassign({("a", 0): [4, 2]})
@@ -95,7 +95,7 @@ async def a_reassignment_is_overridden(s: Stage) -> None:
 
 
 @script(1, 2, 3, 4)
-async def a_reassignment_by_the_znode_is_overridden_by_the_api(s: Stage) -> None:
+async def a_reassignment_by_the_znode_is_overridden_by_the_api(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2], [1, 2]])
     await s.request_reassignment({("a", 0): [3, 2], ("a", 1): [3, 2]})
     await s.reassign({("a", 0): [4, 2]})
@@ -104,7 +104,7 @@ async def a_reassignment_by_the_znode_is_overridden_by_the_api(s: Stage) -> None
 
 
 @script(1, 2, 3, 4)
-async def a_reassignment_by_the_znode_is_cancelled_by_the_api(s: Stage) -> None:
+async def a_reassignment_by_the_znode_is_cancelled_by_the_api(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2]])
     await s.request_reassignment({("a", 0): [3, 2]})
     await s.reassign({("a", 0): None})
@@ -113,7 +113,7 @@ async def a_reassignment_by_the_znode_is_cancelled_by_the_api(s: Stage) -> None:
 
 
 @script(1, 2)
-async def a_new_replica_is_dead(s: Stage) -> None:
+async def a_new_replica_is_dead(s: ScriptContext) -> None:
     await s.create_topic("a", [[1]])
     await s.reassign({("a", 0): [3]})
     await s.request_reassignment({("a", 0): [3]})
@@ -122,7 +122,7 @@ async def a_new_replica_is_dead(s: Stage) -> None:
 
 
 @script()
-async def a_new_replica_is_away(s: Stage) -> None:
+async def a_new_replica_is_away(s: ScriptContext) -> None:
     await s.create_topic("a", [[1]])
     await s.kill(3)
     await s.request_reassignment({("a", 0): [3]})
@@ -132,7 +132,7 @@ async def a_new_replica_is_away(s: Stage) -> None:
 
 
 @script()
-async def a_reassignment_to_brokers_that_never_were_is_cancelled(s: Stage) -> None:
+async def a_reassignment_to_brokers_that_never_were_is_cancelled(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2]])
     await s.create_topic("b", [[2, 3]])
     await s.request_reassignment({("a", 0): [7, 1], ("b", 0): [3, 8]})
@@ -146,7 +146,7 @@ async def a_reassignment_to_brokers_that_never_were_is_cancelled(s: Stage) -> No
 
 
 @script()
-async def a_new_replica_shuts_down(s: Stage) -> None:
+async def a_new_replica_shuts_down(s: ScriptContext) -> None:
     await s.create_topic("a", [[1]])
     await s.controlled_shutdown(3)
     await s.reassign({("a", 0): [3]})
@@ -158,7 +158,7 @@ async def a_new_replica_shuts_down(s: Stage) -> None:
 
 
 @script()
-async def reassignments_that_make_no_sense(s: Stage) -> None:
+async def reassignments_that_make_no_sense(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2], [2]])
     await s.reassign({("a", 0): []})
     await s.reassign({("a", 0): [1, 1]})
@@ -173,7 +173,7 @@ async def reassignments_that_make_no_sense(s: Stage) -> None:
 
 
 @script()
-async def several_reassignments_in_one_znode(s: Stage) -> None:
+async def several_reassignments_in_one_znode(s: ScriptContext) -> None:
     await s.create_topic("a", [[1], [2], [3]])
     await s.create_topic("b", [[1]])
     await s.request_reassignment({("a", 0): [2], ("a", 1): [2], ("b", 0): [3], ("unknown", 0): [1], ("a", 9): [1]})
@@ -182,7 +182,7 @@ async def several_reassignments_in_one_znode(s: Stage) -> None:
 
 
 @script()
-async def the_znode_of_reassignments_is_nonsense(s: Stage) -> None:
+async def the_znode_of_reassignments_is_nonsense(s: ScriptContext) -> None:
     await s.create_topic("a", [[1]])
     await s.write("/admin/reassign_partitions", "no json")
     await s.delete_controller()
@@ -191,7 +191,7 @@ async def the_znode_of_reassignments_is_nonsense(s: Stage) -> None:
 
 
 @script()
-async def the_znode_of_reassignments_holds_what_nobody_knows(s: Stage) -> None:
+async def the_znode_of_reassignments_holds_what_nobody_knows(s: ScriptContext) -> None:
     await s.create_topic("a", [[1]])
     content = '{"version":1,"partitions":[{"topic":"a","partition":0,"replicas":[2],"log_dirs":["any"]}]}'
     await s.write("/admin/reassign_partitions", content)
@@ -199,7 +199,7 @@ async def the_znode_of_reassignments_holds_what_nobody_knows(s: Stage) -> None:
 
 
 @script()
-async def a_reassignment_by_the_znode_with_replicas_named_twice(s: Stage) -> None:
+async def a_reassignment_by_the_znode_with_replicas_named_twice(s: ScriptContext) -> None:
     await s.create_topic("a", [[1], [1]])
     twice, none = '{"topic":"a","partition":0,"replicas":[2,2]}', '{"topic":"a","partition":1,"replicas":[]}'
     content = f'{{"version":1,"partitions":[{twice},{none}]}}'
@@ -207,7 +207,7 @@ async def a_reassignment_by_the_znode_with_replicas_named_twice(s: Stage) -> Non
 
 
 @script()
-async def a_failover_while_a_replica_catches_up(s: Stage) -> None:
+async def a_failover_while_a_replica_catches_up(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2]])
     await s.reassign({("a", 0): [3, 2]})
     await s.delete_controller()
@@ -216,7 +216,7 @@ async def a_failover_while_a_replica_catches_up(s: Stage) -> None:
 
 
 @script()
-async def a_failover_while_a_replica_catches_up_for_the_znode(s: Stage) -> None:
+async def a_failover_while_a_replica_catches_up_for_the_znode(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2], [2, 1]])
     await s.request_reassignment({("a", 0): [3, 2], ("a", 1): [3]})
     await s.leader_asks("a", [1, 2, 3])
@@ -225,7 +225,7 @@ async def a_failover_while_a_replica_catches_up_for_the_znode(s: Stage) -> None:
 
 
 @script()
-async def reassignments_are_requested_while_nobody_looks(s: Stage) -> None:
+async def reassignments_are_requested_while_nobody_looks(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2], [2, 1]])
     await s.usurp(9)
     await s.request_reassignment({("a", 0): [3, 2], ("a", 1): [1, 2], ("unknown", 0): [1]})
@@ -234,7 +234,7 @@ async def reassignments_are_requested_while_nobody_looks(s: Stage) -> None:
 
 
 @script()
-async def the_leader_dies_while_a_replica_catches_up(s: Stage) -> None:
+async def the_leader_dies_while_a_replica_catches_up(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2]])
     await s.reassign({("a", 0): [3, 2]})
     await s.kill(1)
@@ -242,7 +242,7 @@ async def the_leader_dies_while_a_replica_catches_up(s: Stage) -> None:
 
 
 @script(1, 2)
-async def the_only_old_replica_dies_while_a_replica_catches_up(s: Stage) -> None:
+async def the_only_old_replica_dies_while_a_replica_catches_up(s: ScriptContext) -> None:
     await s.create_topic("a", [[1]])
     await s.reassign({("a", 0): [2]})
     await s.kill(1)
@@ -251,7 +251,7 @@ async def the_only_old_replica_dies_while_a_replica_catches_up(s: Stage) -> None
 
 
 @script()
-async def the_new_replica_bounces_while_it_catches_up(s: Stage) -> None:
+async def the_new_replica_bounces_while_it_catches_up(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2]])
     await s.reassign({("a", 0): [3, 2]})
     await s.bounce(3)
@@ -261,7 +261,7 @@ async def the_new_replica_bounces_while_it_catches_up(s: Stage) -> None:
 
 
 @script()
-async def a_removed_replica_is_dead(s: Stage) -> None:
+async def a_removed_replica_is_dead(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2]])
     await s.kill(2)
     await s.reassign({("a", 0): [1, 3]})
@@ -270,7 +270,7 @@ async def a_removed_replica_is_dead(s: Stage) -> None:
 
 
 @script()
-async def a_replica_that_stays_is_dead(s: Stage) -> None:
+async def a_replica_that_stays_is_dead(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2]])
     await s.kill(2)
     await s.reassign({("a", 0): [2, 3]})
@@ -280,7 +280,7 @@ async def a_replica_that_stays_is_dead(s: Stage) -> None:
 
 
 @script()
-async def a_reassignment_of_what_is_offline(s: Stage) -> None:
+async def a_reassignment_of_what_is_offline(s: ScriptContext) -> None:
     await s.create_topic("a", [[1]])
     await s.kill(1)
     await s.reassign({("a", 0): [2]})
@@ -290,7 +290,7 @@ async def a_reassignment_of_what_is_offline(s: Stage) -> None:
 
 
 @script()
-async def a_reassignment_to_who_cannot_lead(s: Stage) -> None:
+async def a_reassignment_to_who_cannot_lead(s: ScriptContext) -> None:
     """All that it wants is in sync, and dead."""
     await s.create_topic("a", [[1, 2]])
     await s.kill(1)
@@ -300,7 +300,7 @@ async def a_reassignment_to_who_cannot_lead(s: Stage) -> None:
 
 
 @script(1, 2)
-async def a_reassignment_of_what_was_never_online(s: Stage) -> None:
+async def a_reassignment_of_what_was_never_online(s: ScriptContext) -> None:
     await s.create_topic("a", [[5]])
     await s.reassign({("a", 0): [2]})
     await s.start(5)
@@ -308,7 +308,7 @@ async def a_reassignment_of_what_was_never_online(s: Stage) -> None:
 
 
 @script()
-async def a_reassignment_that_was_written_by_hand(s: Stage) -> None:
+async def a_reassignment_that_was_written_by_hand(s: ScriptContext) -> None:
     """Adding and removing replicas in the topic's znode are for a controller that begins."""
     await s.create_topic("a", [[1, 2]])
     await s.write_assignment("a", [3, 1, 2], adding=[3], removing=[1])
@@ -317,7 +317,7 @@ async def a_reassignment_that_was_written_by_hand(s: Stage) -> None:
 
 
 @script()
-async def leaders_that_write_their_isr_themselves_end_a_reassignment(s: Stage) -> None:
+async def leaders_that_write_their_isr_themselves_end_a_reassignment(s: ScriptContext) -> None:
     await s.create_topic("a", [[1]])
     await s.reassign({("a", 0): [2]})
     await s.write_state("a", 1, [1, 2], 1)
@@ -325,7 +325,7 @@ async def leaders_that_write_their_isr_themselves_end_a_reassignment(s: Stage) -
 
 
 @script(protocol="2.6")
-async def a_reassignment_in_2_6(s: Stage) -> None:
+async def a_reassignment_in_2_6(s: ScriptContext) -> None:
     """The state is watched: the notification is not needed."""
     await s.create_topic("a", [[1]])
     await s.request_reassignment({("a", 0): [2]})
@@ -333,7 +333,7 @@ async def a_reassignment_in_2_6(s: Stage) -> None:
 
 
 @script()
-async def a_deletion_waits_for_a_reassignment(s: Stage) -> None:
+async def a_deletion_waits_for_a_reassignment(s: ScriptContext) -> None:
     await s.create_topic("a", [[1], [2]])
     await s.reassign({("a", 0): [3]})
     await s.delete_topic("a")
@@ -342,7 +342,7 @@ async def a_deletion_waits_for_a_reassignment(s: Stage) -> None:
 
 
 @script()
-async def a_deletion_that_waits_for_a_reassignment_at_a_failover(s: Stage) -> None:
+async def a_deletion_that_waits_for_a_reassignment_at_a_failover(s: ScriptContext) -> None:
     await s.create_topic("a", [[1], [2]])
     await s.reassign({("a", 0): [3]})
     await s.delete_topic("a")
@@ -351,7 +351,7 @@ async def a_deletion_that_waits_for_a_reassignment_at_a_failover(s: Stage) -> No
 
 
 @script()
-async def a_reassigned_topic_does_not_grow(s: Stage) -> None:
+async def a_reassigned_topic_does_not_grow(s: ScriptContext) -> None:
     await s.create_topic("a", [[1], [2]])
     await s.reassign({("a", 0): [3]})
     await s.create_partitions("a", 3, [[1]])
@@ -360,7 +360,7 @@ async def a_reassigned_topic_does_not_grow(s: Stage) -> None:
 
 
 @script(1, 2, 3, 4)
-async def the_leader_is_dropped_by_an_override(s: Stage) -> None:
+async def the_leader_is_dropped_by_an_override(s: ScriptContext) -> None:
     """KAFKA-14808: the adding replica leads, and a new reassignment does not want it."""
     await s.create_topic("a", [[1, 2]])
     await s.reassign({("a", 0): [3, 4]})
@@ -371,7 +371,7 @@ async def the_leader_is_dropped_by_an_override(s: Stage) -> None:
 
 
 @script()
-async def the_leader_is_dropped_by_cancelling(s: Stage) -> None:
+async def the_leader_is_dropped_by_cancelling(s: ScriptContext) -> None:
     await s.create_topic("a", [[1]])
     await s.reassign({("a", 0): [2, 3]})
     await s.leader_asks("a", [1, 2])
@@ -381,7 +381,7 @@ async def the_leader_is_dropped_by_cancelling(s: Stage) -> None:
 
 
 @script()
-async def a_preferred_election_while_a_replica_catches_up(s: Stage) -> None:
+async def a_preferred_election_while_a_replica_catches_up(s: ScriptContext) -> None:
     await s.create_topic("a", [[1]])
     await s.reassign({("a", 0): [2, 1]})
     await s.elect(0, [("a", 0)])
@@ -390,7 +390,7 @@ async def a_preferred_election_while_a_replica_catches_up(s: Stage) -> None:
 
 
 @script()
-async def a_shutdown_while_replicas_catch_up(s: Stage) -> None:
+async def a_shutdown_while_replicas_catch_up(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2], [2, 1]])
     await s.reassign({("a", 0): [3, 2], ("a", 1): [2, 3]})
     await s.controlled_shutdown(1)
@@ -401,7 +401,7 @@ async def a_shutdown_while_replicas_catch_up(s: Stage) -> None:
 
 
 @script()
-async def a_reassignment_whose_isr_change_is_refused(s: Stage) -> None:
+async def a_reassignment_whose_isr_change_is_refused(s: ScriptContext) -> None:
     await s.create_topic("a", [[1]])
     await s.reassign({("a", 0): [2]})
     await s.alter_isr("a", 1, [1, 2], 0, 1)
@@ -410,7 +410,7 @@ async def a_reassignment_whose_isr_change_is_refused(s: Stage) -> None:
 
 
 @script()
-async def a_session_ends_while_a_replica_catches_up(s: Stage) -> None:
+async def a_session_ends_while_a_replica_catches_up(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2]])
     await s.reassign({("a", 0): [3, 2]})
     await s.expire()
@@ -418,7 +418,7 @@ async def a_session_ends_while_a_replica_catches_up(s: Stage) -> None:
 
 
 @script()
-async def the_topic_is_removed_by_hand_while_a_replica_catches_up(s: Stage) -> None:
+async def the_topic_is_removed_by_hand_while_a_replica_catches_up(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2]])
     await s.create_topic("b", [[1, 2]])
     await s.reassign({("a", 0): [3, 2]})
@@ -428,7 +428,7 @@ async def the_topic_is_removed_by_hand_while_a_replica_catches_up(s: Stage) -> N
 
 
 @script()
-async def a_reassignment_by_the_znode_is_under_way_by_the_api(s: Stage) -> None:
+async def a_reassignment_by_the_znode_is_under_way_by_the_api(s: ScriptContext) -> None:
     await s.create_topic("a", [[1]])
     await s.reassign({("a", 0): [2]})
     await s.request_reassignment({("a", 0): [2]})

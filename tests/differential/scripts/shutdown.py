@@ -1,11 +1,11 @@
 """Controlled shutdown."""
 
 from tests.differential.script import script
-from tests.differential.stage import Stage
+from tests.differential.script_context import ScriptContext
 
 
 @script()
-async def the_leader_shuts_down(s: Stage) -> None:
+async def the_leader_shuts_down(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3], [1, 3]])
     await s.controlled_shutdown(1)
     await s.kill(1)
@@ -13,7 +13,7 @@ async def the_leader_shuts_down(s: Stage) -> None:
 
 
 @script()
-async def a_follower_shuts_down(s: Stage) -> None:
+async def a_follower_shuts_down(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.controlled_shutdown(3)
     await s.controlled_shutdown(3)
@@ -21,7 +21,7 @@ async def a_follower_shuts_down(s: Stage) -> None:
 
 
 @script(1, 2)
-async def the_last_in_sync_replica_shuts_down(s: Stage) -> None:
+async def the_last_in_sync_replica_shuts_down(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2], [1]])
     await s.kill(2)
     await s.controlled_shutdown(1)
@@ -30,7 +30,7 @@ async def the_last_in_sync_replica_shuts_down(s: Stage) -> None:
 
 
 @script()
-async def one_shuts_down_after_the_other(s: Stage) -> None:
+async def one_shuts_down_after_the_other(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3], [2, 3, 1], [3, 1, 2], [2], [2, 1]])
     for broker in (1, 2, 3):
         await s.controlled_shutdown(broker)
@@ -39,7 +39,7 @@ async def one_shuts_down_after_the_other(s: Stage) -> None:
 
 
 @script()
-async def what_a_shutdown_is_refused_for(s: Stage) -> None:
+async def what_a_shutdown_is_refused_for(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.controlled_shutdown(1, stale_broker=True)
     await s.controlled_shutdown(9)
@@ -50,7 +50,7 @@ async def what_a_shutdown_is_refused_for(s: Stage) -> None:
 
 
 @script()
-async def a_broker_shutting_down_is_not_eligible(s: Stage) -> None:
+async def a_broker_shutting_down_is_not_eligible(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.controlled_shutdown(2)
     await s.alter_isr("a", 1, [1, 2, 3], 1, 1)

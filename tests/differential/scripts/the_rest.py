@@ -1,13 +1,13 @@
 """Features, producer ids, ACLs, sessions that end, two candidates."""
 
 from tests.differential.script import script
-from tests.differential.stage import Stage
+from tests.differential.script_context import ScriptContext
 
 # ---- features and producer ids
 
 
 @script()
-async def features_are_refused(s: Stage) -> None:
+async def features_are_refused(s: ScriptContext) -> None:
     await s.update_feature("group.coordinator.version", 1)
     await s.update_feature("", 1)
     await s.update_feature("metadata.version", 20)
@@ -18,7 +18,7 @@ async def features_are_refused(s: Stage) -> None:
 
 
 @script(1, 2, cold=True)
-async def features_are_there_before_the_controller(s: Stage) -> None:
+async def features_are_there_before_the_controller(s: ScriptContext) -> None:
     await s.write("/feature", '{"version":2,"status":0,"features":{}}')
     await s.start_controller()
     await s.write("/feature", '{"version":1,"status":1,"features":{}}')
@@ -26,13 +26,13 @@ async def features_are_there_before_the_controller(s: Stage) -> None:
 
 
 @script(1, 2, protocol="2.6")
-async def features_before_they_were_invented(s: Stage) -> None:
+async def features_before_they_were_invented(s: ScriptContext) -> None:
     await s.delete_controller()
     await s.update_feature("anything", 1)
 
 
 @script()
-async def producer_ids_are_handed_out(s: Stage) -> None:
+async def producer_ids_are_handed_out(s: ScriptContext) -> None:
     await s.allocate_producer_ids(1)
     await s.allocate_producer_ids(2)
     await s.allocate_producer_ids(1, stale_broker=True)
@@ -44,7 +44,7 @@ async def producer_ids_are_handed_out(s: Stage) -> None:
 
 
 @script()
-async def producer_ids_run_out(s: Stage) -> None:
+async def producer_ids_run_out(s: ScriptContext) -> None:
     block = '{"version":1,"broker":1,"block_start":"9223372036854774000","block_end":"9223372036854774999"}'
     await s.write("/latest_producer_id_block", block)
     await s.allocate_producer_ids(1)
@@ -53,7 +53,7 @@ async def producer_ids_run_out(s: Stage) -> None:
 
 
 @script(1, cold=True, given={"delegation.token.secret.key": "s", "delegation.token.expiry.check.interval.ms": "100"})
-async def delegation_tokens_expire(s: Stage) -> None:
+async def delegation_tokens_expire(s: ScriptContext) -> None:
     await s.issue_token("good")
     await s.start_controller()
     await s.issue_token("over", expiry_ms=2)
@@ -66,7 +66,7 @@ async def delegation_tokens_expire(s: Stage) -> None:
 
 
 @script()
-async def zookeeper_forbids_a_new_state(s: Stage) -> None:
+async def zookeeper_forbids_a_new_state(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2], [1, 3]])
     await s.forbid_writes("/brokers/topics/a/partitions/0/state")
     await s.kill(1)
@@ -76,7 +76,7 @@ async def zookeeper_forbids_a_new_state(s: Stage) -> None:
 
 
 @script()
-async def zookeeper_forbids_an_isr_change(s: Stage) -> None:
+async def zookeeper_forbids_an_isr_change(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.forbid_writes("/brokers/topics/a/partitions/0/state")
     await s.alter_isr("a", 1, [1, 2], 0, 0)
@@ -86,7 +86,7 @@ async def zookeeper_forbids_an_isr_change(s: Stage) -> None:
 
 
 @script()
-async def zookeeper_forbids_to_remove_notifications(s: Stage) -> None:
+async def zookeeper_forbids_to_remove_notifications(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.write_state("a", 1, [1, 2], 0)
     await s.forbid_writes("/isr_change_notification")
@@ -94,7 +94,7 @@ async def zookeeper_forbids_to_remove_notifications(s: Stage) -> None:
 
 
 @script()
-async def zookeeper_forbids_a_first_state(s: Stage) -> None:
+async def zookeeper_forbids_a_first_state(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.forbid_writes("/brokers/topics/a/partitions")
     await s.grow_topic("a", [[1, 2, 3], [2, 3]])
@@ -104,7 +104,7 @@ async def zookeeper_forbids_a_first_state(s: Stage) -> None:
 
 
 @script()
-async def zookeeper_forbids_a_deletion(s: Stage) -> None:
+async def zookeeper_forbids_a_deletion(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.forbid_writes("/admin/delete_topics")
     await s.delete_topics("a")
@@ -113,7 +113,7 @@ async def zookeeper_forbids_a_deletion(s: Stage) -> None:
 
 
 @script()
-async def zookeeper_forbids_a_reassignment(s: Stage) -> None:
+async def zookeeper_forbids_a_reassignment(s: ScriptContext) -> None:
     await s.create_topic("a", [[1], [1]])
     await s.forbid_writes("/brokers/topics/a")
     await s.reassign({("a", 0): [2]})
@@ -122,7 +122,7 @@ async def zookeeper_forbids_a_reassignment(s: Stage) -> None:
 
 
 @script()
-async def zookeeper_forbids_to_count_epochs(s: Stage) -> None:
+async def zookeeper_forbids_to_count_epochs(s: ScriptContext) -> None:
     """Nobody is controller until it may be written again."""
     await s.create_topic("a", [[1, 2]])
     await s.forbid_writes("/latest_producer_id_block")
@@ -135,7 +135,7 @@ async def zookeeper_forbids_to_count_epochs(s: Stage) -> None:
 
 
 @script()
-async def the_controllers_session_ends(s: Stage) -> None:
+async def the_controllers_session_ends(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3], [2, 1]])
     await s.expire()
     await s.kill(1)
@@ -143,7 +143,7 @@ async def the_controllers_session_ends(s: Stage) -> None:
 
 
 @script()
-async def the_controllers_session_ends_while_a_broker_is_slow(s: Stage) -> None:
+async def the_controllers_session_ends_while_a_broker_is_slow(s: ScriptContext) -> None:
     s.brokers[3].hold("LeaderAndIsr")
     await s.create_topic("a", [[1, 2, 3]])
     await s.expire()
@@ -151,7 +151,7 @@ async def the_controllers_session_ends_while_a_broker_is_slow(s: Stage) -> None:
 
 
 @script()
-async def the_session_ends_of_a_node_that_is_not_controller(s: Stage) -> None:
+async def the_session_ends_of_a_node_that_is_not_controller(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.usurp(9)
     await s.expire()
@@ -159,7 +159,7 @@ async def the_session_ends_of_a_node_that_is_not_controller(s: Stage) -> None:
 
 
 @script()
-async def the_controllers_session_ends_in_a_shutdown(s: Stage) -> None:
+async def the_controllers_session_ends_in_a_shutdown(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.controlled_shutdown(1)
     await s.expire()
@@ -170,7 +170,7 @@ async def the_controllers_session_ends_in_a_shutdown(s: Stage) -> None:
 
 
 @script()
-async def another_node_takes_over(s: Stage) -> None:
+async def another_node_takes_over(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3], [2, 1]])
     await s.start_candidate(101)
     await s.stop_node(100)
@@ -178,7 +178,7 @@ async def another_node_takes_over(s: Stage) -> None:
 
 
 @script()
-async def the_office_goes_to_and_fro(s: Stage) -> None:
+async def controllership_goes_to_and_fro(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.start_candidate(101)
     await s.controlled_shutdown(3)
@@ -189,7 +189,7 @@ async def the_office_goes_to_and_fro(s: Stage) -> None:
 
 
 @script()
-async def another_node_takes_over_in_the_middle_of_all(s: Stage) -> None:
+async def another_node_takes_over_in_the_middle_of_all(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2]])
     await s.create_topic("b", [[3, 1]])
     await s.start_candidate(101)
@@ -201,7 +201,7 @@ async def another_node_takes_over_in_the_middle_of_all(s: Stage) -> None:
 
 
 @script(1, 2)
-async def a_candidate_joins_and_leaves(s: Stage) -> None:
+async def a_candidate_joins_and_leaves(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2]])
     await s.start_candidate(101)
     await s.stop_node(101)

@@ -1,11 +1,11 @@
 """Several things together."""
 
 from tests.differential.script import STORAGE_ERROR, script
-from tests.differential.stage import Stage
+from tests.differential.script_context import ScriptContext
 
 
 @script(1, 2, 3, 4)
-async def a_leader_shuts_down_while_a_follower_is_dead(s: Stage) -> None:
+async def a_leader_shuts_down_while_a_follower_is_dead(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3], [1, 4], [4, 1], [1]])
     await s.kill(4)
     await s.controlled_shutdown(1)
@@ -16,7 +16,7 @@ async def a_leader_shuts_down_while_a_follower_is_dead(s: Stage) -> None:
 
 
 @script()
-async def the_broker_that_shut_down_returns_at_once(s: Stage) -> None:
+async def the_broker_that_shut_down_returns_at_once(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.controlled_shutdown(1)
     await s.bounce(1)
@@ -25,7 +25,7 @@ async def the_broker_that_shut_down_returns_at_once(s: Stage) -> None:
 
 
 @script()
-async def a_failover_in_the_middle_of_a_shutdown(s: Stage) -> None:
+async def a_failover_in_the_middle_of_a_shutdown(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3], [2, 1]])
     await s.controlled_shutdown(1)
     await s.usurp(3)
@@ -35,7 +35,7 @@ async def a_failover_in_the_middle_of_a_shutdown(s: Stage) -> None:
 
 
 @script()
-async def a_failed_directory_is_forgotten_at_a_failover(s: Stage) -> None:
+async def a_failed_directory_is_forgotten_at_a_failover(s: ScriptContext) -> None:
     s.brokers[3].errors["LeaderAndIsr"] = STORAGE_ERROR
     await s.create_topic("a", [[1, 2, 3], [3, 1]])
     s.brokers[3].errors.clear()
@@ -44,7 +44,7 @@ async def a_failed_directory_is_forgotten_at_a_failover(s: Stage) -> None:
 
 
 @script()
-async def a_leader_bounces_under_unclean_elections(s: Stage) -> None:
+async def a_leader_bounces_under_unclean_elections(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2]], {"unclean.leader.election.enable": "true"})
     await s.alter_isr("a", 1, [1], 0, 0)
     await s.bounce(1)
@@ -53,7 +53,7 @@ async def a_leader_bounces_under_unclean_elections(s: Stage) -> None:
 
 
 @script()
-async def all_die_under_unclean_elections(s: Stage) -> None:
+async def all_die_under_unclean_elections(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]], {"unclean.leader.election.enable": "true"})
     for broker in (1, 2, 3):
         await s.kill(broker)
@@ -63,7 +63,7 @@ async def all_die_under_unclean_elections(s: Stage) -> None:
 
 
 @script()
-async def a_topic_says_no_where_the_default_says_no(s: Stage) -> None:
+async def a_topic_says_no_where_the_default_says_no(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2]], {"unclean.leader.election.enable": "false"})
     await s.alter_isr("a", 1, [1], 0, 0)
     await s.kill(1)
@@ -71,7 +71,7 @@ async def a_topic_says_no_where_the_default_says_no(s: Stage) -> None:
 
 
 @script()
-async def many_partitions_in_a_failover(s: Stage) -> None:
+async def many_partitions_in_a_failover(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1], [2], [3], [1, 2], [2, 1]])
     await s.usurp(9)
     await s.kill(2)

@@ -1,11 +1,11 @@
 """Topics are created and grow."""
 
 from tests.differential.script import script
-from tests.differential.stage import Stage
+from tests.differential.script_context import ScriptContext
 
 
 @script()
-async def topics_are_created_and_grow(s: Stage) -> None:
+async def topics_are_created_and_grow(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]])
     await s.create_topic("b", [[2, 3], [3, 1]], {"retention.ms": "1000"})
     await s.grow_topic("a", [[1, 2, 3], [2, 3, 1], [3]])
@@ -13,27 +13,27 @@ async def topics_are_created_and_grow(s: Stage) -> None:
 
 
 @script(1, 2)
-async def a_topic_whose_replicas_all_come_later(s: Stage) -> None:
+async def a_topic_whose_replicas_all_come_later(s: ScriptContext) -> None:
     await s.create_topic("a", [[3, 4]])
     await s.start(4)
     await s.start(3)
 
 
 @script(1, 2)
-async def a_topic_with_some_replicas_dead(s: Stage) -> None:
+async def a_topic_with_some_replicas_dead(s: ScriptContext) -> None:
     await s.create_topic("a", [[3, 1, 2]])
     await s.grow_topic("a", [[3, 1, 2], [4, 2]])
     await s.start(3)
 
 
 @script()
-async def a_topic_without_an_id_is_given_one(s: Stage) -> None:
+async def a_topic_without_an_id_is_given_one(s: ScriptContext) -> None:
     await s.create_topic_without_id("a", [[1, 2]])
     await s.kill(1)
 
 
 @script()
-async def a_grown_topic_keeps_its_first_assignment(s: Stage) -> None:
+async def a_grown_topic_keeps_its_first_assignment(s: ScriptContext) -> None:
     """A changed list of replicas of a known partition is no order."""
     await s.create_topic("a", [[1, 2]])
     await s.grow_topic("a", [[3, 2], [3, 1]])

@@ -1,11 +1,11 @@
 """Unclean elections, and nobody left in sync."""
 
 from tests.differential.script import script
-from tests.differential.stage import Stage
+from tests.differential.script_context import ScriptContext
 
 
 @script(1, 2)
-async def nobody_in_sync_is_left(s: Stage) -> None:
+async def nobody_in_sync_is_left(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2]])
     await s.kill(2)
     await s.kill(1)
@@ -14,7 +14,7 @@ async def nobody_in_sync_is_left(s: Stage) -> None:
 
 
 @script(1, 2)
-async def unclean_leader_that_recovers(s: Stage) -> None:
+async def unclean_leader_that_recovers(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2, 3]], {"unclean.leader.election.enable": "true"})
     await s.start(3)
     await s.alter_isr("a", 1, [1], 0, 0)
@@ -26,7 +26,7 @@ async def unclean_leader_that_recovers(s: Stage) -> None:
 
 
 @script(1, 2)
-async def unclean_leader_that_dies_before_it_recovered(s: Stage) -> None:
+async def unclean_leader_that_dies_before_it_recovered(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2]], {"unclean.leader.election.enable": "true"})
     await s.alter_isr("a", 1, [1], 0, 0)
     await s.kill(1)
@@ -36,7 +36,7 @@ async def unclean_leader_that_dies_before_it_recovered(s: Stage) -> None:
 
 
 @script(1, 2)
-async def unclean_allowed_when_it_is_too_late(s: Stage) -> None:
+async def unclean_allowed_when_it_is_too_late(s: ScriptContext) -> None:
     await s.create_topic("a", [[1, 2]])
     await s.alter_isr("a", 1, [1], 0, 0)
     await s.kill(1)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.differential import said
-from tests.differential.scene import Scene
+from tests.differential import normalize
+from tests.differential.testbed import Testbed
 
 from klamm.model.errors import KlammError
 from klamm.wire.api import ApiKey
@@ -36,14 +36,16 @@ Partitions = Sequence[tuple[str, int]]
 Targets = Mapping[tuple[str, int], Sequence[int] | None]
 
 
-class AdminVerbs(Scene):
-    async def ask_for(self, what: str, api_key: ApiKey, version: int, message: Any, tell: said.Tell) -> Any:
+class AdminVerbs(Testbed):
+    async def ask_for(
+        self, what: str, api_key: ApiKey, version: int, message: Any, as_text: normalize.Normalizer
+    ) -> Any:
         """The step's answer, too, where the node hangs up instead."""
         try:
-            text = tell(await self.ask(api_key, version, message))
+            text = as_text(await self.ask(api_key, version, message))
         except KlammError:
             text = "it hung up"
-        await self.settle(what, text)
+        await self.end_step(what, text)
         return text
 
     # ---- topics
@@ -75,7 +77,7 @@ class AdminVerbs(Scene):
             ApiKey.CREATE_TOPICS,
             version,
             CreateTopicsRequest(asked, timeout_ms, validate_only),
-            said.topics_said,
+            normalize.create_topics_answer,
         )
 
     async def create_counted(
@@ -91,7 +93,7 @@ class AdminVerbs(Scene):
             ApiKey.CREATE_TOPICS,
             7,
             CreateTopicsRequest([asked], LONG_MS, validate_only),
-            said.topics_said,
+            normalize.create_topics_answer,
         )
 
     async def create_partitions(
@@ -111,12 +113,12 @@ class AdminVerbs(Scene):
             ApiKey.CREATE_PARTITIONS,
             3,
             CreatePartitionsRequest([CreatePartitionsTopic(name, count, lists)], timeout_ms, validate_only),
-            said.partitions_said,
+            normalize.create_partitions_answer,
         )
 
     async def delete_topics(self, *names: str, timeout_ms: int = LONG_MS, version: int = 6, by_id: bool = False) -> Any:
         states = [
-            DeleteTopicState(None, self.topic_id(name)) if by_id else DeleteTopicState(name, said.NO_ID)
+            DeleteTopicState(None, self.topic_id(name)) if by_id else DeleteTopicState(name, normalize.NO_ID)
             for name in names
         ]
         request = (
@@ -125,11 +127,11 @@ class AdminVerbs(Scene):
             else DeleteTopicsRequest(topic_names=names, timeout_ms=timeout_ms)
         )
         return await self.ask_for(
-            f"ask v{version} to delete {said.words(names)}{' by id' if by_id else ''}{_patience(timeout_ms)}",
+            f"ask v{version} to delete {normalize.words(names)}{' by id' if by_id else ''}{_patience(timeout_ms)}",
             ApiKey.DELETE_TOPICS,
             version,
             request,
-            lambda answer: said.deletions_said(answer, self.topic_ids),
+            lambda answer: normalize.delete_topics_answer(answer, self.topic_ids),
         )
 
     # ---- reassignment
@@ -146,7 +148,7 @@ class AdminVerbs(Scene):
             ApiKey.ALTER_PARTITION_REASSIGNMENTS,
             0,
             AlterPartitionReassignmentsRequest(LONG_MS, topics),
-            said.reassignment_said,
+            normalize.reassignment_answer,
         )
 
     async def list_reassignments(self, partitions: Partitions | None = None) -> Any:
@@ -158,7 +160,7 @@ class AdminVerbs(Scene):
             ApiKey.LIST_PARTITION_REASSIGNMENTS,
             0,
             ListPartitionReassignmentsRequest(LONG_MS, topics),
-            said.reassignments_said,
+            normalize.reassignment_list_answer,
         )
 
     # ---- elections
@@ -182,7 +184,7 @@ class AdminVerbs(Scene):
             ApiKey.ELECT_LEADERS,
             version,
             request,
-            said.elections_said,
+            normalize.elections_answer,
         )
 
     # ---- the rest
@@ -195,7 +197,7 @@ class AdminVerbs(Scene):
             ApiKey.UPDATE_FEATURES,
             1,
             UpdateFeaturesRequest(LONG_MS, [key], False),
-            said.features_said,
+            normalize.features_answer,
         )
 
     async def allocate_producer_ids(self, broker: int, *, stale_broker: bool = False) -> Any:
@@ -205,7 +207,7 @@ class AdminVerbs(Scene):
             ApiKey.ALLOCATE_PRODUCER_IDS,
             0,
             request,
-            said.producer_ids_said,
+            normalize.producer_ids_answer,
         )
 
 
@@ -217,11 +219,11 @@ def _by_topic(partitions: Partitions) -> dict[str, tuple[int, ...]]:
 
 
 def _named(partitions: Partitions) -> str:
-    return said.words([f"{topic}-{number}" for topic, number in partitions]) or "nothing"
+    return normalize.words([f"{topic}-{number}" for topic, number in partitions]) or "nothing"
 
 
 def _targets(targets: Targets) -> str:
-    return said.words([f"{t}-{n} to {'what it was' if r is None else list(r)}" for (t, n), r in targets.items()])
+    return normalize.words([f"{t}-{n} to {'what it was' if r is None else list(r)}" for (t, n), r in targets.items()])
 
 
 def _patience(timeout_ms: int) -> str:

@@ -1,40 +1,40 @@
 """Verbs: who is controller."""
 
-from tests.differential.scene import NODE_ID, Scene
+from tests.differential.testbed import NODE_ID, Testbed
 
 from klamm.model.ids import BrokerId
 from klamm.zk import znodes
 
 
-class ControllerVerbs(Scene):
+class ControllerVerbs(Testbed):
     async def start_controller(self) -> None:
         await self.start_node()
-        await self.settle("start the controller")
+        await self.end_step("start the controller")
 
     async def start_candidate(self, number: int) -> None:
         """A second node that would be controller."""
         await self.start_node(number)
-        await self.settle(f"start node {number}")
+        await self.end_step(f"start node {number}")
 
     async def stop_node(self, number: int = NODE_ID) -> None:
         """It closes its session in order."""
         await self.nodes.pop(number).stop()
         await self.wait_until(lambda stat: stat is None, znodes.broker_path(number))
-        await self.settle(f"stop node {number}")
+        await self.end_step(f"stop node {number}")
 
     async def expire(self, node: int = NODE_ID) -> None:
         """Its ZooKeeper session ends without its knowledge; it registers with a new one."""
         await self.expire_session(node)
-        await self.settle(f"the session of node {node} expires")
+        await self.end_step(f"the session of node {node} expires")
 
     async def delete_controller(self) -> None:
-        """Its term is ended; being the only candidate it is elected again."""
+        """It is deposed; as the only candidate it becomes controller again."""
         await self.client.delete(znodes.CONTROLLER)
-        await self.settle("delete /controller")
+        await self.end_step("delete /controller")
 
     async def usurp(self, broker: int) -> None:
         """Another broker becomes controller, with an epoch of its own, and does nothing."""
         epoch, stat = await self.client.get(znodes.CONTROLLER_EPOCH)
         await self.client.set(znodes.CONTROLLER_EPOCH, str(int(epoch or b"0") + 1).encode(), stat.version)
         await self.client.set(znodes.CONTROLLER, znodes.encode_controller(BrokerId(broker), 0))
-        await self.settle(f"broker {broker} takes the office")
+        await self.end_step(f"broker {broker} becomes controller")

@@ -4,8 +4,8 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from tests.differential import said
-from tests.differential.scene import Scene
+from tests.differential import normalize
+from tests.differential.testbed import Testbed
 
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
@@ -17,7 +17,7 @@ from klamm.wire.messages import (
 )
 
 
-class RequestVerbs(Scene):
+class RequestVerbs(Testbed):
     async def alter_isr(
         self,
         topic: str,
@@ -48,12 +48,12 @@ class RequestVerbs(Scene):
         )  # fmt: skip
         epoch = self.broker_epoch(broker, stale_broker)
         answer = await self.ask(ApiKey.ALTER_PARTITION, version, AlterPartitionRequest(broker, epoch, [named]))
-        text = said.alter_partition_said(answer, self.topic_ids)
+        text = normalize.alter_partition_answer(answer, self.topic_ids)
         flags = f"{f', recovery {recovery}' if recovery else ''}{', a stale broker' if stale_broker else ''}"
         what = (
             f"{broker} asks v{version} for {topic}-{partition} ISR {isr} at {leader_epoch} / {partition_epoch}{flags}"
         )
-        await self.settle(what, text)
+        await self.end_step(what, text)
         return text
 
     async def leader_asks(
@@ -87,8 +87,8 @@ class RequestVerbs(Scene):
     async def controlled_shutdown(self, broker: int, *, stale_broker: bool = False, version: int = 3) -> Any:
         epoch = self.broker_epoch(broker, stale_broker) if version >= 2 else -1
         request = ControlledShutdownRequest(broker, epoch)
-        text = said.shutdown_said(await self.ask(ApiKey.CONTROLLED_SHUTDOWN, version, request))
-        await self.settle(f"{broker} asks v{version} to shut down{', a stale broker' if stale_broker else ''}", text)
+        text = normalize.shutdown_answer(await self.ask(ApiKey.CONTROLLED_SHUTDOWN, version, request))
+        await self.end_step(f"{broker} asks v{version} to shut down{', a stale broker' if stale_broker else ''}", text)
         return text
 
     # ---- how a broker answers from now on; no steps
@@ -107,4 +107,4 @@ class RequestVerbs(Scene):
 
     async def release(self, broker: int, api_name: str) -> None:
         self.brokers[broker].release(api_name)
-        await self.settle(f"{broker} answers {api_name} at last")
+        await self.end_step(f"{broker} answers {api_name} at last")

@@ -27,9 +27,9 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import EPOCH_DURING_DELETE, LeaderAndIsr
-from klamm.replication.instructions import orders_of, stop_orders_of
+from klamm.replication.instructions import instructions_of, stop_instructions_of
 from klamm.runtime.time_slices import TimeSlices
-from klamm.sim.replicas import Replicas
+from klamm.sim.nodes.replicas import Replicas
 from klamm.wire.messages import LeaderAndIsrRequest, StopReplicaPartitionState, StopReplicaRequest
 
 HUNG = BrokerId(2)
@@ -90,9 +90,9 @@ class Orders:
         for item in items:
             for message in builder.messages(item, self.context.registered[HUNG]):
                 if isinstance(message, LeaderAndIsrRequest):
-                    replicas.take_orders(orders_of(message, builder.version(item)), 0.0)
+                    replicas.take_orders(instructions_of(message, builder.version(item)), 0.0)
                 elif isinstance(message, StopReplicaRequest):
-                    replicas.stop(stop_orders_of(message, builder.version(item)))
+                    replicas.stop(stop_instructions_of(message, builder.version(item)))
         hosted = {p: (r.leader_epoch, r.is_fetching) for p, r in sorted(replicas.hosted.items()) if p in logs}
         return sorted(logs.items()), hosted
 

@@ -28,7 +28,7 @@ from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
 from klamm.runtime.time_slices import TimeSlices
-from klamm.sim.messages_told import states_told
+from klamm.sim.nodes.control_messages import partition_states
 from klamm.wire.api import ApiKey, api
 from klamm.wire.messages import StopReplicaPartitionState
 
@@ -284,7 +284,7 @@ async def test_of_a_topic_gone_meanwhile_metadata_tells_only_that_it_went(ibp: s
     scene.context.remove_topic("a")
     scene.context.add_partition(scene.context.add_topic("a", uuid.UUID(int=6)), 0, ReplicaAssignment(ids(1)))
 
-    told = [[(i, s.leader) for _, i, s in states_told(scene.decoded(item, 1)[0])] for item in (before, going)]
+    told = [[(i, s.leader) for _, i, s in partition_states(scene.decoded(item, 1)[0])] for item in (before, going)]
     assert told == [[], [(None, -2)] * 2]
 
 
@@ -333,7 +333,7 @@ def test_a_topic_made_and_deleted_any_number_of_times_leaves_a_handful_of_reques
     items = [*(pending.take() for _ in range(len(pending))), umr(scene, newest)]
     merged = merge([i for i in items if isinstance(i, UpdateMetadataItem)])
 
-    told = [[(n, i, s.leader) for (_, n), i, s in states_told(scene.decoded(item, 1)[0])] for item in merged]
+    told = [[(n, i, s.leader) for (_, n), i, s in partition_states(scene.decoded(item, 1)[0])] for item in merged]
     assert [sorted(request) for request in told] == [
         [(n, None, -2) for n in range(4)],
         [(0, uuid.UUID(int=6), 1)],
@@ -352,7 +352,7 @@ def test_a_later_life_that_goes_while_earlier_ones_are_gone_does_not_lend_them_i
 
     merged = merge([i for i in items if isinstance(i, UpdateMetadataItem)])
 
-    told = [{(n, i, s.leader) for (_, n), i, s in states_told(scene.decoded(item, 1)[0])} for item in merged]
+    told = [{(n, i, s.leader) for (_, n), i, s in partition_states(scene.decoded(item, 1)[0])} for item in merged]
     assert told == [{(1, None, -2), (2, None, -2)}, {(0, uuid.UUID(int=6), -2)}]
 
 

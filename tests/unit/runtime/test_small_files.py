@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from klamm.runtime.disk import RealDisk
-from klamm.runtime.randomness import Dice
+from klamm.runtime.randomness import Rng
 from klamm.runtime.small_files import Replacement, SmallFile, replace_files
 from klamm.sim.disk import Fault, SimulatedDisk
 
@@ -86,7 +86,7 @@ def test_a_file_is_changed_until_the_device_has_its_newest_content(tmp_path: Pat
 @pytest.mark.parametrize("count", [1, 40])
 def test_after_power_loss_each_file_has_the_old_or_the_new_content(count: int) -> None:
     for seed in range(40):
-        disk = SimulatedDisk(Dice(seed))
+        disk = SimulatedDisk(Rng(seed))
         disk.make_directories("/data")
         disk.sync_directory("/")
         files = [SmallFile(f"/data/{number}") for number in range(count)]

@@ -11,10 +11,11 @@ from klamm.controller.events import Expire
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.topic_ids import ZERO_ID
 from klamm.net.client_connection import ClientConnection, Peer
-from klamm.sim.brokers import Received, StubBroker, Surroundings, Tuning
+from klamm.sim.history.trace import Event, EventBegan, RequestUnanswered
 from klamm.sim.loop import SimulatedLoop
-from klamm.sim.replicas import Replica
-from klamm.sim.trace import Event, EventBegan, Forgotten
+from klamm.sim.nodes.broker import NodeContext, ReceivedRequest, StubBroker
+from klamm.sim.nodes.replicas import Replica
+from klamm.sim.nodes.settings import NodeSettings
 from klamm.sim.world import Universe
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
@@ -28,7 +29,7 @@ from klamm.wire.messages import (
 CONNECTION = ClientConnection(Peer("PLAINTEXT", "node-2", 0))
 P = TopicPartition("orders", 0)
 ID, OTHER_ID = uuid.UUID(int=7), uuid.UUID(int=8)
-TUNING = Tuning("zk-1:2181", 6_000, "3.9", 256, 30_000, 100, 300, 0, True, True, False)
+TUNING = NodeSettings("zk-1:2181", 6_000, "3.9", 256, 30_000, 100, 300, 0, True, True, False)
 
 
 class Forgetful:
@@ -51,7 +52,7 @@ def test_a_proposal_that_is_repeated_is_about_the_same_topic() -> None:
     logs = {P: ID}
 
     async def scenario() -> None:
-        nobody = Surroundings(lambda event: None, lambda *asked: False, logs, lambda step: None)
+        nobody = NodeContext(lambda event: None, lambda *asked: False, logs, lambda step: None)
         broker: Any = StubBroker(world, 1, 1, TUNING, nobody)
         broker._channel = channel = Forgetful(logs)
         await broker._propose({P: Replica(proposal=(BrokerId(1),))})
@@ -68,7 +69,7 @@ def test_a_proposal_that_an_order_took_back_before_its_turn_came_is_not_made() -
     _, world = Universe.of(loop).start("node-1")
 
     async def scenario() -> None:
-        nobody = Surroundings(lambda event: None, lambda *asked: False, {P: ID}, lambda step: None)
+        nobody = NodeContext(lambda event: None, lambda *asked: False, {P: ID}, lambda step: None)
         broker: Any = StubBroker(world, 1, 1, TUNING, nobody)
         broker._channel = channel = Forgetful({P: ID})
         await broker._propose({P: Replica(proposal=None)})
@@ -84,7 +85,7 @@ def test_a_slow_broker_takes_the_orders_of_one_controller_as_they_came() -> None
     taken: list[tuple[int, str]] = []
 
     async def scenario() -> None:
-        nobody = Surroundings(lambda event: None, lambda *asked: False, {}, lambda step: None)
+        nobody = NodeContext(lambda event: None, lambda *asked: False, {}, lambda step: None)
         broker: Any = StubBroker(world, 1, 1, TUNING, nobody)
         handle = broker._ordered(lambda request, message: taken.append((message.controller_epoch, request.client_id)))
 
@@ -96,10 +97,10 @@ def test_a_slow_broker_takes_the_orders_of_one_controller_as_they_came() -> None
             if asyncio.iscoroutine(answer):
                 await answer
 
-        broker.order_takes_s = 2.0
+        broker.request_delay_s = 2.0
         waiting = [asyncio.ensure_future(order(3, what)) for what in ("first", "second")]
         await asyncio.sleep(1.0)
-        broker.order_takes_s = 0.0
+        broker.request_delay_s = 0.0
         await asyncio.gather(*waiting, order(3, "sent again"), order(4, "of the next controller"))
         await order(3, "last")
         assert not broker._backlogs
@@ -124,13 +125,15 @@ def test_an_order_that_comes_again_is_none_that_only_a_topic_id_tells_from_a_new
     _, world = Universe.of(loop).start("node-1")
 
     async def scenario() -> None:
-        nobody = Surroundings(lambda event: None, lambda *asked: False, {P: ID}, lambda step: None)
+        nobody = NodeContext(lambda event: None, lambda *asked: False, {P: ID}, lambda step: None)
         broker: Any = StubBroker(world, 1, 1, TUNING, nobody)
         broker.is_ready, broker.replicas.controller_epoch = True, 3
         broker.replicas.hosted[P] = Replica(leader=BrokerId(1), leader_epoch=had)
 
-        broker.take_again(
-            Received(Request(ApiKey.LEADER_AND_ISR, 7, 0, "", ClientConnection(Peer("PLAINTEXT", "", 0))), order())
+        broker.replay(
+            ReceivedRequest(
+                Request(ApiKey.LEADER_AND_ISR, 7, 0, "", ClientConnection(Peer("PLAINTEXT", "", 0))), order()
+            )
         )
 
         assert broker.replicas.leader_epoch(P) == is_then
@@ -153,8 +156,8 @@ def test_who_asked_before_a_session_expired_is_answered_or_forgotten(answered_s:
     told: list[Event] = []
 
     async def scenario() -> None:
-        surroundings = Surroundings(told.append, lambda *asked: False, {}, lambda step: None)
-        broker: Any = StubBroker(world, 1, 1, TUNING, surroundings)
+        node_context = NodeContext(told.append, lambda *asked: False, {}, lambda step: None)
+        broker: Any = StubBroker(world, 1, 1, TUNING, node_context)
         broker._asking[1] = ApiKey.ALTER_PARTITION.name
         broker._hear(EventBegan(BrokerId(1), 1, None, Expire(), ()))
         if answered_s is not None:
@@ -162,4 +165,6 @@ def test_who_asked_before_a_session_expired_is_answered_or_forgotten(answered_s:
         await asyncio.sleep(5.0)
 
     loop.run(scenario())
-    assert [e for e in told if isinstance(e, Forgotten)] == ([] if answered_s else [Forgotten(1, "ALTER_PARTITION")])
+    assert [e for e in told if isinstance(e, RequestUnanswered)] == (
+        [] if answered_s else [RequestUnanswered(1, "ALTER_PARTITION")]
+    )

@@ -6,24 +6,25 @@ from types import SimpleNamespace
 
 import pytest
 from tests.support.controller_room import Room
+from tests.unit.sim.histories import history_of
 
 from klamm.controller.events import BrokerChange
 from klamm.controller.settings import ControllerSettings, parse_ibp
 from klamm.model.ids import BrokerId
 from klamm.sim.cluster import run_script
-from klamm.sim.controller_observer import ControllerObserver
-from klamm.sim.history import History
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import Event, EventEnded, Term, TopicZnode, UnexpectedError
 from klamm.sim.invariants.controllers import memory_equals_zookeeper, no_mistakes_are_made
 from klamm.sim.invariants.isr import the_dead_have_left
-from klamm.sim.operations import script_of
-from klamm.sim.trace import Event, EventEnded, Mistaken, Term, TopicSeen
+from klamm.sim.nodes.controller_observer import ControllerObserver
+from klamm.sim.scripts.operations import script_of
 
 FOUND = {"a mistake": (KeyError("t1"), True), "no memory": (MemoryError(), False)}
 
 
 @pytest.mark.parametrize(("error", "is_found"), FOUND.values(), ids=FOUND)
 def test_mistakes_are_findings_and_a_lack_of_memory_is_none(error: Exception, is_found: bool) -> None:
-    wrong = no_mistakes_are_made(History(), Mistaken(BrokerId(1), error, "here"))
+    wrong = no_mistakes_are_made(History(), UnexpectedError(BrokerId(1), error, "here"))
 
     assert bool(wrong) is is_found
 
@@ -35,7 +36,7 @@ async def test_a_controller_that_stops_before_it_knows_of_its_write_has_not_left
     """It was taken for one that had looked, and left them there."""
     room = await Room.open((1, 2), topics={"a": [(1, 2)]})
     room.term.context.remove_brokers([BrokerId(2)])
-    history = History(epoch=1, terms={1: Term(BrokerId(1), 1, room.term)})
+    history = history_of(controllers={"epoch": 1, "terms": {1: Term(BrokerId(1), 1, room.term)}})
     found: list[str | None] = []
 
     def hear(event: Event) -> None:
@@ -55,14 +56,14 @@ async def test_a_controller_that_stops_before_it_knows_of_its_write_has_not_left
 
 
 def test_a_handover_is_an_election() -> None:
-    outcome = run_script(script_of("controllership is handed over"), tell=True)
+    outcome = run_script(script_of("controllership is handed over"), with_story=True)
 
     assert outcome.violation is None
     assert any("Elected epoch=2" in line and "broker=2" in line for line in outcome.story)
 
 
 def test_a_controller_out_of_memory_resigns() -> None:
-    outcome = run_script(script_of("a controller runs out of memory"), tell=True)
+    outcome = run_script(script_of("a controller runs out of memory"), with_story=True)
 
     assert outcome.violation is None
     assert b"MemoryError" in outcome.journal
@@ -82,10 +83,10 @@ async def test_a_state_of_which_nobody_told_the_controller(protocol: str, is_dyi
     context, partition = room.term.context, room.partition("a-0")
     remembered = partition.leadership
     assert remembered is not None
-    history = History(terms={1: Term(BrokerId(1), 1, room.term)})
-    history.topics["a"] = TopicSeen(context.topics["a"].id, {0: partition.assignment}, 0)
-    history.states[partition.key] = [remembered, remembered._replace(partition_epoch=1)]
-    history.registered[BrokerId(1)] = (context.registered[BrokerId(1)].epoch, 0)
+    history = history_of(controllers={"terms": {1: Term(BrokerId(1), 1, room.term)}})
+    history.topics.znodes["a"] = TopicZnode(context.topics["a"].id, {0: partition.assignment}, 0)
+    history.states.versions[partition.key] = [remembered, remembered._replace(partition_epoch=1)]
+    history.registrations.current[BrokerId(1)] = (context.registered[BrokerId(1)].epoch, 0)
     node = SimpleNamespace(number=BrokerId(1), controller=SimpleNamespace(term=room.term))
     if is_dying:
         context.queue_deletion(["a"])

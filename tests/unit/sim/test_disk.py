@@ -4,12 +4,12 @@ import errno
 
 import pytest
 
-from klamm.runtime.randomness import Dice
+from klamm.runtime.randomness import Rng
 from klamm.sim.disk import SimulatedDisk
 
 
 def disk(seed: int = 1) -> SimulatedDisk:
-    made = SimulatedDisk(Dice(seed))
+    made = SimulatedDisk(Rng(seed))
     made.make_directories("/data/a-0")
     for directory in ("/", "/data"):
         made.sync_directory(directory)

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from klamm.sim.history.trace import StateWritten
 from klamm.sim.invariants.page import drawn
 from klamm.sim.invariants.table import ALWAYS, AT_REST, by_event
-from klamm.sim.trace import StateWritten
 
 PAGE = Path(__file__).parents[3] / "docs" / "invariants.md"
 

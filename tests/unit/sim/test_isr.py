@@ -2,14 +2,14 @@
 
 import pytest
 from tests.support.controller_room import Room
+from tests.unit.sim.histories import history_of
 
 from klamm.controller.events import BrokerChange, Startup
 from klamm.controller.settings import ControllerSettings, parse_ibp
 from klamm.model.ids import BrokerId
-from klamm.sim.controller_observer import BrokersBefore
-from klamm.sim.history import History
+from klamm.sim.history.trace import EventBegan, EventEnded, StateWritten, Term
 from klamm.sim.invariants.isr import the_dead_have_left
-from klamm.sim.trace import EventBegan, EventEnded, StateWritten, Term
+from klamm.sim.nodes.controller_observer import BrokersBefore
 
 BEGAN = 5
 OLD, NEW = "2.6-IV0", "3.9-IV0"
@@ -53,12 +53,12 @@ def is_left_behind(room: Room, term: Term, entered: int, ended: EventEnded) -> b
     assert partition.leadership is not None
     after = partition.leadership._replace(isr=(BrokerId(1), BrokerId(3)))
     context.put_leadership(partition, after)
-    history = History(epoch=context.epoch, terms={context.epoch: term})
-    happened = {
+    history = history_of(controllers={"epoch": context.epoch, "terms": {context.epoch: term}})
+    performed = {
         entered: StateWritten(partition.key, partition.leadership._replace(isr=(BrokerId(1),)), after, (), 0),
         BEGAN: EventBegan(BrokerId(1), 1, ended.term, ended.event, ()),
     }
-    for zxid in sorted(happened):
-        history.zxid = zxid
-        history.absorb(happened[zxid])
+    for zxid in sorted(performed):
+        history.at.zxid = zxid
+        history.absorb(performed[zxid])
     return the_dead_have_left(history, ended) is not None

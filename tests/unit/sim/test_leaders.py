@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 from tests.support.controller_room import Room
+from tests.unit.sim.histories import history_of
 
 from klamm.controller.events import UncleanLeaderElectionEnable
 from klamm.controller.settings import ControllerSettings
 from klamm.model.ids import BrokerId
-from klamm.sim.history import History
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import EventBegan, EventEnded, StateWritten, Term
 from klamm.sim.invariants.leaders import elections_are_clean
-from klamm.sim.trace import EventBegan, EventEnded, StateWritten, Term
 
 ONE, TWO = BrokerId(1), BrokerId(2)
 EVENT = UncleanLeaderElectionEnable()
@@ -22,7 +23,7 @@ async def test_what_was_decided_while_it_was_allowed_may_come_after_it_is_not(
 ) -> None:
     room, term, history = await begun(was_allowed)
 
-    history.default_forbids_unclean()
+    history.controllers.forbid_unclean_by_default()
     forbid(room)
 
     assert is_unclean(room, history) is is_found
@@ -32,9 +33,9 @@ async def test_what_was_decided_while_it_was_allowed_may_come_after_it_is_not(
 
 async def test_a_topic_that_says_no_itself_goes_by_that() -> None:
     room, _, history = await begun(True)
-    history.unclean_topics["a"] = False
+    history.topics.unclean["a"] = False
 
-    history.default_forbids_unclean()
+    history.controllers.forbid_unclean_by_default()
     forbid(room)
 
     assert is_unclean(room, history)
@@ -47,7 +48,7 @@ async def begun(is_allowed: bool) -> tuple[Room, Term, History]:
     room.client.last_seen_zxid = 0
     term = Term(ONE, 1, room.term)
     epoch = room.term.context.epoch
-    history = History(epoch=epoch, terms={epoch: term})
+    history = history_of(controllers={"epoch": epoch, "terms": {epoch: term}})
     history.absorb(EventBegan(ONE, 1, term, EVENT, ()))
     return room, term, history
 

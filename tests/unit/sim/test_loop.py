@@ -81,7 +81,7 @@ def test_too_long_is_an_error() -> None:
     with pytest.raises(OutOfTime, match="10 virtual seconds"):
         SimulatedLoop().run(main(), limit_s=10)
     with pytest.raises(OutOfTime, match="100 callbacks"):
-        SimulatedLoop().run(main(), most_steps=100)
+        SimulatedLoop().run(main(), max_steps=100)
 
 
 async def tick(heard: list[float]) -> None:

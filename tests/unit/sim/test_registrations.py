@@ -4,9 +4,9 @@ import pytest
 
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.ids import BrokerId
-from klamm.sim.history import History
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import RegistrationWritten
 from klamm.sim.invariants.registrations import is_unusable_since
-from klamm.sim.trace import Described
 from klamm.zk.registrations import FeatureRange, encode_registration
 
 BROKER = Broker(BrokerId(8), (Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "nowhere", 9092),))
@@ -29,7 +29,7 @@ def test_what_a_registration_said_since_decides(
 ) -> None:
     history = History()
     for zxid, data in told:
-        history.zxid = zxid
-        history.absorb(Described(BROKER.id, data))
+        history.at.zxid = zxid
+        history.absorb(RegistrationWritten(BROKER.id, data))
 
     assert is_unusable_since(history, BROKER.id, 2, finalized) is unusable

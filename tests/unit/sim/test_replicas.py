@@ -10,7 +10,7 @@ from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.model.topic_ids import ZERO_ID
 from klamm.replication.instructions import PartitionInstruction, StopInstruction
-from klamm.sim.replicas import LAG_S, Replica, Replicas
+from klamm.sim.nodes.replicas import LAG_S, Replica, Replicas
 from klamm.wire.messages import AlterPartitionResponsePartitionData
 
 P = TopicPartition("orders", 0)

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from klamm.sim import shrink
 from klamm.sim.cluster import Outcome
-from klamm.sim.options import Options
 from klamm.sim.schedules import Policy
-from klamm.sim.script import Happening, Script
-from klamm.sim.script_text import decode_script
-from klamm.sim.shrink import Shrinker, as_regression, as_test, broken_rule
+from klamm.sim.scripts import shrink
+from klamm.sim.scripts.options import Options
+from klamm.sim.scripts.script import ScheduledAction, Script
+from klamm.sim.scripts.shrink import Shrinker, as_regression, as_test, broken_rule
+from klamm.sim.scripts.text import decode_script
 
 WIDE = replace(Options.plain(7, nodes=5), servers=3, policy=Policy.PRIORITIES)
 
@@ -26,8 +26,8 @@ def shrunk(monkeypatch: pytest.MonkeyPatch, script: Script, rule: Callable[[Scri
     return Shrinker(outcome(script, rule(script))).shrink()
 
 
-def kill(at_s: float, node: int, back_s: float = 3.25) -> Happening:
-    return Happening(at_s, "kill", {"node": node, "back_s": back_s})
+def kill(at_s: float, node: int, back_s: float = 3.25) -> ScheduledAction:
+    return ScheduledAction(at_s, "kill", {"node": node, "back_s": back_s})
 
 
 LONG = Script(WIDE, [kill(20.0 + n, n % 5 + 1) for n in range(40)], heal_at_s=95.0)
@@ -35,13 +35,13 @@ LONG = Script(WIDE, [kill(20.0 + n, n % 5 + 1) for n in range(40)], heal_at_s=95
 
 def test_only_what_matters_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     def rule(script: Script) -> str | None:
-        killed = [h.facts["node"] for h in script.happenings]
+        killed = [h.facts["node"] for h in script.actions]
         return "bad: 3 after 2" if 2 in killed and 3 in killed[killed.index(2) :] else None
 
     best = shrunk(monkeypatch, LONG, rule).script
 
-    assert [h.facts for h in best.happenings] == [{"node": 2, "back_s": 0.0}, {"node": 3, "back_s": 0.0}]
-    assert best.happenings[-1].at_s < 6
+    assert [h.facts for h in best.actions] == [{"node": 2, "back_s": 0.0}, {"node": 3, "back_s": 0.0}]
+    assert best.actions[-1].at_s < 6
     assert best.heal_at_s < 7
     assert best.options == Options.plain(7, nodes=1)
 
@@ -51,19 +51,19 @@ def test_what_matters_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def rule(script: Script) -> str | None:
         needed = script.options.policy is Policy.PRIORITIES and script.options.servers == 3
-        return "bad" if needed and any(h.at_s > 30 and h.facts["back_s"] >= 2 for h in script.happenings) else None
+        return "bad" if needed and any(h.at_s > 30 and h.facts["back_s"] >= 2 for h in script.actions) else None
 
     best = shrunk(monkeypatch, LONG, rule).script
 
-    assert len(best.happenings) == 1
+    assert len(best.actions) == 1
     assert (best.options.policy, best.options.servers) == (Policy.PRIORITIES, 3)
 
 
 def test_another_violation_is_not_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    best = shrunk(monkeypatch, LONG, lambda s: "bad: all" if len(s.happenings) == 40 else "worse: some")
+    best = shrunk(monkeypatch, LONG, lambda s: "bad: all" if len(s.actions) == 40 else "worse: some")
 
     assert best.violation == "bad: all"
-    assert len(best.script.happenings) == 40
+    assert len(best.script.actions) == 40
 
 
 def test_it_ends_when_it_has_to(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,9 +86,9 @@ def test_the_printed_test_runs_the_same_script() -> None:
     script = Script(
         replace(Options.plain(7, nodes=4), policy=Policy.HOSTS, servers=3),
         [
-            Happening(5.0, "create topic", {"topic": 't"1', "replicas": [[1, 2]]}),
+            ScheduledAction(5.0, "create topic", {"topic": 't"1', "replicas": [[1, 2]]}),
             kill(6.5, 1, 0.0),
-            Happening(7.0, "x"),
+            ScheduledAction(7.0, "x"),
         ],
         heal_at_s=9.0,
     )
@@ -99,13 +99,15 @@ def test_the_printed_test_runs_the_same_script() -> None:
     exec(source, code)
     code["test_one_leader_of_seed_7"]()  # type: ignore[operator]
 
-    assert [(s.options, [tuple(h) for h in s.happenings], s.heal_at_s) for s in ran] == [
-        (script.options, [tuple(h) for h in script.happenings], 9.0)
+    assert [(s.options, [tuple(h) for h in s.actions], s.heal_at_s) for s in ran] == [
+        (script.options, [tuple(h) for h in script.actions], 9.0)
     ]
 
 
 def test_the_entry_for_the_regressions() -> None:
-    script = Script(WIDE, [kill(6.5, 1, 0.0), Happening(7.0, "cut", {"topic": "t1", "loss": None})], heal_at_s=9.0)
+    script = Script(
+        WIDE, [kill(6.5, 1, 0.0), ScheduledAction(7.0, "cut", {"topic": "t1", "loss": None})], heal_at_s=9.0
+    )
 
     [entry] = tomllib.loads(as_regression(outcome(script, 'rule: said "no"'), 7))["regression"]
 

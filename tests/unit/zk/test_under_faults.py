@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from tests.support.zookeeper_stage import SERVERS, Stage
 
-from klamm.runtime.randomness import Dice
+from klamm.runtime.randomness import Rng
 from klamm.zk.errors import NodeExists, SessionClosed, SessionExpired
 from klamm.zk.watches import EventType, WatchEvent
 
@@ -15,7 +15,7 @@ WRITES = 300
 class Troubled(Stage):
     def __init__(self, seed: int, timeout_ms: int) -> None:
         super().__init__(seed)
-        self.dice = Dice(seed)
+        self.dice = Rng(seed)
         self._timeout_ms = timeout_ms
 
     async def build(self) -> None:

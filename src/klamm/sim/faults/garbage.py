@@ -5,10 +5,10 @@ import contextlib
 import struct
 from typing import Final
 
-from klamm.runtime.randomness import Dice
-from klamm.sim.brokers import PORT
+from klamm.runtime.randomness import Rng
+from klamm.sim.actions import ClusterUnderTest, Draw
 from klamm.sim.faults.aim import victim
-from klamm.sim.stage import Draw, Stage
+from klamm.sim.nodes.settings import PORT
 
 _SILENCE_S: Final = 5.0
 _UPDATE_METADATA_V8: Final = struct.pack(">hhih", 6, 8, 7, -1)
@@ -21,7 +21,7 @@ FRAMES: Final = {
     "unknown api": struct.pack(">ihhih", 10, 9_999, 3, 1, -1),
     "unknown version": struct.pack(">ihhih", 10, 4, 999, 1, -1),
     "no body": struct.pack(">i", len(_UPDATE_METADATA_V8)) + _UPDATE_METADATA_V8,
-    "noise": struct.pack(">i", 64) + Dice(7).randbytes(64),
+    "noise": struct.pack(">i", 64) + Rng(7).randbytes(64),
 }
 ANSWERS: Final = {
     "negative length": struct.pack(">i", -1),
@@ -32,21 +32,21 @@ ANSWERS: Final = {
 }
 
 
-def malformed_frames(stage: Stage, draw: Draw) -> None:
+def malformed_frames(cluster: ClusterUnderTest, draw: Draw) -> None:
     """Somebody who does not speak the protocol connects to a node, and stays a while."""
-    number, _ = victim(stage, draw)
-    kind = draw("kind", lambda dice: dice.choice(tuple(FRAMES)))
+    number, _ = victim(cluster, draw)
+    kind = draw("kind", lambda rng: rng.choice(tuple(FRAMES)))
 
     async def send() -> None:
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(_SILENCE_S):
-                sender = await stage.admin.network.connect(_Sender, f"node-{number}", PORT)
-                stage.tell(f"node {number} gets a frame that is wrong: {kind}")
+                sender = await cluster.admin.network.connect(_Sender, f"node-{number}", PORT)
+                cluster.log(f"node {number} gets a frame that is wrong: {kind}")
                 sender.transport.write(FRAMES[kind])
                 await asyncio.sleep(_SILENCE_S)
                 sender.transport.close()
 
-    stage.work(send(), "malformed frames")
+    cluster.work(send(), "malformed frames")
 
 
 class _Sender(asyncio.Protocol):
@@ -57,11 +57,11 @@ class _Sender(asyncio.Protocol):
         self.transport = transport
 
 
-def malformed_answers(stage: Stage, draw: Draw) -> None:
+def malformed_answers(cluster: ClusterUnderTest, draw: Draw) -> None:
     """A ZooKeeper server says what no server says."""
-    number, node = victim(stage, draw)
-    kind = draw("kind", lambda dice: dice.choice(tuple(ANSWERS)))
-    session = stage.ensemble.sessions.get(node.session)
+    number, node = victim(cluster, draw)
+    kind = draw("kind", lambda rng: rng.choice(tuple(ANSWERS)))
+    session = cluster.ensemble.sessions.get(node.session)
     if session is not None and session.holder is not None:
-        stage.tell(f"node {number} gets an answer from ZooKeeper that is wrong: {kind}")
+        cluster.log(f"node {number} gets an answer from ZooKeeper that is wrong: {kind}")
         session.holder.babble(ANSWERS[kind])

@@ -3,17 +3,17 @@
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from klamm.sim.actions import ClusterUnderTest, Draw, restart
 from klamm.sim.faults import clocks, ensemble, garbage, links, orders, processes, sessions, writes
-from klamm.sim.stage import Draw, Stage, restart
 
-Fault = Callable[[Stage, Draw], None]
+Fault = Callable[[ClusterUnderTest, Draw], None]
 
 
 class Row(NamedTuple):
     number: int
     """In the catalogue: docs/simulation.md says which rows there are."""
     name: str
-    happen: Fault
+    apply: Fault
     sign: str
     """What the story says where it took effect."""
 
@@ -66,38 +66,38 @@ ROWS: Final[Sequence[Row]] = (
     Row(24, "malformed frames", garbage.malformed_frames, "a frame that is wrong"),
     Row(24, "malformed answers", garbage.malformed_answers, "an answer from ZooKeeper that is wrong"),
 )
-FAULTS: Final[dict[str, Fault]] = {row.name: row.happen for row in ROWS}
+FAULTS: Final[dict[str, Fault]] = {row.name: row.apply for row in ROWS}
 
 
 def drawn() -> str:
     """The table as the manual has it."""
-    rows = (f"| {r.number} | {r.name} | {(r.happen.__doc__ or '').splitlines()[0]} |" for r in ROWS)
+    rows = (f"| {r.number} | {r.name} | {(r.apply.__doc__ or '').splitlines()[0]} |" for r in ROWS)
     return "\n".join(["| # | fault | what happens |", "|---|---|---|", *rows, ""])
 
 
-def heal(stage: Stage) -> None:
+def heal(cluster: ClusterUnderTest) -> None:
     """Everything runs, reaches everything, is quick, and tells the truth."""
-    stage.network.heal()
-    stage.traps.clear()
-    _heal_zookeeper(stage)
-    for clock in stage.clocks.values():
+    cluster.network.heal()
+    cluster.injection_points.clear()
+    _heal_zookeeper(cluster)
+    for clock in cluster.clocks.values():
         clock.offset_ms = 0
-    for number, node in list(stage.nodes.items()):
-        stage.loop.slow(node.host, 0.0)
+    for number, node in list(cluster.nodes.items()):
+        cluster.loop.slow(node.host, 0.0)
         node.broker.lagging.clear()
-        node.broker.order_takes_s = 0.0
+        node.broker.request_delay_s = 0.0
         if node.broker.replicas.failed:
-            stage.loop.kill(node.host)
+            cluster.loop.kill(node.host)
         if node.host.is_alive:
-            stage.loop.resume(node.host)
+            cluster.loop.resume(node.host)
         else:
-            restart(stage, number)
+            restart(cluster, number)
 
 
-def _heal_zookeeper(stage: Stage) -> None:
-    stage.ensemble.on_greeting = lambda session: True
-    stage.ensemble.outlived_s = lambda: 0.0
-    for server in stage.servers:
+def _heal_zookeeper(cluster: ClusterUnderTest) -> None:
+    cluster.ensemble.on_greeting = lambda session: True
+    cluster.ensemble.outlived_s = lambda: 0.0
+    for server in cluster.servers:
         server.lag_s = lambda: 0.0
         if server.is_cut_off:
             server.join_again()

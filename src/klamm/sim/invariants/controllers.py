@@ -6,17 +6,17 @@ from typing import Final
 from klamm.controller import events
 from klamm.controller.states import ControllerState
 from klamm.model.errors import ErrorCode
-from klamm.sim.brokers import StubBroker
-from klamm.sim.history import History
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import EventEnded, RequestSent, RequestUnanswered, TermBegan, TermEnded, UnexpectedError
 from klamm.sim.invariants.epochs import leaders_write_isrs
-from klamm.sim.invariants.seen import Cluster
-from klamm.sim.trace import EventEnded, Forgotten, Mistaken, OrderSent, TermBegan, TermEnded
+from klamm.sim.invariants.views import Cluster
+from klamm.sim.nodes.broker import StubBroker
 from klamm.zk import znodes
 
 _CHANNEL_TASK: Final = "controller-to-broker"
 
 
-def no_mistakes_are_made(history: History, event: Mistaken) -> str | None:
+def no_mistakes_are_made(history: History, event: UnexpectedError) -> str | None:
     """No controller runs into an error that nobody foresaw, though it would recover by resigning.
 
     That a machine has no memory is no mistake of the code.
@@ -26,10 +26,10 @@ def no_mistakes_are_made(history: History, event: Mistaken) -> str | None:
     return f"broker {event.broker}: {event.error!r} at {event.where}"
 
 
-def the_resigned_send_nothing(history: History, event: OrderSent) -> str | None:
+def the_resigned_send_nothing(history: History, event: RequestSent) -> str | None:
     """No order leaves after the resignation."""
     epoch = event.message.controller_epoch
-    if (event.sender, event.incarnation, epoch) in history.ended:
+    if (event.sender, event.incarnation, epoch) in history.controllers.ended:
         return f"broker {event.sender} gave up epoch {epoch}, and sends {type(event.message).__name__} in it"
     return None
 
@@ -50,7 +50,7 @@ def terms_begin_with_nothing(history: History, event: TermBegan) -> str | None:
     return None
 
 
-def nobody_is_forgotten(history: History, event: Forgotten) -> str | None:
+def nobody_is_forgotten(history: History, event: RequestUnanswered) -> str | None:
     """Whoever waits for a controller whose session expires is answered."""
     return f"broker {event.broker} was asked for {event.what} before its session expired, and has not answered"
 
@@ -102,16 +102,16 @@ def _differs(cluster: Cluster, broker: StubBroker) -> str | None:
     term, history = broker.controller.term, cluster.history
     assert term is not None
     context = term.context
-    for name, topic in history.topics.items():
+    for name, topic in history.topics.znodes.items():
         known = context.topics.get(name)
         if known is None or topic.id not in (None, known.id):  # somebody may have written the znode without its id
             return f"{name}: the controller knows {known and known.id}, its id is {topic.id}"
         remembered = {n: p.assignment for n, p in known.partitions.items()}
         if remembered != topic.partitions:
             return f"{name}: the controller remembers {remembered}, ZooKeeper has {topic.partitions}"
-    if extra := [name for name in context.topics if name not in history.topics]:
+    if extra := [name for name in context.topics if name not in history.topics.znodes]:
         return f"the controller remembers {extra}, which are gone"
-    for p, versions in history.states.items():
+    for p, versions in history.states.versions.items():
         partition = context.partition(p.topic, p.partition)
         state = partition.leadership if partition else None
         if partition is not None and context.is_to_be_deleted(partition) and leaders_write_isrs(history):
@@ -119,7 +119,9 @@ def _differs(cluster: Cluster, broker: StubBroker) -> str | None:
         if state is None or state._replace(controller_epoch=versions[-1].controller_epoch) != versions[-1]:
             return f"{p}: the controller remembers {state}, ZooKeeper has {versions[-1]}"
     epochs = {b.id: b.epoch for b in context.registered.values()}
-    there = {b: epoch for b, (epoch, _) in history.registered.items() if b in {r.number for r in cluster.running}}
+    there = {
+        b: epoch for b, (epoch, _) in history.registrations.current.items() if b in {r.number for r in cluster.running}
+    }
     if epochs != there:
         return f"the controller believes that {epochs} are registered, it is {there}"
     return None
@@ -134,8 +136,8 @@ def watches_are_set(cluster: Cluster) -> str | None:
             wanted_children = {znodes.BROKER_IDS, znodes.TOPICS, znodes.DELETE_TOPICS}
             wanted_children |= {znodes.ISR_CHANGES, znodes.LOG_DIR_EVENTS}
             wanted_data |= {znodes.REASSIGN_PARTITIONS, znodes.PREFERRED_ELECTION}
-            wanted_data |= {znodes.broker_path(b) for b in cluster.history.registered}
-            wanted_data |= {znodes.topic_path(t) for t in cluster.history.topics}
+            wanted_data |= {znodes.broker_path(b) for b in cluster.history.registrations.current}
+            wanted_data |= {znodes.topic_path(t) for t in cluster.history.topics.znodes}
         missing = (wanted_data - data) | (wanted_children - children)
         if missing:
             what = "the controller" if broker.controller.is_active else "not controller"

@@ -2,16 +2,16 @@
 
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
-from klamm.sim.history import History
-from klamm.sim.trace import Elected, Mutation, OrderReceived, OrderSent
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import ControllerElected, RequestReceived, RequestSent, TransactionCommitted
 from klamm.sim.zookeeper.tree import Change, CreateChange, DeleteChange, SetChange
 from klamm.zk import znodes
 
 
-def one_actor_per_epoch(history: History, event: OrderSent) -> str | None:
+def one_actor_per_epoch(history: History, event: RequestSent) -> str | None:
     """Orders carry an epoch that this very run of this very broker won."""
     epoch = event.message.controller_epoch
-    term = history.terms.get(epoch)
+    term = history.controllers.terms.get(epoch)
     if term is None or (term.broker, term.incarnation) != (event.sender, event.incarnation):
         return f"broker {event.sender}.{event.incarnation} gives orders in epoch {epoch}, which is {term}'s"
     if event.message.controller_id != event.sender:
@@ -19,23 +19,23 @@ def one_actor_per_epoch(history: History, event: OrderSent) -> str | None:
     return None
 
 
-def orders_come_from_who_was_elected(history: History, event: OrderReceived) -> str | None:
+def orders_come_from_who_was_elected(history: History, event: RequestReceived) -> str | None:
     """What reaches a broker names a sender that won the epoch it names."""
     sender, epoch = event.message.controller_id, event.message.controller_epoch
-    winner = history.winners.get(epoch, (None, 0))[0]
+    winner = history.controllers.winners.get(epoch, (None, 0))[0]
     if sender != winner:
         return f"broker {sender} gives orders in epoch {epoch}, which broker {winner} won"
     return None
 
 
-def epoch_counts_elections(history: History, event: Elected) -> str | None:
+def epoch_counts_elections(history: History, event: ControllerElected) -> str | None:
     """The controller epoch rises by one with each election, and by nothing else."""
     if event.epoch != event.before + 1 or event.broker is None:
         return f"controller epoch {event.before} became {event.epoch}, elected was {event.broker}"
     return None
 
 
-def elections_raise_the_epoch(history: History, event: Mutation) -> str | None:
+def elections_raise_the_epoch(history: History, event: TransactionCommitted) -> str | None:
     """`/controller` is created only together with a rise of the epoch, which begins with 0 and is never deleted."""
     paths = {type(c): c for c in event.changes if c.path == znodes.CONTROLLER_EPOCH}
     begun = paths.get(CreateChange)
@@ -49,14 +49,14 @@ def elections_raise_the_epoch(history: History, event: Mutation) -> str | None:
     return None
 
 
-def fenced_writes(history: History, event: Mutation) -> str | None:
+def fenced_writes(history: History, event: TransactionCommitted) -> str | None:
     """What belongs to the controller is written by the session that won the newest epoch, each time bound to it."""
-    if event.session not in history.elected_sessions:
+    if event.session not in history.controllers.sessions:
         return None  # an operator may write what he likes
     owned = next((c for c in event.changes if _is_the_controllers(history, c)), None)
     if owned is None:
         return None
-    winner = history.winners.get(history.epoch)
+    winner = history.controllers.winners.get(history.controllers.epoch)
     if winner is None or event.session != winner[1] or event.fence is None or event.fence < 0:
         bound = "bound to no epoch" if event.fence is None or event.fence < 0 else f"bound to version {event.fence}"
         return f"{owned.path} is written by session {event.session:x}, {bound}, while {winner} holds the epoch"
@@ -80,8 +80,10 @@ def _is_the_controllers(history: History, change: Change) -> bool:
 
 def leaders_write_isrs(history: History) -> bool:
     """As they do where the protocol is older than AlterPartition."""
-    term = history.actor or next(reversed(history.terms.values()), None)  # who won may not have begun
-    return term is not None and not term.internals.settings.controller_owns_partition_state
+    term = history.controllers.active or next(
+        reversed(history.controllers.terms.values()), None
+    )  # who won may not have begun
+    return term is not None and not term.settings.controller_owns_partition_state
 
 
 def _changes_an_isr_alone(history: History, change: Change) -> bool:
@@ -89,12 +91,12 @@ def _changes_an_isr_alone(history: History, change: Change) -> bool:
     if not isinstance(change, SetChange) or parts[-1] != "state":
         return False
     p = TopicPartition(parts[3], int(parts[5]))
-    before = history.states[p][-1]
+    before = history.states.versions[p][-1]
     return znodes.decode_state(p, change.data, before.partition_epoch)._replace(isr=before.isr) == before
 
 
 def _only_grows(history: History, topic: str, data: bytes | None) -> bool:
-    known = history.topics.get(topic)
+    known = history.topics.znodes.get(topic)
     if known is None:
         return False
     try:
@@ -104,24 +106,24 @@ def _only_grows(history: History, topic: str, data: bytes | None) -> bool:
     return after.topic_id == known.id and all(after.partitions.get(n) == a for n, a in known.partitions.items())
 
 
-def brokers_refuse_old_controllers(history: History, event: OrderReceived) -> str | None:
+def brokers_refuse_old_controllers(history: History, event: RequestReceived) -> str | None:
     """An order of a controller older than one followed before is refused as such."""
-    highest = history.applied.get((event.broker, event.incarnation), 0)
+    highest = history.requests.applied_epochs.get((event.broker, event.incarnation), 0)
     refusals = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
     if event.message.controller_epoch < highest and event.refusal not in refusals:
         return f"broker {event.broker} answers {event.refusal.name} to epoch {event.message.controller_epoch}"
     return None
 
 
-def followed_epochs_are_monotone(history: History, event: OrderReceived) -> str | None:
+def followed_epochs_are_monotone(history: History, event: RequestReceived) -> str | None:
     """A broker follows no controller older than one it followed before."""
-    highest = history.applied.get((event.broker, event.incarnation), 0)
+    highest = history.requests.applied_epochs.get((event.broker, event.incarnation), 0)
     if not event.refusal and event.message.controller_epoch < highest:
         return f"broker {event.broker} follows epoch {event.message.controller_epoch} after {highest}"
     return None
 
 
-def brokers_refuse_orders_for_earlier_runs(history: History, event: OrderReceived) -> str | None:
+def brokers_refuse_orders_for_earlier_runs(history: History, event: RequestReceived) -> str | None:
     """An order meant for an earlier registration of the broker is refused."""
     meant_for = event.message.broker_epoch
     if not event.refusal and 0 <= meant_for < event.broker_epoch:

@@ -7,10 +7,10 @@ from klamm.controller.events import AlterPartitionReceived, BrokerChange, Resume
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
-from klamm.sim.controller_observer import BrokersBefore, KnownBefore
-from klamm.sim.history import History
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import EventEnded, LeaderAndIsrApplied, ReplicaRole, ReplicaRolesChanged, StateWritten
 from klamm.sim.invariants.epochs import leaders_write_isrs
-from klamm.sim.trace import EventEnded, OrdersTaken, Stance, StancesTaken, StateWritten
+from klamm.sim.nodes.controller_observer import BrokersBefore, KnownBefore
 
 _WITH_TOPIC_IDS: Final = 2
 _WITH_BROKER_EPOCHS: Final = 3
@@ -30,44 +30,46 @@ def isr_is_within_replicas(history: History, event: StateWritten) -> str | None:
     return None
 
 
-def leaders_count_all_members(history: History, event: StateWritten | OrdersTaken | StancesTaken) -> str | None:
+def leaders_count_all_members(
+    history: History, event: StateWritten | LeaderAndIsrApplied | ReplicaRolesChanged
+) -> str | None:
     """A leader counts everyone as in sync whom the state znode names within its leader epoch, also while it asks."""
-    for p, broker, stance in _stances(history, event):
-        state = event.after if isinstance(event, StateWritten) else _state_of(history, p, stance)
-        if state is None or stance.leader != broker:
+    for p, broker, role in _roles(history, event):
+        state = event.after if isinstance(event, StateWritten) else _state_of(history, p, role)
+        if state is None or role.leader != broker:
             continue
-        if (state.leader, state.leader_epoch) != (broker, stance.leader_epoch):
+        if (state.leader, state.leader_epoch) != (broker, role.leader_epoch):
             continue
-        if uncounted := set(state.isr) - stance.members:
-            return f"{p}: leader {broker} counts {sorted(stance.members)} as in sync, and not {uncounted} of {state}"
+        if uncounted := set(state.isr) - role.members:
+            return f"{p}: leader {broker} counts {sorted(role.members)} as in sync, and not {uncounted} of {state}"
     return None
 
 
-def _stances(
-    history: History, event: StateWritten | OrdersTaken | StancesTaken
-) -> Iterator[tuple[TopicPartition, BrokerId, Stance]]:
+def _roles(
+    history: History, event: StateWritten | LeaderAndIsrApplied | ReplicaRolesChanged
+) -> Iterator[tuple[TopicPartition, BrokerId, ReplicaRole]]:
     """Those of the newest run of the leader, and those taken just now."""
     if isinstance(event, StateWritten):
         key = event.partition, event.after.leader
-        _, stance = history.stances.get(key, (0, None))
-        topic = history.topics.get(event.partition.topic)
-        if stance is not None and topic is not None and stance.topic_id == topic.id:
-            yield *key, stance
+        _, role = history.replicas.roles.get(key, (0, None))
+        topic = history.topics.znodes.get(event.partition.topic)
+        if role is not None and topic is not None and role.topic_id == topic.id:
+            yield *key, role
     else:
-        yield from ((p, event.broker, stance) for p, stance in event.stances.items())
+        yield from ((p, event.broker, role) for p, role in event.roles.items())
 
 
-def _state_of(history: History, p: TopicPartition, stance: Stance) -> LeaderAndIsr | None:
+def _state_of(history: History, p: TopicPartition, role: ReplicaRole) -> LeaderAndIsr | None:
     """The newest state of the very topic that the replica is of; None where none is known."""
-    topic, versions = history.topics.get(p.topic), history.states.get(p)
-    return versions[-1] if versions and topic is not None and topic.id == stance.topic_id else None
+    topic, versions = history.topics.znodes.get(p.topic), history.states.versions.get(p)
+    return versions[-1] if versions and topic is not None and topic.id == role.topic_id else None
 
 
-def refusals_end_with_orders(history: History, event: OrdersTaken) -> str | None:
+def refusals_end_with_orders(history: History, event: LeaderAndIsrApplied) -> str | None:
     """A leader whose ISR change was refused may ask again as soon as there is a newer order."""
-    for p, stance in event.stances.items():
+    for p, role in event.roles.items():
         before, after = event.epochs[p]
-        if stance.is_refused and before < after:
+        if role.is_refused and before < after:
             return f"{p}: leader {event.broker} was refused in leader epoch {before}, and asks for nothing in {after}"
     return None
 
@@ -78,7 +80,7 @@ def newcomers_have_followed(history: History, event: StateWritten) -> str | None
     if before is None or before.leader_epoch != after.leader_epoch:
         return None
     for broker in set(after.isr) - set(before.isr):
-        if (event.partition, broker, after.leader, after.leader_epoch) not in history.followed:
+        if (event.partition, broker, after.leader, after.leader_epoch) not in history.replicas.followed:
             return f"{event.partition}: {broker} enters ISR {after.isr} without having followed {after.leader} in it"
     return None
 
@@ -89,13 +91,13 @@ def the_dead_have_left(history: History, event: EventEnded) -> str | None:
     Where ZooKeeper refused a write in that, once it was tried again.
     """
     looked = event.term is None or isinstance(event.event, BrokerChange | ResumeAfterFailure)
-    if event.is_cut_short or event.broker in history.refused or not looked:
+    if event.is_cut_short or event.broker in history.controllers.refused or not looked:
         return None
-    term = history.actor  # where there was none when the event began, it has brought it about
+    term = history.controllers.active  # where there was none when the event began, it has brought it about
     if term is None or (term.broker, term.incarnation) != (event.broker, event.incarnation):
         return None
     context = term.internals.context
-    if history.ended_term(term) or not term.internals.store.client.is_alive or context.brokers_in_transition:
+    if history.controllers.has_ended(term) or not term.internals.store.client.is_alive or context.brokers_in_transition:
         return None
     for p in context.partitions():
         state = p.leadership
@@ -116,7 +118,10 @@ def _was_to_leave(history: History, event: EventEnded, p: TopicPartition, dead: 
     if not leaders_write_isrs(history):
         return True
     was_known = not isinstance(event.known, BrokersBefore) or dead in event.known.registered
-    return was_known and history.entered[p, dead] <= history.begun_at[event.broker, event.incarnation]
+    return (
+        was_known
+        and history.states.isr_entries[p, dead] <= history.controllers.began_at[event.broker, event.incarnation]
+    )
 
 
 # ---- AlterPartition
@@ -210,7 +215,7 @@ def refused_isr_changes_were_overtaken(history: History, event: EventEnded) -> s
             continue
         if _expected(event.known, topic, asked.request.broker_id, data, asked.version) is not None:
             continue
-        versions = history.states.get(TopicPartition(topic, data.partition_index), [])
+        versions = history.states.versions.get(TopicPartition(topic, data.partition_index), [])
         newest = versions[-1] if versions else None
         if newest and (newest.partition_epoch, newest.isr) == (data.partition_epoch + 1, _new_isr(data, asked.version)):
             return f"{topic}-{data.partition_index}: {data} is refused, although it was written as {newest}"
@@ -229,7 +234,7 @@ def alter_partition_tells_the_truth(history: History, event: EventEnded) -> str 
         told = got.leader_id, got.leader_epoch, tuple(got.isr), got.partition_epoch
         if not any(
             told == (v.leader, v.leader_epoch, v.isr, v.partition_epoch)
-            for versions in history.lives_of(p)
+            for versions in history.states.incarnations_of(p)
             for v in versions[got.partition_epoch : got.partition_epoch + 1]
         ):
             return f"{p}: the leader is told {told}, which was never written"

@@ -9,9 +9,9 @@ from klamm.controller import events
 from klamm.controller.context import ControllerContext
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderRecoveryState
-from klamm.sim.history import History
-from klamm.sim.messages_told import states_told
-from klamm.sim.trace import EventBegan, OrderSent, OrdersTaken, StateWritten
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import EventBegan, LeaderAndIsrApplied, RequestSent, StateWritten
+from klamm.sim.nodes.control_messages import partition_states
 from klamm.wire.messages import UpdateMetadataRequest
 from klamm.zk.admin_znodes import decode_reassignment
 from klamm.zk.znodes import MalformedZnode
@@ -34,38 +34,40 @@ def leader_epoch_rises_by_one(history: History, event: StateWritten) -> str | No
     return None
 
 
-def one_leader_per_epoch(history: History, event: StateWritten | OrderSent) -> str | None:
+def one_leader_per_epoch(history: History, event: StateWritten | RequestSent) -> str | None:
     """Nobody ever hears of two leaders of one leader epoch."""
     for p, topic_id, leader, epoch in _leaders_named(history, event):
-        known = history.leaders.get((p, topic_id, epoch), leader)
+        known = history.replicas.leaders.get((p, topic_id, epoch), leader)
         if leader != known and leader >= 0 and not _is_old_metadata(history, event, p, leader, epoch):
             return f"{p}: leaders {known} and {leader} in leader epoch {epoch}"
     return None
 
 
 def _is_old_metadata(
-    history: History, event: StateWritten | OrderSent, p: TopicPartition, leader: int, epoch: int
+    history: History, event: StateWritten | RequestSent, p: TopicPartition, leader: int, epoch: int
 ) -> bool:
     """Metadata without ids may be late, and of an earlier topic of that name; its end is told next."""
     if isinstance(event, StateWritten) or not isinstance(event.message, UpdateMetadataRequest):
         return False
-    has_ids = any(topic_id for _, topic_id, _ in states_told(event.message))
-    return not has_ids and any((of, at, led) == (p, epoch, leader) for (of, _, at), led in history.leaders.items())
+    has_ids = any(topic_id for _, topic_id, _ in partition_states(event.message))
+    return not has_ids and any(
+        (of, at, led) == (p, epoch, leader) for (of, _, at), led in history.replicas.leaders.items()
+    )
 
 
 def _leaders_named(
-    history: History, event: StateWritten | OrderSent
+    history: History, event: StateWritten | RequestSent
 ) -> Iterable[tuple[TopicPartition, UUID | None, int, int]]:
     if isinstance(event, StateWritten):
-        topic = history.topics.get(event.partition.topic)
+        topic = history.topics.znodes.get(event.partition.topic)
         yield event.partition, topic.id if topic else None, event.after.leader, event.after.leader_epoch
     elif not event.again:
-        for p, topic_id, state in states_told(event.message):
-            topic = history.topics.get(p.topic)
+        for p, topic_id, state in partition_states(event.message):
+            topic = history.topics.znodes.get(p.topic)
             yield p, topic_id or (topic.id if topic else None), state.leader, state.leader_epoch
 
 
-def replicas_follow_no_older_leader(history: History, event: OrdersTaken) -> str | None:
+def replicas_follow_no_older_leader(history: History, event: LeaderAndIsrApplied) -> str | None:
     """No order takes a replica back to an earlier leader epoch."""
     for p, (before, after) in event.epochs.items():
         if after < before:
@@ -83,7 +85,7 @@ def leader_is_in_sync(history: History, event: StateWritten) -> str | None:
 
 def elections_are_clean(history: History, event: StateWritten) -> str | None:
     """A new leader was in the ISR before, unless unclean elections are allowed; it is registered, as far as known."""
-    leader, term = event.after.leader, history.actor
+    leader, term = event.after.leader, history.controllers.active
     if event.before is None or not event.after.has_leader or leader == event.before.leader:
         return None
     if leader not in event.before.isr and not _unclean_allowed(history, event.partition.topic):
@@ -94,20 +96,20 @@ def elections_are_clean(history: History, event: StateWritten) -> str | None:
 
 
 def _unclean_allowed(history: History, topic: str) -> bool:
-    term = history.actor
+    term = history.controllers.active
     if term is None:
         return True
     run = term.broker, term.incarnation
-    doing = history.doing.get(run)
+    doing = history.controllers.handling.get(run)
     if doing is not None and isinstance(doing.event, events.ReplicaLeaderElection) and doing.event.unclean:
         return True
-    if run in history.may_be_unclean and topic not in history.unclean_topics:
+    if run in history.controllers.maybe_unclean and topic not in history.topics.unclean:
         return True
-    configured = [history.unclean_topics.get(topic)]
-    changed_at, before = history.unclean_before.get(topic, (0, None))
+    configured = [history.topics.unclean.get(topic)]
+    changed_at, before = history.topics.unclean_before.get(topic, (0, None))
     if changed_at > term.internals.store.client.seen_zxid:
         configured.append(before)  # its ZooKeeper server is behind: what it read there is what it has to go by
-    return any(term.internals.settings.unclean_leader_election if c is None else c for c in configured)
+    return any(term.settings.unclean_leader_election if c is None else c for c in configured)
 
 
 def unclean_leaders_stand_alone(history: History, event: StateWritten) -> str | None:
@@ -115,7 +117,7 @@ def unclean_leaders_stand_alone(history: History, event: StateWritten) -> str | 
     before, after = event.before, event.after
     if before is None or not after.has_leader or after.leader in before.isr or after.leader == before.leader:
         return None
-    writes_recovery = history.actor is None or history.actor.internals.settings.writes_recovery_state
+    writes_recovery = history.controllers.active is None or history.controllers.active.settings.writes_recovery_state
     if after.isr != (after.leader,) or (writes_recovery and after.recovery != LeaderRecoveryState.RECOVERING):
         return f"{event.partition}: unclean leader {after.leader} of ISR {before.isr} begins as {after}"
     return None
@@ -142,7 +144,7 @@ class _Candidates:
     def __init__(self, history: History, event: StateWritten, context: ControllerContext) -> None:
         self.replicas = event.replicas
         self.isr = event.before.isr if event.before else ()
-        topic = history.topics.get(event.partition.topic)
+        topic = history.topics.znodes.get(event.partition.topic)
         found = topic.partitions.get(event.partition.partition) if topic else None
         self.removing = found.removing if found else ()
         self._context = context
@@ -216,14 +218,14 @@ _IN_FAILOVER: Final[tuple[Rule, ...]] = (_offline, _reassigned, _preferred)
 def _overriding(history: History, event: StateWritten, doing: EventBegan) -> Rule:
     """An override that drops the leader lets one of the assignment to come lead before it drops it (KAFKA-14808)."""
     p, asked = event.partition, doing.event
-    topic = history.topics.get(p.topic)
+    topic = history.topics.znodes.get(p.topic)
     found = topic.partitions.get(p.partition) if topic else None
     target: Iterable[BrokerId] | None = None
     if isinstance(asked, events.ApiPartitionReassignment):
         target = asked.targets.get(p)
     else:
         with contextlib.suppress(MalformedZnode):
-            target = decode_reassignment(history.reassignment_request).get(p)
+            target = decode_reassignment(history.assignments.requested).get(p)
     origin = found.origin if found else ()
     to_come = tuple(dict.fromkeys((*(target or ()), *origin)))
 
@@ -235,10 +237,10 @@ def _overriding(history: History, event: StateWritten, doing: EventBegan) -> Rul
 
 def leaders_are_chosen_by_the_rule(history: History, event: StateWritten) -> str | None:
     """The first of the assignment that is live and in sync leads, with the ISR that the kind of election leaves."""
-    before, after, term = event.before, event.after, history.actor
+    before, after, term = event.before, event.after, history.controllers.active
     if before is None or term is None or not after.has_leader or after.leader == before.leader:
         return None
-    doing = history.doing.get((term.broker, term.incarnation))
+    doing = history.controllers.handling.get((term.broker, term.incarnation))
     rules = _BY_EVENT.get(type(doing.event), _IN_FAILOVER) if doing is not None else _IN_FAILOVER
     if doing is not None and _reassigned in rules:
         rules = (*rules, _overriding(history, event, doing))
@@ -261,7 +263,7 @@ def partitions_begin_at_zero(history: History, event: StateWritten) -> str | Non
     """A new partition is led by its first live replica in leader epoch 0; all live replicas are in sync, in order."""
     if event.before is not None:
         return None
-    state, term = event.after, history.actor
+    state, term = event.after, history.controllers.active
     live = tuple(
         r for r in event.replicas if term is None or _Candidates(history, event, term.internals.context).live(r)
     )
@@ -272,10 +274,10 @@ def partitions_begin_at_zero(history: History, event: StateWritten) -> str | Non
 
 def preferred_leaders_are_fit(history: History, event: StateWritten) -> str | None:
     """An election of preferred leaders moves leadership to the first replica alone, and only where it is in sync."""
-    before, after, term = event.before, event.after, history.actor
+    before, after, term = event.before, event.after, history.controllers.active
     if before is None or term is None or not after.has_leader or after.leader == before.leader:
         return None
-    doing = history.doing.get((term.broker, term.incarnation))
+    doing = history.controllers.handling.get((term.broker, term.incarnation))
     if doing is None:
         return None
     asked = doing.event
@@ -290,7 +292,7 @@ def preferred_leaders_are_fit(history: History, event: StateWritten) -> str | No
 
 def failed_logs_do_not_lead(history: History, event: StateWritten) -> str | None:
     """A replica whose log directory failed, as its broker answered, is not elected."""
-    leader, term = event.after.leader, history.actor
+    leader, term = event.after.leader, history.controllers.active
     if term is None or not event.after.has_leader or (event.before and event.before.leader == leader):
         return None
     context = term.internals.context

@@ -1,7 +1,7 @@
 """What comes about once faults are over and there was time. All of it is about the nodes of which that is expected."""
 
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.sim.invariants.seen import Cluster, newest
+from klamm.sim.invariants.views import Cluster, newest
 from klamm.zk import znodes
 
 
@@ -12,16 +12,17 @@ def one_controller_acts(cluster: Cluster) -> str | None:
     holder = znodes.decode_controller(node.data) if node else None
     if len(acting) != 1 or holder is None or holder.broker != acting[0].number:
         return f"{[b.number for b in acting]} act as controller, /controller names {holder}"
-    if acting[0].controller.epoch != cluster.history.epoch:
-        return f"broker {acting[0].number} acts in epoch {acting[0].controller.epoch}, not {cluster.history.epoch}"
+    newest = cluster.history.controllers.epoch
+    if acting[0].controller.epoch != newest:
+        return f"broker {acting[0].number} acts in epoch {acting[0].controller.epoch}, not {newest}"
     return None
 
 
 def every_partition_is_led(cluster: Cluster) -> str | None:
     """A partition with a live member of its ISR has a live leader; a topic's partitions all have a state."""
     live = {b.number for b in cluster.running}
-    for topic, seen in cluster.history.topics.items():
-        if topic in cluster.history.marked:
+    for topic, seen in cluster.history.topics.znodes.items():
+        if topic in cluster.history.topics.deletion_requests:
             continue
         for number, assignment in seen.partitions.items():
             p = TopicPartition(topic, number)
@@ -42,11 +43,11 @@ def _able(cluster: Cluster, p: TopicPartition, members: set[BrokerId]) -> bool:
 def isrs_are_whole(cluster: Cluster) -> str | None:
     """Every running replica is in the ISR again, unless its log directory failed."""
     live = {b.number: b for b in cluster.running}
-    for p, versions in cluster.history.states.items():
-        replicas = cluster.history.replicas(p)
+    for p, versions in cluster.history.states.versions.items():
+        replicas = cluster.history.topics.replicas(p)
         state = versions[-1]
         fit = {b for b in replicas if b in live and p not in live[b].replicas.failed}
-        if state.leader in fit and set(state.isr) != fit and p.topic not in cluster.history.marked:
+        if state.leader in fit and set(state.isr) != fit and p.topic not in cluster.history.topics.deletion_requests:
             return f"{p}: ISR {state.isr}, of replicas {replicas} {sorted(live)} run"
     return None
 
@@ -55,12 +56,12 @@ def everybody_knows(cluster: Cluster) -> str | None:
     """Each replica has the newest leadership of its partitions, each broker's metadata that of all, and no more."""
     history = cluster.history
     for broker in cluster.running:
-        for p, versions in history.states.items():
-            if p.topic in history.marked:
+        for p, versions in history.states.versions.items():
+            if p.topic in history.topics.deletion_requests:
                 continue
             newest = versions[-1]
             told = broker.replicas.hosted.get(p)
-            is_here = broker.number in history.replicas(p) and p not in broker.replicas.failed
+            is_here = broker.number in history.topics.replicas(p) and p not in broker.replicas.failed
             if is_here and (told is None or (told.leader, told.leader_epoch) != (newest.leader, newest.leader_epoch)):
                 return f"{p}: replica {broker.number} was told {told}, the newest is {newest}"
             known = broker.cache.state(p)
@@ -72,6 +73,6 @@ def everybody_knows(cluster: Cluster) -> str | None:
                 return f"{p}: broker {broker.number} has metadata {known}, the newest is {newest}"
         if set(broker.cache.brokers) != {b.number for b in cluster.running}:
             return f"broker {broker.number} believes that {sorted(broker.cache.brokers)} live"
-        if extra := [t for t in broker.cache.topics() if t not in history.topics]:
+        if extra := [t for t in broker.cache.topics() if t not in history.topics.znodes]:
             return f"broker {broker.number} has metadata of {extra}, which are gone"
     return None

@@ -3,34 +3,34 @@
 from klamm.controller.events import ApiPartitionReassignment, ZkPartitionReassignment
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.sim.history import History
-from klamm.sim.invariants.seen import Cluster
-from klamm.sim.messages_told import states_told
-from klamm.sim.trace import Mutation, OrderSent, StateWritten, TopicWritten
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import RequestSent, StateWritten, TopicWritten, TransactionCommitted
+from klamm.sim.invariants.views import Cluster
+from klamm.sim.nodes.control_messages import partition_states
 from klamm.sim.zookeeper.tree import DeleteChange
 from klamm.wire.messages import LeaderAndIsrRequest
 from klamm.zk import znodes
 from klamm.zk.admin_znodes import decode_reassignment
 
 
-def assignments_are_written_first(history: History, event: OrderSent) -> str | None:
+def assignments_are_written_first(history: History, event: RequestSent) -> str | None:
     """Replicas in an order are those of the topic's znode, of now or before, or the target it leads to."""
     if event.again or not isinstance(event.message, LeaderAndIsrRequest):
         return None
-    for p, _, s in states_told(event.message):
+    for p, _, s in partition_states(event.message):
         told = ReplicaAssignment(tuple(s.replicas), tuple(s.adding_replicas), tuple(s.removing_replicas))
-        if told not in history.assigned.get(p, ()):
+        if told not in history.assignments.written.get(p, ()):
             return f"{p}: broker {event.target} is told of replicas {told}, which nobody wrote"
     return None
 
 
 def _isrs_that_were_decided_on(history: History, p: TopicPartition, lost: int) -> list[tuple[BrokerId, ...]]:
     """The newest first. `lost`: replicas that left; taking each out of the ISR may have raised the leader epoch."""
-    states, term = history.states.get(p), history.actor
+    states, term = history.states.versions.get(p), history.controllers.active
     if not states:
         return [()]
     newest = states[-1]
-    if term is None or term.internals.settings.controller_owns_partition_state:
+    if term is None or term.settings.controller_owns_partition_state:
         return [newest.isr]
     raised: dict[int, tuple[BrokerId, ...]] = {}
     for state in states:
@@ -60,23 +60,23 @@ def reassignment_keeps_the_data(history: History, event: TopicWritten) -> str | 
     return None
 
 
-def requests_stay_until_done(history: History, event: Mutation) -> str | None:
+def requests_stay_until_done(history: History, event: TransactionCommitted) -> str | None:
     """`/admin/reassign_partitions` is removed when none of its partitions is on the way there any more."""
-    if event.session not in history.elected_sessions:
+    if event.session not in history.controllers.sessions:
         return None
     if not any(isinstance(c, DeleteChange) and c.path == znodes.REASSIGN_PARTITIONS for c in event.changes):
         return None
     try:
-        asked = decode_reassignment(history.reassignment_request)
+        asked = decode_reassignment(history.assignments.requested)
     except znodes.MalformedZnode:
         return None
-    term = history.actor
-    doing = history.doing.get((term.broker, term.incarnation)) if term else None
+    term = history.controllers.active
+    doing = history.controllers.handling.get((term.broker, term.incarnation)) if term else None
     overridden = doing.event.targets if doing and isinstance(doing.event, ApiPartitionReassignment) else {}
     for p, target in asked.items():
-        if p in overridden or p.topic in history.marked:
+        if p in overridden or p.topic in history.topics.deletion_requests:
             continue  # the newest request wins, and a deletion over any
-        topic = history.topics.get(p.topic)
+        topic = history.topics.znodes.get(p.topic)
         found = topic.partitions.get(p.partition) if topic else None
         if found is not None and found.is_being_reassigned and found.target == target:
             return f"the request is removed while {p} is {found}"
@@ -87,11 +87,11 @@ def reassignments_finish(cluster: Cluster) -> str | None:
     """Where all replicas of a target run nothing is on the way any more, and the old tools' request is gone."""
     live = {b.number for b in cluster.running}
     waits_for_brokers = False
-    for name, topic in cluster.history.topics.items():
+    for name, topic in cluster.history.topics.znodes.items():
         for number, found in topic.partitions.items():
             if not found.is_being_reassigned:
                 continue
-            if name not in cluster.history.marked and live.issuperset(found.replicas):
+            if name not in cluster.history.topics.deletion_requests and live.issuperset(found.replicas):
                 return f"{name}-{number} still moves: {found}"
             waits_for_brokers = True
     waits = cluster.tree.get(znodes.REASSIGN_PARTITIONS)
@@ -112,21 +112,21 @@ def no_replica_is_left_behind(cluster: Cluster) -> str | None:
     history = cluster.history
     for broker in cluster.running:
         for p, held in broker.replicas.logs.items():
-            topic = history.topics.get(p.topic)
+            topic = history.topics.znodes.get(p.topic)
             if topic is None or topic.id is None or held != topic.id or p in broker.replicas.failed:
                 continue
-            since = history.dropped.get((p, broker.number))
-            if since is not None and broker.number not in history.replicas(p):
-                return f"broker {broker.number} has {p}, whose replicas are {history.replicas(p)} since {since}"
+            since = history.assignments.removed_at.get((p, broker.number))
+            if since is not None and broker.number not in history.topics.replicas(p):
+                return f"broker {broker.number} has {p}, whose replicas are {history.topics.replicas(p)} since {since}"
     return None
 
 
 def moves_leave_a_leader(history: History, event: StateWritten) -> str | None:
     """A request to move leaves a partition without a leader only where nobody else in sync could lead (KAFKA-14808)."""
-    before, after, term = event.before, event.after, history.actor
+    before, after, term = event.before, event.after, history.controllers.active
     if before is None or not before.has_leader or after.has_leader or term is None:
         return None
-    doing = history.doing.get((term.broker, term.incarnation))
+    doing = history.controllers.handling.get((term.broker, term.incarnation))
     partition = term.internals.context.partition(event.partition.topic, event.partition.partition)
     if (
         doing is None

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from klamm.controller.decisions.features import supports
 from klamm.controller.events import BrokerChange
 from klamm.model.ids import BrokerId
-from klamm.sim.history import History
-from klamm.sim.invariants.seen import Cluster
-from klamm.sim.trace import EventEnded, OrderReceived, SessionFound
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import EventEnded, RequestReceived, SessionReestablished
+from klamm.sim.invariants.views import Cluster
 from klamm.zk import znodes
 from klamm.zk.registrations import decode_registration
 from klamm.zk.znodes import MalformedZnode
@@ -28,16 +28,16 @@ def registrations_are_true(cluster: Cluster) -> str | None:
     return None
 
 
-def who_left_stays_away(history: History, event: SessionFound) -> str | None:
+def who_left_stays_away(history: History, event: SessionReestablished) -> str | None:
     """A node that has left in order opens no further ZooKeeper session, whatever became of its last one."""
-    if (event.broker, event.incarnation) in history.left:
+    if (event.broker, event.incarnation) in history.registrations.stopped:
         return f"broker {event.broker}.{event.incarnation} has left, and has a new session"
     return None
 
 
-def one_process_per_id(history: History, event: OrderReceived) -> str | None:
+def one_process_per_id(history: History, event: RequestReceived) -> str | None:
     """Once a later run of a broker took an order, no earlier run takes one."""
-    newest = history.newest_run.get(event.broker, 0)
+    newest = history.registrations.newest_run.get(event.broker, 0)
     if not event.refusal and event.incarnation < newest:
         return f"broker {event.broker}.{event.incarnation} takes an order after {event.broker}.{newest} did"
     return None
@@ -49,7 +49,7 @@ def brokers_are_as_read_now(history: History, event: EventEnded) -> str | None:
     It may do without a broker whose registration nobody can read, or that lacks what is finalized.
     """
     term, before = event.term, event.known
-    if not isinstance(event.event, BrokerChange) or term is None or history.ended_term(term):
+    if not isinstance(event.event, BrokerChange) or term is None or history.controllers.has_ended(term):
         return None
     if event.is_cut_short or not term.internals.store.client.is_alive:
         return None  # it could read nothing any more
@@ -65,14 +65,14 @@ def brokers_are_as_read_now(history: History, event: EventEnded) -> str | None:
 
 def _epochs_since(history: History, broker: BrokerId, zxid: int) -> list[int]:
     """Its broker epochs from then on; -1 where it was not registered."""
-    seen = history.registrations[broker]
+    seen = history.registrations.changes[broker]
     then = next((epoch for at, epoch in reversed(seen) if at <= zxid), -1)
     return [then, *(epoch for at, epoch in seen if at > zxid)]
 
 
 def is_unusable_since(history: History, broker: BrokerId, zxid: int, finalized: Mapping[str, int]) -> bool:
     """Whether its registration was such that a controller leaves it out, then or later."""
-    told = history.descriptions[broker]
+    told = history.registrations.contents[broker]
     then = max((at for at in told if at <= zxid), default=0)
     for at, data in told.items():
         if at >= then:

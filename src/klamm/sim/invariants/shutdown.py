@@ -2,9 +2,9 @@
 
 from klamm.controller.events import ControlledShutdown
 from klamm.model.errors import ErrorCode
-from klamm.sim.history import History
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import EventEnded, StateWritten
 from klamm.sim.invariants.epochs import leaders_write_isrs
-from klamm.sim.trace import EventEnded, StateWritten
 
 
 def shutdown_waits_for_leaders(history: History, event: EventEnded) -> str | None:
@@ -13,14 +13,14 @@ def shutdown_waits_for_leaders(history: History, event: EventEnded) -> str | Non
     if not isinstance(asked, ControlledShutdown) or known is None or event.term is None:
         return None
     answer = asked.reply.result()
-    if answer.error is not ErrorCode.NONE or history.epoch != event.term.epoch:
+    if answer.error is not ErrorCode.NONE or history.controllers.epoch != event.term.epoch:
         return None
     held = {(p.topic, p.partition) for p in answer.remaining}
     able = known.live - {asked.broker}
     context = event.term.internals.context
-    for p, versions in history.states.items():
+    for p, versions in history.states.versions.items():
         state = versions[-1]
-        if state.leader != asked.broker or p in held or p.topic in history.marked:
+        if state.leader != asked.broker or p in held or p.topic in history.topics.deletion_requests:
             continue
         partition = context.partition(*p)
         others = {b for b in able.intersection(state.isr) if partition not in context.offline_dirs.get(b, {})}
@@ -46,14 +46,14 @@ def the_leaving_stay_out(history: History, event: StateWritten) -> str | None:
 
     A leader of an old protocol, which writes its ISR itself, knows nothing of that.
     """
-    term = history.actor
+    term = history.controllers.active
     if term is None:
         return None
     may_enter = leaders_write_isrs(history)
     before = event.before.isr if event.before else ()
     led = event.before.leader if event.before else None
-    for broker, (epoch, controller_epoch) in history.leaving.items():
-        if controller_epoch != history.epoch:
+    for broker, (epoch, controller_epoch) in history.registrations.leaving.items():
+        if controller_epoch != history.controllers.epoch:
             continue
         known = term.internals.context.registered.get(broker)
         if known is None or known.epoch != epoch:

@@ -8,6 +8,27 @@ number, which is that of the rule in the design they were drawn from.
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from klamm.sim.history.trace import (
+    ControllerElected,
+    Event,
+    EventEnded,
+    LeaderAndIsrApplied,
+    PartitionMoved,
+    ReplicaMoved,
+    ReplicaRolesChanged,
+    RequestAnswered,
+    RequestQueued,
+    RequestReceived,
+    RequestSent,
+    RequestUnanswered,
+    SessionReestablished,
+    StateWritten,
+    TermBegan,
+    TermEnded,
+    TopicWritten,
+    TransactionCommitted,
+    UnexpectedError,
+)
 from klamm.sim.invariants import (
     controllers,
     epochs,
@@ -21,28 +42,7 @@ from klamm.sim.invariants import (
     topics,
     transitions,
 )
-from klamm.sim.invariants.seen import Always, AtRest
-from klamm.sim.trace import (
-    Elected,
-    Event,
-    EventEnded,
-    Forgotten,
-    Mistaken,
-    Mutation,
-    OrderAnswered,
-    OrderQueued,
-    OrderReceived,
-    OrderSent,
-    OrdersTaken,
-    PartitionMoved,
-    ReplicaMoved,
-    SessionFound,
-    StancesTaken,
-    StateWritten,
-    TermBegan,
-    TermEnded,
-    TopicWritten,
-)
+from klamm.sim.invariants.views import Always, AtRest
 
 
 class Row(NamedTuple):
@@ -61,18 +61,18 @@ class Row(NamedTuple):
         return str(self.check.__doc__).partition("\n")[0]
 
 
-_MUTATION: Final = (Mutation,)
+_MUTATION: Final = (TransactionCommitted,)
 _WRITTEN: Final = (StateWritten,)
-_SENT: Final = (OrderSent,)
-_RECEIVED: Final = (OrderReceived,)
+_SENT: Final = (RequestSent,)
+_RECEIVED: Final = (RequestReceived,)
 _DONE: Final = (EventEnded,)
 _TOPIC: Final = (TopicWritten,)
 
 ALWAYS: Final = (
-    Row(0, controllers.no_mistakes_are_made, (Mistaken,)),
+    Row(0, controllers.no_mistakes_are_made, (UnexpectedError,)),
     Row(1, epochs.one_actor_per_epoch, _SENT, "KAFKA-532, KAFKA-1096"),
     Row(1, epochs.orders_come_from_who_was_elected, _RECEIVED, "KAFKA-532"),
-    Row(2, epochs.epoch_counts_elections, (Elected,)),
+    Row(2, epochs.epoch_counts_elections, (ControllerElected,)),
     Row(2, epochs.elections_raise_the_epoch, _MUTATION),
     Row(3, epochs.fenced_writes, _MUTATION, "KAFKA-6082, KAFKA-1096, KAFKA-4447"),
     Row(4, epochs.brokers_refuse_old_controllers, _RECEIVED, "KAFKA-532, KAFKA-1188"),
@@ -80,8 +80,8 @@ ALWAYS: Final = (
     Row(6, epochs.brokers_refuse_orders_for_earlier_runs, _RECEIVED, "KAFKA-7235"),
     Row(7, leaders.leader_epoch_is_monotone, _WRITTEN, "KIP-101"),
     Row(7, leaders.leader_epoch_rises_by_one, _WRITTEN),
-    Row(8, leaders.one_leader_per_epoch, (StateWritten, OrderSent), "KAFKA-1188"),
-    Row(8, leaders.replicas_follow_no_older_leader, (OrdersTaken,), "KAFKA-1188"),
+    Row(8, leaders.one_leader_per_epoch, (StateWritten, RequestSent), "KAFKA-1188"),
+    Row(8, leaders.replicas_follow_no_older_leader, (LeaderAndIsrApplied,), "KAFKA-1188"),
     Row(9, orders.orders_tell_what_was_written, _SENT, "KIP-497, KAFKA-9212"),
     Row(10, leaders.leader_is_in_sync, _WRITTEN),
     Row(11, isr.isr_is_never_empty, _WRITTEN, "KAFKA-708, KAFKA-5083"),
@@ -96,9 +96,9 @@ ALWAYS: Final = (
     Row(18, orders.orders_keep_their_turn, _SENT),
     Row(18, orders.metadata_does_not_go_back, _SENT),
     Row(19, orders.first_contact_is_whole, _RECEIVED, "KAFKA-831, KAFKA-4443"),
-    Row(29, orders.only_older_stops_are_fenced, (OrderAnswered,), "KAFKA-13972"),
-    Row(44, orders.accepted_orders_are_carried_out, (OrdersTaken,), "KAFKA-1647"),
-    Row(22, orders.stops_carry_epochs, (OrderQueued,), "KAFKA-9539, KIP-570"),
+    Row(29, orders.only_older_stops_are_fenced, (RequestAnswered,), "KAFKA-13972"),
+    Row(44, orders.accepted_orders_are_carried_out, (LeaderAndIsrApplied,), "KAFKA-1647"),
+    Row(22, orders.stops_carry_epochs, (RequestQueued,), "KAFKA-9539, KIP-570"),
     Row(30, orders.leaders_are_told, _DONE, "KAFKA-7482, KAFKA-2300"),
     Row(20, transitions.partitions_move_legally, (PartitionMoved,)),
     Row(21, transitions.replicas_move_legally, (ReplicaMoved,)),
@@ -106,7 +106,7 @@ ALWAYS: Final = (
     Row(23, topics.topics_go_after_their_replicas, _TOPIC, "KAFKA-9946"),
     Row(23, topics.requests_go_after_topics, _MUTATION, "KAFKA-1681"),
     Row(24, topics.topic_ids_are_never_reused, _TOPIC),
-    Row(25, topics.topic_ids_are_immutable, (TopicWritten, OrderSent), "KAFKA-12835"),
+    Row(25, topics.topic_ids_are_immutable, (TopicWritten, RequestSent), "KAFKA-12835"),
     Row(26, topics.the_dying_do_not_grow, _WRITTEN, "KAFKA-6612"),
     Row(27, reassignment.assignments_are_written_first, _SENT, "KAFKA-9089"),
     Row(28, reassignment.reassignment_keeps_the_data, _TOPIC, "KAFKA-1097"),
@@ -121,17 +121,20 @@ ALWAYS: Final = (
     Row(33, controllers.the_resigned_send_nothing, _SENT, "KAFKA-4447, KAFKA-5310"),
     Row(33, controllers.the_resigned_hold_nothing, (TermEnded,), "KAFKA-5310"),
     Row(33, controllers.terms_begin_with_nothing, (TermBegan,), "KAFKA-2300, KAFKA-5310"),
-    Row(33, controllers.nobody_is_forgotten, (Forgotten,), "KAFKA-10193"),
+    Row(33, controllers.nobody_is_forgotten, (RequestUnanswered,), "KAFKA-10193"),
     Row(33, controllers.the_inactive_refuse, _DONE, "KAFKA-10193"),
     Row(34, registrations.brokers_are_as_read_now, _DONE, "KAFKA-3085, KAFKA-5502"),
-    Row(36, registrations.who_left_stays_away, (SessionFound,), "KAFKA-8121"),
+    Row(36, registrations.who_left_stays_away, (SessionReestablished,), "KAFKA-8121"),
     Row(37, registrations.one_process_per_id, _RECEIVED),
     Row(38, leaders.failed_logs_do_not_lead, _WRITTEN),
     Row(42, isr.the_dead_have_left, _DONE, "KAFKA-3143"),
-    Row(42, isr.refusals_end_with_orders, (OrdersTaken,), "KAFKA-12686, KAFKA-13254"),
+    Row(42, isr.refusals_end_with_orders, (LeaderAndIsrApplied,), "KAFKA-12686, KAFKA-13254"),
     Row(39, leaders.preferred_leaders_are_fit, _WRITTEN, "KAFKA-9866"),
     Row(
-        60, isr.leaders_count_all_members, (StateWritten, OrdersTaken, StancesTaken), "KAFKA-2721, KAFKA-12686, KIP-497"
+        60,
+        isr.leaders_count_all_members,
+        (StateWritten, LeaderAndIsrApplied, ReplicaRolesChanged),
+        "KAFKA-2721, KAFKA-12686, KIP-497",
     ),
     Row(62, isr.newcomers_have_followed, _WRITTEN, "KAFKA-7128, KAFKA-12751"),
 )

@@ -2,43 +2,46 @@
 
 from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import ZERO_ID
-from klamm.sim.history import History, queue_of
-from klamm.sim.invariants.seen import Cluster
-from klamm.sim.messages_told import states_told, stops_told
-from klamm.sim.trace import Mutation, OrderSent, StateWritten, TopicWritten
+from klamm.sim.history.history import History
+from klamm.sim.history.requests import queue_of
+from klamm.sim.history.trace import RequestSent, StateWritten, TopicWritten, TransactionCommitted
+from klamm.sim.invariants.views import Cluster
+from klamm.sim.nodes.control_messages import partition_states, stop_states
 from klamm.sim.zookeeper.tree import DeleteChange
 from klamm.zk import znodes
 
 
-def only_replicas_pending_deletion_are_deleted(history: History, event: OrderSent) -> str | None:
+def only_replicas_pending_deletion_are_deleted(history: History, event: RequestSent) -> str | None:
     """A replica is deleted only where its topic is going or gone, or where it belongs to its partition no more."""
-    if event.again or event.message.controller_epoch != history.epoch:
+    if event.again or event.message.controller_epoch != history.controllers.epoch:
         return None  # brokers refuse an older controller, which cannot know better
-    for stop in stops_told(event.message):
+    for stop in stop_states(event.message):
         if stop.delete and (why := _must_stay(history, stop.partition, event)):
             return f"{stop.partition}: broker {event.target} is told to delete it, although {why}"
     return None
 
 
-def _must_stay(history: History, p: TopicPartition, event: OrderSent) -> str | None:
+def _must_stay(history: History, p: TopicPartition, event: RequestSent) -> str | None:
     broker, broker_epoch = event.target, event.message.broker_epoch
-    topic = history.topics.get(p.topic)
+    topic = history.topics.znodes.get(p.topic)
     found = topic.partitions.get(p.partition) if topic else None
-    if found is None or p.topic in history.marked or broker not in found.replicas:
+    if found is None or p.topic in history.topics.deletion_requests or broker not in found.replicas:
         return None
-    holds_another = (p, broker, broker_epoch) in history.other_ids
-    heard_of_none = (p, broker, broker_epoch) not in history.told_of
+    holds_another = (p, broker, broker_epoch) in history.requests.inconsistent_ids
+    heard_of_none = (p, broker, broker_epoch) not in history.requests.announced
     if (holds_another or heard_of_none) and any(
-        c.topic == p.topic and p.partition in c.partitions for c in history.pending_deletions[broker].values()
+        c.topic == p.topic and p.partition in c.partitions for c in history.topics.pending_deletions[broker].values()
     ):
         return None  # its log can only be that of an earlier topic, and a record says that this one was deleted
-    if p in history.buried_replicas and not any(told[:2] == (p, broker) for told in history.told_of):
+    if p in history.assignments.of_deleted and not any(told[:2] == (p, broker) for told in history.requests.announced):
         return None  # never told of this topic, it can only hold the one of this name that somebody deleted by hand
-    states = history.states.get(p)
+    states = history.states.versions.get(p)
     isr = states[-1].isr if states else ()
     if broker in found.removing and set(found.target) <= set(isr):
         return None
-    came_back = history.added.get((p, broker), 0) > history.elected_at.get(event.message.controller_epoch, 0)
+    came_back = history.assignments.added_at.get((p, broker), 0) > history.controllers.elected_at.get(
+        event.message.controller_epoch, 0
+    )
     if broker in found.adding and broker not in isr:
         return None
     if (broker in found.adding or came_back) and _begins_anew(history, p, event):
@@ -46,63 +49,63 @@ def _must_stay(history: History, p: TopicPartition, event: OrderSent) -> str | N
     return f"it is one of {found}, and nobody asked for the topic's deletion"
 
 
-def _begins_anew(history: History, p: TopicPartition, event: OrderSent) -> bool:
+def _begins_anew(history: History, p: TopicPartition, event: RequestSent) -> bool:
     """Whether LeaderAndIsr waits behind this order; it is in the ISR already by an unclean election only."""
-    return any(not order.is_stop for order in history.waiting.get(queue_of(event, p), ()))
+    return any(not order.is_stop for order in history.requests.waiting.get(queue_of(event, p), ()))
 
 
 def topics_go_after_their_replicas(history: History, event: TopicWritten) -> str | None:
     """A topic's znode goes once every replica on a registered broker was deleted."""
-    if event.before is None or event.after is not None or event.session not in history.elected_sessions:
+    if event.before is None or event.after is not None or event.session not in history.controllers.sessions:
         return None
-    if event.topic not in history.marked:
+    if event.topic not in history.topics.deletion_requests:
         return f"{event.topic} is deleted, which nobody asked for"
-    term = history.actor
+    term = history.controllers.active
     registered = term.internals.context.registered if term is not None else {}
     for number, assignment in event.before.partitions.items():
         p = TopicPartition(event.topic, number)
-        if history.came_up.get(p, -1) < event.before.czxid:
+        if history.states.first_at.get(p, -1) < event.before.czxid:
             continue  # it never came up: nobody was told to make a replica
-        left = [b for b in assignment.replicas if b in registered and (p, b) not in history.deleted]
+        left = [b for b in assignment.replicas if b in registered and (p, b) not in history.requests.deleted]
         if left:
             return f"{p} is deleted, whose replicas on {left} were not: nobody answered for them"
     return None
 
 
-def requests_go_after_topics(history: History, event: Mutation) -> str | None:
+def requests_go_after_topics(history: History, event: TransactionCommitted) -> str | None:
     """The request to delete a topic is taken away when the topic is gone; one made anew since is not what was meant."""
-    if event.session not in history.elected_sessions:
+    if event.session not in history.controllers.sessions:
         return None
     gone = {c.path for c in event.changes if isinstance(c, DeleteChange)}
     for path in gone:
         topic = path.removeprefix(znodes.DELETE_TOPICS + "/")
-        seen = None if topic == path or znodes.topic_path(topic) in gone else history.topics.get(topic)
-        if seen is None or seen.czxid > history.marked[topic]:
+        seen = None if topic == path or znodes.topic_path(topic) in gone else history.topics.znodes.get(topic)
+        if seen is None or seen.czxid > history.topics.deletion_requests[topic]:
             continue
-        if history.actor is None or history.actor.internals.settings.delete_topic_enable:
+        if history.controllers.active is None or history.controllers.active.settings.delete_topic_enable:
             return f"{path} is removed, and the topic is there"
     return None
 
 
 def topic_ids_are_never_reused(history: History, event: TopicWritten) -> str | None:
     """A topic that is created has an id that no topic had before."""
-    if event.before is None and event.after is not None and event.after.id in history.topic_ids:
-        return f"{event.topic} is created with the id of {history.topic_ids[event.after.id]}"
+    if event.before is None and event.after is not None and event.after.id in history.topics.ids:
+        return f"{event.topic} is created with the id of {history.topics.ids[event.after.id]}"
     return None
 
 
-def topic_ids_are_immutable(history: History, event: TopicWritten | OrderSent) -> str | None:
+def topic_ids_are_immutable(history: History, event: TopicWritten | RequestSent) -> str | None:
     """A topic keeps its id for life, in its znode and in every order."""
     if isinstance(event, TopicWritten):
-        if event.session not in history.elected_sessions:
+        if event.session not in history.controllers.sessions:
             return None  # an operator may write what he likes
         if event.before and event.after and event.before.id not in (None, event.after.id):
             return f"{event.topic}: id {event.before.id} became {event.after.id}"
         return None
     if event.again:
         return None
-    for p, topic_id, _ in states_told(event.message):
-        if topic_id is not None and history.topic_ids.get(topic_id) != p.topic:
+    for p, topic_id, _ in partition_states(event.message):
+        if topic_id is not None and history.topics.ids.get(topic_id) != p.topic:
             return f"{p}: broker {event.target} is told of id {topic_id}, which it never had"
     return None
 
@@ -112,12 +115,12 @@ def the_dying_do_not_grow(history: History, event: StateWritten) -> str | None:
 
     A topic that had not come up before is taken up as it is found: nobody knows by then what was added when.
     """
-    p, term = event.partition, history.actor
-    marked = history.marked.get(p.topic)
+    p, term = event.partition, history.controllers.active
+    marked = history.topics.deletion_requests.get(p.topic)
     if event.before is not None or marked is None or term is None:
         return None
-    known = history.deletions_looked_at.get(term.epoch, 0) > marked
-    had = history.partitions_when_marked.get(p.topic)
+    known = history.controllers.deletion_scans.get(term.epoch, 0) > marked
+    had = history.topics.partitions_to_delete.get(p.topic)
     if known and had is not None and p.partition not in had:
         return f"{p} comes up, added after the deletion of its topic was asked for"
     return None
@@ -125,7 +128,7 @@ def the_dying_do_not_grow(history: History, event: StateWritten) -> str | None:
 
 def no_topic_is_resurrected(cluster: Cluster) -> str | None:
     """No broker hosts a replica of a topic that is gone, or of an earlier one of that name."""
-    topics = cluster.history.topics
+    topics = cluster.history.topics.znodes
     for broker in cluster.running:
         for p in broker.replicas.hosted:
             topic = topics.get(p.topic)
@@ -139,7 +142,11 @@ def no_topic_is_resurrected(cluster: Cluster) -> str | None:
 
 def deletions_finish(cluster: Cluster) -> str | None:
     """No request to delete a topic is left; but while orders carry no topic ids, gone brokers are waited for."""
-    left = [t for t in cluster.history.marked if t in cluster.history.topics and not _waits_for_the_gone(cluster, t)]
+    left = [
+        t
+        for t in cluster.history.topics.deletion_requests
+        if t in cluster.history.topics.znodes and not _waits_for_the_gone(cluster, t)
+    ]
     return f"still to be deleted: {left}" if left else None
 
 
@@ -147,5 +154,5 @@ def _waits_for_the_gone(cluster: Cluster, topic: str) -> bool:
     term = next((b.controller.term for b in cluster.running if b.controller.term is not None), None)
     if term is None or term.settings.orders_carry_topic_ids:
         return False
-    assigned, running = cluster.history.topics[topic].partitions.values(), {b.number for b in cluster.running}
+    assigned, running = cluster.history.topics.znodes[topic].partitions.values(), {b.number for b in cluster.running}
     return any(b not in running for a in assigned for b in a.replicas)  # a registration may be somebody's nonsense

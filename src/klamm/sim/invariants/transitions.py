@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from klamm.sim.history import History
-from klamm.sim.trace import PartitionMoved, ReplicaMoved
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import PartitionMoved, ReplicaMoved
 
 
 def _moves(text: str) -> frozenset[tuple[str, str]]:

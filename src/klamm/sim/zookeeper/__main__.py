@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 
-from klamm.runtime.randomness import Dice
+from klamm.runtime.randomness import Rng
 from klamm.runtime.world import real_world
 from klamm.sim.zookeeper.ensemble import Ensemble, EnsembleSettings
 from klamm.sim.zookeeper.server import Server
@@ -18,7 +18,7 @@ async def serve(host: str, ports: Sequence[int], tick_ms: int) -> None:
     """Servers of one ensemble, a port each; never returns. Says where each listens."""
     world = real_world()
     settings = EnsembleSettings(tick_ms=tick_ms, min_session_ms=2 * tick_ms, max_session_ms=60_000)
-    ensemble = Ensemble(world.clock, Dice(world.randomness.bytes(8).hex()), settings)
+    ensemble = Ensemble(world.clock, Rng(world.randomness.bytes(8).hex()), settings)
     ensemble.start()
     for port in ports:
         listener = await Server(ensemble).listen(world.network, host, port)

@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Final, Protocol
 
 from klamm.runtime.clock import Clock
-from klamm.runtime.randomness import Dice
+from klamm.runtime.randomness import Rng
 from klamm.sim.zookeeper.rules import Identity, Refused, plan, plan_acl
 from klamm.sim.zookeeper.tree import Change, CreateChange, DeleteChange, Transaction, Tree
 from klamm.zk.acl import Acl
@@ -87,7 +87,7 @@ Committed = Callable[[Transaction, Sequence[Op]], None]
 class Ensemble:
     """Make one, then servers of it; `start` it within a running loop."""
 
-    def __init__(self, clock: Clock, dice: Dice, settings: EnsembleSettings | None = None) -> None:
+    def __init__(self, clock: Clock, dice: Rng, settings: EnsembleSettings | None = None) -> None:
         self._clock = clock
         self._dice = dice
         self.settings = settings or EnsembleSettings()

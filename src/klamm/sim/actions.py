@@ -1,0 +1,99 @@
+"""What faults and verbs get into their hands: the cluster as a stage, and dice whose results are written down."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Protocol, TypeVar
+
+from klamm.runtime.randomness import Rng
+from klamm.runtime.world import World
+from klamm.sim.faults.injection_points import InjectionPoints
+from klamm.sim.history.history import History
+from klamm.sim.loop import SimulatedLoop
+from klamm.sim.network import SimulatedNetwork
+from klamm.sim.nodes.broker import Node
+from klamm.sim.world import SimulatedClock
+from klamm.sim.zookeeper.ensemble import Ensemble
+from klamm.sim.zookeeper.server import Server
+from klamm.sim.zookeeper.tree import Tree
+from klamm.zk.store import Store
+
+T = TypeVar("T")
+
+
+class Draw:
+    """What one action decides at random, each decision under a name.
+
+    A decision that is given is taken as it is: so a run that was recorded happens again, and can be edited.
+    Decisions are plain values (numbers, texts, lists of them), so that they can be printed as a test.
+    """
+
+    def __init__(self, rng: Rng, given: Mapping[str, Any]) -> None:
+        self._dice = rng
+        self.facts: dict[str, Any] = dict(given)
+
+    def __call__(self, name: str, decide: Callable[[Rng], T]) -> T:
+        if name not in self.facts:
+            drawn = decide(self._dice)
+            self.facts[name] = round(drawn, 4) if isinstance(drawn, float) else drawn
+        found: T = self.facts[name]
+        return found
+
+
+class ClusterUnderTest(Protocol):
+    """What faults and verbs see of a cluster, and do to it."""
+
+    loop: SimulatedLoop
+    network: SimulatedNetwork
+    ensemble: Ensemble
+    servers: list[Server]
+    nodes: dict[int, Node]
+    history: History
+    injection_points: InjectionPoints
+    is_healed: bool
+    """Nothing bad is to begin any more."""
+
+    @property
+    def topic_size(self) -> tuple[int, int]:
+        """Partitions of a new topic and replicas of each, at most."""
+        ...
+
+    @property
+    def admin(self) -> World:
+        """The machine from which an operator works."""
+        ...
+
+    @property
+    def store(self) -> Store:
+        """The operator's session with ZooKeeper."""
+        ...
+
+    @property
+    def tree(self) -> Tree:
+        """What ZooKeeper holds."""
+        ...
+
+    @property
+    def clocks(self) -> dict[str, SimulatedClock]:
+        """Of each machine, by its name."""
+        ...
+
+    def next_commit(self) -> "asyncio.Future[None]":
+        """Done as soon as ZooKeeper has changed something."""
+        ...
+
+    def start(self, number: int) -> None: ...
+    def work(self, doing: Coroutine[Any, Any, None], what: str) -> None:
+        """Something that goes on for a while, on the operator's machine."""
+
+    def log(self, what: str) -> None: ...
+
+
+def restart(cluster: ClusterUnderTest, number: int) -> None:
+    """Start a node's process, unless it runs."""
+    if not cluster.nodes[number].host.is_alive:
+        cluster.start(number)
+
+
+def later(cluster: ClusterUnderTest, after_s: float, call: Callable[..., object], *args: object) -> None:
+    """Something that ends by itself: it is done from outside, whatever becomes of the hosts."""
+    cluster.loop.call_on(cluster.loop.main_host, cluster.loop.time() + after_s, call, *args)

@@ -1,0 +1,232 @@
+"""Rare states that a run of schedules must reach at least once; else it proves less than it seems to.
+
+To add one: name it in a table below, and count it in `CoverageGoals` where it can be seen.
+"""
+
+import ast
+import inspect
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Protocol
+
+from klamm.controller import events
+from klamm.controller.handlers.failover import on_controller_failover
+from klamm.controller.states import ControllerState, ReplicaState
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.sim.faults.table import ROWS
+from klamm.sim.history import trace
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import Event
+from klamm.sim.hosts import Host
+from klamm.sim.nodes.broker import Node
+from klamm.sim.workload.verbs import VERBS
+from klamm.sim.zookeeper.tree import DeleteChange
+from klamm.zk.znodes import CONTROLLER
+
+WITHIN: Final = 5_000
+"""Schedules after which nothing of this may be left out."""
+_NO_STATES: Final = (ControllerState.IDLE, ControllerState.CONTROLLER_SHUTDOWN)
+"""The first is none, in the second nothing is handled any more."""
+
+
+_AT_ONCE: Final = ("send_requests", "on_brokers_return", "_start_partitions")
+"""Steps of failover that wait for nothing: nothing comes in between."""
+
+
+def _awaited_steps() -> list[str]:
+    """What failover awaits, in order: its steps."""
+    tree = ast.parse(inspect.getsource(on_controller_failover))
+    calls = [n.value for n in ast.walk(tree) if isinstance(n, ast.Await) and isinstance(n.value, ast.Call)]
+    names = [c.func.attr if isinstance(c.func, ast.Attribute) else getattr(c.func, "id", "") for c in calls]
+    return [name for name in dict.fromkeys(names) if name not in _AT_ONCE]
+
+
+_ANSWERS: Final = {
+    "an ISR change is accepted": ErrorCode.NONE,
+    "an ISR change of an unknown topic": ErrorCode.UNKNOWN_TOPIC_ID,
+    "an ISR change of an unknown partition": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    "an ISR change of an older leader epoch": ErrorCode.FENCED_LEADER_EPOCH,
+    "an ISR change of an older partition epoch": ErrorCode.INVALID_UPDATE_VERSION,
+    "an ISR change that makes no sense": ErrorCode.INVALID_REQUEST,
+    "an ISR change with somebody who may not enter": ErrorCode.INELIGIBLE_REPLICA,
+}
+_TOP_ANSWERS: Final = {
+    "an ISR change reaches one who is no controller": ErrorCode.NOT_CONTROLLER,
+    "an ISR change of an earlier run of a broker": ErrorCode.STALE_BROKER_EPOCH,
+}
+_OTHER: Final = (
+    "an ISR change that was made already",
+    "a leader is replaced while its ISR change is pending",
+    "a topic goes while an ISR change is pending",
+    "an assignment changes while an ISR change is pending",
+    "an ISR shrinks to one",
+    "nobody leads, and the last member stays",
+    "a broker is seen as bounced",
+    "a deletion is stopped",
+    "a deletion is resumed",
+    "a deletion is tried again",
+    "a topic is gone",
+    "a reassignment ends",
+    "an unclean leader",
+)
+FAILOVER_STEPS: Final = tuple(_awaited_steps())
+GOALS: Final = (
+    *(f"{state.name} while others wait" for state in ControllerState if state not in _NO_STATES),
+    *(f"failover is interrupted in {step}" for step in FAILOVER_STEPS),
+    *_ANSWERS,
+    *_TOP_ANSWERS,
+    *_OTHER,
+    *(f"fault: {row.name}" for row in ROWS),
+    *(f"work: {verb}" for verb in VERBS),
+)
+
+
+class Cluster(Protocol):
+    """What is looked at."""
+
+    history: History
+    nodes: dict[int, Node]
+
+
+class CoverageGoals:
+    """Counts what one schedule reached."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.reached: Counter[str] = Counter()
+        self._cluster = cluster
+        self._registration_changed: dict[int, dict[BrokerId, int]] = {}
+        self._deleting: set[tuple[int, BrokerId, TopicPartition]] = set()
+        self._sees: Mapping[type[Any], Any] = {
+            trace.EventBegan: self._event_began,
+            trace.EventEnded: self._event_ended,
+            trace.TransactionCommitted: self._transaction_committed,
+            trace.StateWritten: self._state_written,
+            trace.TopicWritten: self._topic_written,
+            trace.ReplicaMoved: self._replica_moved,
+        }
+
+    def see(self, event: Event) -> None:
+        """Before the history takes it in."""
+        if (look := self._sees.get(type(event))) is not None:
+            look(event)
+
+    def worked(self, verb: str) -> None:
+        self.reached[f"work: {verb}"] += 1
+
+    def count_faults(self, faults: Iterable[str], story: Iterable[tuple[float, object]]) -> None:
+        """Which faults took effect, as the story tells."""
+        text = "\n".join(what for _, what in story if isinstance(what, str))
+        performed = set(faults)
+        for row in ROWS:
+            if row.name in performed and row.sign in text:
+                self.reached[f"fault: {row.name}"] += 1
+
+    # ---- controllers
+
+    def _event_began(self, event: trace.EventBegan) -> None:
+        if event.term is None:
+            return
+        if any(kind is not type(event.event) for kind in event.waiting):
+            self.reached[f"{event.event.state.name} while others wait"] += 1
+        if isinstance(event.event, events.BrokerChange):
+            registered = event.term.internals.context.registered
+            self._registration_changed[event.term.epoch] = {b: broker.epoch for b, broker in registered.items()}
+
+    def _event_ended(self, event: trace.EventEnded) -> None:
+        if event.term is not None and isinstance(event.event, events.BrokerChange):
+            before = self._registration_changed.pop(event.term.epoch, {})
+            after = event.term.internals.context.registered
+            if any(b in before and before[b] < broker.epoch for b, broker in after.items()):
+                self.reached["a broker is seen as bounced"] += 1
+        elif isinstance(event.event, events.AlterPartitionReceived):
+            self._alter_partition(event.event)
+
+    def _alter_partition(self, asked: events.AlterPartitionReceived) -> None:
+        answer = asked.reply.result()
+        for name, error in _TOP_ANSWERS.items():
+            self.reached[name] += answer.error_code == error
+        epochs = {p.partition_index: p.partition_epoch for t in asked.request.topics for p in t.partitions}
+        for topic in answer.topics:
+            for got in topic.partitions:
+                for name, error in _ANSWERS.items():
+                    self.reached[name] += got.error_code == error
+                if not got.error_code and got.partition_epoch <= epochs.get(got.partition_index, -1):
+                    self.reached["an ISR change that was made already"] += 1
+
+    def _transaction_committed(self, event: trace.TransactionCommitted) -> None:
+        if any(isinstance(c, DeleteChange) and c.path == CONTROLLER for c in event.changes):
+            term = self._cluster.history.controllers.active
+            if term is not None and (step := _failover_step(term, self._cluster.nodes[term.broker].host)) is not None:
+                self.reached[f"failover is interrupted in {step}"] += 1
+
+    # ---- partitions
+
+    def _state_written(self, event: trace.StateWritten) -> None:
+        before, after = event.before, event.after
+        if before is None:
+            return
+        if (
+            after.leader_epoch > before.leader_epoch
+            and after.leader != before.leader
+            and self._pending(event.partition)
+        ):
+            self.reached["a leader is replaced while its ISR change is pending"] += 1
+        self.reached["an ISR shrinks to one"] += len(after.isr) == 1 < len(before.isr)
+        self.reached["nobody leads, and the last member stays"] += not after.has_leader and len(after.isr) == 1
+        self.reached["an unclean leader"] += after.has_leader and after.leader not in before.isr
+
+    def _topic_written(self, event: trace.TopicWritten) -> None:
+        if event.before is None:
+            return
+        partitions = [TopicPartition(event.topic, n) for n in event.before.partitions]
+        pending = any(self._pending(p) for p in partitions)
+        if event.after is None:
+            self.reached["a topic is gone"] += 1
+            self.reached["a topic goes while an ISR change is pending"] += pending
+        elif event.after.partitions != event.before.partitions:
+            self.reached["an assignment changes while an ISR change is pending"] += pending
+            ended = (a.is_being_reassigned and not event.after.partitions[n].is_being_reassigned
+                     for n, a in event.before.partitions.items() if n in event.after.partitions)  # fmt: skip
+            self.reached["a reassignment ends"] += any(ended)
+
+    def _pending(self, p: TopicPartition) -> bool:
+        """Some leader waits for the answer to an ISR change of it."""
+        for node in self._cluster.nodes.values():
+            replica = node.broker.replicas.hosted.get(p) if node.host.is_alive else None
+            if replica is not None and replica.proposal is not None:
+                return True
+        return False
+
+    def _replica_moved(self, event: trace.ReplicaMoved) -> None:
+        key = event.term.epoch, event.broker, event.partition.key
+        if event.after is ReplicaState.DELETION_STARTED:
+            self.reached["a deletion is tried again"] += key in self._deleting
+            self._deleting.add(key)
+        elif event.after is ReplicaState.DELETION_INELIGIBLE:
+            self.reached["a deletion is stopped"] += event.before is ReplicaState.DELETION_STARTED
+        elif event.before is ReplicaState.DELETION_INELIGIBLE and event.after is ReplicaState.OFFLINE:
+            self.reached["a deletion is resumed"] += 1
+
+
+def _failover_step(term: trace.Term, host: Host) -> str | None:
+    """Where the controller stands that is becoming active in this term; None where it has done so."""
+    worker = f"node-{term.broker}.{term.incarnation}/controller-events"
+    for task in host.unfinished():
+        if not task.get_name().startswith(worker):
+            continue
+        awaited: Any = task.get_coro()
+        is_below = False
+        while awaited is not None:
+            frame = getattr(awaited, "cr_frame", None)
+            name = frame.f_code.co_name if frame is not None else ""
+            if is_below and name in FAILOVER_STEPS:
+                return str(name)
+            is_below = is_below or name == on_controller_failover.__name__
+            awaited = getattr(awaited, "cr_await", None)
+    return None
+
+
+def left_out(reached: Mapping[str, int]) -> list[str]:
+    """Goals that nothing reached."""
+    return [goal for goal in GOALS if not reached.get(goal)]

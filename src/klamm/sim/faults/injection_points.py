@@ -1,0 +1,73 @@
+"""Steps of a cluster, and traps that wait for one: a write to ZooKeeper, or a request between controller and broker.
+
+A trap sees a step just before it is taken, when everything around it may still be changed.
+"""
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import NamedTuple
+
+from klamm.sim.zookeeper.ensemble import Loss
+from klamm.zk.znodes import BROKER_IDS, CONTROLLER, CONTROLLER_EPOCH
+
+
+class StepKind(StrEnum):
+    WRITE = "write"
+    ORDER = "order"  # of the controller
+    ASK = "ask"  # a broker asks the controller
+
+
+class Step(NamedTuple):
+    kind: StepKind
+    actor: int
+    """The node that writes, orders as controller, or asks; 0 where it is no node's."""
+    target: int
+    """The broker that gets the order, the controller that is asked; 0 for a write."""
+    what: str
+    """The paths written, or the name of the request."""
+
+    @property
+    def becomes_controller(self) -> bool:
+        """An election is won with it; a check of the epoch alone, which fences other writes, is none."""
+        return (
+            self.kind is StepKind.WRITE and self.actor > 0 and self.what.split()[-2:] == [CONTROLLER, CONTROLLER_EPOCH]
+        )
+
+    @property
+    def registers(self) -> bool:
+        """A broker's znode is written last."""
+        return self.kind is StepKind.WRITE and self.actor > 0 and self.what.split()[-1].startswith(BROKER_IDS)
+
+
+Injection = Callable[[Step], Loss | None]
+"""Lets the step pass (None), or breaks the connection before or after it is taken."""
+
+
+class InjectionPoints:
+    """Those that are set, in order; the first that answers decides."""
+
+    def __init__(self) -> None:
+        self._set: list[Injection] = []
+        self.watch: Callable[[Step], None] = lambda step: None
+        """Told of each step of a node, from the moment that a trap is set."""
+
+    @property
+    def are_set(self) -> bool:
+        return bool(self._set)
+
+    def set(self, injection: Injection) -> None:
+        self._set.append(injection)
+
+    def remove(self, injection: Injection) -> None:
+        self._set.remove(injection)
+
+    def clear(self) -> None:
+        self._set.clear()
+
+    def step(self, step: Step) -> Loss | None:
+        if self._set and step.actor:
+            self.watch(step)
+        for injection in list(self._set):
+            if (loss := injection(step)) is not None:
+                return loss
+        return None

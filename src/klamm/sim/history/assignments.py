@@ -1,0 +1,50 @@
+"""Which brokers held replicas of a partition, and when they came and went."""
+
+from dataclasses import dataclass, field
+
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.sim.history.position import Position
+from klamm.sim.history.trace import TopicWritten, TransactionCommitted
+from klamm.sim.zookeeper.tree import CreateChange, SetChange
+from klamm.zk.znodes import REASSIGN_PARTITIONS
+
+
+@dataclass(slots=True)
+class AssignmentHistory:
+    at: Position
+    written: dict[TopicPartition, set[ReplicaAssignment]] = field(default_factory=dict)
+    """Every assignment that was ever written, and the targets that these lead to."""
+    removed_at: dict[tuple[TopicPartition, BrokerId], int] = field(default_factory=dict)
+    """When a broker ceased to be a replica of a partition: the zxid."""
+    added_at: dict[tuple[TopicPartition, BrokerId], int] = field(default_factory=dict)
+    """When it became one, also where it is none by now: the zxid."""
+    of_deleted: dict[TopicPartition, tuple[BrokerId, ...]] = field(default_factory=dict)
+    """Who had replicas of a partition when its topic was deleted."""
+    requested: bytes | None = None
+    """Content of the old tools' znode, as last seen."""
+
+    def on_transaction(self, event: TransactionCommitted) -> None:
+        for change in event.changes:
+            if change.path == REASSIGN_PARTITIONS and isinstance(change, CreateChange | SetChange):
+                self.requested = change.data
+
+    def on_topic_written(self, event: TopicWritten) -> None:
+        before = event.before.partitions if event.before else {}
+        after = event.after.partitions if event.after else {}
+        if event.after is None:
+            self.of_deleted |= {TopicPartition(event.topic, n): a.replicas for n, a in before.items()}
+        for number in {**before, **after}:
+            p, was, now = TopicPartition(event.topic, number), before.get(number), after.get(number)
+            if now is not None and now != was:
+                self.written.setdefault(p, set()).update((now, ReplicaAssignment(now.target)))
+            self._on_assignment(p, was.replicas if was else (), now.replicas if now else ())
+
+    def _on_assignment(self, p: TopicPartition, was: tuple[BrokerId, ...], now: tuple[BrokerId, ...]) -> None:
+        for broker in was:
+            if broker not in now:
+                self.removed_at[p, broker] = self.at.zxid
+        for broker in now:
+            if broker not in was:
+                self.removed_at.pop((p, broker), None)
+                self.added_at[p, broker] = self.at.zxid

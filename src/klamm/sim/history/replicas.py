@@ -1,0 +1,41 @@
+"""What replicas take themselves for: leader or follower, of whom, in which leader epoch."""
+
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
+from klamm.sim.history.topics import TopicHistory
+from klamm.sim.history.trace import (
+    LeaderAndIsrApplied,
+    ReplicaRole,
+    ReplicaRolesChanged,
+    StateWritten,
+    TopicWritten,
+)
+
+
+@dataclass(slots=True)
+class ReplicaHistory:
+    topics: TopicHistory
+    roles: dict[tuple[TopicPartition, BrokerId], tuple[int, ReplicaRole]] = field(default_factory=dict)
+    """(partition, broker) -> (incarnation, what its replica takes itself for), of topics that are there."""
+    followed: set[tuple[TopicPartition, BrokerId, BrokerId, int]] = field(default_factory=set)
+    """(partition, broker, leader, leader epoch): whom replicas have followed when, of topics that are there."""
+    leaders: dict[tuple[TopicPartition, UUID | None, int], BrokerId] = field(default_factory=dict)
+    """(partition, topic id, leader epoch) -> the leader of that epoch."""
+
+    def on_state_written(self, event: StateWritten) -> None:
+        if event.after.has_leader:
+            p = event.partition
+            self.leaders[p, self.topics.id_of(p.topic), event.after.leader_epoch] = event.after.leader
+
+    def on_topic_written(self, event: TopicWritten) -> None:
+        if event.after is None:
+            self.followed = {each for each in self.followed if each[0].topic != event.topic}
+            self.roles = {key: role for key, role in self.roles.items() if key[0].topic != event.topic}
+
+    def on_roles(self, event: LeaderAndIsrApplied | ReplicaRolesChanged) -> None:
+        for p, role in event.roles.items():
+            self.roles[p, event.broker] = event.incarnation, role
+            if role.leader not in (event.broker, NO_BROKER):
+                self.followed.add((p, event.broker, role.leader, role.leader_epoch))

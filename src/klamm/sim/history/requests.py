@@ -1,0 +1,181 @@
+"""Control requests: what was queued, sent, accepted and answered, for each partition on each broker."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from klamm.controller.control_requests import LeaderAndIsrItem, StopReplicaItem
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import NO_EPOCH
+from klamm.sim.history.topics import TopicHistory
+from klamm.sim.history.trace import (
+    ControllerElected,
+    EventEnded,
+    RequestAnswered,
+    RequestQueued,
+    RequestReceived,
+    RequestSent,
+    StateWritten,
+    TopicWritten,
+)
+from klamm.sim.nodes.control_messages import partition_states, stop_states
+from klamm.wire.messages import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
+
+_STOP_REPLICA_WITH_EPOCHS: Final = 3
+
+
+class Queued(NamedTuple):
+    """One partition's state, or its end, as it waits for a broker."""
+
+    is_stop: bool
+    leader_epoch: int
+    partition_epoch: int
+    """Of an end: 1 where it deletes."""
+
+    def covers(self, stop: "Queued") -> bool:
+        """Whether this end brings about what that one would."""
+        return self.is_stop and self.partition_epoch >= stop.partition_epoch
+
+
+@dataclass(slots=True)
+class RequestHistory:
+    topics: TopicHistory
+    waiting: dict[tuple[int, BrokerId, int, str, int], deque[Queued]] = field(default_factory=dict)
+    """What was queued for a partition on a broker and not sent yet, oldest first; see `queue_of`."""
+    last_sent: dict[tuple[int, BrokerId, int, str, int], Queued] = field(default_factory=dict)
+    """What went out last of such a queue."""
+    accepted: dict[tuple[BrokerId, int, int], set[str]] = field(default_factory=dict)
+    """(broker, broker epoch, controller epoch) -> kinds of orders it accepted."""
+    announced_versions: dict[tuple[int, BrokerId, TopicPartition, UUID | None], int] = field(default_factory=dict)
+    """(controller epoch, broker, partition, topic id) -> the newest version that metadata told of."""
+    announced: set[tuple[TopicPartition, BrokerId, int]] = field(default_factory=set)
+    """(partition, broker, broker epoch) of which LeaderAndIsr was sent, since the topic came up."""
+    inconsistent_ids: set[tuple[TopicPartition, BrokerId, int]] = field(default_factory=set)
+    """(partition, broker, broker epoch) for which the broker said that its log is another topic's."""
+    deleted: set[tuple[TopicPartition, BrokerId]] = field(default_factory=set)
+    """Replicas of which a broker answered that it deleted them, since the topic came up."""
+    applied_epochs: dict[tuple[BrokerId, int], int] = field(default_factory=dict)
+    """(broker, incarnation) -> the highest controller epoch it followed."""
+    unannounced: dict[BrokerId, dict[TopicPartition, int]] = field(default_factory=dict)
+    """Broker -> partitions that it leads, or leads no more, by decisions of the acting controller that it was not yet
+    told of, with the leader epoch. A broker that is stopped there need not know."""
+
+    def on_elected(self, event: ControllerElected) -> None:
+        self.unannounced.clear()
+
+    def on_state_written(self, event: StateWritten) -> None:
+        if event.before is not None and event.before.leader != event.after.leader:
+            for broker in (event.before.leader, event.after.leader):
+                if broker >= 0:
+                    self.unannounced.setdefault(broker, {})[event.partition] = event.after.leader_epoch
+
+    def on_topic_written(self, event: TopicWritten) -> None:
+        before = event.before.partitions if event.before else {}
+        after = event.after.partitions if event.after else {}
+        if event.after is None:
+            self.announced = {each for each in self.announced if each[0].topic != event.topic}
+        for number, now in after.items():
+            was = before.get(number)
+            for broker in now.replicas:
+                if was is None or broker not in was.replicas:
+                    self.deleted.discard((TopicPartition(event.topic, number), broker))
+
+    def on_event_ended(self, event: EventEnded) -> None:
+        leaving = event.term.internals.context.shutting_down if event.term is not None else ()
+        for broker in [b for b in self.unannounced if b in leaving]:
+            self.unannounced.pop(broker)  # it hears of no election but those that its own departure brought about
+
+    def on_queued(self, event: RequestQueued) -> None:
+        item, context = event.item, event.term.internals.context
+        to = context.epoch, event.target, context.registered[event.target].epoch
+        untold = self.unannounced.get(event.target, {})
+        if isinstance(item, LeaderAndIsrItem):
+            for p, state in item.states.items():
+                queued = Queued(False, state.leader_epoch, state.partition_epoch)
+                self.waiting.setdefault((*to, p.topic, p.partition), deque()).append(queued)
+                if untold.get(p.key, 1 << 40) <= state.leader_epoch:
+                    untold.pop(p.key)
+        elif isinstance(item, StopReplicaItem):
+            carries_epochs = event.term.settings.versions.stop_replica >= _STOP_REPLICA_WITH_EPOCHS
+            for p, stop in item.stops.items():
+                told = stop.leader_epoch if carries_epochs else NO_EPOCH
+                queued = Queued(True, told, int(stop.delete_partition))
+                self.waiting.setdefault((*to, p.topic, p.partition), deque()).append(queued)
+                untold.pop(p.key, None)
+
+    def on_sent(self, event: RequestSent) -> None:
+        """What was queued before is sent or outdated."""
+        if event.again:
+            return
+        message = event.message
+        if isinstance(message, LeaderAndIsrRequest):
+            self.announced |= {(p, event.target, message.broker_epoch) for p, _, _ in partition_states(message)}
+        if isinstance(message, UpdateMetadataRequest):
+            for p, topic_id, state in partition_states(message):
+                self.announced_versions[message.controller_epoch, event.target, p, topic_id] = state.zk_version
+            return
+        for p, sent in queued_of(message):
+            waiting = self.waiting.get(queue_of(event, p), deque())
+            place = place_of(waiting, sent)
+            for _ in range(0 if place is None else place + 1):
+                waiting.popleft()
+            self.last_sent[queue_of(event, p)] = sent
+
+    def on_answered(self, event: RequestAnswered) -> None:
+        if isinstance(event.message, LeaderAndIsrRequest):
+            for topic in event.response.topics:
+                name = self.topics.ids.get(topic.topic_id)
+                for answer in topic.partition_errors:
+                    if name is not None and answer.error_code == ErrorCode.INCONSISTENT_TOPIC_ID:
+                        p = TopicPartition(name, answer.partition_index)
+                        self.inconsistent_ids.add((p, event.target, event.message.broker_epoch))
+        if not isinstance(event.message, StopReplicaRequest) or event.response.error_code:
+            return
+        failed = {(e.topic_name, e.partition_index) for e in event.response.partition_errors if e.error_code}
+        for stop in stop_states(event.message):
+            if stop.delete and stop.partition not in failed:
+                self.deleted.add((stop.partition, event.target))
+                self.inconsistent_ids.discard((stop.partition, event.target, event.message.broker_epoch))
+
+    def on_received(self, event: RequestReceived) -> None:
+        if event.refusal:
+            return
+        message = event.message
+        self.applied_epochs[event.broker, event.incarnation] = message.controller_epoch
+        contact = event.broker, message.broker_epoch, message.controller_epoch
+        self.accepted.setdefault(contact, set()).add(type(message).__name__)
+
+
+def queue_of(event: RequestSent, p: TopicPartition) -> tuple[int, BrokerId, int, str, int]:
+    """(controller epoch, broker, broker epoch, topic, partition): each run of a broker has a queue of its own."""
+    return event.message.controller_epoch, event.target, event.message.broker_epoch, p.topic, p.partition
+
+
+def place_of(waiting: Iterable[Queued], sent: Queued) -> int | None:
+    """Where the first one stands that is sent; an end may be the last of several which became one.
+
+    That deletes if any of them does, and has the leader epoch of the last one, or of a deletion in whatever epoch.
+    """
+    stops: list[Queued] = []
+    for place, queued in enumerate(waiting):
+        if queued == sent:
+            return place
+        if not queued.is_stop:
+            continue
+        stops.append(queued)
+        forced = (s.leader_epoch for s in stops if s.partition_epoch and s.leader_epoch < 0)
+        if sent == Queued(True, next(forced, queued.leader_epoch), max(s.partition_epoch for s in stops)):
+            return place
+    return None
+
+
+def queued_of(message: Any) -> Iterator[tuple[TopicPartition, Queued]]:
+    """What must have been queued for each partition of a LeaderAndIsr or StopReplica; nothing of other orders."""
+    if isinstance(message, LeaderAndIsrRequest):
+        for p, _, state in partition_states(message):
+            yield p, Queued(False, state.leader_epoch, state.partition_epoch)
+    for stop in stop_states(message):
+        yield stop.partition, Queued(True, stop.leader_epoch, int(stop.delete))

@@ -1,0 +1,49 @@
+"""Leaders and ISRs: every version of each partition's state znode."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.sim.history.position import Position
+from klamm.sim.history.trace import StateWritten
+
+Versions = list[LeaderAndIsr]
+
+
+@dataclass(slots=True)
+class StateHistory:
+    at: Position
+    versions: dict[TopicPartition, Versions] = field(default_factory=dict)
+    """Every version a state znode had; the index is the partition epoch."""
+    isr_entries: dict[tuple[TopicPartition, BrokerId], int] = field(default_factory=dict)
+    """When a broker last came into the ISR of a partition: the zxid."""
+    created_at: dict[TopicPartition, int] = field(default_factory=dict)
+    """When the state znode was created."""
+    of_deleted: dict[TopicPartition, list[Versions]] = field(default_factory=dict)
+    """The same of topics that are deleted by now."""
+    first_at: dict[TopicPartition, int] = field(default_factory=dict)
+    """When a partition of this name got its first state, also where it is gone by now: the zxid."""
+
+    def newest(self, p: TopicPartition) -> LeaderAndIsr | None:
+        versions = self.versions.get(p)
+        return versions[-1] if versions else None
+
+    def incarnations_of(self, p: TopicPartition) -> Iterator[Versions]:
+        """All versions of its state, for each topic of that name; the newest first."""
+        if (versions := self.versions.get(p)) is not None:
+            yield versions
+        yield from reversed(self.of_deleted.get(p, []))
+
+    def on_state_deleted(self, p: TopicPartition) -> None:
+        self.of_deleted.setdefault(p, []).append(self.versions.pop(p))
+        self.created_at.pop(p, None)
+
+    def on_state_written(self, event: StateWritten) -> None:
+        p = event.partition
+        self.versions.setdefault(p, []).append(event.after)
+        for broker in event.after.isr:
+            if event.before is None or broker not in event.before.isr:
+                self.isr_entries[p, broker] = self.at.zxid
+        if event.before is None:
+            self.created_at[p] = self.first_at[p] = self.at.zxid

@@ -1,0 +1,99 @@
+"""Topics: their znodes, their configs, and requests to delete them."""
+
+import contextlib
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.sim.history.position import Position
+from klamm.sim.history.states import StateHistory
+from klamm.sim.history.trace import TopicWritten, TopicZnode, TransactionCommitted
+from klamm.sim.zookeeper.tree import Change, CreateChange, DeleteChange, SetChange
+from klamm.zk import znodes
+from klamm.zk.admin_znodes import decode_config
+from klamm.zk.pending_deletions import PendingDeletion, decode_pending_deletion
+from klamm.zk.znodes import MalformedZnode
+
+_DELETION_PREFIX: Final = znodes.DELETE_TOPICS + "/"
+_CONFIG_PREFIX: Final = znodes.topic_config_path("")
+_RECORD_DEPTH: Final = znodes.PENDING_DELETIONS.count("/") + 2
+_UNCLEAN: Final = "unclean.leader.election.enable"
+
+
+@dataclass(slots=True)
+class TopicHistory:
+    at: Position
+    states: StateHistory
+    znodes: dict[str, TopicZnode] = field(default_factory=dict)
+    ids: dict[UUID, str] = field(default_factory=dict)
+    """Every id there ever was."""
+    deletion_requests: dict[str, int] = field(default_factory=dict)
+    """Topics whose deletion is asked for, and since which zxid."""
+    partitions_to_delete: dict[str, frozenset[int]] = field(default_factory=dict)
+    """Topics that had come up when their deletion was asked for, and the partitions that they had at that time."""
+    unclean: dict[str, bool] = field(default_factory=dict)
+    """What topics' configs say of unclean elections."""
+    unclean_before: dict[str, tuple[int, bool | None]] = field(default_factory=dict)
+    """The zxid of the last change of a topic's config, and what it said of them before, if anything."""
+    pending_deletions: dict[BrokerId, dict[str, PendingDeletion]] = field(default_factory=lambda: defaultdict(dict))
+    """By broker and path: the records of what gone brokers hold of deleted topics."""
+
+    def replicas(self, p: TopicPartition) -> tuple[BrokerId, ...]:
+        """As the topic's znode has them; nobody for a partition that is not there."""
+        topic = self.znodes.get(p.topic)
+        assignment = topic.partitions.get(p.partition) if topic else None
+        return assignment.replicas if assignment else ()
+
+    def id_of(self, topic: str) -> UUID | None:
+        """None where there is no such topic, or it has no id."""
+        znode = self.znodes.get(topic)
+        return znode.id if znode else None
+
+    def on_transaction(self, event: TransactionCommitted) -> None:
+        for change in event.changes:
+            path = change.path
+            if path.startswith(_DELETION_PREFIX):
+                self._on_deletion_request(path[len(_DELETION_PREFIX) :], isinstance(change, DeleteChange))
+            elif path.startswith(_CONFIG_PREFIX):
+                self._on_config(path, change)
+            elif path.startswith(f"{znodes.PENDING_DELETIONS}/") and path.count("/") == _RECORD_DEPTH:
+                self._on_pending_deletion(path, change)
+
+    def _on_deletion_request(self, topic: str, is_removed: bool) -> None:
+        if is_removed:
+            self.deletion_requests.pop(topic, None)
+            self.partitions_to_delete.pop(topic, None)
+            return
+        self.deletion_requests[topic] = self.at.zxid
+        seen = self.znodes.get(topic)
+        partitions = frozenset(seen.partitions if seen else ())
+        if any(TopicPartition(topic, n) in self.states.versions for n in partitions):
+            self.partitions_to_delete[topic] = partitions
+
+    def _on_pending_deletion(self, path: str, change: Change) -> None:
+        broker = BrokerId(int(path.split("/")[3]))
+        self.pending_deletions[broker].pop(path, None)
+        if isinstance(change, CreateChange | SetChange):
+            with contextlib.suppress(MalformedZnode):  # written by hand
+                self.pending_deletions[broker][path] = decode_pending_deletion(path, change.data)
+
+    def _on_config(self, path: str, change: Change) -> None:
+        topic = path[len(_CONFIG_PREFIX) :]
+        self.unclean_before[topic] = self.at.zxid, self.unclean.pop(topic, None)
+        if isinstance(change, CreateChange | SetChange):
+            try:
+                config = decode_config("topics", topic, change.data)
+            except MalformedZnode:
+                return
+            if _UNCLEAN in config:
+                self.unclean[topic] = config[_UNCLEAN].strip().lower() == "true"
+
+    def on_topic_written(self, event: TopicWritten) -> None:
+        if event.after is None:
+            self.znodes.pop(event.topic, None)
+            return
+        self.znodes[event.topic] = event.after
+        if event.after.id is not None:
+            self.ids.setdefault(event.after.id, event.topic)

@@ -1,0 +1,489 @@
+"""A node by the book: the real controller, session, registration and server, and replicas without records.
+
+It answers LeaderAndIsr, UpdateMetadata and StopReplica as a broker must, and as leader asks the controller to take
+followers that fetch no more out of the ISR and those that fetch in: whoever fetches has caught up.
+"""
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from klamm.broker.controlled_shutdown import ControlledShutdown
+from klamm.broker.controller_channel import ControllerChannel, says_not_controller_anywhere
+from klamm.broker.dispatch import Dispatcher, Handle, Request, Route
+from klamm.broker.handlers import control, controller_apis
+from klamm.broker.handlers.api_versions import API_VERSIONS, ApiVersions
+from klamm.broker.isr_znodes import IsrZnodes
+from klamm.broker.log_dir_failures import LogDirFailureNotifier
+from klamm.broker.metadata_cache import MetadataCache
+from klamm.broker.settings import server_limits
+from klamm.broker.stale_topics import StaleTopics
+from klamm.broker.zookeeper_sessions import ZooKeeperSessions
+from klamm.client.connection import Connection
+from klamm.client.ports import BrokerConnection
+from klamm.controller.controller import Controller
+from klamm.controller.events import Expire
+from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.topic_ids import ZERO_ID, new_topic_id
+from klamm.net.server import CloseConnection, Server
+from klamm.replication.instructions import (
+    PartitionInstruction,
+    answer_instructions,
+    instructions_of,
+    stop_instructions_of,
+)
+from klamm.runtime.world import World
+from klamm.sim.faults.injection_points import Injection, Step, StepKind
+from klamm.sim.history.trace import (
+    Event,
+    EventBegan,
+    LeaderAndIsrApplied,
+    NodeStopped,
+    ReplicaRolesChanged,
+    RequestReceived,
+    RequestUnanswered,
+    SessionReestablished,
+)
+from klamm.sim.hosts import Host
+from klamm.sim.nodes.controller_observer import ControllerObserver, OnEvent
+from klamm.sim.nodes.replicas import Logs, Replica, Replicas
+from klamm.sim.nodes.settings import PORT, NodeSettings, controller_settings_of, node_config
+from klamm.sim.zookeeper.ensemble import Loss
+from klamm.telemetry.journal import Journal, Sink
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import (
+    AlterPartitionRequest,
+    AlterPartitionRequestPartitionData,
+    AlterPartitionRequestTopicData,
+    BrokerState,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    StopReplicaPartitionError,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+from klamm.zk.errors import SessionExpired
+from klamm.zk.registrar import BrokerRegistrar
+from klamm.zk.store import Store
+from klamm.zk.watches import WatchEvent
+
+_ISR_CHECK_S: Final = 1.0
+_START_AGAIN_S: Final = 0.5
+_RECEIVED: Final = 8
+_ANSWER_S: Final = 5.0
+_ANSWERED_S: Final = 1.0
+"""Long enough for a term's end, and for those who asked while it came, on a host that takes milliseconds for a step."""
+_ALTER_PARTITION_VERSION: Final = 3
+_ALTER_PARTITION_BY_NAME: Final = 1
+
+
+class PendingIsr(NamedTuple):
+    """An ISR that a leader wants, as it was when it was first asked for."""
+
+    topic_id: UUID
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[BrokerId, ...]
+
+
+class ReceivedRequest(NamedTuple):
+    """An order that reached a broker."""
+
+    request: Request
+    message: Any
+
+
+@dataclass(slots=True, eq=False)
+class Backlog:
+    """Orders of one controller that wait; the lock lets them through as they came."""
+
+    length: int = 0
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class NodeContext(NamedTuple):
+    """What a stub knows of the world beyond its process."""
+
+    on_event: OnEvent
+    """Hears of every order it gets, before it is answered, and of all that its controller does."""
+    fetches: Callable[[BrokerId, TopicPartition, int], bool]
+    """Whether a broker fetches a partition from this one, its leader, in that leader epoch."""
+    logs: Logs
+    """What lies on its machine."""
+    step: Injection
+    """Asked before each order."""
+    journal: Sink | None = None
+    """Where its controller's journal goes; None: nobody reads it."""
+
+
+class StubBroker:
+    """`await run()` on a host of its own."""
+
+    def __init__(
+        self, world: World, number: int, incarnation: int, node_settings: NodeSettings, node_context: NodeContext
+    ) -> None:
+        self.number = BrokerId(number)
+        self.incarnation = incarnation
+        self._world = world
+        self._on_event = node_context.on_event
+        self._fetches = node_context.fetches
+        self._step = node_context.step
+        self.config = node_config(number, node_settings)
+        self.sessions = ZooKeeperSessions(world, self.config)
+        self.sessions.add_listener(self)
+        self.cache = MetadataCache(self.config.inter_broker_listener)
+        self._forgotten = StaleTopics(self.cache, lambda: self.sessions.store)
+        self.cache.on_update = self._forgotten.metadata_updated
+        self.replicas = Replicas(self.number, node_context.logs)
+        self.lagging: dict[BrokerId, None] = {}
+        """Followers that fall behind, as far as this leader sees."""
+        self.received: deque[ReceivedRequest] = deque(maxlen=_RECEIVED)
+        """The last orders that reached it, or an earlier run of its process."""
+        self.request_delay_s = 0.0
+        """How long it takes for each order."""
+        self._backlogs: dict[int, Backlog] = {}
+        """What it has not come to yet, by controller epoch."""
+        self.broker_epoch = -1
+        self.is_ready = False
+        """It is registered and serves, and does not leave."""
+        self.on_closing: Callable[[], None] = lambda: None
+        """Called when it leaves in order, just before it closes its ZooKeeper session."""
+        self._is_leaving = False
+        self._proposed: Mapping[TopicPartition, Replica] = {}
+        self._has_proposals = asyncio.Event()
+        self._notices = LogDirFailureNotifier(lambda: self.sessions.store)
+        host = world.network.host_name()
+        self._broker = Broker(self.number, (Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, host, PORT),))
+        self._channel = ControllerChannel(world, self.cache, self.number, _ANSWER_S, _ANSWER_S)
+        self._server = Server(world.network, server_limits(self.config))
+        settings = controller_settings_of(self.config, self.number, node_settings)
+        self._registrar = BrokerRegistrar(self._broker, features=settings.supported_features)
+        self._alter_version = _ALTER_PARTITION_VERSION if settings.uses_topic_ids else _ALTER_PARTITION_BY_NAME
+        writes_isrs = not settings.controller_owns_partition_state
+        self._isr_znodes = IsrZnodes(lambda: self.sessions.store, number) if writes_isrs else None
+        """How leaders of old protocols change their ISRs: without the controller."""
+        self._numbers = itertools.count()
+        self._asking: dict[int, str] = {}
+        """What is asked of its controller and not answered, by name."""
+        self._observer = ControllerObserver(self.number, incarnation, self._hear)
+        self.controller = Controller(
+            world,
+            settings,
+            self._connect,
+            Journal(node_context.journal, number, world.clock),
+            self._register,
+            self._observer,
+        )
+
+    # ---- life
+
+    async def run(self) -> None:
+        """Start, in the order of `broker.node`, and then keep the ISRs it leads; never returns."""
+        store = await self._first_store()
+        await store.create_top_level_paths()
+        await store.read_or_create_cluster_id(new_topic_id(self._world.randomness.bytes))
+        await self._server.bind("PLAINTEXT", "", PORT)
+        now_ms = self._world.clock.now_ms()
+        self.broker_epoch = await self._registrar.register_when_free(store.client, now_ms, 600)
+        found = await store.read_brokers()
+        holder = await store.read_controller()
+        self.cache.fill_brokers((r.broker for r in found.brokers.values()), holder.broker if holder else None)
+        self.controller.start(store)
+        await self._server.start(Dispatcher(self._routes()))
+        if self._isr_znodes is not None:
+            self._isr_znodes.start()
+        self.is_ready = True
+        loop = asyncio.get_running_loop()
+        while True:
+            loop.call_later(_ISR_CHECK_S, self._check_isrs)
+            await self._has_proposals.wait()
+            self._has_proposals.clear()
+            await self._propose(self._proposed)
+
+    async def _first_store(self) -> Store:
+        while True:
+            try:
+                await self.sessions.start()
+                return self.sessions.store
+            except KlammError:
+                await asyncio.sleep(_START_AGAIN_S)
+
+    async def session_expired(self) -> None:
+        await self.controller.session_expired()
+
+    def session_established(self, store: Store) -> None:
+        self._on_event(SessionReestablished(self.number, self.incarnation))
+        self.controller.session_established(store)
+
+    def on_watch(self, event: WatchEvent) -> None:
+        self.controller.on_watch(event)
+
+    async def _register(self, store: Store) -> None:
+        self.broker_epoch = await self._registrar.register(store.client, self._world.clock.now_ms())
+
+    async def _connect(self, host: str, port: int, client_id: str, timeout_s: float) -> BrokerConnection:
+        return self._observer.watch(host, await Connection.open(self._world, host, port, client_id, timeout_s))
+
+    async def shut_down(self) -> bool:
+        """Leave in order, as a node does: hand over, close, end the session; whether all leaders moved."""
+        self._is_leaving, self.is_ready = True, False
+        departure = ControlledShutdown(self._world, self.config, self.number, self.broker_epoch, self.sessions)
+        moved = await departure.run()
+        await self._notices.close()
+        await self._forgotten.close()
+        await self._server.close()
+        self._channel.close()
+        await self.controller.stop()
+        self.on_closing()
+        await self.sessions.close()
+        self._on_event(NodeStopped(self.number, self.incarnation))
+        return moved
+
+    def fail_log_dir(self, partitions: Iterable[TopicPartition]) -> None:
+        """These replicas lie on a directory that fails; the controller is told. Call it on this broker's host."""
+        self.replicas.fail(partitions)
+        self._notices.notify(self.number)
+
+    # ---- orders
+
+    def _routes(self) -> list[Route]:
+        asked = controller_apis.ControllerApis(self.controller)
+        versions = ApiVersions([API_VERSIONS, controller_apis.ALTER_PARTITION, controller_apis.CONTROLLED_SHUTDOWN])
+        return [
+            Route(API_VERSIONS, versions.handle),
+            Route(control.LEADER_AND_ISR, self._ordered(self._leader_and_isr)),
+            Route(control.UPDATE_METADATA, self._ordered(self._update_metadata)),
+            Route(control.STOP_REPLICA, self._ordered(self._stop_replica)),
+            Route(controller_apis.ALTER_PARTITION, self._asked(asked.alter_partition)),
+            Route(controller_apis.CONTROLLED_SHUTDOWN, self._asked(asked.controlled_shutdown)),
+        ]
+
+    def replay(self, order: ReceivedRequest) -> None:
+        """An order that came before comes once more, as over another connection; nobody waits for the answer."""
+        if not self.is_ready:
+            return  # who is not registered yet does not serve
+        request, message = order
+        if message.controller_epoch == self.replicas.controller_epoch and not self._has_guards(order):
+            return
+        match request.api_key:
+            case ApiKey.LEADER_AND_ISR:
+                self._leader_and_isr(request, message)
+            case ApiKey.UPDATE_METADATA:
+                self._update_metadata(request, message)
+            case ApiKey.STOP_REPLICA:
+                self._stop_replica(request, message)
+
+    def _has_guards(self, order: ReceivedRequest) -> bool:
+        """Whether epochs tell a late order from a newer one of the same controller; Kafka's protocol leaves holes.
+
+        Nothing does for metadata, for a replica that is not there any more, for one that goes with its topic, and for
+        one of a topic that was made anew since, where orders name no topic id: its epochs began again.
+        """
+        request, message = order
+        match request.api_key:
+            case ApiKey.LEADER_AND_ISR:
+                return all(self._is_guarded(o) for o in instructions_of(message, request.version))
+            case ApiKey.STOP_REPLICA:
+                stops = stop_instructions_of(message, request.version)
+                return all(s.leader_epoch >= 0 and s.topic_partition in self.replicas.hosted for s in stops)
+            case _:
+                return False
+
+    def _is_guarded(self, order: PartitionInstruction) -> bool:
+        p = order.topic_partition
+        is_newer = order.state.leader_epoch > self.replicas.leader_epoch(p)
+        return p in self.replicas.hosted and (order.topic_id != ZERO_ID or not is_newer)
+
+    def _ordered(self, carry_out: Handle) -> Handle:
+        """The connection may break before an order is carried out, or before it is answered."""
+
+        def handle(request: Request, message: Any) -> Any:
+            self.received.append(ReceivedRequest(request, message))
+            is_late = self.request_delay_s or message.controller_epoch in self._backlogs
+            return handle_late(request, message) if is_late else handle_now(request, message)
+
+        async def handle_late(request: Request, message: Any) -> Any:
+            async with self._turn(message.controller_epoch):
+                await asyncio.sleep(self.request_delay_s)
+                return handle_now(request, message)
+
+        def handle_now(request: Request, message: Any) -> Any:
+            loss = self._step(Step(StepKind.ORDER, message.controller_id, self.number, request.api_key.name))
+            _break_off(loss, Loss.BEFORE)
+            answer = carry_out(request, message)
+            _break_off(loss, Loss.AFTER)
+            return answer
+
+        return handle
+
+    @asynccontextmanager
+    async def _turn(self, controller_epoch: int) -> AsyncIterator[None]:
+        """Orders are taken as they came, over whichever connection: one that was sent again stands behind the first.
+
+        Another controller's may overtake: epochs stand guard there.
+        """
+        backlog = self._backlogs.setdefault(controller_epoch, Backlog())
+        backlog.length += 1
+        try:
+            async with backlog.turn:
+                yield
+        finally:
+            backlog.length -= 1
+            if not backlog.length:
+                del self._backlogs[controller_epoch]
+
+    def _asked(self, carry_out: Handle) -> Handle:
+        """The same for what brokers ask this controller."""
+
+        async def handle(request: Request, message: Any) -> Any:
+            loss = self._step(Step(StepKind.ASK, message.broker_id, self.number, request.api_key.name))
+            _break_off(loss, Loss.BEFORE)
+            number = next(self._numbers)
+            self._asking[number] = request.api_key.name
+            try:
+                answer = await carry_out(request, message)
+            finally:
+                del self._asking[number]
+            _break_off(loss, Loss.AFTER)
+            return answer
+
+        return handle
+
+    def _refusal(self, message: Any) -> ErrorCode:
+        """What stands against an order as a whole."""
+        code = self.replicas.refuse(message.broker_epoch, self.broker_epoch, message.controller_epoch)
+        self._on_event(RequestReceived(self.number, self.incarnation, self.broker_epoch, message, code))
+        return code
+
+    def _leader_and_isr(self, request: Request, message: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+        orders = list(instructions_of(message, request.version))
+        refusal = self._refusal(message)
+        if refusal:
+            stale = refusal is ErrorCode.STALE_CONTROLLER_EPOCH
+            errors = {o.topic_partition: refusal for o in orders} if stale else {}
+        else:
+            before = {o.topic_partition: self.replicas.leader_epoch(o.topic_partition) for o in orders}
+            errors = self.replicas.take_orders(orders, asyncio.get_running_loop().time())
+            epochs = {p: (epoch, self.replicas.leader_epoch(p)) for p, epoch in before.items()}
+            roles = self.replicas.roles(before)
+            accepted = [p for p, error in errors.items() if not error]
+            self._on_event(LeaderAndIsrApplied(self.number, self.incarnation, epochs, roles, accepted))
+        return answer_instructions(orders, errors, request.version, refusal)
+
+    def _update_metadata(self, request: Request, message: UpdateMetadataRequest) -> UpdateMetadataResponse:
+        refusal = self._refusal(message)
+        if not refusal:
+            self.cache.update(message)
+        return UpdateMetadataResponse(error_code=refusal)
+
+    def _stop_replica(self, request: Request, message: StopReplicaRequest) -> StopReplicaResponse:
+        refusal = self._refusal(message)
+        if refusal:
+            return StopReplicaResponse(error_code=refusal)
+        errors = self.replicas.stop(stop_instructions_of(message, request.version))
+        answers = [StopReplicaPartitionError(p.topic, p.partition, error) for p, error in errors.items()]
+        return StopReplicaResponse(partition_errors=answers)
+
+    def _hear(self, event: Event) -> None:
+        """Of its own controller: all that was asked is answered when it begins to take in that its session expired."""
+        self._on_event(event)
+        if isinstance(event, EventBegan) and isinstance(event.event, Expire) and self._asking:
+            asyncio.get_running_loop().call_later(_ANSWERED_S, self._report_unanswered, dict(self._asking))
+
+    def _report_unanswered(self, asked: Mapping[int, str]) -> None:
+        for number, what in asked.items():
+            if number in self._asking:
+                self._on_event(RequestUnanswered(self.number, what))
+
+    # ---- as leader
+
+    def _check_isrs(self) -> None:
+        """Each second, until an ISR is to change. A timer and no task: most often there is nothing to do."""
+        loop = asyncio.get_running_loop()
+        if self.replicas.hosted and not self._is_leaving:
+            self._proposed = dict(self.replicas.propose(loop.time(), self._fetches, self.cache.is_alive, self.lagging))
+            if self._proposed:
+                self._report_roles(self._proposed)
+                self._has_proposals.set()
+                return
+        loop.call_later(_ISR_CHECK_S, self._check_isrs)
+
+    async def _propose(self, proposed: Mapping[TopicPartition, Replica]) -> None:
+        """All in one request; the same again until it is answered: only so does a lost answer do no harm.
+
+        Topic ids and epochs are those of now: a topic of that name that is made meanwhile is another one.
+        """
+        asked = {
+            p: PendingIsr(self.replicas.logs.get(p, ZERO_ID), r.leader_epoch, r.partition_epoch, r.proposal)
+            for p, r in proposed.items()
+            if r.proposal is not None  # a newer order took it back before its turn came
+        }
+        if not asked:
+            return
+        build = partial(self._alter_partition, asked)
+        if self._isr_znodes is None:
+            answer = await self._channel.ask(
+                ApiKey.ALTER_PARTITION, self._alter_version, build, says_not_controller_anywhere
+            )
+        else:
+            try:
+                answer = await self._isr_znodes.send(build, _ALTER_PARTITION_VERSION)
+            except KlammError:
+                return  # no ZooKeeper: a second later the same is proposed again
+        names = {a.topic_id: p.topic for p, a in asked.items()}
+        for topic in answer.topics:
+            for answered in topic.partitions:
+                p = TopicPartition(topic.topic_name or names.get(topic.topic_id, ""), answered.partition_index)
+                if p in proposed:
+                    self.replicas.answered(p, proposed[p], answered)
+        self._report_roles(proposed)
+
+    def _report_roles(self, partitions: Iterable[TopicPartition]) -> None:
+        self._on_event(ReplicaRolesChanged(self.number, self.incarnation, self.replicas.roles(partitions)))
+
+    def _alter_partition(self, asked: Mapping[TopicPartition, PendingIsr], version: int) -> AlterPartitionRequest:
+        topics: dict[tuple[str, UUID], AlterPartitionRequestTopicData] = {}
+        for p, proposal in asked.items():
+            data = AlterPartitionRequestPartitionData(
+                partition_index=p.partition,
+                leader_epoch=proposal.leader_epoch,
+                partition_epoch=proposal.partition_epoch,
+            )
+            if version < _ALTER_PARTITION_VERSION:
+                data.new_isr = proposal.isr
+            else:
+                data.new_isr_with_epochs = [BrokerState(broker_id=b, broker_epoch=-1) for b in proposal.isr]
+            key = p.topic, proposal.topic_id
+            topics.setdefault(key, AlterPartitionRequestTopicData(*key)).partitions.append(data)
+        return AlterPartitionRequest(self.number, self.broker_epoch, list(topics.values()))
+
+
+def _break_off(loss: Loss | None, moment: Loss) -> None:
+    if loss is moment:
+        raise CloseConnection(f"broken {moment.value} a request")
+
+
+@dataclass(slots=True)
+class Node:
+    """A broker and the run of the process it is in."""
+
+    broker: StubBroker
+    host: Host
+
+    @property
+    def session(self) -> int:
+        """The id of its ZooKeeper session; 0 where it has none."""
+        try:
+            return self.broker.sessions.store.client.session_id
+        except SessionExpired:
+            return 0

@@ -1,0 +1,58 @@
+"""What a control request says of partitions, whatever its version."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from klamm.model.ids import TopicPartition
+from klamm.model.topic_ids import ZERO_ID
+from klamm.wire.messages import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
+
+
+class Stop(NamedTuple):
+    """One partition of a StopReplica; old versions carry no leader epoch."""
+
+    partition: TopicPartition
+    leader_epoch: int
+    delete: bool
+
+
+StateInMessage = tuple[TopicPartition, UUID | None, Any]
+"""A partition, its topic's id or None, its state."""
+
+
+def partition_states(message: Any) -> Sequence[StateInMessage]:
+    """Of a LeaderAndIsr or UpdateMetadata; nothing of other requests."""
+    global _newest
+    if type(message) is not LeaderAndIsrRequest and type(message) is not UpdateMetadataRequest:
+        return ()
+    if _newest[0] is not message:
+        _newest = message, tuple(_states(message))
+    return _newest[1]
+
+
+_newest: tuple[Any, Sequence[StateInMessage]] = (None, ())
+"""Many ask about one message, one after the other."""
+
+
+def _states(message: LeaderAndIsrRequest | UpdateMetadataRequest) -> Iterator[StateInMessage]:
+    for topic in message.topic_states:
+        topic_id = None if topic.topic_id == ZERO_ID else topic.topic_id
+        for state in topic.partition_states:
+            yield TopicPartition(topic.topic_name, state.partition_index), topic_id, state
+    for state in message.ungrouped_partition_states:
+        yield TopicPartition(state.topic_name, state.partition_index), None, state
+
+
+def stop_states(message: Any) -> Iterator[Stop]:
+    if not isinstance(message, StopReplicaRequest):
+        return
+    for state in message.topic_states:
+        for stop in state.partition_states:
+            p = TopicPartition(state.topic_name, stop.partition_index)
+            yield Stop(p, stop.leader_epoch, stop.delete_partition)
+    for topic in message.topics:
+        for number in topic.partition_indexes:
+            yield Stop(TopicPartition(topic.name, number), -1, message.delete_partitions)
+    for old in message.ungrouped_partitions:
+        yield Stop(TopicPartition(old.topic_name, old.partition_index), -1, message.delete_partitions)

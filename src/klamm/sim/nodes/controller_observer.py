@@ -1,0 +1,220 @@
+"""Looks on while a controller works, and tells of it: terms, events, moves, what is queued, sent and answered."""
+
+import asyncio
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+from klamm.client.ports import BrokerConnection
+from klamm.controller import events
+from klamm.controller.channels import Channels
+from klamm.controller.context import ControllerContext, Partition
+from klamm.controller.control_requests import ControlItem
+from klamm.controller.encoded_bodies import BodyForBroker, EncodedBody
+from klamm.controller.observer import Observer
+from klamm.controller.states import PartitionState, ReplicaState
+from klamm.controller.term_context import TermContext
+from klamm.model.ids import BrokerId
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.sim.history.trace import (
+    Event,
+    EventBegan,
+    EventEnded,
+    PartitionMoved,
+    ReplicaMoved,
+    RequestAnswered,
+    RequestQueued,
+    RequestSent,
+    Term,
+    TermBegan,
+    TermEnded,
+    UnexpectedError,
+)
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import LeaderAndIsrRequest
+
+OnEvent = Callable[[Event], None]
+
+_HOST_PREFIX: Final = "node-"
+_LINES_TOLD: Final = 3
+_WITH_TOPIC_IDS: Final = 2
+
+
+class KnownPartition(NamedTuple):
+    """A partition of an AlterPartition request, as the controller knew it when it began to judge."""
+
+    replicas: tuple[BrokerId, ...]
+    leadership: LeaderAndIsr | None
+
+
+class KnownBefore(NamedTuple):
+    """What a controller knew when it began an event that it answers."""
+
+    registered: dict[BrokerId, int]
+    """Broker -> broker epoch."""
+    live: frozenset[BrokerId]
+    leaving: frozenset[BrokerId]
+    topics: dict[Any, str]
+    """Topics of the request that are known: their names by what it calls them: an id, or once a name."""
+    partitions: dict[tuple[str, int], KnownPartition]
+
+
+class BrokersBefore(NamedTuple):
+    """What a controller knew of brokers when it began to look which there are."""
+
+    registered: dict[BrokerId, int]
+    """Broker -> broker epoch."""
+    zxid: int
+    """How far its session had seen by then."""
+
+
+class ControllerObserver(Observer):
+    """One for each run of a node's process."""
+
+    def __init__(self, broker: BrokerId, incarnation: int, on_event: OnEvent) -> None:
+        self._broker = broker
+        self._incarnation = incarnation
+        self._on_event = on_event
+        self._term: Term | None = None
+        self._began_in: Term | None = None
+        self._known: KnownBefore | BrokersBefore | None = None
+        self._newest: dict[BrokerId, Any] = {}
+        self._in_flight: dict[BrokerId, int] = {}
+
+    # ---- controller.observer.Observer
+
+    def term_begins(self, term: TermContext) -> None:
+        self._term = Term(self._broker, self._incarnation, term)
+        term.context.moves = self
+        term.batch.outbox = _Outbox(self._term, term.channels, self._on_event)
+        self._on_event(TermBegan(self._term))
+
+    def term_ends(self, term: TermContext) -> None:
+        ended, self._term = self._term, None
+        if ended is not None:
+            self._on_event(TermEnded(ended))
+
+    def event_begins(self, event: events.Event, waiting: Iterable[events.Event]) -> None:
+        self._known = _known(self._term.internals, event) if self._term is not None else None
+        self._began_in = self._term
+        queued = tuple(type(e) for e in waiting)
+        self._on_event(EventBegan(self._broker, self._incarnation, self._term, event, queued))
+
+    def event_ends(self, event: events.Event) -> None:
+        is_cut_short = isinstance(sys.exception(), asyncio.CancelledError)
+        self._on_event(EventEnded(self._broker, self._incarnation, self._began_in, event, self._known, is_cut_short))
+        self._known = None
+
+    def mistake(self, error: Exception) -> None:
+        lines = traceback.extract_tb(error.__traceback__)[-_LINES_TOLD:]
+        where = ", ".join(f"{line.filename.rpartition('/')[2]}:{line.lineno} {line.name}" for line in lines)
+        self._on_event(UnexpectedError(self._broker, error, where))
+
+    # ---- controller.context.Moves
+
+    def partition_moves(self, partition: Partition, before: PartitionState, after: PartitionState) -> None:
+        if self._term is not None:
+            self._on_event(PartitionMoved(self._term, partition, before, after))
+
+    def replica_moves(self, broker: BrokerId, partition: Partition, before: ReplicaState, after: ReplicaState) -> None:
+        if self._term is not None:
+            self._on_event(ReplicaMoved(self._term, broker, partition, before, after))
+
+    # ---- connections
+
+    def watch(self, host: str, connection: BrokerConnection) -> BrokerConnection:
+        """The controller's connection to a broker, watched."""
+        return _Watched(self, BrokerId(int(host.removeprefix(_HOST_PREFIX))), connection)
+
+    def sends(self, target: BrokerId, message: Any, version: int) -> None:
+        again = self._newest.get(target) is message
+        self._newest[target] = message
+        count = self._in_flight.get(target, 0)
+        self._in_flight[target] = count + 1
+        content = _content(message, version)
+        self._on_event(RequestSent(self._broker, self._incarnation, target, content, again, count))
+
+    def answered(self, target: BrokerId, message: Any, response: Any) -> None:
+        self._on_event(RequestAnswered(self._broker, target, message, response))
+
+    def settled(self, target: BrokerId) -> None:
+        self._in_flight[target] -= 1
+
+
+class _Watched:
+    """A connection that tells what goes over it."""
+
+    def __init__(self, observer: ControllerObserver, target: BrokerId, connection: BrokerConnection) -> None:
+        self._observer = observer
+        self._target = target
+        self._connection = connection
+
+    @property
+    def closed(self) -> bool:
+        return self._connection.closed
+
+    async def request(self, api_key: ApiKey, version: int, message: Any, timeout_s: float) -> Any:
+        self._observer.sends(self._target, message, version)
+        try:
+            response = await self._connection.request(api_key, version, message, timeout_s)
+        finally:
+            self._observer.settled(self._target)
+        self._observer.answered(self._target, message, response)
+        return response
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _content(message: Any, version: int) -> Any:
+    """What it says, also where it is bytes already."""
+    if isinstance(message, BodyForBroker):
+        return message.request
+    if isinstance(message, EncodedBody):
+        return LeaderAndIsrRequest.decode(b"".join(message.encode_pieces(version)), version)
+    return message
+
+
+class _Outbox:
+    """Passes on what an event wants to send, and tells of it."""
+
+    def __init__(self, term: Term, channels: Channels, on_event: OnEvent) -> None:
+        self._term = term
+        self._channels = channels
+        self._on_event = on_event
+
+    def send(self, broker: BrokerId, item: ControlItem) -> None:
+        self._on_event(RequestQueued(self._term, broker, item))
+        self._channels.send(broker, item)
+
+
+def _known(term: TermContext, event: events.Event) -> KnownBefore | BrokersBefore | None:
+    context = term.context
+    if isinstance(event, events.BrokerChange):
+        return BrokersBefore({b.id: b.epoch for b in context.registered.values()}, term.store.client.seen_zxid)
+    if isinstance(event, events.ControlledShutdown):
+        return _facts(context, {}, {})
+    if not isinstance(event, events.AlterPartitionReceived):
+        return None
+    topics: dict[Any, str] = {}
+    partitions: dict[tuple[str, int], KnownPartition] = {}
+    for asked in event.request.topics:
+        by_name = event.version < _WITH_TOPIC_IDS
+        found = context.topics.get(asked.topic_name) if by_name else context.topic_with_id(asked.topic_id)
+        if found is None:
+            continue
+        topics[asked.topic_name if by_name else asked.topic_id] = found.name
+        for data in asked.partitions:
+            partition = found.partitions.get(data.partition_index)
+            if partition is not None:
+                known = KnownPartition(partition.replicas, partition.leadership)
+                partitions[found.name, data.partition_index] = known
+    return _facts(context, topics, partitions)
+
+
+def _facts(
+    context: ControllerContext, topics: dict[Any, str], partitions: dict[tuple[str, int], KnownPartition]
+) -> KnownBefore:
+    registered = {b.id: b.epoch for b in context.registered.values()}
+    return KnownBefore(registered, context.live, context.leaving, topics, partitions)

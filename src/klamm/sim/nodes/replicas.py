@@ -1,0 +1,218 @@
+"""Replicas without records: what a broker makes of LeaderAndIsr and StopReplica, by the book, and of its own ISRs.
+
+Logs are nothing but topic ids that stay on the machine. Source: ReplicaManager.scala, Partition.scala (3.9).
+"""
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import NO_BROKER, BrokerId, TopicPartition
+from klamm.model.leader_and_isr import EPOCH_DURING_DELETE, NO_EPOCH
+from klamm.model.topic_ids import ZERO_ID
+from klamm.replication.instructions import Errors, PartitionInstruction, StopInstruction
+from klamm.sim.history.trace import ReplicaRole
+from klamm.wire.messages import AlterPartitionResponsePartitionData
+
+LAG_S: Final = 10.0
+"""A follower that has not fetched for so long leaves the ISR; Kafka's brokers wait 30 s."""
+
+Logs = dict[TopicPartition, uuid.UUID]
+"""What lies on a machine's disk, whichever process runs there: each log with the id of its topic."""
+
+_BACK_TO_COMMITTED: Final = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
+_WAIT_FOR_ORDERS: Final = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.NEW_LEADER_ELECTED,
+    }
+)
+
+
+@dataclass(slots=True)
+class Replica:
+    """One hosted partition, as the last order that was taken made it."""
+
+    leader: BrokerId = NO_BROKER
+    leader_epoch: int = NO_EPOCH
+    partition_epoch: int = 0
+    isr: tuple[BrokerId, ...] = ()
+    replicas: tuple[BrokerId, ...] = ()
+    is_fetching: bool = False
+    """It follows somebody, and was not stopped since."""
+    proposal: tuple[BrokerId, ...] | None = None
+    """The ISR it asks for; nothing else is asked for until there is an answer, or a newer order."""
+    is_refused: bool = False
+    """The controller knows better: wait for its orders."""
+    fetched_at: dict[BrokerId, float] = field(default_factory=dict)
+    """When each follower was last seen fetching."""
+
+
+class Replicas:
+    """All replicas of one process; `logs` outlives it."""
+
+    def __init__(self, broker: BrokerId, logs: Logs) -> None:
+        self._broker = broker
+        self.logs = logs
+        self.hosted: dict[TopicPartition, Replica] = {}
+        self.failed: dict[TopicPartition, None] = {}
+        """Those on a log directory that failed; only another process finds them whole."""
+        self.controller_epoch = 0
+
+    def refuse(self, message_broker_epoch: int, broker_epoch: int, controller_epoch: int) -> ErrorCode:
+        """What stands against an order: meant for an earlier run of this broker, or an older controller's."""
+        if message_broker_epoch != NO_EPOCH and message_broker_epoch < broker_epoch:
+            return ErrorCode.STALE_BROKER_EPOCH
+        if controller_epoch < self.controller_epoch:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        self.controller_epoch = controller_epoch
+        return ErrorCode.NONE
+
+    # ---- orders
+
+    def leader_epoch(self, p: TopicPartition) -> int:
+        """The one it follows, or leads in."""
+        replica = self.hosted.get(p)
+        return NO_EPOCH if replica is None else replica.leader_epoch
+
+    def take_orders(self, orders: Iterable[PartitionInstruction], now_s: float) -> Errors:
+        return {o.topic_partition: self._take(o, now_s) for o in orders}
+
+    def _take(self, order: PartitionInstruction, now_s: float) -> ErrorCode:
+        p, state = order.topic_partition, order.state
+        if p in self.failed:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        replica = self.hosted.setdefault(p, Replica())
+        known = self.logs.get(p, ZERO_ID)
+        if order.topic_id != ZERO_ID and known not in (ZERO_ID, order.topic_id):
+            return ErrorCode.INCONSISTENT_TOPIC_ID
+        if state.leader_epoch > replica.leader_epoch:
+            if self._broker not in order.assignment.replicas:
+                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            self.logs[p] = known if order.topic_id == ZERO_ID else order.topic_id
+            self._begin(replica, order, now_s)
+            return ErrorCode.NONE
+        if state.leader_epoch == replica.leader_epoch and order.topic_id != ZERO_ID and known == ZERO_ID:
+            self.logs[p] = order.topic_id
+            return ErrorCode.NONE
+        return ErrorCode.STALE_CONTROLLER_EPOCH
+
+    def _begin(self, replica: Replica, order: PartitionInstruction, now_s: float) -> None:
+        state = order.state
+        if state.partition_epoch < replica.partition_epoch:
+            return
+        replica.leader, replica.leader_epoch = state.leader, state.leader_epoch
+        replica.partition_epoch, replica.isr, replica.replicas = (
+            state.partition_epoch,
+            state.isr,
+            order.assignment.replicas,
+        )
+        replica.is_fetching = state.leader not in (self._broker, NO_BROKER)
+        replica.proposal, replica.is_refused = None, False
+        replica.fetched_at = dict.fromkeys(state.isr, now_s)
+
+    def stop(self, orders: Iterable[StopInstruction]) -> Errors:
+        return {o.topic_partition: self._stop(o) for o in orders}
+
+    def _stop(self, order: StopInstruction) -> ErrorCode:
+        p = order.topic_partition
+        if p in self.failed:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        replica = self.hosted.get(p)
+        stands_above = order.leader_epoch in (NO_EPOCH, EPOCH_DURING_DELETE)
+        if replica is not None and not stands_above and order.leader_epoch < replica.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if replica is not None:
+            replica.is_fetching = False
+        if order.deletes:
+            self.hosted.pop(p, None)
+            self.logs.pop(p, None)
+        return ErrorCode.NONE
+
+    def fail(self, partitions: Iterable[TopicPartition]) -> None:
+        """A log directory fails with all that lies on it."""
+        for p in partitions:
+            if self.hosted.pop(p, None) is not None:
+                self.failed[p] = None
+
+    # ---- as follower, as leader
+
+    def roles(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ReplicaRole]:
+        """What it takes itself for in each of them; those that it does not host are left out."""
+        return {p: self._stance(p, self.hosted[p]) for p in partitions if p in self.hosted}
+
+    def _stance(self, p: TopicPartition, replica: Replica) -> ReplicaRole:
+        """A leader counts whom it asks for as soon as it asks: so long may the controller have written it already."""
+        members = frozenset((*replica.isr, *(replica.proposal or ())))
+        topic_id = self.logs.get(p, ZERO_ID)
+        return ReplicaRole(topic_id, replica.leader, replica.leader_epoch, members, replica.is_refused)
+
+    def fetches(self, p: TopicPartition, leader: BrokerId, leader_epoch: int) -> bool:
+        replica = self.hosted.get(p)
+        return (
+            replica is not None
+            and replica.is_fetching
+            and (replica.leader, replica.leader_epoch) == (leader, leader_epoch)
+        )
+
+    def propose(
+        self,
+        now_s: float,
+        fetches: Callable[[BrokerId, TopicPartition, int], bool],
+        is_alive: Callable[[BrokerId], bool],
+        lagging: Iterable[BrokerId],
+    ) -> Iterator[tuple[TopicPartition, Replica]]:
+        """The partitions it leads whose ISR is to change, with `proposal` set."""
+        behind = frozenset(lagging)
+        for p, replica in self.hosted.items():
+            if replica.leader != self._broker or replica.is_refused:
+                continue
+            if replica.proposal is None:
+                replica.proposal = self._wanted(p, replica, now_s, fetches, is_alive, behind)
+            if replica.proposal is not None:
+                yield p, replica
+
+    def _wanted(
+        self,
+        p: TopicPartition,
+        replica: Replica,
+        now_s: float,
+        fetches: Callable[[BrokerId, TopicPartition, int], bool],
+        is_alive: Callable[[BrokerId], bool],
+        lagging: frozenset[BrokerId],
+    ) -> tuple[BrokerId, ...] | None:
+        """All that lag leave at once; those that caught up come one at a time. None where all is well."""
+        seen = [b for b in replica.replicas if b not in lagging and fetches(b, p, replica.leader_epoch)]
+        fetched_at, isr = replica.fetched_at, replica.isr
+        for b in seen:
+            fetched_at[b] = now_s
+        gone = [b for b in isr if b != self._broker and (b in lagging or now_s - fetched_at.get(b, now_s) > LAG_S)]
+        if gone:
+            return tuple(b for b in isr if b not in gone)
+        for b in seen:
+            if b not in isr and is_alive(b):
+                return (*isr, b)
+        return None
+
+    def answered(self, p: TopicPartition, proposed: Replica, answer: AlterPartitionResponsePartitionData) -> None:
+        """What the controller says to a proposal; a newer order has taken it back, perhaps."""
+        replica = self.hosted.get(p)
+        if replica is not proposed or replica.proposal is None:
+            return
+        if answer.error_code in _WAIT_FOR_ORDERS:
+            replica.is_refused = True
+        elif answer.error_code in _BACK_TO_COMMITTED:
+            replica.proposal = None
+        elif not answer.error_code and _is_news(replica, answer):
+            replica.isr = tuple(map(BrokerId, answer.isr))
+            replica.partition_epoch, replica.proposal = answer.partition_epoch, None
+
+
+def _is_news(replica: Replica, answer: AlterPartitionResponsePartitionData) -> bool:
+    return answer.leader_epoch == replica.leader_epoch and answer.partition_epoch >= replica.partition_epoch

@@ -1,0 +1,284 @@
+"""Operations to be broken at each of their steps: each a script of its own, written down with every decision.
+
+To add one, put it into `OPERATIONS`: what is there before, and what is done from `BEGINS_AT_S` on.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from klamm.sim.scripts.options import Options
+from klamm.sim.scripts.script import ScheduledAction, Script
+from klamm.zk.znodes import CONTROLLER, DELETE_TOPICS, LOG_DIR_EVENTS, PENDING_DELETIONS, TOPICS, topic_path
+
+BEGINS_AT_S: Final = 15.0
+HEALED_AT_S: Final = 40.0
+_EACH_S: Final = 0.5
+_MEANWHILE_S: Final = 0.02
+"""Something is on its way by then, and not done."""
+
+_TOPICS: Final = (
+    ScheduledAction(6.0, "create topic", {"topic": "t1", "replicas": [[1, 2, 3], [2, 3, 1], [3, 1, 2]]}),
+    ScheduledAction(6.5, "create topic", {"topic": "t2", "replicas": [[1], [2, 3], [3]]}),
+)
+
+
+def _killed(*numbers: int, back_s: float, at_s: float = BEGINS_AT_S) -> list[ScheduledAction]:
+    return [ScheduledAction(at_s, "kill", {"node": n, "back_s": back_s}) for n in numbers]
+
+
+def _begun(what: str, facts: dict[str, object]) -> list[ScheduledAction]:
+    return [ScheduledAction(BEGINS_AT_S, what, facts)]
+
+
+_OUT_OF_SYNC: Final = (
+    ScheduledAction(7.0, "flap", {"node": 3, "seen_by": [2], "for_s": 60.0}),
+    ScheduledAction(10.0, "kill", {"node": 2, "back_s": 20.0}),
+)
+"""t2-1 has nobody to lead it: node 3 is out of sync and node 2 is dead."""
+
+_NONSENSE: Final = (
+    "reassignment, no JSON",
+    "election in an unknown topic",
+    "ISR change of an unknown topic",
+    "log directory event of a foreign broker",
+    "deletion of an unknown topic",
+    "a topic that nobody can read",
+)
+_PLAINLY: Final = {"session_ends": "", "lingers_s": 0.0}
+
+OPERATIONS: Final[dict[str, Sequence[ScheduledAction]]] = {
+    "start with election": _killed(1, 2, 3, at_s=10.0, back_s=5.001),
+    "broker joins": _killed(3, at_s=10.0, back_s=5.001),
+    "broker leaves": _killed(3, back_s=60.0),
+    "broker bounces": _killed(3, back_s=0.05),
+    "all bounce": _killed(1, 2, 3, back_s=0.05),
+    "controller dies": _killed(1, back_s=60.0),
+    "controller bounces": _killed(1, back_s=0.05),
+    "controller's session ends": _begun("expire", {"node": 1}),
+    "controller moves": _begun("move", {"node": 1, "frozen_s": 0.0}),
+    "create topic": _begun("create topic", {"topic": "t3", "replicas": [[1, 2, 3], [3, 2], [2]]}),
+    "create odd topic": _begun("create odd topic", {"topic": "t3", "partitions": [[0, [77, 2]], [4, [3, 1]]]}),
+    "broker leaves in order": _begun("leave in order", {"node": 2, "back_s": 1.0, **_PLAINLY}),
+    "controller leaves in order": _begun("leave in order", {"node": 1, "back_s": 1.0, **_PLAINLY}),
+    "ISR shrinks and grows": _begun("flap", {"node": 3, "seen_by": [1, 2], "for_s": 3.0}),
+    "ISR shrinks and grows, old leaders": _begun("flap", {"node": 3, "seen_by": [1, 2], "for_s": 3.0}),
+    "log directory fails": _begun(
+        "fail log dir", {"node": 2, "replicas": [["t1", 0], ["t1", 1], ["t2", 1]], "back_s": 4.0}
+    ),
+    "brokers leave together": _begun("leave together", {"nodes": [2, 3], "back_s": 1.0}),
+    "reassign": _begun("reassign", {"targets": {"t2-0": [2], "t2-1": [1, 3], "t1-2": [3, 1]}}),
+    "reassign by znode": _begun("reassign by znode", {"targets": {"t2-0": [3], "t2-1": [1]}}),
+    "cancel a reassignment": [
+        *_begun("reassign", {"targets": {"t2-0": [2, 3], "t2-1": [1]}}),
+        ScheduledAction(BEGINS_AT_S + _MEANWHILE_S, "reassign", {"targets": {"t2-0": None, "t2-1": None}}),
+    ],
+    "override a reassignment": [
+        *_begun("reassign", {"targets": {"t2-0": [2], "t2-1": [1]}}),
+        ScheduledAction(BEGINS_AT_S + _MEANWHILE_S, "reassign", {"targets": {"t2-0": [3], "t2-1": [3, 1]}}),
+    ],
+    "delete what moves": [
+        *_begun("reassign", {"targets": {"t2-0": [2, 3], "t2-1": [1]}}),
+        ScheduledAction(BEGINS_AT_S + _MEANWHILE_S, "delete topics", {"topics": ["t2"]}),
+    ],
+    "elect preferred": [
+        *_killed(1, at_s=7.0, back_s=4.0),
+        *_begun("elect preferred", {"partitions": ["t1-0", "t1-1", "t1-2", "t2-1"], "by_znode": False}),
+    ],
+    "elect preferred by znode": [
+        *_killed(1, at_s=7.0, back_s=4.0),
+        *_begun("elect preferred", {"partitions": ["t1-0", "t1-1", "t1-2", "t9-1"], "by_znode": True}),
+    ],
+    "unclean election": [*_OUT_OF_SYNC, *_begun("elect unclean", {"partitions": ["t2-1", "t1-0"]})],
+    "unclean election by config": [*_OUT_OF_SYNC, *_begun("allow unclean", {"topic": "t2", "allowed": True})],
+    "unclean election by default": [*_OUT_OF_SYNC, *_begun("allow unclean by default", {"allowed": True})],
+    "leaders go home by themselves": _killed(1, at_s=11.0, back_s=4.0),
+    "override drops the leader": _begun("drop leader", {"partition": "t2-0", "others": [2, 3], "cancels": False}),
+    "cancel drops the leader": _begun("drop leader", {"partition": "t2-0", "others": [2, 3], "cancels": True}),
+    "features, producer ids, a list of moves": _begun("ask around", {"node": 1, "level": 1}),
+    "an ISR with a stranger": _begun("ask oddly", {"oddity": "a stranger in the ISR", "partition": "t2-1"}),
+    "nonsense in znodes": [
+        ScheduledAction(BEGINS_AT_S + n * _MEANWHILE_S, "write nonsense", {"what": what})
+        for n, what in enumerate(_NONSENSE)
+    ],
+    "topics are deleted": _begun("delete topics", {"topics": ["t1", "t2"]}),
+    "topic is deleted and made again": _begun("recreate topic", {"topic": "t1", "replicas": [[2, 3], [1, 2, 3]]}),
+    "topic grows": _begun("grow topic", {"topic": "t1", "replicas": [[1, 2, 3], [3]], "deletes_first": False}),
+    "topic grows and is deleted": _begun("grow topic", {"topic": "t1", "replicas": [[1, 2, 3]], "deletes_first": True}),
+    "tokens expire": _begun("issue tokens", {"name": "token1"}),
+    "foreign broker comes and goes": _begun("foreign broker", {"first": "another listener", "for_s": 4.0}),
+    "unreadable topic is mended": _begun("mend topic", {"topic": "t3", "replicas": [2], "deletes": False}),
+    "unreadable topic is deleted": _begun("mend topic", {"topic": "t3", "replicas": [2], "deletes": True}),
+    "topic is made anew by hand": _begun("delete by hand", {"topic": "t3", "node": 2}),
+    "a feature is finalized, raised, lowered and deleted": [
+        ScheduledAction(BEGINS_AT_S + n * _EACH_S, "update feature", {"level": level, "how": how})
+        for n, (level, how) in enumerate(((1, 1), (2, 1), (5, 1), (4, 1), (3, 2), (0, 2)))
+    ],
+    "a broker lacks a feature": [
+        *_begun("foreign broker", {"first": "the brokers' listener", "for_s": 1.2}),
+        ScheduledAction(BEGINS_AT_S + _MEANWHILE_S, "update feature", {"level": 2, "how": 1}),
+        ScheduledAction(BEGINS_AT_S + 2, "update feature", {"level": 2, "how": 1}),
+        ScheduledAction(BEGINS_AT_S + 3, "foreign broker", {"first": "the brokers' listener", "for_s": 1.2}),
+    ],
+    "controllership is handed over": [
+        *_begun("hand over", {"node": 2, "after_s": 0.0}),
+        ScheduledAction(BEGINS_AT_S + 2, "hand over", {"node": 2, "after_s": 0.0}),
+    ],
+    "a controller runs out of memory": [
+        *_begun("run out of memory", {"new": False}),
+        ScheduledAction(
+            BEGINS_AT_S + _MEANWHILE_S, "create topic", {"topic": "t3", "replicas": [[1, 2, 3], [3, 2], [2]]}
+        ),
+    ],
+    "a new controller runs out of memory": _begun("run out of memory", {"new": True}),
+    "topics are deleted without a node": _begun(
+        "delete without a node", {"node": 3, "away_s": 9.0, "topics": ["t1", "t2"], "again": [[1, 2, 3], [3]]}
+    ),
+}
+
+_SMALL: Final = [[[n % 3 + 1, (n + 1) % 3 + 1]] for n in range(130)]
+_MANY: Final = [
+    ScheduledAction(8.0 + n / 100, "create topic", {"topic": f"s{n}", "replicas": r}) for n, r in enumerate(_SMALL)
+]
+_GONE: Final = [ScheduledAction(15.5 + n / 10, "delete topics", {"topics": [f"s{n}"]}) for n in range(60)]
+_AGAIN: Final = [
+    ScheduledAction(15.55 + n / 10, "create topic", {"topic": f"s{n}", "replicas": [[n % 2 + 2, 1], [2]]})
+    for n in range(0, 60, 3)
+]
+"""What node 3 has no part of is gone at once, and made again before it has heard of that, some of it on node 3."""
+
+
+def _to_and_fro(at_s: float) -> list[ScheduledAction]:
+    """A replica is to come to node 3, and to go before it came."""
+    return [
+        ScheduledAction(at_s, "reassign", {"targets": {"t2-0": [3, 1]}}),
+        ScheduledAction(at_s + _EACH_S, "reassign", {"targets": {"t2-0": None}}),
+    ]
+
+
+_COMING_AND_GOING: Final = [h for n in range(6) for h in _to_and_fro(16.0 + n)]
+_ELSEWHERE: Final = [ScheduledAction(15.5 + n / 20, "delete topics", {"topics": [f"e{n}"]}) for n in range(90)]
+_MEANWHILE: Final = [
+    *(ScheduledAction(15.5 + n / 2, "create topic", {"topic": f"n{n}", "replicas": [[3, 1]]}) for n in range(8)),
+    *(
+        ScheduledAction(15.7 + n / 2, "foreign broker", {"first": "the brokers' listener", "for_s": 0.2})
+        for n in range(8)
+    ),
+]
+_T1_STATES: Final = [f"{TOPICS}/t1/partitions/{n}/state" for n in range(3)]
+
+
+def _znodes_of(topic: str) -> list[str]:
+    """Of one partition."""
+    return [topic_path(topic) + below for below in ("/partitions/0/state", "/partitions/0", "/partitions", "")]
+
+
+WHOLE: Final[dict[str, Sequence[ScheduledAction]]] = {
+    "a topic of thousands comes, is taken over, and goes": [
+        ScheduledAction(8.0, "create topic", {"topic": "large", "replicas": [[2, 3]] * 2_600}),
+        *_MANY,
+        *_killed(1, back_s=3.0),
+        *_killed(3, at_s=20.0, back_s=2.0),
+        ScheduledAction(25.0, "delete topics", {"topics": ["large"]}),
+    ],
+    "unsupported feature": _begun("finalize feature", {"level": 2}),
+    "moves to no brokers at all": _begun(
+        "reassign", {"targets": {"t2-0": [], "t2-1": [1, 1], "t1-0": [-1, 2], "t1-1": None}}
+    ),
+    "topic is made anew by hand while the controller stands still": [
+        *_begun("delete by hand", {"topic": "t3", "node": 2}),
+        ScheduledAction(BEGINS_AT_S + 0.4, "pause", {"node": 1, "for_s": 1.5}),
+    ],
+    "somebody asks, and a deletion waits": [
+        *_killed(3, at_s=10.0, back_s=20.0),
+        ScheduledAction(14.9, "delete topics", {"topics": ["t1", "t2"]}),
+        *_begun("ask around", {"node": 1, "level": 1}),
+    ],
+    "a tree that was restored by half": _begun("delete znodes", {"paths": [LOG_DIR_EVENTS, CONTROLLER]}),
+    "topics are deleted by hand, unreadable, and while their deletion waits": [
+        ScheduledAction(9.0, "write nonsense", {"what": "a topic that nobody can read"}),
+        ScheduledAction(9.0, "create topic", {"topic": "t3", "replicas": [[3]]}),
+        *_killed(3, at_s=10.0, back_s=20.0),
+        ScheduledAction(14.5, "delete topics", {"topics": ["t3"]}),
+        *_begun("delete znodes", {"paths": [*_znodes_of("t3"), topic_path("scrap")]}),
+    ],
+    "a topic is made anew by hand while its deletion waits and the controller stands still": [
+        ScheduledAction(9.0, "create topic", {"topic": "t3", "replicas": [[3]]}),
+        *_killed(3, at_s=10.0, back_s=20.0),
+        ScheduledAction(14.0, "delete topics", {"topics": ["t3"]}),
+        *_begun("pause", {"node": 1, "for_s": 1.5}),
+        ScheduledAction(BEGINS_AT_S + _MEANWHILE_S, "delete znodes", {"paths": _znodes_of("t3")}),
+        ScheduledAction(BEGINS_AT_S + _EACH_S, "create topic", {"topic": "t3", "replicas": [[2]]}),
+    ],
+    "records that nobody may write for a while": [
+        ScheduledAction(9.0, "write nonsense", {"what": "condemned replicas, no JSON"}),
+        *_begun("forbid", {"what": "to change", "paths": [PENDING_DELETIONS, DELETE_TOPICS], "for_s": 6.0}),
+        *_begun("reassign", {"targets": {"t2-0": [2], "t2-1": [1, 3]}}),
+        *_begun("delete topics", {"topics": ["t1"]}),
+    ],
+    "a topic of thousands, and a write that fails": [
+        *_begun("at step", {"kind": "write", "number": 6, "what": "wholly refused"}),
+        *_begun("create topic", {"topic": "large", "replicas": [[2, 3]] * 2_600}),
+    ],
+    "a partition that nobody has": [
+        *_begun("create odd topic", {"topic": "t3", "partitions": [[0, []], [1, [2]]]}),
+        ScheduledAction(BEGINS_AT_S + 1, "elect preferred", {"partitions": ["t3-0", "t1-0"], "by_znode": False}),
+    ],
+    "states that nobody can read for a while": [
+        *_begun("forbid", {"what": "to read", "paths": _T1_STATES, "for_s": 4.0}),
+        *_begun("flap", {"node": 3, "seen_by": [1, 2], "for_s": 2.0}),
+        *_begun("reassign", {"targets": {"t1-0": [1, 2], "t2-0": [2]}}),
+    ],
+    "a slow broker and whatever may wait for it": [
+        *(
+            ScheduledAction(8.0 + n / 10, "create topic", {"topic": f"l{n}", "replicas": [[2, 3]] * 1_300})
+            for n in range(2)
+        ),
+        *(ScheduledAction(9.0 + n / 100, "create topic", {"topic": f"e{n}", "replicas": [[1, 2]]}) for n in range(90)),
+        *_begun("backlog", {"node": 3, "takes_s": 6.0, "for_s": 15.0}),
+        ScheduledAction(BEGINS_AT_S, "create topic", {"topic": "n", "replicas": [[3, 1]]}),
+        ScheduledAction(15.2, "delete topics", {"topics": ["l0", "l1"]}),
+        *sorted(_ELSEWHERE + _MEANWHILE, key=lambda h: h.at_s),
+    ],
+    "a slow broker and sixty deletions": [
+        *_MANY,
+        *_begun("backlog", {"node": 3, "takes_s": 1.0, "for_s": 12.0}),
+        *sorted(_GONE + _AGAIN + _COMING_AND_GOING, key=lambda h: h.at_s),
+        *_killed(1, at_s=36.0, back_s=2.0),
+    ],
+}
+"""What is not broken at each of its steps: it is about thousands of partitions or a long queue, or has no steps."""
+GENERATIONS: Final = ("2.8-IV1", "2.7-IV2", "2.6-IV0", "2.4-IV0", "2.2-IV0", "1.0-IV0", "0.10.2-IV0", "0.9.0", "0.8.2")
+"""Protocols with other versions of the controller's requests than the newest one has."""
+_SOME_GENERATIONS: Final = ("2.2-IV0", "0.8.2")
+SETTINGS: Final[dict[str, dict[str, Any]]] = {
+    "ISR shrinks and grows, old leaders": {"protocol": "2.6-IV0"},
+    "tokens expire": {"token_check_s": 2},
+    "a feature is finalized, raised, lowered and deleted": {"supports_features": True},
+    "a broker lacks a feature": {"supports_features": True},
+    "states that nobody can read for a while": {"protocol": "2.6-IV0"},
+}
+"""Where they are not plain: leaders before 2.7 write their ISRs themselves; tokens are looked after only if enabled."""
+
+
+def script_of(name: str, *faults: ScheduledAction) -> Script:
+    """One operation, with faults that are set just before it begins."""
+    actions = OPERATIONS.get(name) or WHOLE[name]
+    before = [h for h in actions if h.at_s < BEGINS_AT_S]
+    begun = [h for h in actions if h.at_s >= BEGINS_AT_S]
+    plain = Options.plain()
+    options = replace(plain, **SETTINGS.get(name, {}))
+    return Script(options, [*_TOPICS, *before, *faults, *begun], HEALED_AT_S)
+
+
+def unbroken() -> Iterator[tuple[str, Script]]:
+    """Each operation without a fault, in the newest protocol and in every older generation."""
+    for name in OPERATIONS:
+        newest = script_of(name)
+        for protocol in (newest.options.protocol, *GENERATIONS):
+            yield f"{name}, {protocol}", newest._replace(options=replace(newest.options, protocol=protocol))
+    for name in WHOLE:
+        newest = script_of(name)
+        yield name, newest
+        for protocol in _SOME_GENERATIONS:
+            yield f"{name}, {protocol}", newest._replace(options=replace(newest.options, protocol=protocol))

@@ -1,0 +1,105 @@
+"""How wide a run is: what a seed draws before anything happens."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from klamm.runtime.randomness import Rng
+from klamm.sim.faults.table import FAULTS
+from klamm.sim.schedules import Policy
+from klamm.sim.workload.verbs import VERBS
+
+_NINE_OF_TEN: Final = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    seed: int
+    policy: Policy
+    nodes: int
+    servers: int
+    session_timeout_ms: int
+    protocol: str
+    """inter.broker.protocol.version: which control requests there are."""
+    partitions: int
+    """Of one new topic, at most."""
+    replication: int
+    """Replicas of a new partition, at most."""
+    in_flight: int
+    """Requests to ZooKeeper without an answer, at most: one makes every batch a queue."""
+    request_timeout_ms: int
+    """How long the controller waits for an answer. As in production: an UpdateMetadata that is repeated while the first
+    is still on its way may overtake newer ones, and the protocol has no guard against that."""
+    resend_pause_ms: int
+    imbalance_check_s: int
+    token_check_s: int
+    """How often delegation tokens are looked at; 0: there are none."""
+    rebalances: bool
+    """auto.leader.rebalance.enable."""
+    deletes_topics: bool
+    """delete.topic.enable."""
+    supports_features: bool
+    """Nodes support a feature, which operators may finalize."""
+    pause_s: float
+    """Mean time between two actions."""
+    work: float
+    """Which part of them is work; the rest are faults."""
+    heals_core: bool
+    """Before all is healed, a part of the nodes and a majority of ZooKeeper are, and have to do without the rest."""
+    faults: tuple[str, ...]
+    verbs: tuple[str, ...]
+
+    @classmethod
+    def of(cls, seed: int) -> "Options":
+        rng = Rng(f"{seed}/options")
+        faults = tuple(name for name in FAULTS if rng.random() < 0.5)
+        settings = Rng(f"{seed}/settings")
+        return cls(
+            seed,
+            policy=rng.choice((Policy.FIFO, Policy.HOSTS, Policy.HOSTS, Policy.PRIORITIES)),
+            nodes=rng.choice((1, 2, 3, 3, 3, 3, 4, 5, 6, 7)),
+            servers=rng.choice((1, 1, 1, 2, 3, 3, 5)),
+            session_timeout_ms=rng.choice((1_500, 3_000, 3_000, 6_000, 9_000)),
+            protocol=rng.choice(("3.9-IV0", "3.9-IV0", "3.9-IV0", "3.3-IV0", "3.0-IV1", "2.8-IV1", "2.6-IV0")),
+            partitions=rng.choice((1, 4, 4, 8)),
+            replication=rng.choice((1, 3, 3, 3, 5)),
+            in_flight=rng.choice((1, 2, 10, 256, 256)),
+            request_timeout_ms=rng.choice((30_000, 40_000)),
+            resend_pause_ms=rng.choice((20, 100, 100)),
+            imbalance_check_s=rng.choice((2, 10, 10, 60)),
+            token_check_s=settings.choice((0, 0, 2, 10)),
+            rebalances=settings.random() < _NINE_OF_TEN,
+            deletes_topics=settings.random() < _NINE_OF_TEN,
+            supports_features=settings.random() < 0.5,
+            pause_s=rng.choice((0.5, 1.0, 1.0, 3.0, 3.0, 8.0)),
+            work=rng.choice((0.3, 0.3, 0.6)),
+            heals_core=rng.random() < 0.5,
+            faults=faults or ("kill",),
+            verbs=tuple(name for name in VERBS if name == "create topic" or rng.random() < 0.5),
+        )
+
+    @classmethod
+    def plain(cls, seed: int = 0, nodes: int = 3) -> "Options":
+        """Small, and in the order of asyncio: for scripts written by hand."""
+        return cls(
+            seed,
+            policy=Policy.FIFO,
+            nodes=nodes,
+            servers=1,
+            session_timeout_ms=3_000,
+            protocol="3.9-IV0",
+            partitions=4,
+            replication=3,
+            in_flight=256,
+            request_timeout_ms=30_000,
+            resend_pause_ms=100,
+            imbalance_check_s=10,
+            token_check_s=0,
+            rebalances=True,
+            deletes_topics=True,
+            supports_features=False,
+            pause_s=1.0,
+            work=1.0,
+            heals_core=False,
+            faults=(),
+            verbs=(),
+        )

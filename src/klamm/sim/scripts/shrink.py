@@ -1,0 +1,215 @@
+"""From a run that breaks an invariant to a short one that breaks the same: what is left is what matters.
+
+Actions are dropped by delta debugging, then the cluster is made smaller and its order plain, then times and amounts
+go towards zero; again from the start while anything helped. Source: Zeller and Hildebrandt, TSE 2002 (ddmin).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import fields, replace
+from typing import Any, Final
+
+from klamm.sim.cluster import Outcome, run_script
+from klamm.sim.schedules import Policy
+from klamm.sim.scripts.options import Options
+from klamm.sim.scripts.script import FIRST_TOPICS_S, Script
+from klamm.sim.scripts.text import encode_script, options_beyond_plain
+
+_DRAWING: Final = {name: getattr(Options.plain(), name) for name in ("pause_s", "work")}
+_GAP_S: Final = 0.5
+_CALM_S: Final = 10.0
+
+
+def broken_rule(violation: str | None) -> str:
+    """What a violation is about, without its particulars; empty where there is none."""
+    return (violation or "").partition(":")[0].partition("(")[0]
+
+
+class Shrinker:
+    """`shrink()` the script of an outcome with a violation; `may_go_on` is asked before each run."""
+
+    def __init__(self, found: Outcome, may_go_on: Callable[[], bool] = lambda: True) -> None:
+        assert found.violation
+        self._rule = broken_rule(found.violation)
+        self._may_go_on = may_go_on
+        self.best = found
+        self.runs = 0
+
+    def shrink(self) -> Outcome:
+        """The smallest found; its script breaks the same rule."""
+        self._take_first(_plainer)
+        size = None
+        while size != (size := _size(self.best.script)) and self._may_go_on():
+            self._drop_actions()
+            for make in (_smaller_options, _earlier, _smaller_facts):
+                self._take_each(make)
+        return self.best
+
+    def _breaks(self, script: Script) -> bool:
+        """Whether it breaks the rule; if so, it is the best."""
+        if not self._may_go_on():
+            return False
+        self.runs += 1
+        outcome = run_script(script)
+        if broken_rule(outcome.violation) != self._rule:
+            return False
+        self.best = outcome  # with the script as it was carried out: what came after the violation is gone
+        return True
+
+    def _drop_actions(self) -> None:
+        parts = 2
+        while (actions := list(self.best.script.actions)) and self._may_go_on():
+            length = max(1, len(actions) // parts)
+            for start in reversed(range(0, len(actions), length)):
+                rest = actions[:start] + actions[start + length :]
+                if self._breaks(self.best.script._replace(actions=rest)):
+                    actions = list(self.best.script.actions)
+            if length == 1 and len(actions) == len(self.best.script.actions):
+                return
+            parts *= 2
+
+    def _take_first(self, make: Callable[[Script], Iterator[Script]]) -> None:
+        any(map(self._breaks, make(self.best.script)))
+
+    def _take_each(self, make: Callable[[Script], Iterator[Script]]) -> None:
+        """Try what comes of the best; begin again with each success."""
+        refused: set[str] = set()
+        helped = True
+        while helped and self._may_go_on():
+            helped = False
+            for candidate in make(self.best.script):
+                key = repr(candidate)
+                if key not in refused and self._breaks(candidate):
+                    helped = True
+                    break
+                refused.add(key)
+
+
+def _size(script: Script) -> tuple[object, ...]:
+    return len(script.actions), repr(script)
+
+
+# ---- what may be smaller
+
+
+def _plainer(script: Script) -> Iterator[Script]:
+    """Plain in all but the size; or else without what only matters for drawing a script."""
+    options = script.options
+    plain = Options.plain(options.seed, options.nodes)
+    yield script._replace(options=plain)
+    yield script._replace(options=replace(plain, servers=options.servers))
+    yield script._replace(options=replace(options, policy=Policy.FIFO, faults=(), verbs=(), **_DRAWING))
+    yield script._replace(options=replace(options, faults=(), verbs=(), **_DRAWING))
+
+
+def _smaller_options(script: Script) -> Iterator[Script]:
+    options = script.options
+    plain = Options.plain(options.seed, options.nodes)
+    if options.nodes > 1:
+        yield script._replace(options=replace(options, nodes=options.nodes - 1))
+    for name in (f.name for f in fields(Options)):
+        if getattr(options, name) != getattr(plain, name):
+            yield script._replace(options=replace(options, **{name: getattr(plain, name)}))
+    if options.servers > 2:
+        yield script._replace(options=replace(options, servers=options.servers - 1))
+
+
+def _earlier(script: Script) -> Iterator[Script]:
+    """Each action right after the one before, and with it all that follow; healing soon after the last."""
+    actions = script.actions
+    last_s = actions[-1].at_s if actions else FIRST_TOPICS_S
+    for heal_at_s in (last_s + _GAP_S, last_s + _CALM_S):
+        if heal_at_s < script.heal_at_s:
+            yield script._replace(heal_at_s=round(heal_at_s, 3))
+    before_s = FIRST_TOPICS_S
+    for index, action in enumerate(actions):
+        for gap_s in (0.0, _GAP_S, (action.at_s - before_s) / 2):
+            by_s = action.at_s - before_s - gap_s
+            if by_s > 0.1:
+                moved = [h._replace(at_s=round(h.at_s - by_s, 3)) for h in actions[index:]]
+                heal_at_s = round(script.heal_at_s - by_s, 3)
+                yield script._replace(actions=[*actions[:index], *moved], heal_at_s=heal_at_s)
+        before_s = action.at_s
+
+
+def _smaller_facts(script: Script) -> Iterator[Script]:
+    for index, action in enumerate(script.actions):
+        for name, value in action.facts.items():
+            for smaller in _smaller(value):
+                changed = action._replace(facts={**action.facts, name: smaller})
+                yield script._replace(actions=[*script.actions[:index], changed, *script.actions[index + 1 :]])
+
+
+def _smaller(value: Any) -> Iterator[Any]:
+    if isinstance(value, float) and value:
+        yield 0.0
+        if value != round(value, 1):
+            yield round(value, 1)
+        if value >= 2:
+            yield float(round(value / 2))
+    elif isinstance(value, dict):
+        yield from ({k: v for k, v in value.items() if k != left_out} for left_out in value if len(value) > 1)
+    elif isinstance(value, list):
+        yield from (value[:i] + value[i + 1 :] for i in range(len(value)) if len(value) > 1)
+        for i, item in enumerate(value):
+            if isinstance(item, list):
+                yield from ([*value[:i], smaller, *value[i + 1 :]] for smaller in _smaller(item))
+
+
+# ---- what is printed
+
+
+def as_test(found: Outcome, seed: int) -> str:
+    """A test of Python that fails for as long as the script breaks an invariant."""
+    script, rule = found.script, broken_rule(found.violation).lower()
+    name = "".join(c if c.isalnum() else "_" for c in rule).strip("_")
+    options = _options(script.options)
+    actions = [
+        f"        ScheduledAction({h.at_s}, {_quoted(h.what)}, {_quoted(dict(h.facts))})," for h in script.actions
+    ]
+    lines = [
+        *(["from dataclasses import replace", ""] if "replace(" in options else []),
+        "from klamm.sim.cluster import run_script",
+        "from klamm.sim.scripts.options import Options",
+        *(["from klamm.sim.schedules import Policy"] if "Policy." in options else []),
+        f"from klamm.sim.scripts.script import {'ScheduledAction, ' if actions else ''}Script",
+        "",
+        "",
+        f"def test_{name}_of_seed_{seed}() -> None:",
+        f"    # {found.violation}",
+        *(["    actions = [", *actions, "    ]"] if actions else ["    actions = []"]),
+        "",
+        f"    outcome = run_script(Script({options}, actions, heal_at_s={script.heal_at_s}))",
+        "",
+        "    assert outcome.violation is None",
+    ]
+    return "\n".join(lines)
+
+
+def as_regression(found: Outcome, seed: int) -> str:
+    """An entry of `tests/simulation/regressions.toml`."""
+    rule, why, script = (
+        _quoted(broken_rule(found.violation)),
+        _quoted(found.violation or ""),
+        encode_script(found.script),
+    )
+    return f"[[regression]]\nseed = {seed}\ninvariant = {rule}\nwhy = {why}\ntest = \"\"\nscript = '''\n{script}\n'''"
+
+
+def _options(options: Options) -> str:
+    """Only what differs from a plain cluster."""
+    made = f"Options.plain(seed={options.seed}, nodes={options.nodes})"
+    told = ", ".join(f"{name}={_quoted(value)}" for name, value in options_beyond_plain(options).items())
+    return f"replace({made}, {told})" if told else made
+
+
+def _quoted(value: object) -> str:
+    """As Python and TOML write it, with double quotes."""
+    if isinstance(value, Policy):
+        return f"Policy.{value.name}"
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_quoted(k)}: {_quoted(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_quoted, value)) + "]"
+    return repr(value)

@@ -1,0 +1,189 @@
+"""Verbs about where partitions and their leaders are: reassignments, elections, several nodes that leave at once."""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any, Final
+
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.runtime.randomness import Rng
+from klamm.sim.actions import ClusterUnderTest, Draw, later, restart
+from klamm.sim.nodes.broker import Node
+from klamm.zk import znodes
+from klamm.zk.admin_znodes import encode_preferred_election, encode_reassignment
+from klamm.zk.errors import NodeExists
+from klamm.zk.znodes import MalformedZnode
+
+_MAX_REPLICAS: Final = 3
+_LEAVING_S: Final = 8.0
+_AWAY_S: Final = 5.0
+_TO_ANOTHER: Final = 2
+_LOOKS: Final = 20
+_LOOK_AGAIN_S: Final = 0.25
+
+
+async def reassign(cluster: ClusterUnderTest, draw: Draw) -> None:
+    """An operator asks the controller to move partitions, to override what is moving, or to cancel it."""
+    targets = draw("targets", lambda rng: _targets(cluster, rng, may_cancel=True))
+    wanted = {_key(p): None if t is None else tuple(map(BrokerId, t)) for p, t in targets.items()}
+    node = acting_controller(cluster)
+    if node is None or not wanted:
+        return
+    cluster.log(f"node {node.broker.number} is asked to move {targets}")
+    answer = await ask_on_its_host(cluster, node, node.broker.controller.alter_reassignments(wanted))
+    if answer is not None:
+        refused = {str(p): refusal.error.name for p, refusal in answer.refused.items()}
+        cluster.log(f"the answer to the move: {answer.error.name} {refused}")
+
+
+async def reassign_by_znode(cluster: ClusterUnderTest, draw: Draw) -> None:
+    """The same by the old tools' way, which neither cancels nor looks whether the brokers live."""
+    targets = draw("targets", lambda rng: _targets(cluster, rng, may_cancel=False))
+    if not targets:
+        return
+    wanted = {_key(p): tuple(map(BrokerId, t)) for p, t in targets.items() if t is not None}
+    cluster.log(f"somebody writes {znodes.REASSIGN_PARTITIONS}: {targets}")
+    await _leave(cluster, znodes.REASSIGN_PARTITIONS, encode_reassignment(wanted))
+
+
+async def drop_leader(cluster: ClusterUnderTest, draw: Draw) -> None:
+    """A move drags on, an adding replica leads meanwhile, and the move is overridden, or cancelled, without it."""
+    name = draw("partition", lambda rng: rng.choice(_partitions(cluster) or [""]))
+    away = [n for n in cluster.nodes if name and n not in cluster.history.topics.replicas(_key(name))]
+    if len(away) < _TO_ANOTHER:
+        return
+    leader, slow = draw("others", lambda rng: rng.sample(away, _TO_ANOTHER))
+    cancels = draw("cancels", lambda rng: rng.random() < 0.5)
+    for node in cluster.nodes.values():
+        node.broker.lagging[BrokerId(slow)] = None
+    cluster.log(
+        f"{name} moves to {[leader, slow]}, of which node {slow} lags; {leader} is to lead, and is dropped then"
+    )
+    try:
+        await _move(cluster, name, [leader, slow])
+        for _ in range(_LOOKS):
+            state = cluster.history.states.versions.get(_key(name), [None])[-1]
+            if state is None or state.leader == leader:
+                break
+            if leader in state.isr and (acting := acting_controller(cluster)) is not None:
+                elected = acting.broker.controller.elect_leaders([_key(name)], unclean=False)
+                await ask_on_its_host(cluster, acting, elected)
+            await asyncio.sleep(_LOOK_AGAIN_S)
+        await _move(cluster, name, None if cancels else [slow])
+    finally:
+        for node in cluster.nodes.values():
+            node.broker.lagging.pop(BrokerId(slow), None)
+
+
+async def _move(cluster: ClusterUnderTest, name: str, target: list[int] | None) -> None:
+    if (node := acting_controller(cluster)) is not None:
+        wanted = {_key(name): None if target is None else tuple(map(BrokerId, target))}
+        answer = await ask_on_its_host(cluster, node, node.broker.controller.alter_reassignments(wanted))
+        cluster.log(f"the answer to the move of {name} to {target}: {answer}")
+
+
+async def elect_preferred(cluster: ClusterUnderTest, draw: Draw) -> None:
+    """An operator wants the preferred replicas to lead, by the API or by the old tools' way."""
+    chosen = draw("partitions", lambda rng: [p for p in _partitions(cluster) if rng.random() < 0.5])
+    by_znode = draw("by_znode", lambda rng: rng.random() < 0.5)
+    keys = [_key(p) for p in chosen]
+    if by_znode:
+        cluster.log(f"somebody writes {znodes.PREFERRED_ELECTION}: {chosen}")
+        await _leave(cluster, znodes.PREFERRED_ELECTION, encode_preferred_election(keys))
+    elif (node := acting_controller(cluster)) is not None:
+        cluster.log(f"node {node.broker.number} is asked for preferred elections of {chosen}")
+        await ask_on_its_host(cluster, node, node.broker.controller.elect_leaders(keys, unclean=False))
+
+
+async def elect_unclean(cluster: ClusterUnderTest, draw: Draw) -> None:
+    """An operator would rather lose records than wait: whoever lives may lead, where nobody in sync does."""
+    chosen = draw("partitions", lambda rng: [p for p in _partitions(cluster) if rng.random() < 0.3])
+    if (node := acting_controller(cluster)) is not None and chosen:
+        cluster.log(f"node {node.broker.number} is asked for unclean elections of {chosen}")
+        asked = node.broker.controller.elect_leaders([_key(p) for p in chosen], unclean=True)
+        answer = await ask_on_its_host(cluster, node, asked)
+        if answer is not None:
+            cluster.log(f"the answer to the elections: {answer}")
+
+
+async def allow_unclean(cluster: ClusterUnderTest, draw: Draw) -> None:
+    """A topic's config allows unclean elections, or no longer does."""
+    topics = sorted({_key(p).topic for p in _partitions(cluster)})
+    if not topics:
+        return
+    topic = draw("topic", lambda rng: rng.choice(topics))
+    allowed = draw("allowed", lambda rng: rng.random() < 0.6)
+    cluster.log(f"unclean.leader.election.enable={str(allowed).lower()} for {topic}")
+    await cluster.store.write_config("topics", topic, {"unclean.leader.election.enable": str(allowed).lower()})
+    for node in cluster.nodes.values():
+        if allowed and node.host.is_alive:  # as a node does that hears of the config
+            tell_controller = node.broker.controller.unclean_election_enabled
+            cluster.loop.call_on(node.host, cluster.loop.time(), tell_controller, topic)
+
+
+async def leave_together(cluster: ClusterUnderTest, draw: Draw) -> None:
+    """Controlled shutdowns of several nodes at the same time, as a careless restart of a cluster does."""
+    numbers = draw("nodes", lambda rng: rng.sample(list(cluster.nodes), min(2, len(cluster.nodes))))
+    back_s = draw("back_s", lambda rng: _AWAY_S * rng.random())
+    leaving = {
+        n: cluster.nodes[n] for n in numbers if cluster.nodes[n].host.is_alive and cluster.nodes[n].broker.is_ready
+    }
+    if not leaving:
+        return
+    cluster.log(f"nodes {list(leaving)} leave in order together, back {back_s} s later")
+    tasks = [cluster.loop.spawn(node.host, node.broker.shut_down(), "shut-down") for node in leaving.values()]
+    await asyncio.wait(tasks, timeout=_LEAVING_S)
+    for number, node in leaving.items():
+        if cluster.nodes[number] is node:
+            cluster.loop.kill(node.host)
+            later(cluster, back_s, restart, cluster, number)
+
+
+def acting_controller(cluster: ClusterUnderTest) -> Node | None:
+    return next((n for n in cluster.nodes.values() if n.host.is_alive and n.broker.controller.is_active), None)
+
+
+async def ask_on_its_host(cluster: ClusterUnderTest, node: Node, asked: Awaitable[Any]) -> Any:
+    """Asked on the node's own host: its death is the end of it, and None is the answer."""
+
+    async def ask() -> Any:
+        return await asked
+
+    task = cluster.loop.spawn(node.host, ask(), "admin-request")
+    await asyncio.wait([task], timeout=_LEAVING_S)
+    return task.result() if task.done() and not task.cancelled() else None
+
+
+async def _leave(cluster: ClusterUnderTest, path: str, payload: bytes) -> None:
+    try:
+        await cluster.store.client.create(path, payload)
+    except NodeExists:
+        cluster.log(f"{path} is there already")
+
+
+def _key(name: str) -> TopicPartition:
+    topic, _, number = name.rpartition("-")
+    return TopicPartition(topic, int(number))
+
+
+def _partitions(cluster: ClusterUnderTest) -> list[str]:
+    """All that the tree lists, `t1-0` each."""
+    parent = cluster.ensemble.tree.get(znodes.TOPICS)
+    names: list[str] = []
+    for topic in sorted(parent.children) if parent is not None else ():
+        node = cluster.ensemble.tree.get(znodes.topic_path(topic))
+        try:
+            names += [f"{topic}-{n}" for n in znodes.decode_topic(topic, node.data if node else None).partitions]
+        except MalformedZnode:
+            continue
+    return names
+
+
+def _targets(cluster: ClusterUnderTest, rng: Rng, may_cancel: bool) -> dict[str, list[int] | None]:
+    """New replicas for some partitions; None cancels."""
+    found: dict[str, list[int] | None] = {}
+    for name in _partitions(cluster):
+        if rng.random() < 0.6:
+            cancels = may_cancel and rng.random() < 0.25
+            count = rng.randint(1, min(_MAX_REPLICAS, len(cluster.nodes)))
+            found[name] = None if cancels else rng.sample(list(cluster.nodes), count)
+    return found

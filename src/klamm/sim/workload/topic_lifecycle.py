@@ -1,0 +1,110 @@
+"""Verbs about growth and end of topics: deleted, made again at once, grown meanwhile, without a node for long."""
+
+import asyncio
+import contextlib
+from typing import Final
+
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.ids import BrokerId
+from klamm.model.topic_ids import new_topic_id
+from klamm.runtime.randomness import Rng
+from klamm.sim.actions import ClusterUnderTest, Draw, later, restart
+from klamm.zk import znodes
+from klamm.zk.store import TopicExists
+from klamm.zk.znodes import MalformedZnode
+
+_LOOK_S: Final = 0.05
+_MAX_S: Final = 12.0
+_LONG_AWAY_S: Final = (9.0, 14.0)
+"""Longer than deletions wait for a broker that is gone."""
+
+
+async def delete_topics(cluster: ClusterUnderTest, draw: Draw) -> None:
+    """An operator deletes some topics at once."""
+    topics = draw("topics", lambda rng: [t for t in _topics(cluster) if rng.random() < 0.3])
+    if topics:
+        cluster.log(f"topics {topics} are to be deleted")
+        await cluster.store.topic_requests.request_deletions(topics)
+
+
+async def recreate_topic(cluster: ClusterUnderTest, draw: Draw) -> None:
+    """A topic is deleted, and made again in the first moment in which that is possible."""
+    known = _topics(cluster)
+    if not known:
+        return
+    topic = draw("topic", lambda rng: rng.choice(known))
+    replicas = draw("replicas", lambda rng: [_some_nodes(cluster, rng) for _ in range(rng.randint(1, 3))])
+    cluster.log(f"topic {topic} is to be deleted, and made again at once: {replicas}")
+    await cluster.store.topic_requests.request_deletions([topic])
+    await _create_again(cluster, topic, replicas)
+
+
+async def grow_topic(cluster: ClusterUnderTest, draw: Draw) -> None:
+    """A topic gets more partitions; often one that is to be deleted."""
+    known = _topics(cluster)
+    topic_lifecycle = [t for t in known if cluster.ensemble.tree.get(znodes.delete_topic_path(t)) is not None]
+    if not known:
+        return
+    topic = draw("topic", lambda rng: rng.choice(topic_lifecycle if topic_lifecycle and rng.random() < 0.7 else known))
+    replicas = draw("replicas", lambda rng: [_some_nodes(cluster, rng) for _ in range(rng.randint(1, 2))])
+    deletes_first = draw("deletes_first", lambda rng: rng.random() < 0.3)
+    if deletes_first:
+        await cluster.store.topic_requests.request_deletions([topic])
+    try:
+        read = await cluster.store.topic_requests.read(topic)
+    except MalformedZnode:
+        return
+    if read is None:
+        return
+    now, version = read
+    first = max(now.partitions, default=-1) + 1
+    added = dict(enumerate(replicas, first))
+    cluster.log(f"topic {topic}{', which is to be deleted,' if deletes_first else ''} grows by {added}")
+    await cluster.store.topic_requests.add_partitions(topic, now, added, version)
+
+
+async def delete_without_a_node(cluster: ClusterUnderTest, draw: Draw) -> None:
+    """A node dies and stays away for long; meanwhile topics are deleted, and one of them may be made again there."""
+    number = draw("node", lambda rng: rng.choice(tuple(cluster.nodes)))
+    away_s = draw("away_s", lambda rng: rng.uniform(*_LONG_AWAY_S))
+    topics = draw("topics", lambda rng: [t for t in _topics(cluster) if rng.random() < 0.5])
+    again = draw("again", lambda rng: [_some_nodes(cluster, rng) for _ in range(rng.randint(0, 2))])
+    node = cluster.nodes[number]
+    if not topics or not node.host.is_alive:
+        return
+    cluster.log(f"node {number} dies, for {away_s} s; topics {topics} are to be deleted; {topics[0]} again: {again}")
+    cluster.loop.kill(node.host)
+    later(cluster, away_s, restart, cluster, number)
+    await cluster.store.topic_requests.request_deletions(topics)
+    if again:
+        await _create_again(cluster, topics[0], again)
+
+
+async def _create_again(cluster: ClusterUnderTest, topic: str, replicas: list[list[int]]) -> None:
+    """In the first moment in which the name is free, as the ensemble sees it; servers may know it later."""
+    assignment = {n: ReplicaAssignment(tuple(map(BrokerId, r))) for n, r in enumerate(replicas)}
+    taken = (znodes.delete_topic_path(topic), znodes.topic_path(topic))
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_MAX_S):
+            while True:
+                while any(cluster.ensemble.tree.get(path) is not None for path in taken):
+                    await cluster.next_commit()
+                try:
+                    await cluster.store.create_topic(
+                        topic, assignment, new_topic_id(cluster.admin.randomness.bytes), {}
+                    )
+                except TopicExists:
+                    await asyncio.sleep(_LOOK_S)
+                    continue
+                cluster.log(f"topic {topic} is there again")
+                return
+
+
+def _topics(cluster: ClusterUnderTest) -> list[str]:
+    """Those in the tree, in order of names."""
+    parent = cluster.ensemble.tree.get(znodes.TOPICS)
+    return sorted(parent.children) if parent is not None else []
+
+
+def _some_nodes(cluster: ClusterUnderTest, rng: Rng) -> list[int]:
+    return rng.sample(list(cluster.nodes), rng.randint(1, min(3, len(cluster.nodes))))

@@ -1,0 +1,264 @@
+"""What operators and brokers do while faults happen. Each verb is a coroutine; to add one, put it into `VERBS`.
+
+A verb draws what it decides, each decision under a name, tells the story, and acts. It runs beside other verbs. What a
+cluster in trouble answers (KlammError, no answer in time) is part of the story; any other error is a finding.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final
+
+from klamm.broker.replica_placement import place_replicas
+from klamm.controller.decisions.shutdown_verdict import PartitionFacts, judge_stop
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.model.topic_ids import new_topic_id
+from klamm.runtime.randomness import Rng
+from klamm.sim.actions import ClusterUnderTest, Draw, later, restart
+from klamm.sim.nodes.broker import Node
+from klamm.sim.workload import controller_requests, external_changes, reassignments, topic_lifecycle
+from klamm.zk import znodes
+from klamm.zk.errors import NodeExists
+from klamm.zk.znodes import topic_path
+
+Verb = Callable[[ClusterUnderTest, Draw], Awaitable[None]]
+
+VERB_TIMEOUT_S: Final = 15.0
+"""How long a verb may take; whoever carried it out then gives up."""
+_TOPICS: Final = tuple(f"t{n}" for n in range(1, 13))
+"""Few names, so that they meet again."""
+_NOBODY: Final = 77
+"""A broker that is not there."""
+_LEAVING_S: Final = 8.0
+_MIN_ISR: Final = 2
+_AWAY_S: Final = 5.0
+_LINGERS_S: Final = 4.0
+
+
+async def create_topic(cluster: ClusterUnderTest, draw: Draw) -> None:
+    """A new topic, its replicas placed as the broker's API places them."""
+    unused = [t for t in _TOPICS if cluster.ensemble.tree.get(topic_path(t)) is None]
+    if not unused:
+        return
+    topic = draw("topic", lambda rng: unused[0])
+    replicas = draw("replicas", lambda rng: _place(cluster, rng))
+    assignment = {n: ReplicaAssignment(tuple(map(BrokerId, r))) for n, r in enumerate(replicas)}
+    cluster.log(f"topic {topic} is created: {replicas}")
+    await cluster.store.create_topic(topic, assignment, new_topic_id(cluster.admin.randomness.bytes), {})
+
+
+def _place(cluster: ClusterUnderTest, rng: Rng) -> list[list[int]]:
+    """Replicas of each partition."""
+    brokers = dict.fromkeys(BrokerId(n) for n in cluster.nodes)
+    partitions, replicas = cluster.topic_size
+    placed = place_replicas(brokers, rng.randint(1, partitions), rng.randint(1, min(replicas, len(brokers))), rng)
+    return [[int(b) for b in placed[n]] for n in range(len(placed))]
+
+
+async def create_odd_topic(cluster: ClusterUnderTest, draw: Draw) -> None:
+    """Written by hand: partitions missing, replicas on brokers that do not exist, lists of different lengths."""
+    unused = [t for t in _TOPICS if cluster.ensemble.tree.get(topic_path(t)) is None]
+    if not unused:
+        return
+    topic = draw("topic", lambda rng: unused[-1])
+    partitions = draw("partitions", lambda rng: _odd_partitions(cluster, rng))
+    assignment = {n: ReplicaAssignment(tuple(map(BrokerId, r))) for n, r in partitions}
+    cluster.log(f"topic {topic} is created by hand: {partitions}")
+    await cluster.store.create_topic(topic, assignment, new_topic_id(cluster.admin.randomness.bytes), {})
+
+
+def _odd_partitions(cluster: ClusterUnderTest, rng: Rng) -> list[list[Any]]:
+    brokers = [*cluster.nodes, _NOBODY]
+    numbers = sorted(rng.sample(range(6), rng.randint(1, 3)))
+    return [[n, rng.sample(brokers, rng.randint(1, len(brokers)))] for n in numbers]
+
+
+async def leave_in_order(cluster: ClusterUnderTest, draw: Draw) -> None:
+    """A controlled shutdown: the controller moves its leaders, the node ends, perhaps slowly, and comes back.
+
+    Its ZooKeeper session may end by itself meanwhile: when it begins to leave, or when it is about to close it.
+    """
+    number = draw("node", lambda rng: rng.choice(list(cluster.nodes)))
+    back_s = draw("back_s", lambda rng: _AWAY_S * rng.random())
+    session_ends = draw("session_ends", lambda rng: rng.choice(("", "", "leaving", "closing")))
+    lingers_s = draw("lingers_s", lambda rng: rng.choice((0.0, _LINGERS_S)) * rng.random())
+    node = cluster.nodes[number]
+    if not node.host.is_alive or not node.broker.is_ready:
+        return
+    cluster.log(f"node {number} leaves in order, back {back_s} s later{session_ends and f'; expires {session_ends}'}")
+    cluster.log(f"before node {number} stops: {_verdict(cluster, number)}")
+    if session_ends == "leaving":
+        _end_session(cluster, node)
+    elif session_ends == "closing":
+        node.broker.on_closing = partial(_end_session, cluster, node)
+    leaving = cluster.loop.spawn(node.host, node.broker.shut_down(), "shut-down")
+    done, _ = await asyncio.wait([leaving], timeout=_LEAVING_S)
+    if cluster.nodes[number] is node:
+        cluster.log(
+            f"node {number} has left, its leaders {'moved' if done and leaving.result() else 'did not all move'}"
+        )
+        later(cluster, lingers_s, _end, cluster, number, node, back_s)
+
+
+def _end_session(cluster: ClusterUnderTest, node: Node) -> None:
+    if node.session and cluster.ensemble.has_quorum:
+        cluster.ensemble.end_session(node.session)
+
+
+def _end(cluster: ClusterUnderTest, number: int, node: Node, back_s: float) -> None:
+    """The process of a node that has left; another one starts later."""
+    if cluster.nodes[number] is node:
+        cluster.loop.kill(node.host)
+        later(cluster, back_s, restart, cluster, number)
+
+
+def _verdict(cluster: ClusterUnderTest, number: int) -> str:
+    """What an operator is told before it stops, as `klamm node stop` has it from ZooKeeper."""
+    states = ((p, versions[-1]) for p, versions in cluster.history.states.versions.items())
+    facts = [
+        PartitionFacts(p, now.leader, tuple(cluster.history.topics.replicas(p)), now.isr, _MIN_ISR) for p, now in states
+    ]
+    found = judge_stop(BrokerId(number), frozenset(cluster.history.registrations.current), facts)
+    at_risk = {str(p): why for p, why in (found.leaderless | found.below_min_isr).items()}
+    return f"{len(found.moves)} leaders are to move, {'nothing is' if found.is_safe else at_risk} at risk"
+
+
+async def flap(cluster: ClusterUnderTest, draw: Draw) -> None:
+    """A follower falls behind, so that its leaders take it out of their ISRs, and catches up again."""
+    number = BrokerId(draw("node", lambda rng: rng.choice(list(cluster.nodes))))
+    seen_by = draw("seen_by", lambda rng: [n for n in cluster.nodes if n != number and rng.random() < 0.7])
+    for_s = draw("for_s", lambda rng: 5 * rng.random())
+    cluster.log(f"nodes {seen_by} see node {number} lag for {for_s} s")
+    leaders = [cluster.nodes[n].broker for n in seen_by]
+    for leader in leaders:
+        leader.lagging[number] = None
+    await asyncio.sleep(for_s)
+    for leader in leaders:
+        leader.lagging.pop(number, None)
+
+
+async def fail_log_dir(cluster: ClusterUnderTest, draw: Draw) -> None:
+    """A log directory fails with some of the replicas; a later process finds them whole again."""
+    number = draw("node", lambda rng: rng.choice(list(cluster.nodes)))
+    node = cluster.nodes[number]
+    if not node.host.is_alive:
+        return
+    hosted = sorted(node.broker.replicas.hosted)
+    lost = draw("replicas", lambda rng: [(p.topic, p.partition) for p in hosted if rng.random() < 0.5])
+    back_s = draw("back_s", lambda rng: _AWAY_S * rng.random())
+    cluster.log(f"a log directory of node {number} fails with {lost}")
+    partitions = [TopicPartition(topic, partition) for topic, partition in lost]
+    cluster.loop.call_on(node.host, cluster.loop.time(), node.broker.fail_log_dir, partitions)
+    await asyncio.sleep(back_s)
+    if cluster.nodes[number] is node:
+        cluster.log(f"node {number} is killed and started with a new disk controller")
+        cluster.loop.kill(node.host)
+        cluster.start(number)
+
+
+MALFORMED: Final[dict[str, tuple[str, bytes]]] = {
+    "reassignment, no JSON": (znodes.REASSIGN_PARTITIONS, b"{"),
+    "reassignment, empty": (znodes.REASSIGN_PARTITIONS, b""),
+    "reassignment of an unknown topic": (
+        znodes.REASSIGN_PARTITIONS,
+        b'{"version":1,"partitions":[{"topic":"nope","partition":0,"replicas":[1]}]}',
+    ),
+    "reassignment to nobody": (
+        znodes.REASSIGN_PARTITIONS,
+        b'{"version":1,"partitions":[{"topic":"t1","partition":0,"replicas":[]}]}',
+    ),
+    "reassignment to one broker twice": (
+        znodes.REASSIGN_PARTITIONS,
+        b'{"version":1,"partitions":[{"topic":"t1","partition":0,"replicas":[1,1]}]}',
+    ),
+    "reassignment to a foreign broker": (
+        znodes.REASSIGN_PARTITIONS,
+        b'{"version":1,"partitions":[{"topic":"t1","partition":0,"replicas":[1,77]}]}',
+    ),
+    "reassignment with an unknown field": (znodes.REASSIGN_PARTITIONS, b'{"version":1,"partitions":[],"why":"?"}'),
+    "election, no JSON": (znodes.PREFERRED_ELECTION, b"please"),
+    "election in an unknown topic": (
+        znodes.PREFERRED_ELECTION,
+        b'{"version":1,"partitions":[{"topic":"nope","partition":0},{"topic":"t1","partition":99}]}',
+    ),
+    "ISR change, no JSON": (f"{znodes.ISR_CHANGES}/isr_change_", b"\xff"),
+    "ISR change of an unknown topic": (
+        f"{znodes.ISR_CHANGES}/isr_change_",
+        b'{"version":1,"partitions":[{"topic":"nope","partition":0}]}',
+    ),
+    "ISR change that did not happen": (
+        f"{znodes.ISR_CHANGES}/isr_change_",
+        b'{"version":1,"partitions":[{"topic":"t1","partition":0}]}',
+    ),
+    "log directory event, no JSON": (f"{znodes.LOG_DIR_EVENTS}/{znodes.LOG_DIR_EVENT_PREFIX}", b"[1"),
+    "log directory event of a foreign broker": (
+        f"{znodes.LOG_DIR_EVENTS}/{znodes.LOG_DIR_EVENT_PREFIX}",
+        b'{"version":1,"broker":77,"event":1}',
+    ),
+    "log directory event without reason": (
+        f"{znodes.LOG_DIR_EVENTS}/{znodes.LOG_DIR_EVENT_PREFIX}",
+        b'{"version":1,"broker":1,"event":1}',
+    ),
+    "deletion of an unknown topic": (znodes.delete_topic_path("nope"), b""),
+    "a broker that is no number": (f"{znodes.BROKER_IDS}/one", b"{}"),
+    "a registration that nobody can read": (znodes.broker_path(_NOBODY), b"{"),
+    "features, no JSON": (znodes.FEATURE, b"{"),
+    "condemned replicas, no JSON": (f"{znodes.PENDING_DELETIONS}/{_NOBODY}/scrap", b"{"),
+    "a topic that nobody can read": (topic_path("scrap"), b'{"partitions":{"zero":'),
+    "a topic without partitions": (topic_path("void"), b'{"version":3,"partitions":{}}'),
+}
+"""What people and tools have left in ZooKeeper: path and payload; paths that end in `_` get a number."""
+
+_WRITTEN_ONCE: Final = "a topic without partitions"
+"""It may have grown since; to empty a topic that lives is to destroy it."""
+
+
+async def write_nonsense(cluster: ClusterUnderTest, draw: Draw) -> None:
+    """Somebody writes a znode by hand."""
+    what = draw("what", lambda rng: rng.choice(tuple(MALFORMED)))
+    path, payload = MALFORMED[what]
+    cluster.log(f"somebody writes {path}: {what}")
+    try:
+        await cluster.store.client.ensure_path(path.rpartition("/")[0])
+        await cluster.store.client.create(path, payload, sequential=path.endswith("_"))
+    except NodeExists:
+        if what != _WRITTEN_ONCE:
+            await cluster.store.client.set(path, payload)
+
+
+VERBS: Final[dict[str, Verb]] = {
+    "create topic": create_topic,
+    "create odd topic": create_odd_topic,
+    "leave in order": leave_in_order,
+    "flap": flap,
+    "fail log dir": fail_log_dir,
+    "write nonsense": write_nonsense,
+    "reassign": reassignments.reassign,
+    "drop leader": reassignments.drop_leader,
+    "reassign by znode": reassignments.reassign_by_znode,
+    "elect preferred": reassignments.elect_preferred,
+    "elect unclean": reassignments.elect_unclean,
+    "allow unclean": reassignments.allow_unclean,
+    "ask around": controller_requests.ask_around,
+    "ask oddly": controller_requests.ask_oddly,
+    "allow unclean by default": controller_requests.allow_unclean_by_default,
+    "leave together": reassignments.leave_together,
+    "delete topics": topic_lifecycle.delete_topics,
+    "recreate topic": topic_lifecycle.recreate_topic,
+    "grow topic": topic_lifecycle.grow_topic,
+    "delete without a node": topic_lifecycle.delete_without_a_node,
+    "issue tokens": external_changes.issue_tokens,
+    "update feature": controller_requests.update_feature,
+    "hand over": controller_requests.hand_over,
+    "run out of memory": controller_requests.run_out_of_memory,
+}
+BY_SCRIPT: Final[dict[str, Verb]] = {
+    "foreign broker": external_changes.foreign_broker,
+    "finalize feature": external_changes.finalize_feature,
+    "mend topic": external_changes.mend_topic,
+    "delete by hand": external_changes.delete_by_hand,
+    "delete znodes": external_changes.delete_znodes,
+    "forbid": external_changes.forbid,
+}
+"""Verbs that operations use and no seed draws: what they leave for a while would be in the way of all others."""

@@ -1,0 +1,323 @@
+"""What may happen in a generated script.
+
+What the controllers do differently on purpose, or at random, is never done; each such condition says why.
+"""
+
+from typing import Any
+
+from tests.differential.draws import between, flag, one_of, several, some_of
+from tests.differential.scenario import BROKERS, TOPICS, Scenario, assignments, brokers, replicas
+from tests.differential.script import STORAGE_ERROR
+from tests.differential.verbs.admin import PREFERRED, UNCLEAN
+
+from klamm.zk.znodes import ISR_CHANGES, LOG_DIR_EVENTS
+
+UNCLEAN_ALLOWED = "unclean.leader.election.enable"
+NONSENSE = ("no json", '{"version":1}', "")
+off_by_one = between(-1, 1)
+
+
+class GeneratedScenario(Scenario):
+    def do_next(self, draw: Any) -> None:
+        """One action, some more often than others."""
+        getattr(self, draw(one_of(WEIGHTED)))(draw)
+
+    # ---- brokers
+
+    def kill(self, draw: Any) -> None:
+        if len(self.live) > 1:
+            broker = self._one_alive(draw)
+            self._gone(broker)
+            self.do("kill", broker)
+
+    def kill_two(self, draw: Any) -> None:
+        """In one event."""
+        if len(self.live) > 2:
+            pair = draw(some_of(sorted(self.live), 2))
+            for broker in pair:
+                self._gone(broker)
+            self.do("kill_together", *pair)
+
+    def start(self, draw: Any) -> None:
+        if dead := sorted(set(BROKERS) - self.live):
+            broker = draw(one_of(dead))
+            self.live.add(broker)
+            self.do("start", broker)
+
+    def bounce(self, draw: Any) -> None:
+        """Sometimes another dies in the same event."""
+        broker = self._one_alive(draw)
+        others = sorted(self.live - {broker}) if len(self.live) > 2 else []
+        if others and draw(between(0, 3)) == 0 and not self._something_is_queued():
+            other = draw(one_of(others))
+            self._gone(other)
+            self.do("bounce", broker, [other])
+        else:
+            self.do("bounce", broker)
+
+    def shut_down(self, draw: Any) -> None:
+        broker = self._one_alive(draw)
+        self.leaving.add(broker)
+        self.do("controlled_shutdown", broker)
+
+    def shut_down_oddly(self, draw: Any) -> None:
+        broker, version, is_stale = draw(brokers), draw(between(1, 3)), draw(flag)
+        self.leaving.add(broker)
+        self.do("controlled_shutdown", broker, version=version, stale_broker=is_stale)
+
+    def move_to_another_rack(self, draw: Any) -> None:
+        self.has_racks = True
+        self.do("change_endpoints", self._one_alive(draw), draw(one_of(["left", "right"])))
+
+    def break_a_disk(self, draw: Any) -> None:
+        """Of one broker at a time: whose answer comes first is chance."""
+        if self.broken is None:
+            self.broken = self._one_alive(draw)
+            self.do("fail", self.broken, "LeaderAndIsr", STORAGE_ERROR)
+            self.do("log_dir_event", self.broken)
+
+    def mend_a_disk(self, draw: Any) -> None:
+        if self.broken is not None:
+            self.do("fail", self.broken, "LeaderAndIsr", 0)
+            self.do("bounce", self.broken)
+            self.broken = None
+
+    def _gone(self, broker: int) -> None:
+        self.live.discard(broker)
+        if self.broken == broker:
+            self.broken = None
+        self.leaving.discard(broker)
+
+    def lose_an_answer(self, draw: Any) -> None:
+        self.do("lose_answer", self._one_alive(draw), draw(one_of(["LeaderAndIsr", "UpdateMetadata"])))
+
+    def allocate_ids(self, draw: Any) -> None:
+        self.do("allocate_producer_ids", draw(brokers), stale_broker=draw(between(0, 3)) == 0)
+
+    def set_a_feature(self, draw: Any) -> None:
+        name = draw(one_of(["", "anything", "metadata.version"]))
+        self.do("update_feature", name, draw(between(0, 3)), draw(between(1, 3)))
+
+    # ---- topics
+
+    def create(self, draw: Any) -> None:
+        topic, assignment, is_unclean = draw(one_of(TOPICS)), draw(assignments), draw(flag)
+        if self._assignment(topic) or self._is_queued(topic):
+            return
+        config = {UNCLEAN_ALLOWED: "true"} if is_unclean else {}
+        if draw(flag):
+            uniform = [each[: min(map(len, assignment))] for each in assignment]
+            self.do("create_topics", {topic: uniform}, config, timeout_ms=0)
+        else:
+            self.do("create_topic", topic, assignment, config)
+
+    def grow(self, draw: Any) -> None:
+        topic, more = draw(one_of(TOPICS)), draw(replicas)
+        now = self._assignment(topic)
+        if now and len(now) < 5 and not self._is_moving(topic) and not self._is_queued(topic):
+            self.do("grow_topic", topic, [*(list(now[i].replicas) for i in sorted(now)), more])
+
+    def grow_by_api(self, draw: Any) -> None:
+        """Also one that moves or is deleted, for which it is refused.
+
+        Not where some brokers have a rack and others have none: Kafka fails then.
+        """
+        topic, more, validate_only = draw(one_of(TOPICS)), draw(replicas), draw(flag)
+        now = self._assignment(topic)
+        if now and len(now) < 5 and not self.has_racks:
+            self.do(
+                "create_partitions", topic, len(now) + 1, [more[: len(now[0].target)]],
+                validate_only=validate_only, timeout_ms=0,
+            )  # fmt: skip
+
+    def delete(self, draw: Any) -> None:
+        """Not one that moves: ours waits, Kafka deletes it in the midst of it."""
+        topic = draw(one_of(TOPICS))
+        if self._assignment(topic) and not self._is_queued(topic) and not self._is_moving(topic):
+            if draw(flag):
+                self.do("delete_topics", topic, timeout_ms=0)
+            else:
+                self.do("delete_topic", topic)
+
+    def delete_nothing(self, draw: Any) -> None:
+        """A topic that is not there, by both ways. Where a deletion waits, Kafka tells all brokers of it once more."""
+        if not self._something_is_queued():
+            self.do("delete_topic", "nothing")
+            self.do("delete_topics", "nothing", timeout_ms=0)
+
+    def disturb_a_deletion(self, draw: Any) -> None:
+        """What is asked of a topic whose deletion waits is refused."""
+        if queued := [t for t in TOPICS if self._is_queued(t) and self._assignment(t)]:
+            first = (draw(one_of(queued)), 0)
+            self.do("reassign", {first: draw(replicas)})
+            self.do("elect", draw(one_of([PREFERRED, UNCLEAN])), [first], timeout_ms=1000)
+            self.do("delete_topics", first[0], timeout_ms=0)
+
+    def configure(self, draw: Any) -> None:
+        topic = draw(one_of(TOPICS))
+        if self._assignment(topic):
+            least = {"min.insync.replicas": str(draw(between(1, 3)))} if draw(flag) else {}
+            self.do("set_config", topic, {UNCLEAN_ALLOWED: str(draw(flag)).lower(), **least})
+            self.do("notify_config", topic)
+
+    def configure_all(self, draw: Any) -> None:
+        self.do("configure_brokers", {UNCLEAN_ALLOWED: str(draw(flag)).lower()})
+
+    def tell_nonsense(self, draw: Any) -> None:
+        directory = draw(one_of([f"{ISR_CHANGES}/isr_change_", f"{LOG_DIR_EVENTS}/log_dir_event_"]))
+        self.do("notify", directory, draw(one_of(NONSENSE)))
+
+    # ---- ISRs
+
+    def alter_isr(self, draw: Any) -> None:
+        """One replica more or less."""
+        if (partition := self._partition(draw)) is not None:
+            topic, number, now, isr = partition
+            other = draw(one_of(now.replicas))
+            changed = [b for b in isr if b != other] if other in isr else [*isr, other]
+            if changed:
+                self.do("leader_asks", topic, changed, number)
+
+    def join_all(self, draw: Any) -> None:
+        if (partition := self._partition(draw)) is not None:
+            topic, number, now, isr = partition
+            joined = [*isr, *(b for b in now.replicas if b in self.live and b not in isr)]
+            self.do("leader_asks", topic, joined, number)
+
+    def alter_wrongly(self, draw: Any) -> None:
+        if (partition := self._partition(draw)) is not None:
+            topic, number, _, isr = partition
+            version = draw(between(0, 3))
+            self.do(
+                "leader_asks", topic, list(isr[:1]), number,
+                leader_epochs_off=draw(off_by_one), partition_epochs_off=draw(off_by_one), version=version,
+                recovery=draw(between(0, 1)) if version else 0, stale_broker=draw(flag),
+            )  # fmt: skip
+
+    def write_isr(self, draw: Any) -> None:
+        """As leaders of old protocol levels do, with a notification."""
+        if (partition := self._partition(draw)) is not None:
+            topic, number, now, isr = partition
+            other = draw(one_of(now.replicas))
+            changed = [b for b in isr if b != other] if other in isr else [*isr, other]
+            if changed and self._isr_leader(topic, number) in changed:
+                self.do("leader_writes", topic, changed, number)
+                self.do("notify_isrs", (topic, number))
+
+    # ---- moves and elections
+
+    def reassign(self, draw: Any) -> None:
+        """Not what would drop replicas in sync, nor what nobody could lead: there ours does better.
+
+        By the znode only to brokers that live, and nothing that is under way already: ours leaves that alone.
+        """
+        target, by_api = draw(replicas), draw(flag)
+        partition = self._partition(draw)
+        if partition is None or set(partition[2].adding) & set(partition[3]):
+            return
+        if self._may_lead.isdisjoint(partition[3]) or self._may_lead.isdisjoint(target):
+            return
+        targets = {partition[:2]: target}
+        if not by_api:
+            is_new = not partition[2].is_being_reassigned or list(partition[2].target) != target
+            if is_new and set(target) <= self.live and "/admin/reassign_partitions" not in self.contexts[0]._tree:
+                self.do("request_reassignment", targets)
+            return
+        other = self._partition(draw)
+        if (
+            other is not None
+            and other[0] != partition[0]
+            and not other[2].is_being_reassigned
+            and set(target) <= self.live
+        ):
+            targets[other[:2]] = target  # of another topic: of one topic ours writes both at once
+        self.do("reassign", targets)
+
+    def cancel(self, draw: Any) -> None:
+        partition = self._partition(draw)
+        if partition is not None and not set(partition[2].adding) & set(partition[3]):
+            self.do("reassign", {partition[:2]: None})
+
+    def list_moves(self, draw: Any) -> None:
+        self.do("list_reassignments", None)
+
+    def elect(self, draw: Any) -> None:
+        if (partition := self._partition(draw)) is not None:
+            self.do("elect", draw(one_of([PREFERRED, UNCLEAN])), [partition[:2]], timeout_ms=1000)
+
+    def elect_all(self, draw: Any) -> None:
+        self.do("elect", draw(one_of([PREFERRED, UNCLEAN])), None, timeout_ms=1000)
+
+    def prefer(self, draw: Any) -> None:
+        partition = self._partition(draw)
+        if partition is not None and "/admin/preferred_replica_election" not in self.contexts[0]._tree:
+            self.do("request_preferred", partition[:2])
+
+    # ---- who is controller
+
+    def fail_over(self, draw: Any) -> None:
+        if not self._something_is_queued():
+            self.do("delete_controller")
+
+    def fail_over_blindly(self, draw: Any) -> None:
+        """Things happen while nobody looks."""
+        if self._something_is_queued():
+            return
+        self.do("usurp", 9)
+        for action in draw(several(one_of(WITHOUT_CONTROLLER), 3)):
+            getattr(self, action)(draw)
+        self.do("delete_controller")
+
+    def lose_the_session(self, draw: Any) -> None:
+        if not self._something_is_queued():
+            self.do("expire")
+
+    def _come_and_go(self, draw: Any) -> None:
+        """One broker bounces or returns."""
+        broker = draw(brokers)
+        self.do("bounce" if broker in self.live else "start", broker)
+        self.live.add(broker)
+
+
+WITHOUT_CONTROLLER: list[str] = ["_come_and_go", "_come_and_go", "configure", "prefer", "kill"]
+"""What may be done while no controller is active."""
+
+WEIGHTS: dict[str, int] = {
+    "kill": 5,
+    "kill_two": 1,
+    "start": 7,
+    "bounce": 2,
+    "shut_down": 2,
+    "shut_down_oddly": 1,
+    "move_to_another_rack": 1,
+    "break_a_disk": 1,
+    "mend_a_disk": 1,
+    "lose_an_answer": 1,
+    "allocate_ids": 1,
+    "set_a_feature": 1,
+    "create": 3,
+    "grow": 2,
+    "grow_by_api": 1,
+    "delete": 3,
+    "delete_nothing": 1,
+    "disturb_a_deletion": 1,
+    "configure": 2,
+    "configure_all": 1,
+    "tell_nonsense": 1,
+    "alter_isr": 4,
+    "join_all": 6,
+    "alter_wrongly": 2,
+    "write_isr": 2,
+    "reassign": 5,
+    "cancel": 1,
+    "list_moves": 1,
+    "elect": 2,
+    "elect_all": 1,
+    "prefer": 1,
+    "fail_over": 1,
+    "fail_over_blindly": 1,
+    "lose_the_session": 1,
+}
+"""By action: how often it is drawn, compared with the others."""
+
+WEIGHTED: list[str] = [name for name, weight in WEIGHTS.items() for _ in range(weight)]

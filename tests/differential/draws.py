@@ -1,0 +1,31 @@
+"""What a generated script is drawn from: the same things for the same seed."""
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+Draw = Callable[[Callable[[Random], Any]], Any]
+"""Of something that may be drawn, one."""
+
+
+def one_of(things: Sequence[T]) -> Callable[[Random], T]:
+    return lambda rng: rng.choice(things)
+
+
+def between(least: int, most: int) -> Callable[[Random], int]:
+    return lambda rng: rng.randint(least, most)
+
+
+def some_of(things: Sequence[T], most: int) -> Callable[[Random], list[T]]:
+    """From one on, each once, in any order."""
+    return lambda rng: rng.sample(things, rng.randint(1, min(most, len(things))))
+
+
+def several(thing: Callable[[Random], T], most: int) -> Callable[[Random], list[T]]:
+    """From one on."""
+    return lambda rng: [thing(rng) for _ in range(rng.randint(1, most))]
+
+
+def flag(rng: Random) -> bool:
+    return rng.random() < 0.5

@@ -1,0 +1,106 @@
+"""A generated script while it is made: what was done, and what there is to do something with."""
+
+import asyncio
+from typing import Any
+
+from tests.differential.arena import Arena, newest_differences
+from tests.differential.calls import BROKERS, Call
+from tests.differential.draws import one_of, several, some_of
+from tests.differential.transcript import Difference, Steps
+
+from klamm.model.assignment import ReplicaAssignment
+from klamm.zk.znodes import decode_topic
+
+TOPICS = "abcd"
+MAX_STEPS = 80
+brokers = one_of(BROKERS)
+replicas = some_of(BROKERS, 3)
+assignments = several(replicas, 3)
+
+
+class Scenario:
+    """Without its actions, which are in `actions`."""
+
+    def __init__(self, arena: Arena) -> None:
+        self.arena = arena
+        self.calls: list[Call] = []
+        self.differences: list[Difference] = []
+        self.live = set(BROKERS)
+        self.broken: int | None = None
+        """Its disks fail."""
+        self.leaving: set[int] = set()
+        """They may have asked to shut down."""
+        self.has_racks = False
+        self.contexts = arena.runner.run(arena.open())
+
+    @property
+    def steps(self) -> Steps:
+        return [step.as_data() for step in self.contexts[0].steps]
+
+    def do(self, verb: str, *args: Any, **options: Any) -> None:
+        """All carry it out; after a difference nothing more is done, and not more than a script is to have."""
+        if self.differences or len(self.steps) >= MAX_STEPS:
+            return
+        call = Call(verb, args, options)
+        self.calls.append(call)
+
+        async def each() -> None:
+            await asyncio.gather(*(call.on(context) for context in self.contexts))
+
+        self.arena.runner.run(each())
+        self.differences = newest_differences(self.contexts)
+
+    def end(self) -> None:
+        async def close() -> None:
+            await asyncio.gather(*(context.close() for context in self.contexts))
+
+        self.arena.runner.run(close())
+
+    # ---- what there is, as the first one's ZooKeeper has it
+
+    def _assignment(self, topic: str) -> dict[int, ReplicaAssignment]:
+        async def read() -> dict[int, ReplicaAssignment]:
+            [node] = await self.contexts[0].client.get_many([f"/brokers/topics/{topic}"])
+            return dict(decode_topic(topic, node.data).partitions) if node.stat is not None else {}
+
+        return self.arena.runner.run(read())
+
+    def _isr(self, topic: str, number: int) -> tuple[int, ...] | None:
+        state = self.arena.runner.run(self.contexts[0].state(topic, number))
+        return None if state is None else state.isr
+
+    def _isr_leader(self, topic: str, number: int) -> int | None:
+        state = self.arena.runner.run(self.contexts[0].state(topic, number))
+        return None if state is None else state.leader
+
+    def _partition(self, draw: Any) -> tuple[str, int, ReplicaAssignment, tuple[int, ...]] | None:
+        """One that had a leader once, of no topic that is deleted: there Kafka moves the epochs, ours does not."""
+        there = [t for t in TOPICS if self._assignment(t) and not self._is_queued(t)]
+        if not there:
+            return None
+        topic = draw(one_of(there))
+        assignment = self._assignment(topic)
+        number = draw(one_of(sorted(assignment)))
+        isr = self._isr(topic, number)
+        now = assignment[number]
+        if isr is None or (now.is_being_reassigned and self._may_lead.isdisjoint(now.target)):
+            return None  # at the end of a move that nobody can lead ours stops
+        return topic, number, now, isr
+
+    @property
+    def _may_lead(self) -> set[int]:
+        return self.live - self.leaving - {self.broken}
+
+    def _is_queued(self, topic: str) -> bool:
+        return f"/admin/delete_topics/{topic}" in self.contexts[0]._tree
+
+    def _something_is_queued(self) -> bool:
+        """Ours goes on at a failover with a deletion that has dead replicas, Kafka waits for them."""
+        return any(map(self._is_queued, TOPICS))
+
+    def _is_moving(self, topic: str) -> bool:
+        return any(each.is_being_reassigned for each in self._assignment(topic).values())
+
+    def _one_alive(self, draw: Any) -> int:
+        broker: int = draw(one_of(sorted(self.live)))
+        return broker

@@ -1,0 +1,86 @@
+"""ZooKeeper's transaction log, read back."""
+
+import struct
+import zlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from tests.differential.transaction_log import TransactionLog, Write
+
+from klamm.embedded.zookeeper import ZooKeeperServer
+from klamm.runtime.world import real_world
+from klamm.zk.client import ZooKeeper
+from klamm.zk.errors import NoNode
+from klamm.zk.operations import Check, Create, Delete, Set
+
+
+@asynccontextmanager
+async def _client(server: ZooKeeperServer) -> AsyncIterator[ZooKeeper]:
+    client = ZooKeeper(real_world(), server.connect_string, 10_000)
+    await client.connect(10)
+    yield client
+    await client.close()
+
+
+async def test_every_write_is_read_in_order_with_its_session(shared_zookeeper: ZooKeeperServer) -> None:
+    log = TransactionLog(shared_zookeeper.directory)
+    async with _client(shared_zookeeper) as client:
+        _, made = await client.create("/written", b"one")
+        await client.set("/written", b"two")
+        await client.multi([Check("/written", 1), Create("/written/a", None, ephemeral=True), Set("/written", b"")])
+        await client.delete("/written/a")
+
+        writes = [w for w in log.read() if w.path.startswith("/written")]
+
+        assert [w[2:] for w in writes] == [
+            ("create", "/written", b"one"),
+            ("set", "/written", b"two"),
+            ("create", "/written/a", None),
+            ("set", "/written", b""),
+            ("delete", "/written/a", None),
+        ]
+        assert {w.session for w in writes} == {client.session_id}
+        assert [w.zxid - made.czxid for w in writes] == [0, 1, 2, 2, 3]
+        assert list(log.read()) == []
+
+
+def test_an_entry_that_is_half_written_is_left_for_the_next_look(tmp_path: Path) -> None:
+    """The file is made of zeros before, and the server writes 8 KiB at a time, wherever an entry ends."""
+    content = struct.pack(">qiqqi", 7, 1, 9, 0, 2) + struct.pack(">i", 2) + b"/a"
+    entry = struct.pack(">qi", zlib.adler32(content), len(content)) + content + b"B"
+    file = tmp_path / "data" / "version-2" / "log.1"
+    file.parent.mkdir(parents=True)
+    for written in range(len(entry)):
+        file.write_bytes(bytes(16) + entry[:written] + bytes(100 - written))
+        log = TransactionLog(str(tmp_path))
+        assert list(log.read()) == []
+
+        file.write_bytes(bytes(16) + entry + bytes(100))
+        assert list(log.read()) == [Write(9, 7, "delete", "/a", None)]
+
+
+async def test_a_session_takes_its_ephemeral_znodes_along(shared_zookeeper: ZooKeeperServer) -> None:
+    async with _client(shared_zookeeper) as client:
+        await client.create("/fleeting", None, ephemeral=True)
+        log = TransactionLog(shared_zookeeper.directory)
+
+    assert [w[2:] for w in log.read()] == [("delete", "/fleeting", None)]
+
+
+async def test_a_refused_write_is_read_without_its_path(shared_zookeeper: ZooKeeperServer) -> None:
+    async with _client(shared_zookeeper) as client:
+        await client.create("/refused", b"one")
+        log = TransactionLog(shared_zookeeper.directory)
+
+        await client.multi([Set("/refused", b"two"), Delete("/refused", 7)])
+        await client.multi([Check("/refused", 7), Delete("/refused")])
+        with pytest.raises(NoNode):
+            await client.delete("/never-there")
+
+        assert [(w.session, *w[2:]) for w in log.read()] == [
+            (client.session_id, "refused", "", b"BAD_VERSION of a later one"),
+            (client.session_id, "refused", "", b"BAD_VERSION of the first"),
+            (client.session_id, "refused", "", b"NO_NODE"),
+        ]

@@ -1,0 +1,61 @@
+"""Guards of failover."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from tests.simulation.injected_bugs.mutant import Patch, nothing
+
+from klamm.controller import request_batch
+from klamm.controller.handlers import (
+    failover,
+)
+from klamm.controller.term_context import TermContext
+from klamm.sim.nodes.replicas import Replicas
+from klamm.zk.znodes import REASSIGN_PARTITIONS
+
+
+def states_not_loaded(patch: Patch) -> None:
+    patch.setattr(failover, "_read_states", nothing)
+
+
+def offline_replicas_left_alone(patch: Patch) -> None:
+    patch.setattr(failover, "replicas_offline", nothing)
+
+
+def offline_replicas_left_to_nobody(patch: Patch) -> None:
+    """Nor do leaders take them out."""
+    offline_replicas_left_alone(patch)
+    wanted = Replicas._wanted
+
+    def grow_only(self: Replicas, p: Any, replica: Any, *facts: Any) -> Any:
+        isr_ = wanted(self, p, replica, *facts)
+        return None if isr_ is not None and len(isr_) < len(replica.isr) else isr_
+
+    patch.setattr(Replicas, "_wanted", grow_only)
+
+
+def orders_before_metadata(patch: Patch) -> None:
+    add = request_batch.RequestBatch.add_metadata
+
+    def only_with_partitions(self: Any, brokers: Any, partitions: Iterable[Any]) -> None:
+        if told := list(partitions):
+            add(self, brokers, told)
+
+    patch.setattr(request_batch.RequestBatch, "add_metadata", only_with_partitions)
+
+
+def deletions_forgotten_in_failover(patch: Patch) -> None:
+    async def none(term: TermContext) -> list[str]:
+        await term.store.topic_deletion.list_requests()
+        return []
+
+    patch.setattr(failover, "queue_deletions", none)
+
+
+def reassignments_forgotten_in_failover(patch: Patch) -> None:
+    """All but the watch on what the old tools ask for."""
+
+    async def none(term: TermContext) -> None:
+        await term.store.tool_requests.read(REASSIGN_PARTITIONS)
+
+    patch.setattr(failover, "resume_reassignments", none)

@@ -1,0 +1,313 @@
+"""How many schedules it takes to see each guard missing, and which rule sees it; a command of its own.
+
+Each mutant runs from three first seeds, over all cores, until one of the rules speaks that are there for its guard. A
+catch counts if the seed is clean without the mutant, and so is the reproducer that is made of it: else the mutant only
+shook something loose. What is found is kept in `.mutants.jsonl` for as long as no source changes: a run that was broken
+off goes on where it was. `--record` draws the page of figures, row by row.
+"""
+
+import argparse
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+import pytest
+from tests.simulation.injected_bugs.mutant import Mutant
+from tests.simulation.injected_bugs.table import HIDING, MUTANTS
+
+from klamm.runtime.clock import RealClock
+from klamm.runtime.cores import core_count, over_cores
+from klamm.runtime.signals import interrupted_by_stop_signals
+from klamm.sim.campaign import be_quiet
+from klamm.sim.cluster import Outcome, run_schedule, run_script
+from klamm.sim.invariants.table import ALWAYS, AT_REST
+from klamm.sim.scripts import shrink
+from klamm.sim.scripts.shrink import Shrinker, broken_rule
+
+T = TypeVar("T")
+
+ROOT: Final = Path(__file__).parents[3]
+PAGE: Final = ROOT / "docs" / "mutants.md"
+KEPT: Final = ROOT / ".mutants.jsonl"
+FIRST_SEEDS: Final = (10_000, 20_000, 30_000)
+SHRINKING_RUNS: Final = 24
+"""For each catch: enough to leave out most of what is not needed for it."""
+NUMBERS: Final = {row.name: row.number for row in (*ALWAYS, *AT_REST)}
+SURVIVES: Final = "**survives**"
+_BARS: Final = 8
+"""In a row."""
+_HEADING: Final = """# Mutants
+
+Guards that the simulation must see missing: each is taken out (`tests/simulation/injected_bugs/`), and schedules run
+until an invariant breaks that is there for it. Numbers and tickets are those of bugs that Apache Kafka had; letters are
+klamm's own; a `+` takes out two that stand in for each other. Rules are [invariants](invariants.md), by number. A catch
+counts only if the same seed is clean without the mutant, and so is the reproducer that is made of it. Schedules without
+a violation prove nothing about a rule whose mutant survives.
+
+Drawn by `make mutants`. A row has the schedules needed from each first seed that it was run from: one or three;
+"others" are rules that broke earlier, and how often.
+
+## Guards of production: controller, ZooKeeper client, registration
+
+"""
+_STUB_HEADING: Final = """
+## Guards of the simulated broker
+
+These are taken out of `sim/nodes/replicas.py`, which stands in for the broker. That they are caught shows that an
+invariant sees the bug. It does not show that the broker of production has the guard: its own unit tests do.
+
+"""
+_COLUMNS: Final = """| # | ticket | guard taken out | its rules | spoke | schedules needed | others |
+|---|---|---|---|---|---|---|
+"""
+
+
+class Job(NamedTuple):
+    mutant: int
+    first: int
+    most: int
+
+
+class Found(NamedTuple):
+    number: str
+    first: int
+    most: int
+    schedules: int | None
+    """How many it took; None where no rule spoke that is there for the guard."""
+    violation: str
+    actions: int
+    """In the reproducer."""
+    others: dict[str, int]
+    """Rules that spoke before those did, and how often."""
+    discounted: int
+    """Catches that did not count: the seed breaks without the mutant, too, or its reproducer does."""
+
+
+# ---- one mutant, from one first seed
+
+
+def mutated(mutant: Mutant, run: Callable[[], T]) -> T:
+    """Mutants may remember something: each run gets a fresh one."""
+    with pytest.MonkeyPatch.context() as patch:
+        mutant.apply(patch)
+        return run()
+
+
+def hunt(job: Job) -> Found:
+    """Schedules until the mutant is caught for its own reason."""
+    be_quiet()
+    mutant = MUTANTS[job.mutant]
+    others: Counter[str] = Counter()
+    discounted = 0
+    for seed in range(job.first, job.first + job.most):
+        outcome = mutated(mutant, lambda seed=seed: run_schedule(seed))  # type: ignore[misc]
+        if outcome.violation is None:
+            continue
+        if not is_clean(seed):
+            discounted += 1
+        elif (by := catcher(outcome.violation)) not in set(map(str, mutant.expected)):
+            others[by] += 1
+        elif (actions := reproduced(mutant, outcome)) is None:
+            discounted += 1
+        else:
+            schedules = seed - job.first + 1
+            return Found(
+                mutant.number, job.first, job.most, schedules, outcome.violation, actions, dict(others), discounted
+            )
+    return Found(mutant.number, job.first, job.most, None, "", 0, dict(others), discounted)
+
+
+@lru_cache(maxsize=1024)
+def is_clean(seed: int) -> bool:
+    """Without any mutant."""
+    return run_schedule(seed).violation is None
+
+
+def reproduced(mutant: Mutant, caught: Outcome) -> int | None:
+    """Actions of the reproducer; None where it breaks something without the mutant, too."""
+    shrinker = Shrinker(caught, lambda: shrinker.runs < SHRINKING_RUNS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shrink, "run_script", lambda script: mutated(mutant, lambda: run_script(script)))
+        smallest = shrinker.shrink()
+    return len(smallest.script.actions) if run_script(smallest.script).violation is None else None
+
+
+def catcher(violation: str) -> str:
+    """The number of the invariant that spoke; an error that ended the run is told by its kind."""
+    name = broken_rule(violation)
+    return str(NUMBERS.get(name, name))
+
+
+# ---- what is kept of earlier runs
+
+
+def digest_of_sources() -> str:
+    digest = hashlib.sha256()
+    for path in sorted([*(ROOT / "src" / "klamm").rglob("*.py"), *Path(__file__).parent.glob("*.py")]):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def kept(sources: str) -> list[Found]:
+    lines = KEPT.read_text().splitlines() if KEPT.exists() else []
+    return [Found(**entry["found"]) for entry in map(json.loads, lines) if entry["sources"] == sources]
+
+
+def keep(sources: str, found: Found) -> None:
+    with KEPT.open("a") as file:
+        file.write(json.dumps({"sources": sources, "found": found._asdict()}) + "\n")
+
+
+# ---- the page
+
+
+def row(mutant: Mutant, found: Sequence[Found]) -> str:
+    rules = ", ".join(map(str, mutant.expected))
+    caught = [f for f in found if f.schedules is not None]
+    by = ", ".join(dict.fromkeys(catcher(f.violation) for f in caught)) or SURVIVES
+    needed = " / ".join(str(f.schedules or f"-, of {f.most}") for f in found)
+    others = sum((Counter(f.others) for f in found), Counter[str]())
+    spoke = ", ".join(f"{rule} ({times})" for rule, times in others.most_common())
+    return f"| {mutant.number} | {mutant.ticket} | {mutant.what} | {rules} | {by} | {needed} | {spoke} |"
+
+
+def rows_of(text: str) -> dict[str, str]:
+    """Rows that a page has, by the numbers of their mutants."""
+    lines = [s for s in text.splitlines() if s.startswith("| ") and not s.startswith("| # |") and s.count("|") == _BARS]
+    return {line.split("|")[1].strip(): line for line in lines}
+
+
+def page(rows: dict[str, str]) -> str:
+    """In the order of the table of mutants; rows of mutants that are no more are left out."""
+    known = [m for m in MUTANTS if m.number in rows]
+    survivors = [m.number for m in known if SURVIVES in rows[m.number]]
+    why = [f"- {n}: {_why(n)}." for n in survivors]
+    told = "\n## Survivors, and what they hide behind\n\n" + "\n".join(why) + "\n" if why else ""
+    product = "".join(rows[m.number] + "\n" for m in known if not m.is_of_the_stub)
+    stub = "".join(rows[m.number] + "\n" for m in known if m.is_of_the_stub)
+    return _HEADING + _COLUMNS + product + (_STUB_HEADING + _COLUMNS + stub if stub else "") + told
+
+
+def _why(survivor: str) -> str:
+    hiding = HIDING.get(survivor)
+    return f"{hiding.behind}; {hiding.pair} has both out" if hiding else "nobody knows yet behind what"
+
+
+# ---- all of them
+
+
+class Hunts:
+    """Those that are done, of mutants and first seeds that were chosen."""
+
+    def __init__(self, mutants: Sequence[int], seeds: int, most: int, sources: str) -> None:
+        self._jobs = [Job(m, first, most) for m in mutants for first in FIRST_SEEDS[:seeds]]
+        self._mutants = mutants
+        self._sources = sources
+        self._found: dict[tuple[str, int], Found] = {}
+
+    def take_up(self, earlier: Sequence[Found]) -> None:
+        """What need not be run again: it was caught, or at least as many schedules were tried."""
+        wanted = {(MUTANTS[j.mutant].number, j.first): j.most for j in self._jobs}
+        for found in earlier:
+            most = wanted.get((found.number, found.first), 0)
+            if found.most >= most > 0 if found.schedules is None else found.schedules <= most:
+                self._found[found.number, found.first] = found
+
+    def left(self) -> list[Job]:
+        return [j for j in self._jobs if (MUTANTS[j.mutant].number, j.first) not in self._found]
+
+    def take(self, found: Found) -> None:
+        keep(self._sources, found)
+        self._found[found.number, found.first] = found
+
+    @property
+    def progress(self) -> str:
+        return f"{len(self._found)}/{len(self._jobs)}"
+
+    def rows(self) -> dict[str, str]:
+        """Of the mutants that are done with."""
+        return {m.number: row(m, found) for m, found in self._done()}
+
+    def survivors(self) -> list[str]:
+        return [m.number for m, found in self._done() if all(f.schedules is None for f in found)]
+
+    def _done(self) -> Iterator[tuple[Mutant, list[Found]]]:
+        for index in self._mutants:
+            mutant = MUTANTS[index]
+            keys = [(mutant.number, j.first) for j in self._jobs if j.mutant == index]
+            if all(key in self._found for key in keys):
+                yield mutant, [self._found[key] for key in keys]
+
+
+def chosen_mutants(numbers: Sequence[str]) -> list[int]:
+    """Raises SystemExit where there is no such mutant."""
+    if unknown := set(numbers) - {m.number for m in MUTANTS}:
+        raise SystemExit(f"no such mutants: {', '.join(sorted(unknown))}")
+    return [i for i, m in enumerate(MUTANTS) if not numbers or m.number in numbers]
+
+
+def told(found: Found) -> str:
+    mutant = next(m for m in MUTANTS if m.number == found.number)
+    beside = f", {found.discounted} did not count" if found.discounted else ""
+    beside += f", others spoke: {found.others}" if found.others else ""
+    caught = f"{found.schedules} schedules, {found.actions} actions, {found.violation[:150]}"
+    return f"{mutant.number} {mutant.what}: {caught if found.schedules else f'{found.most} schedules, unseen'}{beside}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="tests.simulation.injected_bugs.hunt", description="Is each guard missed?")
+    parser.add_argument(
+        "--only", nargs="*", default=(), metavar="N", help="numbers of mutants; all where none is given"
+    )
+    parser.add_argument("--most", type=int, default=300, help="schedules from each first seed")
+    parser.add_argument("--seeds", type=int, default=3, help="first seeds, at most three")
+    parser.add_argument("--cores", type=int, help="how many to use; all where it is not given")
+    parser.add_argument("--anew", action="store_true", help="run again what is known already")
+    parser.add_argument("--record", action="store_true", help=f"draw these rows of {PAGE.name}")
+    chosen = parser.parse_args(arguments)
+    sources = digest_of_sources()
+    hunts = Hunts(chosen_mutants(chosen.only), chosen.seeds, chosen.most, sources)
+    if not chosen.anew:
+        hunts.take_up(kept(sources))
+    is_over = _run(hunts, chosen.cores or core_count())
+    if chosen.record:
+        PAGE.write_text(page({**rows_of(PAGE.read_text() if PAGE.exists() else ""), **hunts.rows()}))
+    print("\n".join(hunts.rows().values()))
+    return _verdict(hunts) if is_over else 130
+
+
+def _run(hunts: Hunts, cores: int) -> bool:
+    """Whether nobody broke it off."""
+    clock = RealClock()
+    began = clock.now_ms()
+    print(f"{hunts.progress} are known already; Ctrl-C ends it, and the same again goes on", flush=True)
+    try:
+        with interrupted_by_stop_signals():
+            for found in over_cores(hunt, hunts.left(), cores):
+                hunts.take(found)
+                print(f"{hunts.progress} after {(clock.now_ms() - began) / 1000:.0f} s: {told(found)}", flush=True)
+    except KeyboardInterrupt:
+        return False
+    return True
+
+
+def _verdict(hunts: Hunts) -> int:
+    """1 where a guard may be missing and nobody sees it, and nothing else stands in for it."""
+    survivors = hunts.survivors()
+    blind = [n for n in survivors if n not in HIDING or HIDING[n].pair in survivors]
+    for number in survivors:
+        print(f"SURVIVES {number}: {_why(number)}")
+    print(
+        f"BLIND: nobody misses {', '.join(blind)}"
+        if blind
+        else "every guard is missed, alone or with the one that stands in for it"
+    )
+    return int(bool(blind))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

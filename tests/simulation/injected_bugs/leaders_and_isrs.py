@@ -1,0 +1,185 @@
+"""Guards of leaders and ISRs."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.simulation.injected_bugs.mutant import Patch
+
+from klamm.controller import controller, request_batch
+from klamm.controller.decisions import alter_partition, isr_removal
+from klamm.controller.events import ControlledShutdown
+from klamm.controller.handlers import (
+    isr,
+    partitions,
+    reassignment,
+    replicas,
+    state_changes,
+    topics,
+)
+from klamm.controller.term_context import TermContext
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import NO_BROKER
+
+
+def isr_emptied(patch: Patch) -> None:
+    plan = isr_removal.plan_isr_removal
+
+    def to_the_last(broker: Any, stored: Any, epoch: int) -> Any:
+        made = plan(broker, stored, epoch)
+        made.writes.update({p: s._replace(isr=tuple(b for b in s.isr if b != broker)) for p, s in made.writes.items()})
+        return made
+
+    patch.setattr(replicas, "plan_isr_removal", to_the_last)
+
+
+def dead_leaders_stay(patch: Patch) -> None:
+    plan = isr_removal.plan_isr_removal
+
+    def leader_kept(broker: Any, stored: Any, epoch: int) -> Any:
+        made = plan(broker, stored, epoch)
+        made.writes.update(
+            {p: s._replace(leader=stored[p].leader) for p, s in made.writes.items() if s.leader == NO_BROKER}
+        )
+        return made
+
+    patch.setattr(replicas, "plan_isr_removal", leader_kept)
+
+
+def own_lost_write_not_recognised(patch: Patch) -> None:
+    patch.setattr(state_changes, "already_written", lambda attempted, stored: {})
+
+
+def own_lost_isr_change_not_recognised(patch: Patch) -> None:
+    write = isr._write
+
+    async def unrecognised(term: TermContext, asked: Any) -> Any:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(state_changes, "already_written", lambda attempted, stored: {})
+            return await write(term, asked)
+
+    patch.setattr(isr, "_write", unrecognised)
+
+
+def own_lost_creation_not_recognised(patch: Patch) -> None:
+    async def stay_new(term: TermContext, wanted: Any) -> None:
+        return None
+
+    patch.setattr(partitions, "_adopt", stay_new)
+
+
+def the_outdated_may_bring_back_the_removed(patch: Patch) -> None:
+    """No leader by the book asks for that in its epoch: the fence of leader epochs goes, too."""
+    judge = alter_partition.judge
+
+    def any_member(context: Any, partition: Any, asked: Any, version: int) -> Any:
+        verdict = judge(context, partition, asked, version)
+        if verdict.error in (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.INELIGIBLE_REPLICA):
+            write = partition.leadership._replace(isr=asked.isr, controller_epoch=context.epoch)
+            return alter_partition.Verdict(write=write)
+        return verdict
+
+    patch.setattr(isr, "judge", any_member)
+
+
+def removed_replicas_may_return(patch: Patch) -> None:
+    judge = alter_partition.judge
+
+    def any_member(context: Any, partition: Any, asked: Any, version: int) -> Any:
+        verdict = judge(context, partition, asked, version)
+        if verdict.error is ErrorCode.INELIGIBLE_REPLICA and all(b in context.live for b in asked.isr):
+            write = partition.leadership._replace(isr=asked.isr, controller_epoch=context.epoch)
+            return alter_partition.Verdict(write=write)
+        return verdict
+
+    patch.setattr(isr, "judge", any_member)
+
+
+def the_dead_may_enter(patch: Patch) -> None:
+    judge = alter_partition.judge
+
+    def any_member(context: Any, partition: Any, asked: Any, version: int) -> Any:
+        verdict = judge(context, partition, asked, version)
+        if verdict.error is ErrorCode.INELIGIBLE_REPLICA and all(b in partition.replicas for b in asked.isr):
+            write = partition.leadership._replace(isr=asked.isr, controller_epoch=context.epoch)
+            return alter_partition.Verdict(write=write)
+        return verdict
+
+    patch.setattr(isr, "judge", any_member)
+
+
+def retries_are_fenced(patch: Patch) -> None:
+    judge = alter_partition.judge
+
+    def fence_first(context: Any, partition: Any, asked: Any, version: int) -> Any:
+        now = partition.leadership if partition else None
+        if now is not None and asked.leader_epoch == now.leader_epoch and asked.partition_epoch < now.partition_epoch:
+            return alter_partition.Verdict(ErrorCode.INVALID_UPDATE_VERSION, "an older partition epoch")
+        return judge(context, partition, asked, version)
+
+    patch.setattr(isr, "judge", fence_first)
+
+
+def zombies_say_no(patch: Patch) -> None:
+    judge = alter_partition.judge
+
+    def sure(context: Any, partition: Any, asked: Any, version: int) -> Any:
+        verdict = judge(context, partition, asked, version)
+        if verdict.error is ErrorCode.NOT_CONTROLLER:
+            return alter_partition.Verdict(ErrorCode.INVALID_UPDATE_VERSION, "another partition epoch")
+        return verdict
+
+    patch.setattr(isr, "judge", sure)
+
+
+def elected_in_isr_order(patch: Patch) -> None:
+    elect = partitions.elect_offline
+
+    def first_of_the_isr(facts: Any) -> Any:
+        choice = elect(facts)
+        first = next((b for b in facts.isr if b in facts.live), None)
+        return choice if choice is None or choice.unclean or first is None else choice._replace(leader=first)
+
+    for module in (partitions, topics, reassignment):
+        patch.setattr(module, "elect_offline", replace(elect, elect=first_of_the_isr))
+
+
+def preferred_without_being_in_sync(patch: Patch) -> None:
+    from klamm.controller.decisions.elections import Choice
+    from klamm.controller.handlers import elections
+
+    def elect_preferred(facts: Any) -> Any:
+        first = facts.replicas[0]
+        isr_ = facts.isr if first in facts.isr else (*facts.isr, first)
+        return Choice(first, isr_, recipients=facts.replicas) if first in facts.live else None
+
+    patch.setattr(elections, "elect_preferred", replace(elections.elect_preferred, elect=elect_preferred))
+
+
+def the_leaving_not_told(patch: Patch) -> None:
+    def live_only(self: Any, brokers: Any) -> Any:
+        return sorted(b for b in brokers if b in self._context.live)
+
+    patch.setattr(request_batch.RequestBatch, "_registered", live_only)
+
+
+def the_leaving_go_at_once(patch: Patch) -> None:
+    async def let_go(term: TermContext, event: ControlledShutdown) -> None:
+        from klamm.controller.events import ShutdownAnswer
+
+        event.answer(ShutdownAnswer(ErrorCode.NONE))
+
+    patch.setitem(controller.HANDLERS, ControlledShutdown, let_go)
+
+
+def stops_without_epochs(patch: Patch) -> None:
+    add = request_batch.RequestBatch.add_stop_replica
+
+    def without(self: Any, brokers: Any, partition: Any, delete: bool) -> None:
+        told = list(brokers)
+        add(self, told, partition, delete)
+        for broker in told:
+            if (stop := self._stops.get(broker, {}).get(partition)) is not None:
+                stop.leader_epoch = -1
+
+    patch.setattr(request_batch.RequestBatch, "add_stop_replica", without)

@@ -1,0 +1,87 @@
+"""Guards of reassignments."""
+
+from typing import Any
+
+from tests.simulation.injected_bugs.mutant import Patch, nothing
+
+from klamm.controller import controller
+from klamm.controller.handlers import (
+    brokers,
+    failover,
+    isr,
+    reassignment,
+    reassignment_requests,
+)
+from klamm.controller.term_context import TermContext
+from klamm.zk.operations import Delete
+from klamm.zk.znodes import REASSIGN_PARTITIONS
+
+
+def memory_before_znode(patch: Patch) -> None:
+    update = reassignment._update_assignments
+
+    async def memory_first(term: TermContext, wanted: Any) -> Any:
+        for p, assignment in wanted.items():
+            term.context.put_assignment(p, assignment)
+        return await update(term, wanted)
+
+    patch.setattr(reassignment, "_update_assignments", memory_first)
+
+
+def request_removed_at_once(patch: Patch) -> None:
+    handle = reassignment_requests.on_zk_reassignment
+
+    async def remove_first(term: TermContext, event: Any) -> None:
+        await handle(term, event)
+        await term.store.write([Delete(REASSIGN_PARTITIONS)])
+
+    patch.setattr(reassignment_requests, "on_zk_reassignment", remove_first)
+    patch.setitem(controller.HANDLERS, controller.events.ZkPartitionReassignment, remove_first)
+
+
+def unknown_entries_stay(patch: Patch) -> None:
+    patch.setattr(reassignment_requests, "remove_entries", nothing)
+
+
+def bumped_epoch_not_remembered(patch: Patch) -> None:
+    patch.setattr(TermContext, "apply_epochs", lambda self, written: None)
+
+
+def leader_dropped_by_override(patch: Patch) -> None:
+    async def no_move(term: TermContext, wanted: Any) -> dict[Any, str]:
+        return {}
+
+    patch.setattr(reassignment, "_move_leaders_first", no_move)
+
+
+def joined_is_enough(patch: Patch) -> None:
+    """Replicas are dropped before the target is in sync."""
+    patch.setattr(reassignment, "awaited", lambda assignment, isr: ())
+
+
+def moved_replicas_not_written_down(patch: Patch) -> None:
+    async def all_well(term: TermContext, replicas: Any) -> dict[Any, str]:
+        return {}
+
+    patch.setattr(reassignment, "schedule_deletion_of_moved", all_well)
+
+
+def arrivals_unnoticed(patch: Patch) -> None:
+    patch.setattr(brokers, "advance_reassignments", nothing)
+
+
+def isr_changes_unnoticed(patch: Patch) -> None:
+    patch.setattr(isr, "complete_if_in_sync", nothing)
+
+
+def moves_to_the_absent_forgotten(patch: Patch) -> None:
+    """Failover takes up only moves whose new replicas all live."""
+    resume = failover.resume_reassignments
+
+    async def of_the_living(term: TermContext) -> None:
+        for p in list(term.context.reassigning):
+            if not term.context.live.issuperset(p.assignment.adding):
+                term.context.reassigning.pop(p)
+        await resume(term)
+
+    patch.setattr(failover, "resume_reassignments", of_the_living)

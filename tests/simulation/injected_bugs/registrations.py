@@ -1,0 +1,161 @@
+"""Guards of brokers that come and go."""
+
+import asyncio
+from typing import Any
+
+from tests.simulation.injected_bugs.mutant import Patch
+
+from klamm.broker import zookeeper_sessions
+from klamm.controller import controller
+from klamm.controller.decisions import broker_changes
+from klamm.controller.events import RegisterBrokerAndReelect
+from klamm.controller.handlers import (
+    brokers,
+    isr,
+    replicas,
+)
+from klamm.controller.handlers import shutdown as shutdowns
+from klamm.controller.term_context import TermContext
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.zk import registrar
+from klamm.zk.session import Session
+
+
+def newcomers_told_half(patch: Patch) -> None:
+    online = replicas.replicas_online
+
+    async def half(term: TermContext, told: Any, **how: Any) -> None:
+        await online(term, {b: [p for p in ps if p.partition % 2 == 0] for b, ps in told.items()}, **how)
+
+    patch.setattr(brokers, "replicas_online", half)
+
+
+def brokers_as_they_were(patch: Patch) -> None:
+    """What was listed when the watch fired is handled later, perhaps after a newer list."""
+    on_watch = controller.Controller.on_watch
+    handle = controller.HANDLERS[controller.events.BrokerChange]
+    listed: dict[int, Any] = {}
+
+    def read_first(self: Any, watch: Any) -> None:
+        if watch.path != "/brokers/ids" or self._store is None or not self.is_active:
+            on_watch(self, watch)
+            return
+        event = controller.events.BrokerChange()
+
+        async def read() -> None:
+            try:
+                listed[id(event)] = await self._store.read_brokers(watch=True)
+            except KlammError:
+                return
+            await asyncio.sleep(0.2)
+            self._queue.put(event)
+
+        self._reading = asyncio.get_running_loop().create_task(read())
+
+    async def on_change(term: TermContext, event: Any) -> None:
+        found = listed.pop(id(event), None)
+        if found is None:
+            await handle(term, event)
+            return
+        read = term.store.read_brokers
+
+        async def as_listed(watch: bool = False) -> Any:
+            return found
+
+        term.store.read_brokers = as_listed  # type: ignore[method-assign]
+        try:
+            await handle(term, event)
+        finally:
+            term.store.read_brokers = read  # type: ignore[method-assign]
+
+    patch.setattr(controller.Controller, "on_watch", read_first)
+    patch.setitem(controller.HANDLERS, controller.events.BrokerChange, on_change)
+
+
+def bounces_unseen(patch: Patch) -> None:
+    diff = broker_changes.diff_brokers
+
+    def without_bounces(*seen: Any) -> Any:
+        return diff(*seen)._replace(bounced=())
+
+    patch.setattr(brokers, "diff_brokers", without_bounces)
+
+
+def earlier_runs_may_ask(patch: Patch) -> None:
+    patch.setattr(isr, "check_sender", lambda context, broker, epoch: ErrorCode.NONE)
+    patch.setattr(shutdowns, "check_departure", lambda context, broker, epoch: ErrorCode.NONE)
+
+
+def old_registration_is_fatal(patch: Patch) -> None:
+    settle = registrar.BrokerRegistrar._settle
+
+    async def of_this_session_only(self: Any, client: Any, path: str) -> Any:
+        self._sessions.clear()
+        self._payloads.clear()
+        return await settle(self, client, path)
+
+    patch.setattr(registrar.BrokerRegistrar, "_settle", of_this_session_only)
+
+
+def only_learned_sessions_and_once(patch: Patch) -> None:
+    only_the_last_session_counts(patch)
+    _registered_once(patch)
+
+
+def only_the_last_session_counts(patch: Patch) -> None:
+    settle = registrar.BrokerRegistrar._settle
+
+    async def of_known_sessions(self: Any, client: Any, path: str) -> Any:
+        self._payloads.clear()
+        return await settle(self, client, path)
+
+    patch.setattr(registrar.BrokerRegistrar, "_settle", of_known_sessions)
+
+
+def registered_once(patch: Patch) -> None:
+    """A registration that is refused is not tried again, on top of knowing no earlier session."""
+    old_registration_is_fatal(patch)
+    _registered_once(patch)
+
+
+def _registered_once(patch: Patch) -> None:
+    async def once(self: Any, event: RegisterBrokerAndReelect, cause: str) -> None:
+        if event.store is self._store:
+            self._election.use(event.store)
+            await self._register(event.store)
+            await self._election.elect(cause)
+
+    patch.setattr(controller.Controller, "_register_and_reelect", once)
+
+
+def sessions_after_the_end(patch: Patch) -> None:
+    changed = zookeeper_sessions.ZooKeeperSessions._state_changed
+
+    def renew_anyway(self: Any, client: Any, state: Any) -> None:
+        self._closed = False
+        changed(self, client, state)
+
+    patch.setattr(zookeeper_sessions.ZooKeeperSessions, "_state_changed", renew_anyway)
+
+
+def closing_sessions_reconnect(patch: Patch) -> None:
+    """A session that is being closed seeks another connection where it loses its own, and hears that it expired."""
+    lose = Session._lose
+
+    def lose_and_go_on(self: Session, reason: str, now: float, *, hung_up: bool = False) -> None:
+        closing, self._closing = self._closing, False
+        lose(self, reason, now, hung_up=hung_up)
+        self._closing = closing
+
+    patch.setattr(Session, "_lose", lose_and_go_on)
+
+
+def renewal_outlives_the_end(patch: Patch) -> None:
+    """A new session that is being sought when the node closes is found nevertheless."""
+    close = zookeeper_sessions.ZooKeeperSessions.close
+
+    async def close_and_go_on(self: Any) -> None:
+        self._renewal = None
+        await close(self)
+
+    patch.setattr(zookeeper_sessions.ZooKeeperSessions, "close", close_and_go_on)

@@ -1,0 +1,120 @@
+"""Guards of the simulated broker (`sim/nodes/replicas.py`), which is no code of production.
+
+That such a mutant is caught shows that an invariant sees the bug, not that the broker of production has the guard."""
+
+from typing import Any
+
+from tests.simulation.injected_bugs.mutant import Patch
+
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import NO_BROKER
+from klamm.model.leader_and_isr import NO_EPOCH
+from klamm.sim.nodes.replicas import Replicas
+
+
+def brokers_follow_anyone(patch: Patch) -> None:
+    def refuse(self: Replicas, message_broker_epoch: int, broker_epoch: int, controller_epoch: int) -> ErrorCode:
+        is_stale = -1 < message_broker_epoch < broker_epoch
+        self.controller_epoch = controller_epoch
+        return ErrorCode.STALE_BROKER_EPOCH if is_stale else ErrorCode.NONE
+
+    patch.setattr(Replicas, "refuse", refuse)
+
+
+def brokers_take_what_was_not_meant_for_them(patch: Patch) -> None:
+    refuse = Replicas.refuse
+
+    def any_run(self: Replicas, message_broker_epoch: int, broker_epoch: int, controller_epoch: int) -> ErrorCode:
+        return refuse(self, -1, broker_epoch, controller_epoch)
+
+    patch.setattr(Replicas, "refuse", any_run)
+
+
+def _forgetting(known: Any, take: Any, *order: Any) -> ErrorCode:
+    """As if it had had no order for the partition yet; what it refuses for another reason changes nothing."""
+    before = known.leader_epoch, known.partition_epoch
+    known.leader_epoch, known.partition_epoch = NO_EPOCH, 0
+    error: ErrorCode = take(*order)
+    if error is not ErrorCode.NONE:
+        known.leader_epoch, known.partition_epoch = before
+    return error
+
+
+def orders_of_old_leader_epochs_are_taken(patch: Patch) -> None:
+    take = Replicas._take
+
+    def any_older(self: Replicas, order: Any, now_s: float) -> ErrorCode:
+        known = self.hosted.get(order.topic_partition)
+        is_older = known is not None and order.state.leader_epoch < known.leader_epoch
+        return _forgetting(known, take, self, order, now_s) if is_older else take(self, order, now_s)
+
+    patch.setattr(Replicas, "_take", any_older)
+
+
+def orders_are_taken_twice(patch: Patch) -> None:
+    take = Replicas._take
+
+    def equal_too(self: Replicas, order: Any, now_s: float) -> ErrorCode:
+        known = self.hosted.get(order.topic_partition)
+        is_same = known is not None and order.state.leader_epoch == known.leader_epoch
+        return _forgetting(known, take, self, order, now_s) if is_same else take(self, order, now_s)
+
+    patch.setattr(Replicas, "_take", equal_too)
+
+
+def refused_for_good(patch: Patch) -> None:
+    begin = Replicas._begin
+
+    def still_refused(self: Replicas, replica: Any, order: Any, now_s: float) -> None:
+        before = replica.is_refused
+        begin(self, replica, order, now_s)
+        replica.is_refused = before
+
+    patch.setattr(Replicas, "_begin", still_refused)
+
+
+def proposals_survive_orders(patch: Patch) -> None:
+    begin = Replicas._begin
+
+    def still_proposed(self: Replicas, replica: Any, order: Any, now_s: float) -> None:
+        before = replica.proposal
+        begin(self, replica, order, now_s)
+        replica.proposal = before
+
+    patch.setattr(Replicas, "_begin", still_proposed)
+
+
+def epochs_remembered_before_the_work(patch: Patch) -> None:
+    """The first order for a partition fails in the middle, once for each process, and its epoch is remembered."""
+    begin = Replicas._begin
+
+    def fails_once(self: Replicas, replica: Any, order: Any, now_s: float) -> None:
+        if replica.leader_epoch == NO_EPOCH and order.state.leader_epoch > 0:
+            replica.leader_epoch = order.state.leader_epoch
+        else:
+            begin(self, replica, order, now_s)
+
+    patch.setattr(Replicas, "_begin", fails_once)
+
+
+def no_replica_without_a_leader(patch: Patch) -> None:
+    take = Replicas._take
+
+    def of_leaders_alone(self: Replicas, order: Any, now_s: float) -> ErrorCode:
+        if order.state.leader == NO_BROKER and order.topic_partition not in self.hosted:
+            return ErrorCode.NONE
+        return take(self, order, now_s)
+
+    patch.setattr(Replicas, "_take", of_leaders_alone)
+
+
+def stops_need_a_newer_epoch(patch: Patch) -> None:
+    stop = Replicas._stop
+
+    def strict(self: Replicas, order: Any) -> ErrorCode:
+        known = self.hosted.get(order.topic_partition)
+        if known is not None and order.leader_epoch >= 0 and order.leader_epoch <= known.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        return stop(self, order)
+
+    patch.setattr(Replicas, "_stop", strict)

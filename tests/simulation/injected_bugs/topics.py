@@ -1,0 +1,65 @@
+"""Guards of topics and their deletion."""
+
+from typing import Any
+
+import pytest
+from tests.simulation.injected_bugs.mutant import Patch, nothing
+
+from klamm.controller.context import ControllerContext
+from klamm.controller.handlers import (
+    brokers,
+    topic_deletion,
+    topics,
+)
+from klamm.controller.states import ReplicaState
+from klamm.controller.term_context import TermContext
+from klamm.zk import topic_assignments
+
+
+def growth_while_dying(patch: Patch) -> None:
+    async def grow(term: TermContext, topic: Any, added: Any) -> None:
+        znode = (await term.store.read_topics([topic.name]))[0][topic.name]
+        made = [term.context.add_partition(topic, n, znode.partitions[n]) for n in added]
+        await topics.on_new_partitions(term, made)
+
+    patch.setattr(topics, "_take_back", grow)
+
+
+def deletions_do_not_wait(patch: Patch) -> None:
+    def at_once(context: Any, topic: str, *facts: Any, **more: Any) -> Any:
+        from klamm.controller.decisions.topic_deletion import Step, Verdict
+
+        begun = topic in context.topics_with_deletion_started
+        return Verdict(Step.COMPLETE if begun else Step.BEGIN)
+
+    patch.setattr(topic_deletion, "decide", at_once)
+
+
+def deletions_do_not_resume(patch: Patch) -> None:
+    patch.setattr(brokers, "resume_deletions", nothing)
+
+
+def leaderless_replicas_stay_online(patch: Patch) -> None:
+    """A replica without leadership information cannot go offline, so that its topic is never deleted."""
+    move = ControllerContext.move_replicas
+
+    def only_with_leadership(self: Any, broker: Any, moved: Any, target: Any) -> Any:
+        listed = list(moved)
+        if target is ReplicaState.OFFLINE:
+            allowed = [p for p in listed if p.leadership is not None]
+            return [*move(self, broker, allowed, target), *(p for p in listed if p.leadership is None)]
+        return move(self, broker, listed, target)
+
+    patch.setattr(ControllerContext, "move_replicas", only_with_leadership)
+
+
+def ids_lost_when_rewritten(patch: Patch) -> None:
+    change = topic_assignments.AssignmentStore._change
+
+    async def without_ids(store: Any, changes: Any, ids: Any, failed: Any, is_first: bool) -> Any:
+        encode = topic_assignments.znodes.encode_topic
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(topic_assignments.znodes, "encode_topic", lambda topic_id, ps: encode(None, ps))
+            return await change(store, changes, ids, failed, is_first)
+
+    patch.setattr(topic_assignments.AssignmentStore, "_change", without_ids)

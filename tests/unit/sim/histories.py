@@ -1,0 +1,16 @@
+"""Histories with some facts, for tests of single invariants."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from klamm.sim.history.history import History
+
+
+def history_of(**parts: Mapping[str, Any]) -> History:
+    """By part (`controllers`, `states`, ...): the values of its fields."""
+    history = History()
+    for part, facts in parts.items():
+        for name, value in facts.items():
+            assert hasattr(getattr(history, part), name), name
+            setattr(getattr(history, part), name, value)
+    return history

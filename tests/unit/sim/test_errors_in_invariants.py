@@ -1,0 +1,52 @@
+"""An invariant that raises is told as that: whoever made the event that it looked at did nothing wrong."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from klamm.sim import cluster
+from klamm.sim.cluster import run_script
+from klamm.sim.history.history import History
+from klamm.sim.history.trace import ControllerElected, StateWritten
+from klamm.sim.invariants.table import at_rest
+from klamm.sim.scripts.options import Options
+from klamm.sim.scripts.script import ScheduledAction, Script
+
+QUIET = Script(Options.plain(1), [ScheduledAction(5.0, "create topic")], 10.0)
+
+
+def errs(*_: Any) -> str | None:
+    raise KeyError("a-0")
+
+
+BROKEN: Mapping[str, tuple[str, object, str]] = {
+    "after an event of a controller": ("_ASKED", {StateWritten: [("leader_is_in_sync", errs)]}, "leader_is_in_sync: "),
+    "after a transaction": (
+        "_ASKED",
+        {ControllerElected: [("epoch_counts_elections", errs)]},
+        "epoch_counts_elections: ",
+    ),
+    "at rest": ("at_rest", lambda: (*at_rest(), ("everybody_knows", errs)), "everybody_knows: "),
+}
+
+
+@pytest.mark.parametrize(("where", "what", "name"), BROKEN.values(), ids=BROKEN)
+def test_an_error_in_an_invariant_is_reported_with_its_line(
+    monkeypatch: pytest.MonkeyPatch, where: str, what: object, name: str
+) -> None:
+    monkeypatch.setattr(cluster, where, what)
+
+    violation = run_script(QUIET).violation
+
+    assert violation is not None
+    assert violation.startswith(f"{name}cannot tell, it raised KeyError('a-0') in test_errors_in_invariants.py:")
+
+
+def test_an_error_in_the_history_is_reported_with_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(History, "absorb", errs)
+
+    violation = run_script(QUIET).violation
+
+    assert violation is not None
+    assert violation.startswith("the history: cannot tell, it raised KeyError('a-0') in ")

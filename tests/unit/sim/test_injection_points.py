@@ -1,0 +1,19 @@
+"""Which steps faults wait for."""
+
+from klamm.sim.faults.injection_points import Step, StepKind
+
+
+def test_an_election_writes_the_epoch_and_a_fenced_write_is_no_election() -> None:
+    def write(what: str, actor: int = 1) -> Step:
+        return Step(StepKind.WRITE, actor, 0, what)
+
+    assert write("/controller /controller_epoch").becomes_controller
+    assert write("/controller /controller /controller_epoch").becomes_controller  # from who holds it
+    assert not write("/controller_epoch").becomes_controller
+    assert not write("/controller_epoch /brokers/topics/t").becomes_controller
+    assert not write("/controller /controller_epoch", actor=0).becomes_controller
+
+
+def test_a_broker_registers_by_its_znode() -> None:
+    assert Step(StepKind.WRITE, 1, 0, "/brokers/ids/1").registers
+    assert not Step(StepKind.WRITE, 1, 0, "/brokers/topics/t").registers

@@ -1,0 +1,47 @@
+"""Reassignments as the simulation sees them: what was in sync when replicas were let go."""
+
+import uuid
+
+import pytest
+from tests.support.controller_room import Room
+from tests.unit.sim.histories import history_of
+
+from klamm.controller.settings import ControllerSettings, parse_ibp
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.ids import BrokerId
+from klamm.model.leader_and_isr import LeaderAndIsr
+from klamm.sim.history.trace import Term, TopicWritten, TopicZnode
+from klamm.sim.invariants.reassignment import reassignment_keeps_the_data
+
+ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
+STATES = [
+    LeaderAndIsr(TWO, 0, (TWO, ONE), 1, 0),
+    LeaderAndIsr(TWO, 1, (TWO, ONE, THREE), 1, 1),  # the move raised the epoch
+    LeaderAndIsr(TWO, 1, (TWO, THREE), 1, 2),  # the leader put 1 out
+    LeaderAndIsr(TWO, 2, (TWO,), 1, 3),  # what goes leaves the ISR, which raises the epoch again
+]
+MOVES = {
+    "the target was in sync when the move raised the epoch": ("2.6-IV0", STATES, False),
+    "it was so too long ago": ("2.6-IV0", [STATES[0], LeaderAndIsr(TWO, 1, (TWO,), 1, 1), *STATES[3:]], True),
+    "only the controller writes ISRs, and sees what is": ("3.9-IV0", STATES, True),
+}
+
+
+@pytest.mark.parametrize(("protocol", "states", "is_found"), MOVES.values(), ids=MOVES)
+async def test_a_replica_is_removed_only_when_the_target_is_in_sync(
+    protocol: str, states: list[LeaderAndIsr], is_found: bool
+) -> None:
+    room = await Room.open([1, 2, 3], {"a": [(2, 1, 3)]}, ControllerSettings(ONE, ibp=parse_ibp(protocol)))
+    p, epoch = room.partition("a-0").key, room.term.context.epoch
+    history = history_of(
+        controllers={"epoch": epoch, "terms": {epoch: Term(ONE, 1, room.term)}}, states={"versions": {p: states}}
+    )
+    before, after = ReplicaAssignment((TWO, ONE, THREE), (), (THREE,)), ReplicaAssignment((TWO, ONE))
+
+    written = TopicWritten("a", seen(before), seen(after), session=0)
+
+    assert (reassignment_keeps_the_data(history, written) is not None) is is_found
+
+
+def seen(assignment: ReplicaAssignment) -> TopicZnode:
+    return TopicZnode(uuid.UUID(int=1), {0: assignment}, czxid=1)

@@ -1,0 +1,50 @@
+"""Topics that are to be deleted as the simulation sees them: what may still come up, and when a request goes."""
+
+import pytest
+from tests.support.controller_room import Room
+from tests.unit.sim.histories import history_of
+
+from klamm.controller.events import TopicDeletion
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.sim.history.trace import EventBegan, StateWritten, Term, TopicWritten, TopicZnode, TransactionCommitted
+from klamm.sim.invariants.topics import requests_go_after_topics, the_dying_do_not_grow
+from klamm.sim.zookeeper.tree import CreateChange, DeleteChange
+from klamm.zk.znodes import delete_topic_path
+
+
+@pytest.mark.parametrize("had_come_up", [True, False])
+async def test_a_topic_without_states_is_deleted_with_the_partitions_it_has(had_come_up: bool) -> None:
+    """Partition 1 is added after the deletion was asked for; the controller looked for deletions before it came up."""
+    room = await Room.open([1], {"a": [(1,)]})
+    term = Term(BrokerId(1), 1, room.term)
+    history = history_of(controllers={"epoch": room.term.context.epoch, "terms": {room.term.context.epoch: term}})
+    state = room.partition("a-0").leadership
+    assert state is not None
+    alone = ReplicaAssignment((BrokerId(1),))
+    before, grown = TopicZnode(None, {0: alone}, 1), TopicZnode(None, {0: alone, 1: alone}, 1)
+
+    history.absorb(TopicWritten("a", None, before, 0))
+    if had_come_up:
+        history.absorb(StateWritten(TopicPartition("a", 0), None, state, (BrokerId(1),), 0))
+    history.absorb(TransactionCommitted(5, 0, None, [CreateChange(delete_topic_path("a"), None, (), 0)]))
+    history.absorb(TopicWritten("a", before, grown, 0))
+    history.at.zxid = 6
+    history.absorb(EventBegan(BrokerId(1), 1, term, TopicDeletion(), ()))
+    wrong = the_dying_do_not_grow(history, StateWritten(TopicPartition("a", 1), None, state, (BrokerId(1),), 0))
+
+    assert (wrong is not None) is had_come_up
+
+
+@pytest.mark.parametrize("is_new", [False, True], ids=["it is the one", "it was made since"])
+def test_a_deletion_request_outlives_its_topic_unless_the_name_is_reused(is_new: bool) -> None:
+    """A controller took the topic away, and needed a second more for the request; meanwhile somebody made it anew."""
+    history = history_of(controllers={"sessions": {7}})
+    history.absorb(TopicWritten("a", None, TopicZnode(None, {}, 1), 0))
+    history.absorb(TransactionCommitted(5, 0, None, [CreateChange(delete_topic_path("a"), None, (), 0)]))
+    if is_new:
+        history.absorb(TopicWritten("a", None, TopicZnode(None, {}, 8), 0))
+
+    wrong = requests_go_after_topics(history, TransactionCommitted(9, 7, 0, [DeleteChange(delete_topic_path("a"))]))
+
+    assert (wrong is None) is is_new
