@@ -34,7 +34,7 @@ class DirectoryName(NamedTuple):
 
 
 def segment_file(base_offset: int, suffix: str) -> str:
-    """`00000000000000000042.log`"""
+    """As in `00000000000000000042.log`."""
     return f"{base_offset:0{_OFFSET_DIGITS}d}{suffix}"
 
 

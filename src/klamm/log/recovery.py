@@ -44,8 +44,9 @@ class SegmentRebuild:
         self._transactions = transactions
 
     def run(self, expected: int, flushed_below: int, limit: int | None, *, is_last: bool) -> Rebuilt:
-        """`expected`: the lowest offset allowed. `flushed_below`: the recovery point. `limit`: the first offset that
-        cannot lie here, None where that is not known. Raises OSError.
+        """Rebuild from the lowest allowed offset `expected` and the recovery point `flushed_below`. Raises OSError.
+
+        `limit`: where the next segment begins; None for the last segment.
         """
         segment, result = self._segment, Rebuilt(expected)
         size = segment.size

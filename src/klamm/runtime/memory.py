@@ -31,3 +31,9 @@ def settle_young() -> None:
 def unsettle() -> None:
     """What was settled may go: the next full collection looks at everything."""
     gc.unfreeze()
+
+
+def freeze_objects() -> None:
+    """Exclude all objects that exist now from garbage collection."""
+    gc.collect()
+    gc.freeze()

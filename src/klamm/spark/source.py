@@ -1,6 +1,5 @@
 """The data source `klamm`: what Spark calls, in the driver to plan and in its Python workers to read."""
 
-import gc
 import sys
 from collections.abc import Iterator, MutableMapping
 from typing import Final
@@ -19,6 +18,7 @@ from pyspark.sql.types import (
 )
 
 from klamm.runtime.blocking import BlockingWorld, RealBlockingWorld
+from klamm.runtime.memory import freeze_objects
 from klamm.spark.decoder import RecordSelection, decode
 from klamm.spark.errors import BadOption
 from klamm.spark.fetch import RangeReader
@@ -113,6 +113,5 @@ def freeze_heap() -> None:
     """Spark's worker collects garbage after each task: 10-30 ms over all modules, next to none once they are frozen."""
     done = getattr(sys, "_klamm_reads", 0)
     if done < READS_BEFORE_FREEZE:
-        gc.collect()
-        gc.freeze()
+        freeze_objects()
         sys._klamm_reads = done + 1  # type: ignore[attr-defined]  # the module itself may be loaded anew per task
