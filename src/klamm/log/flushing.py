@@ -1,6 +1,6 @@
 """Bringing a log to the device: which files, and how far it is safe then. Source: UnifiedLog.scala (flush)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from klamm.log.names import (
@@ -32,20 +32,25 @@ class FlushJob:
     small_files: tuple[Replacement, ...] = ()
 
     def run(self, disk: Disk) -> None:
-        """Write the small files and sync all; files that are gone were deleted meanwhile. Raises OSError."""
+        """Write the small files, sync all others. Raises OSError."""
         replace_files(disk, self.small_files)
-        for path in self.paths:
-            try:
-                file = disk.open(path)
-            except FileNotFoundError:
-                continue
-            try:
-                file.sync()
-            finally:
-                file.close()
-        for directory in self.directories:
-            if disk.exists(directory):
-                disk.sync_directory(directory)
+        sync_files(disk, self.paths, self.directories)
+
+
+def sync_files(disk: Disk, paths: Iterable[str], directories: Iterable[str]) -> None:
+    """Sync all; files that are gone were deleted meanwhile. Raises OSError."""
+    for path in paths:
+        try:
+            file = disk.open(path)
+        except FileNotFoundError:
+            continue
+        try:
+            file.sync()
+        finally:
+            file.close()
+    for directory in directories:
+        if disk.exists(directory):
+            disk.sync_directory(directory)
 
 
 def files_to_sync(segments: Sequence[Segment]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from klamm.log.append_rules import AppendRules
 from klamm.log.epochs import LeaderEpochs
 from klamm.log.errors import AppendRefused, CorruptFile, OffsetOutOfRange, ProducersRestoring, StorageFailed
 from klamm.log.file_slice import FileSlice
-from klamm.log.flushing import Durability, FlushJob
+from klamm.log.flushing import Durability, FlushJob, sync_files
 from klamm.log.follower_append import Run, runs
 from klamm.log.leader_append import CheckedBatch, assigned, check_batch, preparation_for, prepared_batch
 from klamm.log.loader import Known, Loaded, Loader
@@ -76,6 +76,7 @@ class Log:
         "_rules",
         "_small_files",
         "_topic_id",
+        "_unsynced_snapshot",
         "_world",
         "epochs",
         "notes",
@@ -111,6 +112,7 @@ class Log:
         self._high_watermark = loaded.log_start
         self._topic_id = topic_id
         self._failed = False
+        self._unsynced_snapshot: str | None = None
         self._flushing: asyncio.Future[None] | None = None
         self._durability = Durability(loaded.recovery_point, world.clock.now_ms())
         self._small_files = PartitionFiles(directory)
@@ -525,10 +527,6 @@ class Log:
         """Everything below is on the device."""
         return self._durability.recovery_point
 
-    @property
-    def unflushed_messages(self) -> int:
-        return self.end_offset - self.recovery_point
-
     def flush_is_due(self, now_ms: int) -> bool:
         """By `flush.ms`."""
         return self._durability.is_due(self.end_offset, self._config.flush_ms, now_ms)
@@ -565,25 +563,35 @@ class Log:
         if self._owner is not None:
             self._owner.on_small_files_changed(self)
 
-    def settle(self) -> None:
-        """Write everything that a clean start wants to find; the device may still lag. Raises StorageFailed."""
+    def prepare_clean_shutdown(self) -> None:
+        """Write everything that a clean start reads; the device may lag. Raises StorageFailed."""
         self._refuse_if_failed_hard()
         with self._storage():
-            self._producer_state.write_last_snapshot(self.segments, self._log_start)
+            snapshot = self._producer_state.write_last_snapshot(self.segments, self._log_start)
+            self._unsynced_snapshot = snapshot or self._unsynced_snapshot
             active = self.segments.active
             active.time_index.append(*active.largest)
             active.write_indexes()
             replace_files(self._world.disk, self.changed_small_files())
 
-    def settled(self) -> None:
-        """The device has all that `settle` wrote."""
+    @property
+    def has_unsynced_files(self) -> bool:
+        """After `prepare_clean_shutdown`: whether the device may lag."""
+        return self.end_offset > self.recovery_point or self._unsynced_snapshot is not None
+
+    def mark_synced(self) -> None:
+        """The device has all that `prepare_clean_shutdown` wrote."""
         self._durability.recovery_point = self.end_offset
+        self._unsynced_snapshot = None
 
     def close(self) -> None:
-        """Settle and bring all to the device; holds whoever calls. Raises StorageFailed."""
+        """Bring everything to the device, in the calling thread. Raises StorageFailed."""
         if not self._failed:
-            self.settle()
+            self.prepare_clean_shutdown()
             self.flush_now()
+            if self._unsynced_snapshot is not None:
+                with self._storage():
+                    sync_files(self._world.disk, (self._unsynced_snapshot,), (self.directory,))
         self._local.close_files()
 
     # -- retention -----------------------------------------------------------------------------------------------------

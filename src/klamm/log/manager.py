@@ -27,7 +27,7 @@ ReadOffsets = Callable[[Sequence[Log]], Mapping[TopicPartition, int]]
 """What a checkpoint says of these logs."""
 
 _MADE_AT_ONCE: Final = 100
-_FLUSHED_ONE_BY_ONE: Final = 16  # with more logs, one sync of the whole filesystem takes less time
+_MAX_SYNCED_SINGLY: Final = 16  # with more logs, one sync of the whole filesystem takes less time
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,6 @@ class LogManager:
         self._making = asyncio.Lock()
         self._writing: set[asyncio.Task[None]] = set()
         self._closed = False
-        self.config_problems: Mapping[str, str] = {}
-        """Why the overrides of a topic were left out on loading, by topic."""
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
@@ -110,7 +108,8 @@ class LogManager:
             *(self._load_directory(directory, configs) for directory in self._directories.values()),
             return_exceptions=True,
         )
-        self.config_problems = configs.problems
+        for topic, reason in configs.problems.items():
+            logger.error("topic config ignored, the broker's defaults hold", topic=topic, reason=reason)
         problem = next((result for result in results if isinstance(result, BaseException)), None)
         if problem is None and not self.live_directories:
             reasons = "; ".join(f"{d.path}: {d.offline_reason}" for d in self._directories.values())
@@ -459,12 +458,12 @@ class LogManager:
 
     def _close_directory(self, directory: LogDirectory, logs: Sequence[Log], broker_epoch: int) -> None:
         for log in logs:
-            log.settle()
-        unsafe = [log for log in logs if log.unflushed_messages]
-        if len(unsafe) > _FLUSHED_ONE_BY_ONE:
+            log.prepare_clean_shutdown()
+        unsynced = [log for log in logs if log.has_unsynced_files]
+        if len(unsynced) > _MAX_SYNCED_SINGLY:
             self._world.disk.sync_filesystem(directory.path)
-            for log in unsafe:
-                log.settled()
+            for log in unsynced:
+                log.mark_synced()
         for log in logs:
             log.close()
         for name, read in (
