@@ -33,7 +33,7 @@ class SnapshotFiles:
         return [offset for offset in found if offset is not None]
 
     def write(self, producers: Producers) -> str | None:
-        """Write the state at its end offset, without a sync: a torn file fails its CRC. The path, None if it is there."""
+        """Write the state at its end offset, not synced: a torn file fails its CRC. The path, None if it is there."""
         if producers.snapshot_offset >= producers.end_offset:
             return None
         path = self.path(producers.end_offset)
