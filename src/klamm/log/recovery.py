@@ -46,7 +46,7 @@ class SegmentRebuild:
     def run(self, expected: int, flushed_below: int, limit: int | None, *, is_last: bool) -> Rebuilt:
         """Rebuild from the lowest allowed offset `expected` and the recovery point `flushed_below`. Raises OSError.
 
-        `limit`: where the next segment begins; None for the last segment.
+        `limit`: the first offset that cannot be in this segment; None where it is not known.
         """
         segment, result = self._segment, Rebuilt(expected)
         size = segment.size

@@ -78,7 +78,7 @@ class Cluster:
             DeleteTopicState(None, t) if isinstance(t, uuid.UUID) else DeleteTopicState(t, ZERO_ID) for t in topics
         ]
         names = [t for t in topics if isinstance(t, str)]
-        message = DeleteTopicsRequest(states if version >= 6 else [], names if version < 6 else [], timeout_ms)
+        message = DeleteTopicsRequest(states if version >= 6 else [], tuple(names) if version < 6 else (), timeout_ms)
         response = await handler.handle(request(ApiKey.DELETE_TOPICS, version), message)
         response.encode(version)
         return response.responses
@@ -184,7 +184,7 @@ async def test_a_topic_that_changes_in_between_is_read_again(cluster: Cluster) -
     grown = {n: ReplicaAssignment(ids(1, 2)) for n in range(3)}
 
     async def overtaken(path: str, data: bytes | None, version: int = -1) -> object:
-        cluster.store.client.set = written  # type: ignore[method-assign]
+        cluster.store.client.set = written  # type: ignore[method-assign,assignment]
         cluster.ensemble.apply([Set(path, znodes.encode_topic(ORDERS, grown))])
         return await written(path, data, version)
 
@@ -288,7 +288,7 @@ async def test_with_deletion_disabled_old_versions_get_an_error_they_know(cluste
 
 async def test_only_the_controller_deletes_and_a_topic_has_a_name_or_an_id(cluster: Cluster) -> None:
     handler = DeleteTopics(cluster.known, lambda: cluster.store, cluster, True)
-    both = DeleteTopicsRequest([DeleteTopicState("orders", ORDERS)], [], 1)
+    both = DeleteTopicsRequest([DeleteTopicState("orders", ORDERS)], (), 1)
     response = await handler.handle(request(ApiKey.DELETE_TOPICS, 6), both)
     assert [r.error_code for r in response.responses] == [ErrorCode.INVALID_REQUEST]
 
