@@ -184,7 +184,7 @@ async def test_a_topic_that_changes_in_between_is_read_again(cluster: Cluster) -
     grown = {n: ReplicaAssignment(ids(1, 2)) for n in range(3)}
 
     async def overtaken(path: str, data: bytes | None, version: int = -1) -> object:
-        cluster.store.client.set = written  # type: ignore[method-assign,assignment]
+        cluster.store.client.set = written  # type: ignore[method-assign]
         cluster.ensemble.apply([Set(path, znodes.encode_topic(ORDERS, grown))])
         return await written(path, data, version)
 
@@ -213,7 +213,7 @@ async def test_a_topic_is_deleted_once_the_metadata_no_longer_has_it(cluster: Cl
         cluster.known.update(gone)
         return await deleting(holds, timeout_s)  # type: ignore[arg-type]
 
-    cluster.known.wait_until = controller_acts  # type: ignore[method-assign,assignment]
+    cluster.known.wait_until = controller_acts  # type: ignore[method-assign]
     [result] = await cluster.delete("orders", timeout_ms=60_000)
 
     assert (result.name, result.error_code) == ("orders", ErrorCode.NONE)
