@@ -36,6 +36,7 @@ from klamm.controller.timers import Timers
 from klamm.controller.watches import event_of, events_after
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
+from klamm.runtime.time_slices import Slices, TimeSlices
 from klamm.runtime.world import World
 from klamm.telemetry.exposition import Reading
 from klamm.telemetry.journal import Journal
@@ -118,14 +119,20 @@ class Controller:
         register: Callable[[Store], Awaitable[object]],
         observer: Observer = _NOBODY,
         wait_for_features: WaitForFeatures = _knows_features,
+        make_slices: Callable[[], Slices] = TimeSlices,
     ) -> None:
+        """`make_slices`: how the work of a term shares the loop; counted on a simulated one."""
         self._journal = journal
         self._observer = observer
         self._register = register
         self._wait_for_features = wait_for_features
         self._queue = EventQueue()
         ports = ElectionPorts(
-            ChannelPorts(connect, self._queue.put), world.clock.now_ms, world.randomness.bytes, wait_for_features
+            ChannelPorts(connect, self._queue.put),
+            world.clock.now_ms,
+            world.randomness.bytes,
+            wait_for_features,
+            make_slices,
         )
         self._metrics = ControllerMetrics()
         self._election = ControllerElection(settings, ports, journal, self._metrics, observer)

@@ -19,8 +19,7 @@ from klamm.controller.settings import ControllerSettings
 from klamm.controller.term_context import TermContext, WaitForFeatures
 from klamm.controller.timers import Timers
 from klamm.model.errors import KlammError
-from klamm.runtime import memory
-from klamm.runtime.time_slices import TimeSlices
+from klamm.runtime.time_slices import Slices
 from klamm.telemetry.journal import Journal
 from klamm.zk.controller_store import ControllerStore
 from klamm.zk.election import ControllerEpoch
@@ -38,6 +37,7 @@ class ElectionPorts:
     now_ms: Callable[[], int]
     random_bytes: Callable[[int], bytes]
     wait_for_features: WaitForFeatures
+    make_slices: Callable[[], Slices]
 
 
 class ControllerElection:
@@ -123,7 +123,7 @@ class ControllerElection:
 
     def _begin(self, store: Store, epoch: ControllerEpoch, cause: str) -> None:
         context = ControllerContext(epoch.epoch)
-        slices = TimeSlices()
+        slices = self._ports.make_slices()
         channels = Channels(context, self._settings, self._ports.channels, self._journal, slices)
         self.term = TermContext(
             self._settings,
@@ -178,7 +178,7 @@ class ControllerElection:
         term.batch.clear()
         term.timers.close()
         await term.channels.close()
-        memory.unsettle()
+        term.slices.close()
         self._observer.term_ends(term)
         self._journal.line(cause, "resigned", why=why)
         self._journal.flush()

@@ -5,8 +5,9 @@ Source: AbstractControllerBrokerRequestBatch (ControllerChannelManager.scala, 3.
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Final, Protocol, cast
+from typing import Protocol, cast
 
+from klamm.controller.batch_sizes import REQUEST_PARTITIONS
 from klamm.controller.context import ControllerContext, Partition, Partitions
 from klamm.controller.control_requests import (
     ControlItem,
@@ -19,11 +20,8 @@ from klamm.controller.control_requests import (
 from klamm.controller.settings import ControllerSettings
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import EPOCH_DURING_DELETE
-from klamm.runtime.time_slices import TimeSlices
+from klamm.runtime.time_slices import Slices
 from klamm.wire.messages import LeaderAndIsrPartitionState, StopReplicaPartitionState
-
-METADATA_CHUNK: Final = 2_500  # partitions in one UpdateMetadata: encoding it holds the loop a few ms
-STATE_CHUNK: Final = 2_500
 
 
 class Outbox(Protocol):
@@ -37,7 +35,7 @@ class RequestBatch:
     """What the steps of one event tell goes as one where that is as good; the judge has them apart, as in Kafka."""
 
     def __init__(
-        self, context: ControllerContext, settings: ControllerSettings, outbox: Outbox, slices: TimeSlices
+        self, context: ControllerContext, settings: ControllerSettings, outbox: Outbox, slices: Slices
     ) -> None:
         self._context = context
         self._settings = settings
@@ -111,12 +109,9 @@ class RequestBatch:
 
     async def _let_go(self) -> None:
         """Brokers may have been told already: then nobody else has the states that they shared."""
-        partitions = self._metadata_partitions
-        while partitions:
-            going = min(STATE_CHUNK, len(partitions))
-            await self._slices.take_for(going)
-            for _ in range(going):
-                partitions.popitem()[0].order = None
+        async for p in self._slices.each(self._metadata_partitions):
+            p.order = None
+        await self._slices.let_go(self._metadata_partitions)
 
     def _registered(self, brokers: Iterable[BrokerId]) -> list[BrokerId]:
         return sorted(b for b in brokers if b in self._context.registered)
@@ -129,7 +124,7 @@ class RequestBatch:
             leading: set[int] = set()
             asked, new = self._leader_and_isr.pop(broker), self._new.pop(broker, {})
             states = cast("dict[Partition, LeaderAndIsrPartitionState]", asked)  # in place: a second one would grow
-            async for chunk in self._slices.over(asked, STATE_CHUNK):
+            async for chunk in self._slices.over(asked):
                 for p in chunk:
                     made = p.order
                     if made is None or made.is_new is not (p in new):
@@ -146,7 +141,7 @@ class RequestBatch:
         if not brokers:
             return
         sent, sending = 0, object()
-        async for chunk in self._slices.over(self._metadata_partitions, METADATA_CHUNK):
+        async for chunk in self._slices.over(self._metadata_partitions, REQUEST_PARTITIONS):
             told = [p for p in chunk if p.leadership is not None or p in self._context.half_deleted]
             if told:
                 sent += 1
@@ -167,6 +162,6 @@ class RequestBatch:
 
     async def _send_stops(self, cause: str) -> None:
         for broker in self._registered(self._stops):
-            async for chunk in self._slices.over(self._stops.pop(broker).items(), STATE_CHUNK):
+            async for chunk in self._slices.over(self._stops.pop(broker).items(), REQUEST_PARTITIONS):
                 item = StopReplicaItem(dict(chunk), (cause,), self._context.broker_list_version)
                 self.outbox.send(broker, item)
