@@ -13,8 +13,8 @@ from klamm.model.ids import TopicPartition
 from klamm.runtime.small_files import Replacement, replace_files
 from klamm.runtime.world import World
 
-_LOGS_PER_TURN: Final = 200  # logs whose small files are written between two looks at the loop
-_LONGEST_SLEEP_S: Final = 86_400.0
+_MAX_LOGS_PER_WRITE: Final = 200  # logs whose small files are written between two looks at the loop
+_MAX_SLEEP_S: Final = 86_400.0
 
 LogReplacements = tuple[LogStorage, list[Replacement]]
 
@@ -111,7 +111,7 @@ class Housekeeping:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._under_way is not None:
-            self._tell(await self._under_way)
+            self._report(await self._under_way)
 
     async def _serve(self) -> None:
         while True:
@@ -130,14 +130,14 @@ class Housekeeping:
     async def write_small_files(self) -> None:
         async with self._writing:
             while self._to_write:
-                logs = list(self._to_write)[:_LOGS_PER_TURN]
+                logs = list(self._to_write)[:_MAX_LOGS_PER_WRITE]
                 for log in logs:
                     del self._to_write[log]
                 work = [(log, log.changed_small_files()) for log in logs if not log.has_failed]
                 self._under_way = asyncio.ensure_future(self._world.disk.in_thread(self._write_all, work))
-                self._tell(await asyncio.shield(self._under_way))
+                self._report(await asyncio.shield(self._under_way))
 
-    def _tell(self, failures: Iterable[tuple[LogStorage, OSError]]) -> None:
+    def _report(self, failures: Iterable[tuple[LogStorage, OSError]]) -> None:
         for log, error in failures:
             if self._manager.get(log.partition) is log:
                 self._manager.on_log_failed(log, error)
@@ -173,7 +173,7 @@ class Housekeeping:
         try:
             await log.flush(up_to)
         except StorageFailed:
-            return  # the log has told us already, and its directory is offline
+            return  # the log has reported it, and its directory is offline
 
     async def flush_due(self) -> None:
         """Flush the logs whose `flush.ms` has passed."""
@@ -189,7 +189,7 @@ class Housekeeping:
                 try:
                     log.delete_old_segments()
                 except StorageFailed:
-                    continue  # as above
+                    continue  # the same
             await asyncio.sleep(0)
 
     async def expire_producers(self) -> None:
@@ -215,8 +215,8 @@ class Housekeeping:
 
 
 async def _repeat(interval_ms: int, first_ms: int, work: Callable[[], Awaitable[None]]) -> None:
-    pause_s = min(interval_ms / 1000, _LONGEST_SLEEP_S)
-    await asyncio.sleep(min(first_ms / 1000, _LONGEST_SLEEP_S))
+    pause_s = min(interval_ms / 1000, _MAX_SLEEP_S)
+    await asyncio.sleep(min(first_ms / 1000, _MAX_SLEEP_S))
     while True:
         await work()
         await asyncio.sleep(pause_s)

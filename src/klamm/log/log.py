@@ -31,7 +31,7 @@ from klamm.runtime.world import World
 from klamm.wire.records import CorruptRecords, EndMarker, end_marker_of
 from klamm.wire.records.batch import NO_LEADER_EPOCH, NO_TIMESTAMP
 
-_OPEN_WHILE_LOADING = 4
+_MAX_OPEN_WHILE_LOADING = 4
 _RESTORING = "the producers before a truncation are being replayed. Append again soon."
 _FEW_BYTES = 16 * 1024
 
@@ -70,7 +70,7 @@ class Log(LogStorage):
         super().__init__(world, partition, directory, config, loaded, topic_id, files, owner)
         self._rules = AppendRules.of(config)
         self._high_watermark = loaded.log_start
-        self.on_start_moved: Callable[[], None] = _nobody_listens
+        self.on_start_moved: Callable[[], None] = _no_listener
         """Called when retention, DeleteRecords or the leader moved the log start offset."""
 
     @classmethod
@@ -90,7 +90,7 @@ class Log(LogStorage):
         May run in any thread. Raises OSError, CorruptFile, CorruptRecords.
         """
         disk = world.disk
-        own = OpenFiles(disk, _OPEN_WHILE_LOADING)
+        own = OpenFiles(disk, _MAX_OPEN_WHILE_LOADING)
         loader = Loader(own, directory, config, known or Known(), world.clock.now_ms())
         try:
             if disk.exists(directory):
@@ -183,7 +183,7 @@ class Log(LogStorage):
         and ProducersRestoring soon after a truncation: then nothing was written.
         What lies before a bad batch is written all the same.
         """
-        self._refuse_if_failed_hard()
+        self._check_usable()
         if self._producer_state.is_restoring:
             raise ProducersRestoring(f"{self.partition}: {_RESTORING}")
         first_offset: int | None = None
@@ -248,7 +248,7 @@ class Log(LogStorage):
             return ReadResult(records, segment.base_offset, found.position)
 
     def _bound(self, offset: int, upper_bound_offset: int | None) -> int:
-        self._refuse_if_failed_hard()
+        self._check_usable()
         end = self._local.end_offset
         if offset > end or offset < self._log_start:
             raise OffsetOutOfRange(self.partition, offset, self._log_start, end)
@@ -284,13 +284,13 @@ class Log(LogStorage):
 
     def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
         """The first record of at least this timestamp, None without one. Raises StorageFailed, CorruptRecords."""
-        self._refuse_if_failed_hard()
+        self._check_usable()
         with self._storage():
             return first_at(self.segments, timestamp, self._log_start)
 
     def max_timestamp(self) -> FoundOffset | None:
         """The record with the largest timestamp, the first of them. Raises StorageFailed, CorruptRecords."""
-        self._refuse_if_failed_hard()
+        self._check_usable()
         with self._storage():
             return largest(self.segments, self._log_start)
 
@@ -336,14 +336,14 @@ class Log(LogStorage):
         """The epoch the log ends in; None where it knows none."""
         return self.epochs.latest_epoch
 
-    # -- cut -----------------------------------------------------------------------------------------------------------
+    # -- truncate ------------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> bool:
         """Remove the records from `offset` on, with the batch that holds it; whether there were any.
 
         Raises StorageFailed.
         """
-        self._refuse_if_failed_hard()
+        self._check_usable()
         if offset >= self.end_offset:
             self.epochs.truncate_from_end(offset)
             return False
@@ -359,7 +359,7 @@ class Log(LogStorage):
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Remove everything; the next record gets `offset`. Raises StorageFailed."""
-        self._refuse_if_failed_hard()
+        self._check_usable()
         with self._storage():
             self._delete_later(self._local.truncate_fully(offset))
             self._log_start = offset
@@ -371,14 +371,14 @@ class Log(LogStorage):
         self._log_start = min(self._log_start, offset)
         self._high_watermark = max(self._log_start, min(self._high_watermark, offset))
         self.epochs.truncate_from_end(offset)
-        if self._durability.cut(offset) and self._owner is not None:
+        if self._durability.on_truncated(offset) and self._owner is not None:
             self._owner.on_recovery_point_lowered(self)
 
     # -- retention -----------------------------------------------------------------------------------------------------
 
     def delete_old_segments(self) -> int:
         """Remove the segments whose retention has ended; how many. Raises StorageFailed."""
-        self._refuse_if_failed_hard()
+        self._check_usable()
         if self._producer_state.is_restoring:
             return 0  # the next run does it
         limits = Limits.of(self._config, self._log_start, self._high_watermark, self._world.clock.now_ms())
@@ -407,7 +407,7 @@ class Log(LogStorage):
         return f"Log({self.partition}, {self._log_start} to {self.end_offset})"
 
 
-def _nobody_listens() -> None:
+def _no_listener() -> None:
     pass
 
 

@@ -36,7 +36,7 @@ class Owner(Protocol):
         ...
 
     def on_recovery_point_lowered(self, log: "LogStorage") -> None:
-        """The log was cut below what is known to be on the device: checkpoint that soon."""
+        """The log was truncated below its recovery point: checkpoint that soon."""
         ...
 
     def on_files_to_delete(self, paths: Sequence[str], delay_ms: int) -> None:
@@ -166,7 +166,7 @@ class LogStorage:
 
     def roll(self) -> None:
         """Close the active segment where it has records. Raises StorageFailed."""
-        self._refuse_if_failed_hard()
+        self._check_usable()
         if self.segments.active.size:
             with self._storage():
                 self._roll()
@@ -184,13 +184,13 @@ class LogStorage:
 
         Raises StorageFailed.
         """
-        self._refuse_if_failed_hard()
+        self._check_usable()
         with self._storage():
             target = self.end_offset if up_to is None else up_to
             return self._durability.job(self.segments, self.directory, target, self.changed_small_files())
 
     def flushed(self, job: FlushJob) -> None:
-        """The job ran through."""
+        """The job has ended."""
         self._durability.done(job, self._world.clock.now_ms())
 
     async def flush(self, up_to: int | None = None) -> None:
@@ -202,7 +202,7 @@ class LogStorage:
             self.flushed(job)
 
     def flush_now(self) -> None:
-        """The same, holding whoever calls. Raises StorageFailed."""
+        """The same in the calling thread. Raises StorageFailed."""
         job = self.flush_job()
         if job is not None:
             with self._storage():
@@ -252,7 +252,7 @@ class LogStorage:
 
     def prepare_clean_shutdown(self) -> None:
         """Write everything that a clean start reads; the device may lag. Raises StorageFailed."""
-        self._refuse_if_failed_hard()
+        self._check_usable()
         with self._storage():
             snapshot = self._producer_state.write_last_snapshot(self.segments, self._log_start)
             self._unsynced_snapshot = snapshot or self._unsynced_snapshot
@@ -287,7 +287,7 @@ class LogStorage:
         if self._failed:
             raise AppendRefused(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory} is out of use after an I/O error")
 
-    def _refuse_if_failed_hard(self) -> None:
+    def _check_usable(self) -> None:
         if self._failed:
             raise StorageFailed(f"{self.directory} is out of use after an I/O error")
 
@@ -310,7 +310,7 @@ class LogStorage:
         try:
             yield
         except StorageFailed:
-            raise  # told already, further in
+            raise  # reported already
         except OSError as error:
             self._fail(error)
             raise StorageFailed(f"{self.directory}: {error}") from error

@@ -28,7 +28,7 @@ logger = structlog.get_logger("logs")
 ReadOffsets = Callable[[Sequence[Log]], Mapping[TopicPartition, int]]
 """What a checkpoint says of these logs."""
 
-_MADE_AT_ONCE: Final = 100
+_MAX_CREATED_AT_ONCE: Final = 100
 _MAX_SYNCED_SINGLY: Final = 16  # with more logs, one sync of the whole filesystem takes less time
 
 
@@ -76,7 +76,7 @@ class LogManager:
         self._homes: dict[TopicPartition, LogDirectory] = {}
         self._offline: dict[TopicPartition, str] = {}
         self._unreadable: dict[TopicPartition, UnreadableLog] = {}
-        self._files = OpenFiles(world.disk, self.settings.most_open_files)
+        self._files = OpenFiles(world.disk, self.settings.max_open_files)
         self._housekeeping = Housekeeping(world, self)
         self._making = asyncio.Lock()
         self._writing: set[asyncio.Task[None]] = set()
@@ -228,12 +228,12 @@ class LogManager:
             missing = dict.fromkeys(w.partition for w in wanted if w.partition not in self._logs)
             by_partition = {w.partition: w for w in wanted}
             refused: dict[TopicPartition, StorageFailed] = {}
-            for chunk in _chunks(list(missing), _MADE_AT_ONCE):
+            for chunk in _chunks(list(missing), _MAX_CREATED_AT_ONCE):
                 places = self._places([by_partition[partition] for partition in chunk], refused)
                 made = await self._world.disk.in_thread(self._open_all, places)
                 for (asked, home), result in zip(places, made, strict=True):
                     try:
-                        self._settle_in(asked.partition, home, result)
+                        self._adopt_opened(asked.partition, home, result)
                     except StorageFailed as error:
                         refused[asked.partition] = error
         return [self._answer(asked, refused) for asked in wanted]
@@ -243,7 +243,7 @@ class LogManager:
         if log is not None:
             return self._with_id(log, asked.topic_id)
         # one that was there or just made may have lost its directory since
-        return refused.get(asked.partition) or StorageFailed(self._why_not(asked) or f"{asked.partition} is gone")
+        return refused.get(asked.partition) or StorageFailed(self._refusal(asked) or f"{asked.partition} is gone")
 
     def _create(self, partition: TopicPartition, config: TopicConfig, is_new: bool) -> Log:
         refused: dict[TopicPartition, StorageFailed] = {}
@@ -251,7 +251,7 @@ class LogManager:
         if refused:
             raise refused[partition]
         (result,) = self._open_all(places)
-        return self._settle_in(partition, places[0][1], result)
+        return self._adopt_opened(partition, places[0][1], result)
 
     def _places(
         self, wanted: Sequence[Wanted], refused: dict[TopicPartition, StorageFailed]
@@ -263,7 +263,7 @@ class LogManager:
             if home in counts:
                 counts[home] += 1
         for asked in wanted:
-            why = self._why_not(asked)
+            why = self._refusal(asked)
             if why is not None:
                 refused[asked.partition] = StorageFailed(why)
                 continue
@@ -272,7 +272,7 @@ class LogManager:
             places.append((asked, home))
         return places
 
-    def _why_not(self, asked: Wanted) -> str | None:
+    def _refusal(self, asked: Wanted) -> str | None:
         unreadable = self._unreadable.get(asked.partition)
         if unreadable is not None:
             return f"{unreadable.path} cannot be read: {unreadable.reason}"
@@ -294,7 +294,7 @@ class LogManager:
         except OSError as error:
             return error
 
-    def _settle_in(self, partition: TopicPartition, home: LogDirectory, result: Log | OSError) -> Log:
+    def _adopt_opened(self, partition: TopicPartition, home: LogDirectory, result: Log | OSError) -> Log:
         if isinstance(result, OSError):
             self._take_offline(home, str(result))
         if isinstance(result, OSError) or not home.is_online:

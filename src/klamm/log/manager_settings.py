@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from klamm.log.open_files import DEFAULT_MOST_OPEN
+from klamm.log.open_files import DEFAULT_MAX_OPEN_FILES
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,4 +17,4 @@ class LogManagerSettings:
     log_start_checkpoint_interval_ms: int = 60_000
     producer_expiration_ms: int = 86_400_000
     producer_expiration_check_interval_ms: int = 600_000
-    most_open_files: int = DEFAULT_MOST_OPEN
+    max_open_files: int = DEFAULT_MAX_OPEN_FILES

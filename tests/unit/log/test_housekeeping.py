@@ -214,7 +214,7 @@ def test_a_flush_by_messages_that_fails_is_told_to_all_that_wait(node: Node) -> 
     node.run(main)
 
 
-def test_what_a_cut_overtakes_is_not_safe(node: Node) -> None:
+def test_a_flush_that_a_truncation_overtakes_does_not_count(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs)
         for _ in range(10):
@@ -233,7 +233,7 @@ def test_what_a_cut_overtakes_is_not_safe(node: Node) -> None:
     node.run(main)
 
 
-def test_a_cut_below_the_recovery_point_is_checkpointed(node: Node) -> None:
+def test_a_truncation_below_the_recovery_point_is_checkpointed(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs)
         for _ in range(10):
