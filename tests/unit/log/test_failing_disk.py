@@ -225,7 +225,9 @@ def test_a_file_that_another_process_truncates_is_reported(frail: World, tmp_pat
 
 
 @pytest.mark.parametrize("nth", range(1, 16))
-def test_a_truncation_that_fails_halfway_leaves_no_gap(frail: World, disk: FaultyDisk, tmp_path: Path, nth: int) -> None:
+def test_a_truncation_that_fails_halfway_leaves_no_gap(
+    frail: World, disk: FaultyDisk, tmp_path: Path, nth: int
+) -> None:
     place = Partition(frail, f"{tmp_path}/orders-0")
     log = place.open(segment_bytes=160)
     written = [f"{number}" for number in range(10)]
