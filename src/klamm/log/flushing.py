@@ -22,7 +22,8 @@ _SYNCED = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)
 class FlushJob:
     """Work for a thread; it touches nothing but the files named here.
 
-    `generation` counts the log's cuts: what was flushed before a cut says nothing of what came after it.
+    `generation` counts the truncations of the log: a flush that began before one does not cover
+    what was appended after it.
     """
 
     up_to: int
@@ -85,13 +86,13 @@ class Durability:
         return FlushJob(target, self._generation, files_to_sync(unsafe), directories, tuple(small_files))
 
     def done(self, job: FlushJob, now_ms: int) -> None:
-        """The job ran through; where the log was cut meanwhile, that says nothing."""
+        """The job has ended; a truncation meanwhile voids it."""
         self._last_flush_ms = now_ms
         self._is_directory_synced = True
         if job.generation == self._generation:
             self.recovery_point = max(self.recovery_point, job.up_to)
 
-    def cut(self, offset: int) -> bool:
+    def on_truncated(self, offset: int) -> bool:
         """The log now ends at `offset`; whether that lowered the recovery point."""
         self._generation += 1
         is_lower = offset < self.recovery_point

@@ -81,7 +81,7 @@ class Loader:
         if is_recovered:
             self._recover(segments, unflushed, epochs, producers)
         checkpointed_start = self._log_start()
-        end = self._end_or_begin_anew(segments, epochs, checkpointed_start)
+        end = self._end_or_start_empty(segments, epochs, checkpointed_start)
         log_start = max(checkpointed_start, segments.first.base_offset)
         epochs.truncate_from_end(end)
         epochs.truncate_from_start(log_start)
@@ -222,7 +222,7 @@ class Loader:
         self._notes.append(f"ignored the log start offset {known.log_start}: the log ended at {known.recovery_point}")
         return 0
 
-    def _end_or_begin_anew(self, segments: Segments, epochs: LeaderEpochs, start: int) -> int:
+    def _end_or_start_empty(self, segments: Segments, epochs: LeaderEpochs, start: int) -> int:
         if len(segments):
             end = segments.active.next_offset()
             if end >= start:
