@@ -30,17 +30,27 @@ class Outbox(Protocol):
     def send(self, broker: BrokerId, item: ControlItem) -> None: ...
 
 
+class RequestObserver(Protocol):
+    def on_request_queued(self, broker: BrokerId, item: ControlItem) -> None: ...
+
+
 class RequestBatch:
     coalesces_requests = True
     """What the steps of one event tell goes as one where that is as good; the judge has them apart, as in Kafka."""
 
     def __init__(
-        self, context: ControllerContext, settings: ControllerSettings, outbox: Outbox, slices: Slices
+        self,
+        context: ControllerContext,
+        settings: ControllerSettings,
+        outbox: Outbox,
+        slices: Slices,
+        observer: RequestObserver | None = None,
     ) -> None:
         self._context = context
         self._settings = settings
         self._slices = slices
         self.outbox = outbox
+        self._observer = observer
         self._leader_and_isr: defaultdict[BrokerId, Partitions] = defaultdict(dict)
         self._new: defaultdict[BrokerId, Partitions] = defaultdict(dict)
         """Of these, the replicas whose logs are to be created."""
@@ -132,7 +142,7 @@ class RequestBatch:
                     states[p] = made
                 leading.update([states[p].leader for p in chunk])
             leaders = {b: known for b, known in context.registered.items() if b in leading}
-            self.outbox.send(broker, LeaderAndIsrItem(states, (cause,), context.broker_list_version, leaders))
+            self._queue(broker, LeaderAndIsrItem(states, (cause,), context.broker_list_version, leaders))
 
     async def _send_metadata(self, cause: str) -> None:
         """Of what has no state there is nothing to tell, but that it goes, where it had one."""
@@ -151,7 +161,7 @@ class RequestBatch:
 
     def _send_item(self, brokers: list[BrokerId], item: UpdateMetadataItem) -> None:
         for broker in brokers:
-            self.outbox.send(broker, item)
+            self._queue(broker, item)
 
     def _metadata_item(self, partitions: list[Partition], cause: str, sending: object) -> UpdateMetadataItem:
         context = self._context
@@ -160,8 +170,13 @@ class RequestBatch:
         deletes = bool(context.topics_to_be_deleted) and any(map(context.is_to_be_deleted, partitions))
         return UpdateMetadataItem(states, (cause,), context.broker_list_version, deletes, sending)
 
+    def _queue(self, broker: BrokerId, item: ControlItem) -> None:
+        self.outbox.send(broker, item)
+        if self._observer is not None:
+            self._observer.on_request_queued(broker, item)
+
     async def _send_stops(self, cause: str) -> None:
         for broker in self._registered(self._stops):
             async for chunk in self._slices.over(self._stops.pop(broker).items(), REQUEST_PARTITIONS):
                 item = StopReplicaItem(dict(chunk), (cause,), self._context.broker_list_version)
-                self.outbox.send(broker, item)
+                self._queue(broker, item)
