@@ -1,4 +1,4 @@
-"""Append and read speed of one log, and what single steps of an append cost. `python benchmarks/log.py`"""
+"""Append and read speed of one log, and what single steps of an append cost. `python benchmarks/log.py`."""
 
 import sys
 import tempfile

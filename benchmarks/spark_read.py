@@ -26,7 +26,7 @@ from klamm.model.ids import TopicPartition
 from klamm.runtime.blocking import RealBlockingWorld
 from klamm.spark import session
 from klamm.spark.batches import read_run
-from klamm.spark.decoder import Wanted, decode
+from klamm.spark.decoder import RecordSelection, decode
 from klamm.spark.fetch import RangeReader
 from klamm.spark.options import read_options
 from klamm.spark.plan import plan_ranges
@@ -94,7 +94,7 @@ def decoder(size: int, per_batch: int, rounds: int) -> None:
     data = b"".join((i * per_batch).to_bytes(8) + one[8:] for i in range(batches))
     ways: dict[str, Finder] = {"as chosen": find_bodies, "lockstep": find_in_lockstep, "loop": find_in_a_loop}
     for name, find in ways.items():
-        wanted = Wanted(TopicPartition("bench", 0), 0, batches * per_batch, COLUMNS)
+        wanted = RecordSelection(TopicPartition("bench", 0), 0, batches * per_batch, COLUMNS)
         spent = best(rounds, lambda w=wanted, f=find: list(decode(read_run(data), w, None, f)))
         line(f"decoder, {size} B, batches of {len(one) // 1000} kB, {name}", batches * per_batch, size, spent)
 
@@ -135,7 +135,7 @@ def fetch_and_decode(bootstrap: str, topic: str) -> int:
     with read_client(RealBlockingWorld(), options) as view:
         for wanted in plan_ranges(view):
             for run, aborted in RangeReader(view, wanted):
-                rows += sum(b.num_rows for b in decode(run, Wanted(*wanted[:3], COLUMNS), aborted))
+                rows += sum(b.num_rows for b in decode(run, RecordSelection(*wanted[:3], COLUMNS), aborted))
     return rows
 
 

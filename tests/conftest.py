@@ -17,6 +17,7 @@ settings.load_profile("klamm")  # no test depends on the speed of a machine
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--brokers", choices=("klamm", "apache"), default="klamm", help="whose brokers clients talk to")
     parser.addoption("--sequences", type=int, default=100, help="sequences for the model ZooKeeper and a real one")
+    parser.addoption("--damage-cases", type=int, default=300, help="damaged files in log directories, by number")
     parser.addoption("--records", type=int, default=1_000, help="records per client, codec and kind of producer")
 
 

@@ -125,15 +125,18 @@ class Verbs:
         lost = [int(p.name.rpartition("-")[2]) for p in cluster.partition_paths(cluster.node(3), topic)
                 if p.parent == failing]  # fmt: skip
         assert lost, "nothing lies there"
-        obstacle = failing / "replication-offset-checkpoint.tmp"
-        obstacle.mkdir()
+        checkpoint = failing / "replication-offset-checkpoint"
+        checkpoint.rename(failing / "checkpoint-set-aside")
+        (checkpoint / "obstacle").mkdir(parents=True)  # an empty directory could be replaced by the file
         cluster.wait_until(
             "what lay there is out of sync", lambda: all(3 not in cluster.state(topic, p)["isr"] for p in lost)
         )
         leaders = cluster.leaders(topic)
         assert not {3, -1} & {leaders[p] for p in lost}
-        obstacle.rmdir()
         cluster.stop_node(3)
+        (checkpoint / "obstacle").rmdir()
+        checkpoint.rmdir()
+        (failing / "checkpoint-set-aside").rename(checkpoint)
         cluster.start_node(3)
         self._o.load_is_right()
         return f"partitions {lost} were led by others"

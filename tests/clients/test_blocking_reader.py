@@ -38,7 +38,7 @@ def test_a_server_that_never_answers_is_given_up() -> None:
         BlockingConnection(WORLD, Address(*silent.getsockname()), BlockingSettings("test", 1.0, 0.1))
 
 
-def test_time_and_processors() -> None:
+def test_sleep_advances_the_clock_and_processors_are_counted() -> None:
     before = WORLD.now_s()
     WORLD.sleep(0.001)
 

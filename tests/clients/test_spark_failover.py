@@ -10,7 +10,7 @@ from tests.unit.spark.scripts import options
 
 from klamm.model.ids import TopicPartition
 from klamm.runtime.blocking import RealBlockingWorld
-from klamm.spark.decoder import Wanted, decode
+from klamm.spark.decoder import RecordSelection, decode
 from klamm.spark.fetch import RangeReader
 from klamm.spark.ranges import OffsetRange
 from klamm.spark.read_client import read_client
@@ -24,7 +24,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield running
 
 
-def test_a_killed_leader_costs_no_record_and_doubles_none(cluster: Cluster) -> None:
+def test_a_killed_leader_neither_loses_nor_duplicates_records(cluster: Cluster) -> None:
     cluster.create_topic("orders", partitions=1)
     produce(cluster, "orders", COUNT, "lz4")
     leader = cluster.metadata().topics["orders"].partitions[0].leader
@@ -36,7 +36,7 @@ def test_a_killed_leader_costs_no_record_and_doubles_none(cluster: Cluster) -> N
         for run, aborted in RangeReader(view, wanted):
             if not found:
                 cluster.node(leader).kill()
-            for rows in decode(run, Wanted(*wanted[:3], ("offset",)), aborted):
+            for rows in decode(run, RecordSelection(*wanted[:3], ("offset",)), aborted):
                 found += rows.column(0).to_pylist()
 
     assert found == list(range(COUNT))

@@ -76,7 +76,9 @@ class TestOnScriptedBrokers:
         assert [(h["key"], h["value"]) for h in first["headers"]] == [("h", b"1"), ("h", None)]
         assert second["headers"] is None
 
-    def test_every_record_once_however_it_is_cut(self, spark: SparkSession, brokers: ScriptedCluster) -> None:
+    def test_every_record_is_read_once_for_any_number_of_tasks(
+        self, spark: SparkSession, brokers: ScriptedCluster
+    ) -> None:
         everything = [(n, o) for n in range(3) for o in range(1_000 * (n + 1))]
         with served(brokers) as bootstrap:
             for options in ({}, {"minPartitions": 7}, {"maxRecordsPerPartition": 999}):
@@ -85,7 +87,7 @@ class TestOnScriptedBrokers:
                 tasks = rows.rdd.getNumPartitions()
                 assert tasks == {"minPartitions": 7, "maxRecordsPerPartition": 7}.get(next(iter(options), ""), 1)
 
-    def test_a_schema_of_ones_own_chooses_columns(self, spark: SparkSession, brokers: ScriptedCluster) -> None:
+    def test_a_user_schema_selects_columns(self, spark: SparkSession, brokers: ScriptedCluster) -> None:
         with served(brokers) as bootstrap:
             source = (
                 spark.read.format("klamm").option("kafka.bootstrap.servers", bootstrap).option("subscribe", "orders")
@@ -95,7 +97,7 @@ class TestOnScriptedBrokers:
             assert source.schema("value BINARY, partition INT").load().columns == ["value", "partition"]
             assert "the schema asks for offset string" in failure(source.schema("offset STRING").load())
 
-    def test_offsets_bound_what_is_read(self, spark: SparkSession, brokers: ScriptedCluster) -> None:
+    def test_offset_options_limit_the_rows(self, spark: SparkSession, brokers: ScriptedCluster) -> None:
         given = {
             "assign": '{"orders": [0, 2]}',
             "startingOffsets": '{"orders": {"0": 990, "2": -2}}',
@@ -109,11 +111,11 @@ class TestOnScriptedBrokers:
                 (2, 2),
             ]
 
-    def test_nothing_to_read_is_no_rows(self, spark: SparkSession) -> None:
+    def test_an_empty_topic_gives_no_rows(self, spark: SparkSession) -> None:
         with served(ScriptedCluster({ORDERS: log(5, 5)})) as bootstrap:
             assert read(spark, bootstrap).count() == 0
 
-    def test_a_leader_that_moves_and_connections_that_break(
+    def test_rows_are_exact_across_leader_changes_and_broken_connections(
         self, spark: SparkSession, brokers: ScriptedCluster
     ) -> None:
         seen: list[int] = []
@@ -153,7 +155,7 @@ class TestOnScriptedBrokers:
         assert "no success within 0.3 s" in message
         assert "no connection to 127.0.0.1:9: [Errno 111] Connection refused" in message
 
-    def test_it_can_be_named_in_sql(self, spark: SparkSession, brokers: ScriptedCluster) -> None:
+    def test_a_temporary_view_in_sql_reads_the_topic(self, spark: SparkSession, brokers: ScriptedCluster) -> None:
         with served(brokers) as bootstrap:
             spark.sql(
                 "CREATE OR REPLACE TEMPORARY VIEW orders USING klamm "
@@ -165,7 +167,7 @@ class TestOnScriptedBrokers:
 
 class TestOnRealNodes:
     @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-    def test_what_librdkafka_wrote(self, spark: SparkSession, cluster: Cluster, codec: str) -> None:
+    def test_records_produced_by_librdkafka_are_read(self, spark: SparkSession, cluster: Cluster, codec: str) -> None:
         topic, count = f"spark-{codec}", 3_000
         cluster.create_topic(topic, partitions=3)
         produce(cluster, topic, count, codec)
@@ -179,7 +181,7 @@ class TestOnRealNodes:
             found = sorted(r["offset"] for r in rows if r["partition"] == partition)
             assert found == list(range(len(found)))
 
-    def test_times(self, spark: SparkSession, cluster: Cluster) -> None:
+    def test_a_starting_timestamp_selects_the_first_offset(self, spark: SparkSession, cluster: Cluster) -> None:
         cluster.create_topic("spark-times", partitions=1)
         produce(cluster, "spark-times", 1_000, "none", first_ms=1_700_000_000_000)
 
@@ -197,7 +199,7 @@ class TestOnRealNodes:
         strict = planned(read(spark, cluster.bootstrap, options))
         lenient = planned(read(spark, cluster.bootstrap, options | {"failOnDataLoss": False}))
         delete_topic(cluster, "spark-recreated")
-        cluster.create_topic("spark-recreated", partitions=1)
+        recreate_topic(cluster, "spark-recreated")
         produce(cluster, "spark-recreated", 100, "none")
 
         with pytest.raises(PySparkException, match=r"spark-recreated-0: offsets 0 to 99 are lost: .*created again"):
@@ -232,6 +234,16 @@ def planned(rows: DataFrame) -> "RDD[Row]":
     rdd = rows.rdd
     assert rdd.getNumPartitions() == 1
     return rdd
+
+
+def recreate_topic(cluster: Cluster, name: str) -> None:
+    """The name is free again once the controller has removed the last znode of the deleted topic."""
+
+    def created() -> bool:
+        cluster.create_topic(name, partitions=1)
+        return True
+
+    cluster.wait_until(f"{name} is created again", created)
 
 
 def delete_topic(cluster: Cluster, name: str) -> None:

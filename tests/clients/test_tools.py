@@ -296,7 +296,7 @@ def test_the_process_itself_in_a_pipe(cluster: Cluster) -> None:
     assert (listed.returncode, set(listed.stdout.split())) == (0, set(cluster.metadata().topics))
     nobody = run("brokers", "--timeout", "0.5", KLAMM_BOOTSTRAP_SERVER="127.0.0.1:1")
     assert (nobody.returncode, nobody.stdout) == (1, "")
-    assert nobody.stderr.startswith("klamm: nobody answers at 127.0.0.1:1")
+    assert nobody.stderr.startswith("klamm: no broker answers at 127.0.0.1:1")
     assert nobody.stderr.count("\n") == 1
     assert run("reassign", "plan").returncode == 2
 

@@ -19,7 +19,7 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.ids import BrokerId, TopicPartition, parse_topic_partition
 from klamm.model.leader_and_isr import LeaderAndIsr
-from klamm.runtime.time_slices import TimeSlices
+from klamm.runtime.time_slices import PIECE, CountedSlices
 from klamm.telemetry.journal import Journal
 from klamm.telemetry.journal_reader import Entry, entries_of
 from klamm.wire.messages import (
@@ -169,7 +169,7 @@ class Room:
         epoch = await register_controller(self.client, BrokerId(1), 0)
         context = ControllerContext(epoch.epoch)
         self.channels.open.clear()
-        slices = TimeSlices()
+        slices = CountedSlices(PIECE)
         self.term = TermContext(
             self.settings,
             context,

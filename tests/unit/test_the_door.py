@@ -9,7 +9,7 @@ import pytest
 SOURCE = Path(__file__).parents[2] / "src"
 
 FORBIDDEN_MODULES = {
-    "fcntl", "glob", "http", "io", "mmap", "multiprocessing", "os", "pathlib", "random", "requests",
+    "fcntl", "gc", "glob", "http", "io", "mmap", "multiprocessing", "os", "pathlib", "random", "requests",
     "secrets", "select", "selectors", "shutil", "signal", "socket", "socketserver", "ssl",
     "subprocess", "tempfile", "threading", "time", "urllib", "concurrent",
 }  # fmt: skip
@@ -90,6 +90,7 @@ PLANTED = {
     "pathlib": "from pathlib import Path",
     "process": "import subprocess",
     "inside a function": "def f():\n    import time",
+    "garbage collector": "import gc\ngc.freeze()",
     "hidden": "__import__('time')",
     "pool": "import concurrent.futures",
 }

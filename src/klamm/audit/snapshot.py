@@ -113,7 +113,7 @@ class Snapshot:
     unreadable: dict[str, str] = field(default_factory=dict)
     """Path -> ZooKeeper's error when we may not read it."""
     open_transactions: list[OpenTransaction] = field(default_factory=list)
-    """From the leaders, not from ZooKeeper; empty where nobody asked them."""
+    """From the leaders, not from ZooKeeper; empty if they were not asked."""
     connect: str = "HOST:PORT"
     """Where it was read, for the remedies."""
 

@@ -56,6 +56,8 @@ from klamm.net.server import Server
 from klamm.replication.alter_partition import SendAlterPartition
 from klamm.replication.quota import ReplicationQuotas
 from klamm.replication.replica_manager import ReplicaManager
+from klamm.runtime.memory import LongWork
+from klamm.runtime.time_slices import TimeSlices
 from klamm.runtime.world import World
 from klamm.telemetry.journal import Journal
 from klamm.telemetry.journal_files import JournalFiles
@@ -231,6 +233,7 @@ def _build_controller(
         journal,
         registration.register_again,
         wait_for_features=features.wait_for,
+        make_slices=lambda: TimeSlices(LongWork()),
     )
 
     def start() -> None:

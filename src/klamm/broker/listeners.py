@@ -45,8 +45,10 @@ class BoundListeners:
         await self._server.close()
 
     def advertised_broker(self, broker_id: BrokerId, config: NodeConfig) -> Broker:
-        """As it is registered. A listener that was added while the node runs is bound and advertised from its next
-        start on."""
+        """As it is registered.
+
+        A listener that was added while the node runs is bound and advertised from the next start on.
+        """
         advertised = tuple(
             Endpoint(
                 e.listener,

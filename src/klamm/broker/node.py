@@ -19,8 +19,10 @@ log = structlog.get_logger("node")
 
 
 async def start_node(world: World, config: NodeConfig, log_levels: LogLevels) -> "Node":
-    """Raises KlammError where the node cannot run: one sentence with the reason. Nothing is left open then, nor after
-    a cancellation."""
+    """Raises KlammError where the node cannot run, with the reason in one sentence.
+
+    Nothing is left open then, nor after a cancellation.
+    """
     status = NodeStatus(BrokerState.STARTING)
     lifecycle = Lifecycle()
     try:

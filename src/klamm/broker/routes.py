@@ -61,7 +61,7 @@ def routes(parts: Parts) -> list[Route]:
 
     transactions = Transactions(replicas, context.world.clock, config.request_timeout_ms)
     served = [
-        Route(PRODUCE, Produce(cache, replicas).handle, is_hot=True),
+        Route(PRODUCE, Produce(cache, replicas).handle, is_hot=True, ends_with_client=True),
         Route(FETCH, parts.fetch.handle, is_hot=True, ends_with_client=True),
         Route(LIST_OFFSETS, ListOffsets(cache, replicas).handle),
         Route(METADATA, Metadata(cache, cluster_id, creation, config.auto_create_topics_enable).handle),

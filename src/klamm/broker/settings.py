@@ -2,7 +2,7 @@
 
 from klamm.config.node_config import NodeConfig
 from klamm.controller.settings import ControllerSettings, parse_ibp
-from klamm.log.manager import LogManagerSettings
+from klamm.log.manager_settings import LogManagerSettings
 from klamm.model.ids import BrokerId
 from klamm.net.connection_table import ConnectionLimits
 from klamm.net.server import ServerLimits

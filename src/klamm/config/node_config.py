@@ -49,7 +49,6 @@ class NodeConfig:
     """They only act as controller: automatic placement gives them no replicas."""
 
     broker_id: int
-    broker_id_generation_enable: bool
     reserved_broker_max_id: int
     broker_rack: str | None
     zookeeper_session_timeout_ms: int

@@ -28,7 +28,7 @@ from klamm.controller.settings import ControllerSettings
 from klamm.model.brokers import Broker, Endpoint
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.runtime.time_slices import TimeSlices
+from klamm.runtime.time_slices import Slices
 from klamm.telemetry.journal import Journal, by_topic
 from klamm.telemetry.meters import Timer
 from klamm.wire.api import ApiKey
@@ -56,7 +56,7 @@ class Channels:
         settings: ControllerSettings,
         ports: ChannelPorts,
         journal: Journal,
-        slices: TimeSlices,
+        slices: Slices,
     ) -> None:
         self._settings = settings
         self._builder = RequestBuilder(context, settings, slices)

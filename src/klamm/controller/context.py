@@ -79,11 +79,11 @@ _MOVES_OF_DELETION = frozenset(
 Partitions = dict[Partition, None]  # an ordered set
 
 
-class Moves(Protocol):
-    """Hears of every state that a partition or a replica moves into."""
+class TransitionObserver(Protocol):
+    """Is notified of every state that a partition or a replica enters."""
 
-    def partition_moves(self, partition: Partition, before: PartitionState, after: PartitionState) -> None: ...
-    def replica_moves(
+    def on_partition_transition(self, partition: Partition, before: PartitionState, after: PartitionState) -> None: ...
+    def on_replica_transition(
         self, broker: BrokerId, partition: Partition, before: ReplicaState, after: ReplicaState
     ) -> None: ...
 
@@ -162,8 +162,8 @@ class ControllerContext:
     partition_count: int = 0
     _offline_in_deletion: int = 0
     """How many of the offline partitions belong to topics to be deleted."""
-    moves: Moves | None = None
-    """Whom a simulation lets watch; nobody in production."""
+    observer: TransitionObserver | None = None
+    """Part of the controller's observer, where it has one."""
     _topics_by_id: dict[uuid.UUID, Topic] = field(default_factory=dict)
 
     # ---- brokers
@@ -374,8 +374,8 @@ class ControllerContext:
                     self._offline_in_deletion += (target is PartitionState.OFFLINE) - (
                         p.state is PartitionState.OFFLINE
                     )
-                if self.moves is not None:
-                    self.moves.partition_moves(p, p.state, target)
+                if self.observer is not None:
+                    self.observer.on_partition_transition(p, p.state, target)
                 p.state = target
         return refused
 
@@ -393,9 +393,9 @@ class ControllerContext:
         """The same for a broker's replicas."""
         states = self.replica_states.setdefault(broker, {})
         if target not in _MOVES_OF_DELETION and can_all_move(map(states.get, partitions), target):
-            if self.moves is not None:
+            if self.observer is not None:
                 for p in partitions:
-                    self.moves.replica_moves(broker, p, states.get(p, ReplicaState.NON_EXISTENT), target)
+                    self.observer.on_replica_transition(broker, p, states.get(p, ReplicaState.NON_EXISTENT), target)
             states.update(dict.fromkeys(partitions, target))
             return []
         refused = []
@@ -404,8 +404,8 @@ class ControllerContext:
             if not can_move_replica(before, target):
                 refused.append(p)
                 continue
-            if self.moves is not None:
-                self.moves.replica_moves(broker, p, before, target)
+            if self.observer is not None:
+                self.observer.on_replica_transition(broker, p, before, target)
             states[p] = target
             if target in _MOVES_OF_DELETION:
                 self._count_deletion(p.topic, before, target)

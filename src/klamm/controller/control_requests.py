@@ -12,8 +12,9 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
+from klamm.controller.batch_sizes import REQUEST_PARTITIONS
 from klamm.controller.context import ControllerContext, Partition
-from klamm.controller.encoded_bodies import PIECE, BodyForBroker, MetadataBody, encode_in_pieces
+from klamm.controller.encoded_bodies import BodyForBroker, MetadataBody, encode_in_pieces
 from klamm.controller.settings import ControllerSettings
 from klamm.model.brokers import Broker, SecurityProtocol
 from klamm.model.errors import ErrorCode
@@ -25,7 +26,7 @@ from klamm.model.leader_and_isr import (
     LeaderAndIsr,
 )
 from klamm.model.topic_ids import ZERO_ID
-from klamm.runtime.time_slices import TimeSlices
+from klamm.runtime.time_slices import Slices
 from klamm.wire.messages import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,
@@ -232,7 +233,7 @@ def _goes_without_state(controller_epoch: int) -> LeaderAndIsr:
 class RequestBuilder:
     """Makes wire messages of items, for one controller in one term."""
 
-    def __init__(self, context: ControllerContext, settings: ControllerSettings, slices: TimeSlices) -> None:
+    def __init__(self, context: ControllerContext, settings: ControllerSettings, slices: Slices) -> None:
         self._context = context
         self._slices = slices
         self._settings = settings
@@ -246,12 +247,16 @@ class RequestBuilder:
     async def bodies(self, item: ControlItem, broker: Broker) -> list[Any]:
         """What to send, one after the other; a large LeaderAndIsr is encoded in pieces: the loop is not held."""
         if isinstance(item, UpdateMetadataItem) and not self._is_encoded(item):
-            await self._slices.take_for(len(item.states))
-        if not isinstance(item, LeaderAndIsrItem) or len(item.states) <= PIECE or self._versions.leader_and_isr < 2:
+            await self._slices.checkpoint(len(item.states))
+        if (
+            not isinstance(item, LeaderAndIsrItem)
+            or len(item.states) <= REQUEST_PARTITIONS
+            or self._versions.leader_and_isr < 2
+        ):
             return self.messages(item, broker)
         request = self._leader_and_isr(item, broker)
         topics: dict[str, LeaderAndIsrTopicState] = {}
-        async for chunk in self._slices.over(item.states.items(), PIECE):
+        async for chunk in self._slices.over(item.states.items()):
             self._group(chunk, topics)
         request.topic_states = list(topics.values())
         return [await encode_in_pieces(request, self._versions.leader_and_isr, self._slices)]
@@ -261,7 +266,7 @@ class RequestBuilder:
         if isinstance(item, LeaderAndIsrItem):
             await self._slices.let_go(item.states)
         else:
-            await self._slices.take_for(len(item.partitions))
+            await self._slices.checkpoint(len(item.partitions))
 
     def messages(self, item: ControlItem, broker: Broker) -> list[Any]:
         """One message; two for StopReplica before version 3, which cannot mix stops and deletions."""

@@ -36,6 +36,7 @@ from klamm.controller.timers import Timers
 from klamm.controller.watches import event_of, events_after
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
+from klamm.runtime.time_slices import Slices, TimeSlices
 from klamm.runtime.world import World
 from klamm.telemetry.exposition import Reading
 from klamm.telemetry.journal import Journal
@@ -85,9 +86,6 @@ HANDLERS: Final[dict[type[Event], Handler]] = {
 """What the active controller does."""
 
 
-_NOBODY: Final = Observer()
-
-
 async def _knows_features(_epoch: int, _timeout_s: float) -> bool:
     """A node that does not follow `/feature` has nothing to wait for."""
     return True
@@ -116,16 +114,22 @@ class Controller:
         connect: Connect,
         journal: Journal,
         register: Callable[[Store], Awaitable[object]],
-        observer: Observer = _NOBODY,
+        observer: Observer | None = None,
         wait_for_features: WaitForFeatures = _knows_features,
+        make_slices: Callable[[], Slices] = TimeSlices,
     ) -> None:
+        """`make_slices`: how the work of a term shares the loop; counted on a simulated one."""
         self._journal = journal
-        self._observer = observer
+        self._observer = observer or Observer()
         self._register = register
         self._wait_for_features = wait_for_features
         self._queue = EventQueue()
         ports = ElectionPorts(
-            ChannelPorts(connect, self._queue.put), world.clock.now_ms, world.randomness.bytes, wait_for_features
+            ChannelPorts(connect, self._queue.put),
+            world.clock.now_ms,
+            world.randomness.bytes,
+            wait_for_features,
+            make_slices,
         )
         self._metrics = ControllerMetrics()
         self._election = ControllerElection(settings, ports, journal, self._metrics, observer)
@@ -302,7 +306,7 @@ class Controller:
         self._metrics.event_taken(waited_ms)
         if self._retry_backoffs_s and event.retry_key in self._retry_backoffs_s:
             self._journal.begin_retry(event.retry_key)
-        self._observer.event_begins(event, self._queue)
+        self._observer.on_event_begin(event, self._queue)
         try:
             await self._handle(event, cause)
         except ControllerMoved as moved:
@@ -315,14 +319,14 @@ class Controller:
             if self.is_active:
                 self._retry_later(events.ResumeAfterFailure())
         except Exception as error:  # a mistake of ours: what memory holds cannot be trusted any more
-            self._observer.mistake(error)
+            self._observer.on_unexpected_error(error)
             self._journal.line(cause, "failed", what=type(event).__name__, why=repr(error))
             await self._guard(self._election.move(cause, f"mistake in {type(event).__name__}"), cause)
         else:
             self._on_event_succeeded(event)
         finally:
             event.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
-            self._observer.event_ends(event)
+            self._observer.on_event_end(event)
             if self._election.term is not None:
                 self._election.term.batch.clear()
             self.state = ControllerState.IDLE
@@ -358,7 +362,7 @@ class Controller:
             await step
         except Exception as error:
             if not isinstance(error, KlammError):
-                self._observer.mistake(error)
+                self._observer.on_unexpected_error(error)
             why = str(error) if isinstance(error, KlammError) else repr(error)
             self._journal.line(cause, "failed", what="looking who is controller", why=why)
             self._retry_later(events.Reelect())

@@ -19,8 +19,7 @@ from klamm.controller.settings import ControllerSettings
 from klamm.controller.term_context import TermContext, WaitForFeatures
 from klamm.controller.timers import Timers
 from klamm.model.errors import KlammError
-from klamm.runtime import memory
-from klamm.runtime.time_slices import TimeSlices
+from klamm.runtime.time_slices import Slices
 from klamm.telemetry.journal import Journal
 from klamm.zk.controller_store import ControllerStore
 from klamm.zk.election import ControllerEpoch
@@ -38,6 +37,7 @@ class ElectionPorts:
     now_ms: Callable[[], int]
     random_bytes: Callable[[int], bytes]
     wait_for_features: WaitForFeatures
+    make_slices: Callable[[], Slices]
 
 
 class ControllerElection:
@@ -49,13 +49,15 @@ class ControllerElection:
         ports: ElectionPorts,
         journal: Journal,
         metrics: ControllerMetrics,
-        observer: Observer,
+        observer: Observer | None,
     ) -> None:
         self._settings = settings
         self._metrics = metrics
         self._ports = ports
         self._journal = journal
-        self._observer = observer
+        self._observer = observer or Observer()
+        self._detail_observer = observer
+        """The same where it was given: of single partitions and requests nobody else is notified."""
         self._store: Store | None = None
         self.term: TermContext | None = None
 
@@ -103,7 +105,7 @@ class ControllerElection:
             await self.maybe_resign(cause)
         except Exception as error:
             if not isinstance(error, KlammError):
-                self._observer.mistake(error)
+                self._observer.on_unexpected_error(error)
             self._journal.line(cause, "failed", what="becoming controller", why=repr(error))
             was_elected = self.term is not None
             await self.move(cause, "could not become controller")
@@ -123,14 +125,15 @@ class ControllerElection:
 
     def _begin(self, store: Store, epoch: ControllerEpoch, cause: str) -> None:
         context = ControllerContext(epoch.epoch)
-        slices = TimeSlices()
+        context.observer = self._detail_observer
+        slices = self._ports.make_slices()
         channels = Channels(context, self._settings, self._ports.channels, self._journal, slices)
         self.term = TermContext(
             self._settings,
             context,
             ControllerStore(store.client, epoch),
             channels,
-            RequestBatch(context, self._settings, channels, slices),
+            RequestBatch(context, self._settings, channels, slices, self._detail_observer),
             self._journal,
             self._ports.random_bytes,
             Timers(self._ports.channels.put),
@@ -142,7 +145,7 @@ class ControllerElection:
         )
         self._journal.controller_epoch = epoch.epoch
         self._journal.line(cause, "elected", epoch_version=epoch.version)
-        self._observer.term_begins(self.term)
+        self._observer.on_term_begin(self.term)
 
     async def maybe_resign(self, cause: str) -> None:
         """Look who is controller; if it is not us any more, resign."""
@@ -178,8 +181,8 @@ class ControllerElection:
         term.batch.clear()
         term.timers.close()
         await term.channels.close()
-        memory.unsettle()
-        self._observer.term_ends(term)
+        term.slices.close()
+        self._observer.on_term_end(term)
         self._journal.line(cause, "resigned", why=why)
         self._journal.flush()
         self._journal.controller_epoch = 0

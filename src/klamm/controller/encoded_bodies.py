@@ -6,10 +6,9 @@ tests compare them with whole encodings in every version.
 
 from typing import Any, Final
 
-from klamm.runtime.time_slices import TimeSlices
+from klamm.controller.batch_sizes import REQUEST_PARTITIONS
+from klamm.runtime.time_slices import Slices
 from klamm.wire.messages import LeaderAndIsrRequest, LeaderAndIsrTopicState, UpdateMetadataRequest
-
-PIECE: Final = 2_500  # partitions encoded between two awaits
 
 _BROKER_EPOCH_AT: Final = {5: 8, 6: 8, 7: 8, 8: 9}
 """In UpdateMetadata: behind controller id and controller epoch; version 8 has one flag between them."""
@@ -78,14 +77,14 @@ class EncodedBody:
         return list(self._pieces)
 
 
-async def encode_in_pieces(request: LeaderAndIsrRequest, version: int, slices: TimeSlices) -> EncodedBody:
+async def encode_in_pieces(request: LeaderAndIsrRequest, version: int, slices: Slices) -> EncodedBody:
     """The same bytes as `request.encode(version)`, a few thousand partitions at a time."""
     topics, request.topic_states = request.topic_states, []
     empty = request.encode(version)
     at = _TOPIC_STATES_AT[version]
     pieces = [empty[:at], _array_length(len(topics), version)]
     for group in _groups(topics):
-        await slices.take()
+        await slices.checkpoint()
         piece = LeaderAndIsrRequest(topic_states=group).encode(version)
         pieces.append(piece[at + len(_array_length(len(group), version)) : -_tail(version)])
     pieces.append(empty[at + len(_array_length(0, version)) :])
@@ -97,7 +96,7 @@ def _groups(topics: list[LeaderAndIsrTopicState]) -> list[list[LeaderAndIsrTopic
     groups: list[list[LeaderAndIsrTopicState]] = [[]]
     partitions = 0
     for topic in topics:
-        if partitions >= PIECE:
+        if partitions >= REQUEST_PARTITIONS:
             groups.append([])
             partitions = 0
         groups[-1].append(topic)

@@ -10,7 +10,7 @@ from typing import Final
 from klamm.controller.channels import Channels
 from klamm.controller.context import ControllerContext, ReplicasInDeletion
 from klamm.controller.states import ControllerState
-from klamm.runtime.time_slices import TimeSlices
+from klamm.runtime.time_slices import Slices
 from klamm.telemetry.exposition import Reading
 from klamm.telemetry.meters import Timer
 
@@ -19,7 +19,6 @@ _GAUGE: Final = "kafka_controller_kafkacontroller_"
 _CHANNELS: Final = "kafka_controller_controllerchannelmanager_"
 _QUEUE: Final = "kafka_controller_controllereventmanager_"
 
-COUNTED_AT_ONCE: Final = 10_000
 NOTHING_IN_DELETION: Final = ReplicasInDeletion(0, 0)
 
 TIMER_OF: Final = {
@@ -82,16 +81,12 @@ class ControllerMetrics:
             yield Reading(f"{_CHANNELS}requestrateandqueuetimems", queue_time, (str(broker),))
 
 
-async def count_deletion(context: ControllerContext, slices: TimeSlices) -> ReplicasInDeletion:
+async def count_deletion(context: ControllerContext, slices: Slices) -> ReplicasInDeletion:
     """Over all topics to be deleted; they may change meanwhile."""
     counts = [NOTHING_IN_DELETION]
-    counted = 0
     for topic in list(context.topics_to_be_deleted):
+        await slices.checkpoint(len(context.topics[topic].partitions) if topic in context.topics else 0)
         counts.append(context.replicas_in_deletion(topic))
-        counted += counts[-1].left
-        if counted > COUNTED_AT_ONCE:
-            counted = 0
-            await slices.take()
     return ReplicasInDeletion(*map(sum, zip(*counts, strict=True)))
 
 

@@ -1,28 +1,43 @@
-"""Who may look on while a controller works: a simulation, which checks what it sees. In production nobody does."""
+"""Who may observe a controller at work: simulations, which check what they see, and tests; nobody in production."""
 
 from collections.abc import Iterable
 
+from klamm.controller.context import Partition
+from klamm.controller.control_requests import ControlItem
 from klamm.controller.events import Event
+from klamm.controller.states import PartitionState, ReplicaState
 from klamm.controller.term_context import TermContext
+from klamm.model.ids import BrokerId
 
 
 class Observer:
-    """Told of everything at the moment it happens, in the controller's own task; must not change anything.
+    """Is notified of everything at the moment it happens, in the controller's own task; must not change anything.
 
-    This one does not care.
+    This one ignores it.
     """
 
-    def term_begins(self, term: TermContext) -> None:
+    def on_term_begin(self, term: TermContext) -> None:
         """The election is won, the context still empty."""
 
-    def term_ends(self, term: TermContext) -> None:
-        """Everything is given up: what `term` holds must be inert."""
+    def on_term_end(self, term: TermContext) -> None:
+        """The controller resigned: what `term` holds must be inert."""
 
-    def event_begins(self, event: Event, waiting: Iterable[Event]) -> None:
+    def on_event_begin(self, event: Event, waiting: Iterable[Event]) -> None:
         """`waiting`: what is queued behind it."""
 
-    def event_ends(self, event: Event) -> None:
+    def on_event_end(self, event: Event) -> None:
         """Whoever waited has an answer."""
 
-    def mistake(self, error: Exception) -> None:
-        """An error that nobody foresaw; the controller goes on, having resigned."""
+    def on_unexpected_error(self, error: Exception) -> None:
+        """A defect; the controller goes on, having resigned."""
+
+    def on_partition_transition(self, partition: Partition, before: PartitionState, after: PartitionState) -> None:
+        """A partition entered another state."""
+
+    def on_replica_transition(
+        self, broker: BrokerId, partition: Partition, before: ReplicaState, after: ReplicaState
+    ) -> None:
+        """A replica entered a state, perhaps the one it was in."""
+
+    def on_request_queued(self, broker: BrokerId, item: ControlItem) -> None:
+        """A control request was handed to the broker's channel."""

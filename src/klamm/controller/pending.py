@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
+from klamm.controller.batch_sizes import REQUEST_PARTITIONS
 from klamm.controller.control_requests import (
     ControlItem,
     LeaderAndIsrItem,
@@ -20,13 +21,11 @@ from klamm.controller.control_requests import (
 from klamm.controller.merged_metadata import merge_metadata
 from klamm.controller.merged_stops import have_much_in_common, merge_orders
 
-MERGED_PARTITIONS: Final = 2_500
-"""Small requests grow into one up to this size: encoding it holds the loop a few ms."""
-COMPACT_AT: Final = 64
+MAX_UNMERGED_REQUESTS: Final = 64
 """Requests waiting before large ones are merged, too."""
-AT_ONCE: Final = 5_000
+MERGE_STEP_PARTITIONS: Final = 5_000
 """Partitions looked at for that with each request: a millisecond."""
-LET_GO: Final = 2
+FREED_REQUESTS: Final = 2
 """Requests that became others, freed with each that comes or goes."""
 
 
@@ -46,7 +45,7 @@ class PendingRequests:
     def take(self) -> ControlItem:
         item = self._items.popleft()
         self._compaction = None  # it would bring back what goes now
-        del self._spent[-LET_GO:]
+        del self._spent[-FREED_REQUESTS:]
         self._compacted_to = min(self._compacted_to, len(self._items))
         return item
 
@@ -60,13 +59,13 @@ class PendingRequests:
         The leaders it names must be brokers that the receiver knows; metadata may arrive earlier than it was queued,
         never later.
         """
-        del self._spent[-LET_GO:]
+        del self._spent[-FREED_REQUESTS:]
         if isinstance(item, LeaderAndIsrItem) and self._merge_leader_and_isr(item):
             return
         if isinstance(item, UpdateMetadataItem) and self._merge_metadata(item):
             return
         self._items.append(item)
-        if self._compaction is None and len(self._items) > max(COMPACT_AT, 2 * self._compacted_to):
+        if self._compaction is None and len(self._items) > max(MAX_UNMERGED_REQUESTS, 2 * self._compacted_to):
             self._compaction = _Compaction(list(self._items))
         if self._compaction is not None and self._compaction.go_on():
             self._items = deque((*self._compaction.left, *islice(self._items, len(self._compaction.items), None)))
@@ -87,7 +86,7 @@ class PendingRequests:
             if isinstance(waiting, LeaderAndIsrItem):
                 is_last = index == len(self._items) - 1
                 known = waiting.broker_list_version == item.broker_list_version or is_last
-                if not known or len(waiting.states) + len(item.states) > MERGED_PARTITIONS:
+                if not known or len(waiting.states) + len(item.states) > REQUEST_PARTITIONS:
                     return False
                 self._items[index] = waiting.merge(item)
                 return True
@@ -97,7 +96,7 @@ class PendingRequests:
         for index in self._mergeable():
             waiting = self._items[index]
             if isinstance(waiting, UpdateMetadataItem):
-                if waiting.deletes or len(waiting.states) + len(item.states) > MERGED_PARTITIONS:
+                if waiting.deletes or len(waiting.states) + len(item.states) > REQUEST_PARTITIONS:
                     return False
                 self._items[index] = waiting.merge(item)
                 return True
@@ -118,15 +117,15 @@ class _Compaction:
                 self.left.append(step)
                 continue
             looked_at += step
-            if looked_at >= AT_ONCE:
+            if looked_at >= MERGE_STEP_PARTITIONS:
                 return False
         return True
 
 
 def _compacted(items: list[ControlItem]) -> Steps:
     """Large stops with nothing in common stay; what is between two of them becomes metadata and one LeaderAndIsr."""
-    if (yield from have_much_in_common([i for i in items if isinstance(i, StopReplicaItem)], MERGED_PARTITIONS)):
-        yield from merge_orders(items, MERGED_PARTITIONS)
+    if (yield from have_much_in_common([i for i in items if isinstance(i, StopReplicaItem)], REQUEST_PARTITIONS)):
+        yield from merge_orders(items, REQUEST_PARTITIONS)
         return
     metadata: list[UpdateMetadataItem] = []
     orders: list[LeaderAndIsrItem] = []
@@ -143,13 +142,13 @@ def _compacted(items: list[ControlItem]) -> Steps:
 
 
 def _stretch(metadata: list[UpdateMetadataItem], orders: list[LeaderAndIsrItem]) -> Steps:
-    yield from merge_metadata(metadata, MERGED_PARTITIONS)
+    yield from merge_metadata(metadata, REQUEST_PARTITIONS)
     if len(orders) < 2:
         yield from orders
         return
     merged = LeaderAndIsrItem({}, joined_causes(orders), 0)
     for order in orders:
-        for piece in order.pieces(MERGED_PARTITIONS):
+        for piece in order.pieces(REQUEST_PARTITIONS):
             merged.take_in(piece)
             yield len(piece.states)
     yield merged

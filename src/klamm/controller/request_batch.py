@@ -5,8 +5,9 @@ Source: AbstractControllerBrokerRequestBatch (ControllerChannelManager.scala, 3.
 
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Final, Protocol, cast
+from typing import Protocol, cast
 
+from klamm.controller.batch_sizes import REQUEST_PARTITIONS
 from klamm.controller.context import ControllerContext, Partition, Partitions
 from klamm.controller.control_requests import (
     ControlItem,
@@ -19,11 +20,8 @@ from klamm.controller.control_requests import (
 from klamm.controller.settings import ControllerSettings
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import EPOCH_DURING_DELETE
-from klamm.runtime.time_slices import TimeSlices
+from klamm.runtime.time_slices import Slices
 from klamm.wire.messages import LeaderAndIsrPartitionState, StopReplicaPartitionState
-
-METADATA_CHUNK: Final = 2_500  # partitions in one UpdateMetadata: encoding it holds the loop a few ms
-STATE_CHUNK: Final = 2_500
 
 
 class Outbox(Protocol):
@@ -32,17 +30,27 @@ class Outbox(Protocol):
     def send(self, broker: BrokerId, item: ControlItem) -> None: ...
 
 
+class RequestObserver(Protocol):
+    def on_request_queued(self, broker: BrokerId, item: ControlItem) -> None: ...
+
+
 class RequestBatch:
     coalesces_requests = True
     """What the steps of one event tell goes as one where that is as good; the judge has them apart, as in Kafka."""
 
     def __init__(
-        self, context: ControllerContext, settings: ControllerSettings, outbox: Outbox, slices: TimeSlices
+        self,
+        context: ControllerContext,
+        settings: ControllerSettings,
+        outbox: Outbox,
+        slices: Slices,
+        observer: RequestObserver | None = None,
     ) -> None:
         self._context = context
         self._settings = settings
         self._slices = slices
         self.outbox = outbox
+        self._observer = observer
         self._leader_and_isr: defaultdict[BrokerId, Partitions] = defaultdict(dict)
         self._new: defaultdict[BrokerId, Partitions] = defaultdict(dict)
         """Of these, the replicas whose logs are to be created."""
@@ -111,12 +119,9 @@ class RequestBatch:
 
     async def _let_go(self) -> None:
         """Brokers may have been told already: then nobody else has the states that they shared."""
-        partitions = self._metadata_partitions
-        while partitions:
-            going = min(STATE_CHUNK, len(partitions))
-            await self._slices.take_for(going)
-            for _ in range(going):
-                partitions.popitem()[0].order = None
+        async for p in self._slices.each(self._metadata_partitions):
+            p.order = None
+        await self._slices.let_go(self._metadata_partitions)
 
     def _registered(self, brokers: Iterable[BrokerId]) -> list[BrokerId]:
         return sorted(b for b in brokers if b in self._context.registered)
@@ -129,7 +134,7 @@ class RequestBatch:
             leading: set[int] = set()
             asked, new = self._leader_and_isr.pop(broker), self._new.pop(broker, {})
             states = cast("dict[Partition, LeaderAndIsrPartitionState]", asked)  # in place: a second one would grow
-            async for chunk in self._slices.over(asked, STATE_CHUNK):
+            async for chunk in self._slices.over(asked):
                 for p in chunk:
                     made = p.order
                     if made is None or made.is_new is not (p in new):
@@ -137,7 +142,7 @@ class RequestBatch:
                     states[p] = made
                 leading.update([states[p].leader for p in chunk])
             leaders = {b: known for b, known in context.registered.items() if b in leading}
-            self.outbox.send(broker, LeaderAndIsrItem(states, (cause,), context.broker_list_version, leaders))
+            self._queue(broker, LeaderAndIsrItem(states, (cause,), context.broker_list_version, leaders))
 
     async def _send_metadata(self, cause: str) -> None:
         """Of what has no state there is nothing to tell, but that it goes, where it had one."""
@@ -146,7 +151,7 @@ class RequestBatch:
         if not brokers:
             return
         sent, sending = 0, object()
-        async for chunk in self._slices.over(self._metadata_partitions, METADATA_CHUNK):
+        async for chunk in self._slices.over(self._metadata_partitions, REQUEST_PARTITIONS):
             told = [p for p in chunk if p.leadership is not None or p in self._context.half_deleted]
             if told:
                 sent += 1
@@ -156,7 +161,7 @@ class RequestBatch:
 
     def _send_item(self, brokers: list[BrokerId], item: UpdateMetadataItem) -> None:
         for broker in brokers:
-            self.outbox.send(broker, item)
+            self._queue(broker, item)
 
     def _metadata_item(self, partitions: list[Partition], cause: str, sending: object) -> UpdateMetadataItem:
         context = self._context
@@ -165,8 +170,13 @@ class RequestBatch:
         deletes = bool(context.topics_to_be_deleted) and any(map(context.is_to_be_deleted, partitions))
         return UpdateMetadataItem(states, (cause,), context.broker_list_version, deletes, sending)
 
+    def _queue(self, broker: BrokerId, item: ControlItem) -> None:
+        self.outbox.send(broker, item)
+        if self._observer is not None:
+            self._observer.on_request_queued(broker, item)
+
     async def _send_stops(self, cause: str) -> None:
         for broker in self._registered(self._stops):
-            async for chunk in self._slices.over(self._stops.pop(broker).items(), STATE_CHUNK):
+            async for chunk in self._slices.over(self._stops.pop(broker).items(), REQUEST_PARTITIONS):
                 item = StopReplicaItem(dict(chunk), (cause,), self._context.broker_list_version)
-                self.outbox.send(broker, item)
+                self._queue(broker, item)

@@ -15,7 +15,7 @@ from klamm.controller.states import PartitionState
 from klamm.controller.timers import Timers
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
-from klamm.runtime.time_slices import TimeSlices
+from klamm.runtime.time_slices import Slices
 from klamm.telemetry.journal import Journal, by_topic
 from klamm.zk.controller_store import ControllerStore, StatesRead
 
@@ -35,7 +35,7 @@ class TermContext:
     journal: Journal
     random_bytes: Callable[[int], bytes]
     timers: Timers
-    slices: TimeSlices
+    slices: Slices
     """For work on many partitions: the loop is free between two pieces of it, whoever does them."""
     metrics: ControllerMetrics
     now_ms: Callable[[], int]

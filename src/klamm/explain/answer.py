@@ -93,7 +93,7 @@ def step_text(entry: Entry) -> str:
 
 
 def unanswered_requests(inputs: ExplainInputs, number: int | None = None) -> list[str]:
-    """To one broker, or to all."""
+    """A line for each unanswered control request to one broker, or to all."""
     return [
         f"{u.api} to broker {u.broker} unanswered for {u.age_ms / 1000:.1f} s: {u.partitions} partitions"
         + (f", merged from {u.merged} events" if u.merged > 1 else "")

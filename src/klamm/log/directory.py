@@ -12,6 +12,7 @@ from klamm.log.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS, 
 from klamm.log.errors import BadLogDirectory, CorruptFile
 from klamm.log.loader import Known
 from klamm.log.log import Log
+from klamm.log.log_storage import Owner
 from klamm.log.meta_properties import (
     MetaProperties,
     check_meta,
@@ -22,7 +23,6 @@ from klamm.log.meta_properties import (
 )
 from klamm.log.names import DirectoryKind, parse_directory
 from klamm.log.open_files import OpenFiles
-from klamm.log.owner import Owner
 from klamm.model.ids import TopicPartition
 from klamm.runtime.disk import TEMPORARY, DirectoryLock, Disk
 from klamm.runtime.world import World

@@ -45,11 +45,6 @@ class LeaderEpochs:
         return self._entries[-1].epoch if self._entries else None
 
     @property
-    def previous_epoch(self) -> int | None:
-        """The epoch before the latest."""
-        return self._entries[-2].epoch if len(self._entries) > 1 else None
-
-    @property
     def earliest(self) -> EpochEntry | None:
         return self._entries[0] if self._entries else None
 

@@ -1,6 +1,6 @@
 """Bringing a log to the device: which files, and how far it is safe then. Source: UnifiedLog.scala (flush)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from klamm.log.names import (
@@ -22,7 +22,8 @@ _SYNCED = (LOG, INDEX, TIME_INDEX, TRANSACTION_INDEX)
 class FlushJob:
     """Work for a thread; it touches nothing but the files named here.
 
-    `generation` counts the log's cuts: what was flushed before a cut says nothing of what came after it.
+    `generation` counts the truncations of the log: a flush that began before one does not cover
+    what was appended after it.
     """
 
     up_to: int
@@ -32,20 +33,25 @@ class FlushJob:
     small_files: tuple[Replacement, ...] = ()
 
     def run(self, disk: Disk) -> None:
-        """Write the small files and sync all; files that are gone were deleted meanwhile. Raises OSError."""
+        """Write the small files, sync all others. Raises OSError."""
         replace_files(disk, self.small_files)
-        for path in self.paths:
-            try:
-                file = disk.open(path)
-            except FileNotFoundError:
-                continue
-            try:
-                file.sync()
-            finally:
-                file.close()
-        for directory in self.directories:
-            if disk.exists(directory):
-                disk.sync_directory(directory)
+        sync_files(disk, self.paths, self.directories)
+
+
+def sync_files(disk: Disk, paths: Iterable[str], directories: Iterable[str]) -> None:
+    """Sync all; files that are gone were deleted meanwhile. Raises OSError."""
+    for path in paths:
+        try:
+            file = disk.open(path)
+        except FileNotFoundError:
+            continue
+        try:
+            file.sync()
+        finally:
+            file.close()
+    for directory in directories:
+        if disk.exists(directory):
+            disk.sync_directory(directory)
 
 
 def files_to_sync(segments: Sequence[Segment]) -> tuple[str, ...]:
@@ -80,13 +86,13 @@ class Durability:
         return FlushJob(target, self._generation, files_to_sync(unsafe), directories, tuple(small_files))
 
     def done(self, job: FlushJob, now_ms: int) -> None:
-        """The job ran through; where the log was cut meanwhile, that says nothing."""
+        """The job has ended; a truncation meanwhile voids it."""
         self._last_flush_ms = now_ms
         self._is_directory_synced = True
         if job.generation == self._generation:
             self.recovery_point = max(self.recovery_point, job.up_to)
 
-    def cut(self, offset: int) -> bool:
+    def on_truncated(self, offset: int) -> bool:
         """The log now ends at `offset`; whether that lowered the recovery point."""
         self._generation += 1
         is_lower = offset < self.recovery_point

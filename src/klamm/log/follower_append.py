@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from klamm.log.errors import UnexpectedOffset
-from klamm.log.indexes import MOST_RELATIVE_OFFSET
+from klamm.log.indexes import MAX_RELATIVE_OFFSET
 from klamm.runtime.disk import Buffer
 from klamm.wire.records import BatchHeader, CorruptRecords, batches, crc_is_valid, end_marker_of
 
@@ -43,7 +43,7 @@ def runs(buffer: Buffer, name: str, expected: int, segment_bytes: int) -> Iterat
 
 
 def _fits(first: BatchHeader, run_bytes: int, header: BatchHeader, segment_bytes: int) -> bool:
-    return run_bytes + header.size <= segment_bytes and header.last_offset - first.base_offset <= MOST_RELATIVE_OFFSET
+    return run_bytes + header.size <= segment_bytes and header.last_offset - first.base_offset <= MAX_RELATIVE_OFFSET
 
 
 def _problem(buffer: Buffer, header: BatchHeader, name: str, expected: int) -> UnexpectedOffset | CorruptRecords | None:

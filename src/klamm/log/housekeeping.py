@@ -1,50 +1,67 @@
 """The work beside the appends: flush, checkpoints, retention, delayed removal. Source: LogManager.scala (startup)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 from klamm.log.directory import LogDirectory
 from klamm.log.errors import StorageFailed
 from klamm.log.log import Log
+from klamm.log.log_storage import LogStorage
+from klamm.log.manager_settings import LogManagerSettings
+from klamm.model.ids import TopicPartition
 from klamm.runtime.small_files import Replacement, replace_files
 from klamm.runtime.world import World
 
-if TYPE_CHECKING:
-    from klamm.log.manager import LogManager
+_MAX_LOGS_PER_WRITE: Final = 200  # logs whose small files are written between two looks at the loop
+_MAX_SLEEP_S: Final = 86_400.0
 
-_LOGS_PER_TURN: Final = 200  # logs whose small files are written between two looks at the loop
-_LONGEST_SLEEP_S: Final = 86_400.0
+LogReplacements = tuple[LogStorage, list[Replacement]]
 
-LogReplacements = tuple[Log, list[Replacement]]
+
+class KeptLogs(Protocol):
+    """The logs of a node, as far as housekeeping needs them."""
+
+    @property
+    def settings(self) -> LogManagerSettings: ...
+    @property
+    def logs(self) -> Mapping[TopicPartition, Log]: ...
+    def get(self, partition: TopicPartition) -> Log | None: ...
+    def on_log_failed(self, log: LogStorage, error: OSError) -> None:
+        """Take its directory offline."""
+        ...
+
+    async def write_recovery_points(self) -> None: ...
+    async def write_high_watermarks(self) -> None: ...
+    async def write_log_starts(self) -> None: ...
 
 
 class Housekeeping:
     """Owner of every log of a manager: collects what they ask for and does it in threads, log by log."""
 
-    def __init__(self, world: World, manager: "LogManager") -> None:
+    def __init__(self, world: World, manager: KeptLogs) -> None:
         self._world = world
         self._manager = manager
-        self._to_write: dict[Log, None] = {}
-        self._to_flush: dict[Log, None] = {}
+        self._to_write: dict[LogStorage, None] = {}
+        self._to_flush: dict[LogStorage, None] = {}
         self._points_lowered = False
         self._changed: dict[LogDirectory, None] = {}
         self._wake = asyncio.Event()
         self._writing = asyncio.Lock()
-        self._under_way: asyncio.Future[list[tuple[Log, OSError]]] | None = None
+        self._under_way: asyncio.Future[list[tuple[LogStorage, OSError]]] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     # -- what logs ask for ---------------------------------------------------------------------------------------------
 
-    def on_small_files_changed(self, log: Log) -> None:
+    def on_small_files_changed(self, log: LogStorage) -> None:
         self._to_write[log] = None
         self._wake.set()
 
-    def on_rolled(self, log: Log) -> None:
+    def on_rolled(self, log: LogStorage) -> None:
         self._to_flush[log] = None
         self._wake.set()
 
-    def on_recovery_point_lowered(self, _log: Log) -> None:
+    def on_recovery_point_lowered(self, _log: LogStorage) -> None:
         self._points_lowered = True
         self._wake.set()
 
@@ -57,7 +74,7 @@ class Housekeeping:
         if paths:
             self._spawn(self._remove_later(paths, delay_ms, self._remove_files))
 
-    def on_failed(self, log: Log, error: OSError) -> None:
+    def on_failed(self, log: LogStorage, error: OSError) -> None:
         self._manager.on_log_failed(log, error)
 
     def remove_tree_later(self, path: str, delay_ms: int) -> None:
@@ -94,7 +111,7 @@ class Housekeeping:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._under_way is not None:
-            self._tell(await self._under_way)
+            self._report(await self._under_way)
 
     async def _serve(self) -> None:
         while True:
@@ -113,24 +130,24 @@ class Housekeeping:
     async def write_small_files(self) -> None:
         async with self._writing:
             while self._to_write:
-                logs = list(self._to_write)[:_LOGS_PER_TURN]
+                logs = list(self._to_write)[:_MAX_LOGS_PER_WRITE]
                 for log in logs:
                     del self._to_write[log]
                 work = [(log, log.changed_small_files()) for log in logs if not log.has_failed]
                 self._under_way = asyncio.ensure_future(self._world.disk.in_thread(self._write_all, work))
-                self._tell(await asyncio.shield(self._under_way))
+                self._report(await asyncio.shield(self._under_way))
 
-    def _tell(self, failures: Iterable[tuple[Log, OSError]]) -> None:
+    def _report(self, failures: Iterable[tuple[LogStorage, OSError]]) -> None:
         for log, error in failures:
             if self._manager.get(log.partition) is log:
                 self._manager.on_log_failed(log, error)
 
-    def _write_all(self, work: Iterable[LogReplacements]) -> list[tuple[Log, OSError]]:
+    def _write_all(self, work: Iterable[LogReplacements]) -> list[tuple[LogStorage, OSError]]:
         """Per log directory: all files together, or log by log where one of them cannot be written."""
         by_directory: dict[str, list[LogReplacements]] = {}
         for log, replacements in work:
             by_directory.setdefault(log.directory.rpartition("/")[0], []).append((log, replacements))
-        failures: list[tuple[Log, OSError]] = []
+        failures: list[tuple[LogStorage, OSError]] = []
         for group in by_directory.values():
             try:
                 replace_files(self._world.disk, [each for _, replacements in group for each in replacements])
@@ -138,7 +155,7 @@ class Housekeeping:
                 failures += self._write_each(group)
         return failures
 
-    def _write_each(self, group: Iterable[LogReplacements]) -> Iterator[tuple[Log, OSError]]:
+    def _write_each(self, group: Iterable[LogReplacements]) -> Iterator[tuple[LogStorage, OSError]]:
         for log, replacements in group:
             try:
                 replace_files(self._world.disk, replacements)
@@ -152,11 +169,11 @@ class Housekeeping:
             if self._manager.get(log.partition) is log:
                 await self._flush(log, log.segments.active.base_offset)
 
-    async def _flush(self, log: Log, up_to: int | None = None) -> None:
+    async def _flush(self, log: LogStorage, up_to: int | None = None) -> None:
         try:
             await log.flush(up_to)
         except StorageFailed:
-            return  # the log has told us already, and its directory is offline
+            return  # the log has reported it, and its directory is offline
 
     async def flush_due(self) -> None:
         """Flush the logs whose `flush.ms` has passed."""
@@ -172,7 +189,7 @@ class Housekeeping:
                 try:
                     log.delete_old_segments()
                 except StorageFailed:
-                    continue  # as above
+                    continue  # the same
             await asyncio.sleep(0)
 
     async def expire_producers(self) -> None:
@@ -198,8 +215,8 @@ class Housekeeping:
 
 
 async def _repeat(interval_ms: int, first_ms: int, work: Callable[[], Awaitable[None]]) -> None:
-    pause_s = min(interval_ms / 1000, _LONGEST_SLEEP_S)
-    await asyncio.sleep(min(first_ms / 1000, _LONGEST_SLEEP_S))
+    pause_s = min(interval_ms / 1000, _MAX_SLEEP_S)
+    await asyncio.sleep(min(first_ms / 1000, _MAX_SLEEP_S))
     while True:
         await work()
         await asyncio.sleep(pause_s)

@@ -16,7 +16,7 @@ _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
 _RELATIVE: Final = struct.Struct(">i")
 _TIMESTAMP: Final = struct.Struct(">q")
-MOST_RELATIVE_OFFSET: Final = 2**31 - 1
+MAX_RELATIVE_OFFSET: Final = 2**31 - 1
 
 
 class OffsetPosition(NamedTuple):

@@ -81,7 +81,7 @@ class Loader:
         if is_recovered:
             self._recover(segments, unflushed, epochs, producers)
         checkpointed_start = self._log_start()
-        end = self._end_or_begin_anew(segments, epochs, checkpointed_start)
+        end = self._end_or_start_empty(segments, epochs, checkpointed_start)
         log_start = max(checkpointed_start, segments.first.base_offset)
         epochs.truncate_from_end(end)
         epochs.truncate_from_start(log_start)
@@ -151,12 +151,19 @@ class Loader:
             try:
                 segment.load_indexes()
                 if is_last:
-                    segment.check_end()
+                    self._check_end(segment)
             except (FileNotFoundError, CorruptFile, CorruptRecords) as error:
                 self._index_again(segments, slot, str(error), transactions=damaged_transactions is not None)
             else:
                 if damaged_transactions is not None:
                     self._index_again(segments, slot, damaged_transactions, transactions=True)
+
+    def _check_end(self, active: Segment) -> None:
+        """After a clean shutdown the log ends at the recovery point at most. Raises CorruptFile, CorruptRecords."""
+        active.check_end()
+        end, point = active.next_offset(), self._known.recovery_point
+        if 0 < point < end:
+            raise CorruptFile(f"{active.log_path} ends at offset {end}, the recovery point is {point}")
 
     def _damage_of_transactions(self, segment: Segment) -> str | None:
         try:
@@ -173,7 +180,9 @@ class Loader:
         if transactions:
             self._producers_before(segments, slot, producers)
         rebuild = SegmentRebuild(self._disk, segment, producers, LeaderEpochs(), transactions=transactions)
-        rebuilt = rebuild.run(segment.base_offset, MAX_OFFSET, None if following is None else following.base_offset)
+        point = self._known.recovery_point
+        limit = (point or None) if following is None else following.base_offset
+        rebuilt = rebuild.run(segment.base_offset, MAX_OFFSET, limit, is_last=following is None)
         self._note_damage(segment, rebuilt)
 
     def _recover(self, segments: Segments, slot: int, epochs: LeaderEpochs, producers: Producers) -> None:
@@ -185,7 +194,7 @@ class Loader:
             segment = pending.pop(0)
             limit = pending[0].base_offset if pending else None
             rebuild = SegmentRebuild(self._disk, segment, producers, epochs, transactions=True)
-            rebuilt = rebuild.run(expected, self._known.recovery_point, limit)
+            rebuilt = rebuild.run(expected, self._known.recovery_point, limit, is_last=limit is None)
             self._note_damage(segment, rebuilt)
             expected = rebuilt.next_offset
             if rebuilt.cut is not None:
@@ -213,7 +222,7 @@ class Loader:
         self._notes.append(f"ignored the log start offset {known.log_start}: the log ended at {known.recovery_point}")
         return 0
 
-    def _end_or_begin_anew(self, segments: Segments, epochs: LeaderEpochs, start: int) -> int:
+    def _end_or_start_empty(self, segments: Segments, epochs: LeaderEpochs, start: int) -> int:
         if len(segments):
             end = segments.active.next_offset()
             if end >= start:

@@ -87,7 +87,7 @@ class LocalLog:
         return self._clock.now_ms() - segment.created_ms > limit
 
     def roll(self, base_offset: int) -> Segment:
-        """Close the active segment and begin one at `base_offset`; an empty one there is begun anew. Raises OSError."""
+        """Close the active segment and begin one at `base_offset`; an empty one there is reset. Raises OSError."""
         old = self.segments.active
         if old.base_offset == base_offset:
             assert not old.size, f"{old} has records; no second segment can begin at {base_offset}"
@@ -150,7 +150,7 @@ class LocalLog:
             return Located(segment, position, max_bytes)
         return Located(segment, position, min(first, available)) if min_one else Located(segment, position, 0, True)
 
-    # -- cut -----------------------------------------------------------------------------------------------------------
+    # -- truncate ------------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> list[str]:
         """Cut at `offset`, which is not before the first segment; names of the files to delete later. Raises OSError.

@@ -3,44 +3,35 @@
 Source: UnifiedLog.scala.
 """
 
-import asyncio
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import NamedTuple, Self
 from uuid import UUID
 
 from klamm.config.topic_config import TopicConfig
 from klamm.log.append_rules import AppendRules
-from klamm.log.epochs import LeaderEpochs
-from klamm.log.errors import AppendRefused, CorruptFile, OffsetOutOfRange, ProducersRestoring, StorageFailed
+from klamm.log.errors import AppendRefused, CorruptFile, OffsetOutOfRange, ProducersRestoring
 from klamm.log.file_slice import FileSlice
-from klamm.log.flushing import Durability, FlushJob
 from klamm.log.follower_append import Run, runs
 from klamm.log.leader_append import CheckedBatch, assigned, check_batch, preparation_for, prepared_batch
 from klamm.log.loader import Known, Loaded, Loader
-from klamm.log.local_log import LocalLog, ReadResult
+from klamm.log.local_log import ReadResult
+from klamm.log.log_storage import LogStorage, Owner
 from klamm.log.lookup import FoundOffset, first_at, largest
 from klamm.log.names import PARTITION_METADATA
 from klamm.log.open_files import OpenFiles
-from klamm.log.owner import Owner
-from klamm.log.partition_files import PartitionFiles
 from klamm.log.partition_metadata import read_topic_id
 from klamm.log.preparation import Preparation, Refusal
-from klamm.log.producer_state import ProducerState
-from klamm.log.producers import BatchMark, Origin, Producers
+from klamm.log.producers import BatchMark, Origin
 from klamm.log.retention import Limits, SegmentFacts, expired
-from klamm.log.segment import Segment
-from klamm.log.segments import Segments
 from klamm.log.transactions import AbortedTransaction
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.runtime.disk import Buffer, Disk
-from klamm.runtime.small_files import Replacement, replace_files
 from klamm.runtime.world import World
 from klamm.wire.records import CorruptRecords, EndMarker, end_marker_of
 from klamm.wire.records.batch import NO_LEADER_EPOCH, NO_TIMESTAMP
 
-_OPEN_WHILE_LOADING = 4
+_MAX_OPEN_WHILE_LOADING = 4
 _RESTORING = "the producers before a truncation are being replayed. Append again soon."
 _FEW_BYTES = 16 * 1024
 
@@ -60,28 +51,10 @@ class AppendInfo(NamedTuple):
     is_duplicate: bool = False
 
 
-class Log:
-    """Used by the event loop alone. An OSError takes the log out of use: `StorageFailed` from then on."""
+class Log(LogStorage):
+    """Appends, reads, the high watermark, truncation and retention of one log."""
 
-    __slots__ = (
-        "_config",
-        "_durability",
-        "_failed",
-        "_flushing",
-        "_high_watermark",
-        "_local",
-        "_log_start",
-        "_owner",
-        "_producer_state",
-        "_rules",
-        "_small_files",
-        "_topic_id",
-        "_world",
-        "epochs",
-        "notes",
-        "on_start_moved",
-        "partition",
-    )
+    __slots__ = ("_high_watermark", "_rules", "on_start_moved")
 
     def __init__(
         self,
@@ -94,35 +67,11 @@ class Log:
         files: OpenFiles,
         owner: Owner | None = None,
     ) -> None:
-        self._world = world
-        self._config = config
+        super().__init__(world, partition, directory, config, loaded, topic_id, files, owner)
         self._rules = AppendRules.of(config)
-        self._owner = owner
-        self._local = LocalLog(
-            files,
-            directory,
-            config,
-            loaded.segments,
-            loaded.end_offset,
-            world.clock,
-            world.randomness.stream("segment-jitter").randrange,
-        )
-        self._log_start = loaded.log_start
         self._high_watermark = loaded.log_start
-        self._topic_id = topic_id
-        self._failed = False
-        self._flushing: asyncio.Future[None] | None = None
-        self._durability = Durability(loaded.recovery_point, world.clock.now_ms())
-        self._small_files = PartitionFiles(directory)
-        self.partition = partition
-        self._producer_state = ProducerState(world.disk, directory, loaded.producers)
-        self.epochs = LeaderEpochs(loaded.epochs.entries, self._on_epochs_changed)
-        if loaded.epochs_changed:
-            self._small_files.on_epochs_changed()
-        self.on_start_moved: Callable[[], None] = _nobody_listens
+        self.on_start_moved: Callable[[], None] = _no_listener
         """Called when retention, DeleteRecords or the leader moved the log start offset."""
-        self.notes = loaded.notes
-        """What recovery repaired when the log was opened, one sentence each."""
 
     @classmethod
     def open(
@@ -141,7 +90,7 @@ class Log:
         May run in any thread. Raises OSError, CorruptFile, CorruptRecords.
         """
         disk = world.disk
-        own = OpenFiles(disk, _OPEN_WHILE_LOADING)
+        own = OpenFiles(disk, _MAX_OPEN_WHILE_LOADING)
         loader = Loader(own, directory, config, known or Known(), world.clock.now_ms())
         try:
             if disk.exists(directory):
@@ -154,58 +103,10 @@ class Log:
             own.close()
         return cls(world, partition, directory, config, loaded, topic_id, files or OpenFiles(disk), owner)
 
-    # -- what it is ----------------------------------------------------------------------------------------------------
-
-    @property
-    def directory(self) -> str:
-        return self._local.directory
-
-    @property
-    def config(self) -> TopicConfig:
-        return self._config
-
     def update_config(self, config: TopicConfig) -> None:
         """Counts from the next append, roll and retention run on."""
-        self._config = self._local.config = config
+        super().update_config(config)
         self._rules = AppendRules.of(config)
-
-    @property
-    def start_offset(self) -> int:
-        return self._log_start
-
-    @property
-    def end_offset(self) -> int:
-        """The offset the next record gets (LEO)."""
-        return self._local.end_offset
-
-    @property
-    def segments(self) -> Segments:
-        return self._local.segments
-
-    @property
-    def size(self) -> int:
-        """Bytes of records."""
-        return self._local.segments.size
-
-    @property
-    def topic_id(self) -> UUID | None:
-        return self._topic_id
-
-    @property
-    def producers(self) -> Producers:
-        return self._producer_state.producers
-
-    @property
-    def has_failed(self) -> bool:
-        return self._failed
-
-    def assign_topic_id(self, topic_id: UUID) -> None:
-        """Written once; the caller has made sure that no other id stands there."""
-        assert self._topic_id in (None, topic_id), f"{self.partition} has topic id {self._topic_id}, not {topic_id}"
-        if self._topic_id is None:
-            self._topic_id = topic_id
-            self._small_files.on_topic_id_assigned()
-            self._tell_small_files()
 
     # -- append --------------------------------------------------------------------------------------------------------
 
@@ -282,7 +183,7 @@ class Log:
         and ProducersRestoring soon after a truncation: then nothing was written.
         What lies before a bad batch is written all the same.
         """
-        self._refuse_if_failed_hard()
+        self._check_usable()
         if self._producer_state.is_restoring:
             raise ProducersRestoring(f"{self.partition}: {_RESTORING}")
         first_offset: int | None = None
@@ -347,7 +248,7 @@ class Log:
             return ReadResult(records, segment.base_offset, found.position)
 
     def _bound(self, offset: int, upper_bound_offset: int | None) -> int:
-        self._refuse_if_failed_hard()
+        self._check_usable()
         end = self._local.end_offset
         if offset > end or offset < self._log_start:
             raise OffsetOutOfRange(self.partition, offset, self._log_start, end)
@@ -383,13 +284,13 @@ class Log:
 
     def offset_for_timestamp(self, timestamp: int) -> FoundOffset | None:
         """The first record of at least this timestamp, None without one. Raises StorageFailed, CorruptRecords."""
-        self._refuse_if_failed_hard()
+        self._check_usable()
         with self._storage():
             return first_at(self.segments, timestamp, self._log_start)
 
     def max_timestamp(self) -> FoundOffset | None:
         """The record with the largest timestamp, the first of them. Raises StorageFailed, CorruptRecords."""
-        self._refuse_if_failed_hard()
+        self._check_usable()
         with self._storage():
             return largest(self.segments, self._log_start)
 
@@ -435,14 +336,14 @@ class Log:
         """The epoch the log ends in; None where it knows none."""
         return self.epochs.latest_epoch
 
-    # -- cut -----------------------------------------------------------------------------------------------------------
+    # -- truncate ------------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> bool:
         """Remove the records from `offset` on, with the batch that holds it; whether there were any.
 
         Raises StorageFailed.
         """
-        self._refuse_if_failed_hard()
+        self._check_usable()
         if offset >= self.end_offset:
             self.epochs.truncate_from_end(offset)
             return False
@@ -458,7 +359,7 @@ class Log:
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Remove everything; the next record gets `offset`. Raises StorageFailed."""
-        self._refuse_if_failed_hard()
+        self._check_usable()
         with self._storage():
             self._delete_later(self._local.truncate_fully(offset))
             self._log_start = offset
@@ -470,127 +371,14 @@ class Log:
         self._log_start = min(self._log_start, offset)
         self._high_watermark = max(self._log_start, min(self._high_watermark, offset))
         self.epochs.truncate_from_end(offset)
-        if self._durability.cut(offset) and self._owner is not None:
+        if self._durability.on_truncated(offset) and self._owner is not None:
             self._owner.on_recovery_point_lowered(self)
-
-    # -- roll, flush, close --------------------------------------------------------------------------------------------
-
-    def roll(self) -> None:
-        """Close the active segment where it has records. Raises StorageFailed."""
-        self._refuse_if_failed_hard()
-        if self.segments.active.size:
-            with self._storage():
-                self._roll()
-
-    def _roll(self, base_offset: int | None = None) -> Segment:
-        base = self.end_offset if base_offset is None else base_offset
-        self._producer_state.write_snapshot()
-        segment = self._local.roll(base)
-        if self._owner is not None:
-            self._owner.on_rolled(self)
-        return segment
-
-    def flush_job(self, up_to: int | None = None) -> FlushJob | None:
-        """What a thread must do so that everything below `up_to` (None: the end) is safe; None where it is already.
-
-        Raises StorageFailed.
-        """
-        self._refuse_if_failed_hard()
-        with self._storage():
-            target = self.end_offset if up_to is None else up_to
-            return self._durability.job(self.segments, self.directory, target, self.changed_small_files())
-
-    def flushed(self, job: FlushJob) -> None:
-        """The job ran through."""
-        self._durability.done(job, self._world.clock.now_ms())
-
-    async def flush(self, up_to: int | None = None) -> None:
-        """Bring everything below `up_to` (None: the end) to the device. Raises StorageFailed."""
-        job = self.flush_job(up_to)
-        if job is not None:
-            with self._storage():
-                await self._world.disk.in_thread(job.run, self._world.disk)
-            self.flushed(job)
-
-    def flush_now(self) -> None:
-        """The same, holding whoever calls. Raises StorageFailed."""
-        job = self.flush_job()
-        if job is not None:
-            with self._storage():
-                job.run(self._world.disk)
-            self.flushed(job)
-
-    @property
-    def recovery_point(self) -> int:
-        """Everything below is on the device."""
-        return self._durability.recovery_point
-
-    @property
-    def unflushed_messages(self) -> int:
-        return self.end_offset - self.recovery_point
-
-    def flush_is_due(self, now_ms: int) -> bool:
-        """By `flush.ms`."""
-        return self._durability.is_due(self.end_offset, self._config.flush_ms, now_ms)
-
-    @property
-    def owes_flush(self) -> bool:
-        """By `flush.messages`: whether the last append must be on the device before it is acknowledged."""
-        return self.end_offset - self._durability.recovery_point >= self._config.flush_messages
-
-    async def flush_owed(self) -> None:
-        """Wait until what is in the log now is on the device, where `flush.messages` asks for it.
-
-        What is appended meanwhile shares the next flush. Raises StorageFailed.
-        """
-        end = self.end_offset
-        while self.owes_flush and self._durability.recovery_point < end:
-            if self._flushing is None or self._flushing.done():
-                self._flushing = asyncio.ensure_future(self.flush())
-            await asyncio.shield(self._flushing)
-
-    def changed_small_files(self) -> list[Replacement]:
-        """The small files whose content the device does not have yet, to be written by `replace_files`."""
-        return self._small_files.replacements(self.epochs, self._topic_id)
-
-    @property
-    def has_changed_small_files(self) -> bool:
-        return self._small_files.is_changed
-
-    def _on_epochs_changed(self) -> None:
-        self._small_files.on_epochs_changed()
-        self._tell_small_files()
-
-    def _tell_small_files(self) -> None:
-        if self._owner is not None:
-            self._owner.on_small_files_changed(self)
-
-    def settle(self) -> None:
-        """Write everything that a clean start wants to find; the device may still lag. Raises StorageFailed."""
-        self._refuse_if_failed_hard()
-        with self._storage():
-            self._producer_state.write_last_snapshot(self.segments, self._log_start)
-            active = self.segments.active
-            active.time_index.append(*active.largest)
-            active.write_indexes()
-            replace_files(self._world.disk, self.changed_small_files())
-
-    def settled(self) -> None:
-        """The device has all that `settle` wrote."""
-        self._durability.recovery_point = self.end_offset
-
-    def close(self) -> None:
-        """Settle and bring all to the device; holds whoever calls. Raises StorageFailed."""
-        if not self._failed:
-            self.settle()
-            self.flush_now()
-        self._local.close_files()
 
     # -- retention -----------------------------------------------------------------------------------------------------
 
     def delete_old_segments(self) -> int:
         """Remove the segments whose retention has ended; how many. Raises StorageFailed."""
-        self._refuse_if_failed_hard()
+        self._check_usable()
         if self._producer_state.is_restoring:
             return 0  # the next run does it
         limits = Limits.of(self._config, self._log_start, self._high_watermark, self._world.clock.now_ms())
@@ -615,52 +403,11 @@ class Log:
         self.epochs.truncate_from_start(offset)
         self.on_start_moved()
 
-    def _delete_later(self, paths: Sequence[str]) -> None:
-        if self._owner is not None:
-            self._owner.on_files_to_delete(paths, self._config.file_delete_delay_ms)
-            return
-        for path in paths:
-            self._world.disk.remove(path)
-
-    # -- failure -------------------------------------------------------------------------------------------------------
-
-    def _refuse_if_failed(self) -> None:
-        if self._failed:
-            raise AppendRefused(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory} is out of use after an I/O error")
-
-    def _refuse_if_failed_hard(self) -> None:
-        if self._failed:
-            raise StorageFailed(f"{self.directory} is out of use after an I/O error")
-
-    def discard(self) -> None:
-        """It is about to be deleted: no more use of it."""
-        self.mark_failed()
-
-    def mark_failed(self) -> None:
-        """Its directory is out of use."""
-        self._failed = True
-        self._local.close_files()
-
-    def _fail(self, error: OSError) -> None:
-        self.mark_failed()
-        if self._owner is not None:
-            self._owner.on_failed(self, error)
-
-    @contextmanager
-    def _storage(self) -> Iterator[None]:
-        try:
-            yield
-        except StorageFailed:
-            raise  # told already, further in
-        except OSError as error:
-            self._fail(error)
-            raise StorageFailed(f"{self.directory}: {error}") from error
-
     def __repr__(self) -> str:
         return f"Log({self.partition}, {self._log_start} to {self.end_offset})"
 
 
-def _nobody_listens() -> None:
+def _no_listener() -> None:
     pass
 
 

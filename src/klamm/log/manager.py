@@ -8,16 +8,18 @@ from uuid import UUID
 
 import structlog
 
-from klamm.config.config_types import InvalidConfig
 from klamm.config.topic_config import TopicConfig
 from klamm.log.checkpoints import HIGH_WATERMARKS, LOG_STARTS, RECOVERY_POINTS
 from klamm.log.directory import LogDirectory, UnreadableLog
 from klamm.log.errors import BadLogDirectory, CorruptFile, StorageFailed
 from klamm.log.housekeeping import Housekeeping
+from klamm.log.loaded_configs import LoadedConfigs
 from klamm.log.log import Log
+from klamm.log.log_storage import LogStorage
+from klamm.log.manager_settings import LogManagerSettings
 from klamm.log.meta_properties import read_all_meta
 from klamm.log.names import deleted_directory
-from klamm.log.open_files import DEFAULT_MOST_OPEN, OpenFiles
+from klamm.log.open_files import OpenFiles
 from klamm.model.ids import TopicPartition
 from klamm.runtime.world import World
 
@@ -26,23 +28,8 @@ logger = structlog.get_logger("logs")
 ReadOffsets = Callable[[Sequence[Log]], Mapping[TopicPartition, int]]
 """What a checkpoint says of these logs."""
 
-_MADE_AT_ONCE: Final = 100
-_FLUSHED_ONE_BY_ONE: Final = 16  # with more logs, one sync of the whole filesystem takes less time
-
-
-@dataclass(frozen=True, slots=True)
-class LogManagerSettings:
-    """Broker configs of the same names, in ms."""
-
-    recovery_threads_per_directory: int = 1
-    retention_check_interval_ms: int = 300_000
-    initial_task_delay_ms: int = 30_000
-    flush_scheduler_interval_ms: int = 2**63 - 1
-    recovery_checkpoint_interval_ms: int = 60_000
-    log_start_checkpoint_interval_ms: int = 60_000
-    producer_expiration_ms: int = 86_400_000
-    producer_expiration_check_interval_ms: int = 600_000
-    most_open_files: int = DEFAULT_MOST_OPEN
+_MAX_CREATED_AT_ONCE: Final = 100
+_MAX_SYNCED_SINGLY: Final = 16  # with more logs, one sync of the whole filesystem takes less time
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +76,11 @@ class LogManager:
         self._homes: dict[TopicPartition, LogDirectory] = {}
         self._offline: dict[TopicPartition, str] = {}
         self._unreadable: dict[TopicPartition, UnreadableLog] = {}
-        self._files = OpenFiles(world.disk, self.settings.most_open_files)
+        self._files = OpenFiles(world.disk, self.settings.max_open_files)
         self._housekeeping = Housekeeping(world, self)
         self._making = asyncio.Lock()
         self._writing: set[asyncio.Task[None]] = set()
         self._closed = False
-        self.config_problems: Mapping[str, str] = {}
-        """Why the overrides of a topic were left out on loading, by topic."""
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
@@ -105,12 +90,13 @@ class LogManager:
         A directory that fails is taken offline. Raises BadLogDirectory where one is not ours, or none is left.
         """
         read_all_meta(self._world.disk, list(self._directories))
-        configs = _Configs(topic_overrides or {}, self._defaults)
+        configs = LoadedConfigs(topic_overrides or {}, self._defaults)
         results = await asyncio.gather(
             *(self._load_directory(directory, configs) for directory in self._directories.values()),
             return_exceptions=True,
         )
-        self.config_problems = configs.problems
+        for topic, reason in configs.problems.items():
+            logger.error("topic config ignored, the broker's defaults hold", topic=topic, reason=reason)
         problem = next((result for result in results if isinstance(result, BaseException)), None)
         if problem is None and not self.live_directories:
             reasons = "; ".join(f"{d.path}: {d.offline_reason}" for d in self._directories.values())
@@ -120,7 +106,7 @@ class LogManager:
                 directory.unlock()
             raise problem
 
-    async def _load_directory(self, directory: LogDirectory, configs: "_Configs") -> None:
+    async def _load_directory(self, directory: LogDirectory, configs: LoadedConfigs) -> None:
         disk = self._world.disk
         try:
             await disk.in_thread(directory.prepare, self._broker_id, self._cluster_id)
@@ -144,7 +130,7 @@ class LogManager:
             self._housekeeping.remove_tree_later(path, configs.default.file_delete_delay_ms)
 
     def _open_logs(
-        self, directory: LogDirectory, share: Sequence[tuple[TopicPartition, str]], configs: "_Configs"
+        self, directory: LogDirectory, share: Sequence[tuple[TopicPartition, str]], configs: LoadedConfigs
     ) -> list[Log | UnreadableLog]:
         return list(directory.load(self._world, share, configs.of, self._files, self._housekeeping))
 
@@ -242,12 +228,12 @@ class LogManager:
             missing = dict.fromkeys(w.partition for w in wanted if w.partition not in self._logs)
             by_partition = {w.partition: w for w in wanted}
             refused: dict[TopicPartition, StorageFailed] = {}
-            for chunk in _chunks(list(missing), _MADE_AT_ONCE):
+            for chunk in _chunks(list(missing), _MAX_CREATED_AT_ONCE):
                 places = self._places([by_partition[partition] for partition in chunk], refused)
                 made = await self._world.disk.in_thread(self._open_all, places)
                 for (asked, home), result in zip(places, made, strict=True):
                     try:
-                        self._settle_in(asked.partition, home, result)
+                        self._adopt_opened(asked.partition, home, result)
                     except StorageFailed as error:
                         refused[asked.partition] = error
         return [self._answer(asked, refused) for asked in wanted]
@@ -257,7 +243,7 @@ class LogManager:
         if log is not None:
             return self._with_id(log, asked.topic_id)
         # one that was there or just made may have lost its directory since
-        return refused.get(asked.partition) or StorageFailed(self._why_not(asked) or f"{asked.partition} is gone")
+        return refused.get(asked.partition) or StorageFailed(self._refusal(asked) or f"{asked.partition} is gone")
 
     def _create(self, partition: TopicPartition, config: TopicConfig, is_new: bool) -> Log:
         refused: dict[TopicPartition, StorageFailed] = {}
@@ -265,7 +251,7 @@ class LogManager:
         if refused:
             raise refused[partition]
         (result,) = self._open_all(places)
-        return self._settle_in(partition, places[0][1], result)
+        return self._adopt_opened(partition, places[0][1], result)
 
     def _places(
         self, wanted: Sequence[Wanted], refused: dict[TopicPartition, StorageFailed]
@@ -277,7 +263,7 @@ class LogManager:
             if home in counts:
                 counts[home] += 1
         for asked in wanted:
-            why = self._why_not(asked)
+            why = self._refusal(asked)
             if why is not None:
                 refused[asked.partition] = StorageFailed(why)
                 continue
@@ -286,7 +272,7 @@ class LogManager:
             places.append((asked, home))
         return places
 
-    def _why_not(self, asked: Wanted) -> str | None:
+    def _refusal(self, asked: Wanted) -> str | None:
         unreadable = self._unreadable.get(asked.partition)
         if unreadable is not None:
             return f"{unreadable.path} cannot be read: {unreadable.reason}"
@@ -308,7 +294,7 @@ class LogManager:
         except OSError as error:
             return error
 
-    def _settle_in(self, partition: TopicPartition, home: LogDirectory, result: Log | OSError) -> Log:
+    def _adopt_opened(self, partition: TopicPartition, home: LogDirectory, result: Log | OSError) -> Log:
         if isinstance(result, OSError):
             self._take_offline(home, str(result))
         if isinstance(result, OSError) or not home.is_online:
@@ -407,7 +393,7 @@ class LogManager:
 
     # -- failure and end -----------------------------------------------------------------------------------------------
 
-    def on_log_failed(self, log: Log, error: OSError) -> None:
+    def on_log_failed(self, log: LogStorage, error: OSError) -> None:
         home = self._homes.get(log.partition)
         if home is not None:
             self._take_offline(home, str(error))
@@ -459,12 +445,12 @@ class LogManager:
 
     def _close_directory(self, directory: LogDirectory, logs: Sequence[Log], broker_epoch: int) -> None:
         for log in logs:
-            log.settle()
-        unsafe = [log for log in logs if log.unflushed_messages]
-        if len(unsafe) > _FLUSHED_ONE_BY_ONE:
+            log.prepare_clean_shutdown()
+        unsynced = [log for log in logs if log.has_unsynced_files]
+        if len(unsynced) > _MAX_SYNCED_SINGLY:
             self._world.disk.sync_filesystem(directory.path)
-            for log in unsafe:
-                log.settled()
+            for log in unsynced:
+                log.mark_synced()
         for log in logs:
             log.close()
         for name, read in (
@@ -492,26 +478,3 @@ def log_starts(logs: Sequence[Log]) -> dict[TopicPartition, int]:
 def _chunks(items: list[T], size: int) -> Iterator[list[T]]:
     for start in range(0, len(items), size):
         yield items[start : start + size]
-
-
-class _Configs:
-    """Topic configs while loading: each parsed once."""
-
-    def __init__(self, overrides: Mapping[str, Mapping[str, str]], defaults: Mapping[str, str]) -> None:
-        self._overrides = overrides
-        self._defaults = defaults
-        self._parsed: dict[str, TopicConfig] = {}
-        self.problems: dict[str, str] = {}
-        self.default: Final = TopicConfig.parse({}, defaults)
-
-    def of(self, topic: str) -> TopicConfig:
-        own = self._overrides.get(topic)
-        if not own:
-            return self.default
-        if topic not in self._parsed:
-            try:
-                self._parsed[topic] = TopicConfig.parse(own, self._defaults)
-            except InvalidConfig as error:
-                self.problems[topic] = str(error)
-                self._parsed[topic] = self.default
-        return self._parsed[topic]

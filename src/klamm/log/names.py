@@ -17,7 +17,7 @@ SWAP: Final = ".swap"
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 
-_LONGEST_NAME: Final = 255
+_MAX_NAME_LENGTH: Final = 255
 _OFFSET_DIGITS: Final = 20
 
 
@@ -34,7 +34,7 @@ class DirectoryName(NamedTuple):
 
 
 def segment_file(base_offset: int, suffix: str) -> str:
-    """`00000000000000000042.log`"""
+    """As in `00000000000000000042.log`."""
     return f"{base_offset:0{_OFFSET_DIGITS}d}{suffix}"
 
 
@@ -57,4 +57,4 @@ def parse_directory(name: str) -> DirectoryName:
 def deleted_directory(partition: TopicPartition, unique: str) -> str:
     """Name of a log's directory once it waits for removal; the topic is cut where the whole would be too long."""
     suffix = f"-{partition.partition}.{unique}{DirectoryKind.DELETE}"
-    return partition.topic[: _LONGEST_NAME - len(suffix)] + suffix
+    return partition.topic[: _MAX_NAME_LENGTH - len(suffix)] + suffix

@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 
 from klamm.runtime.disk import Disk, File
 
-DEFAULT_MOST_OPEN = 4_000
+DEFAULT_MAX_OPEN_FILES = 4_000
 _NEVER_CUT: Final = sys.maxsize
 
 
@@ -38,7 +38,7 @@ class OpenFiles:
 
     __slots__ = ("_files", "_lent", "_most", "disk")
 
-    def __init__(self, disk: Disk, most: int = DEFAULT_MOST_OPEN) -> None:
+    def __init__(self, disk: Disk, most: int = DEFAULT_MAX_OPEN_FILES) -> None:
         self.disk = disk
         self._most = most
         self._files: OrderedDict[str, SharedFile] = OrderedDict()

@@ -32,10 +32,10 @@ class SnapshotFiles:
         found = (offset_of(name) for name in names if name.endswith(SNAPSHOT))
         return [offset for offset in found if offset is not None]
 
-    def write(self, producers: Producers) -> None:
-        """The state at its end offset; the device may lag, a torn file is told by its CRC."""
+    def write(self, producers: Producers) -> str | None:
+        """Write the state at its end offset, not synced: a torn file fails its CRC. The path, None if it is there."""
         if producers.snapshot_offset >= producers.end_offset:
-            return
+            return None
         path = self.path(producers.end_offset)
         file = self._disk.open(path, create=True)
         try:
@@ -45,6 +45,7 @@ class SnapshotFiles:
         finally:
             file.close()
         producers.snapshot_offset = producers.end_offset
+        return path
 
     def load_newest(self, most: int) -> tuple[int, list[Producer]] | None:
         """The newest usable snapshot at or before `most`; unusable ones are removed."""

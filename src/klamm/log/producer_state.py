@@ -50,11 +50,15 @@ class ProducerState:
         """The state at the log's end. Raises OSError."""
         self._snapshots.write(self.producers)
 
-    def write_last_snapshot(self, segments: Segments, log_start: int) -> None:
-        """The same when the log is closed; without producers a clean start knows that there are none."""
+    def write_last_snapshot(self, segments: Segments, log_start: int) -> str | None:
+        """The same when the log is closed; the path of a new file, which has to be synced before the shutdown is clean.
+
+        A clean start without any snapshot knows that there are no producers.
+        """
         self.finish_restoring(segments, log_start)
-        if self.producers or self.producers.snapshot_offset >= 0:
-            self.write_snapshot()
+        if not self.producers and self.producers.snapshot_offset < 0:
+            return None
+        return self._snapshots.write(self.producers)
 
     def start_at(self, offset: int) -> None:
         """The log was emptied and goes on at `offset`. Raises OSError."""

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from klamm.config.topic_config import TopicConfig
 from klamm.log.errors import CorruptFile
-from klamm.log.indexes import MOST_RELATIVE_OFFSET, OffsetIndex, TimeIndex, TimestampOffset
+from klamm.log.indexes import MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex, TimestampOffset
 from klamm.log.names import INDEX, LOG, SNAPSHOT, TIME_INDEX, TRANSACTION_INDEX, segment_file
 from klamm.log.open_files import OpenFiles, SharedFile
 from klamm.log.scan import ScannedBatch, scan_headers
@@ -14,7 +14,7 @@ from klamm.log.transactions import TransactionIndex
 from klamm.runtime.disk import Buffer
 from klamm.wire.records.batch import NO_TIMESTAMP, CorruptRecords
 
-_REMEMBERED_BOUNDARIES: Final = 128
+_MAX_BOUNDARIES: Final = 128
 _MAX_ENTRIES_TRIED: Final = 16
 
 
@@ -114,7 +114,7 @@ class Segment:
         self.size = position + size
         boundaries = self._boundaries
         boundaries[last_offset + 1] = self.size
-        if len(boundaries) > _REMEMBERED_BOUNDARIES:
+        if len(boundaries) > _MAX_BOUNDARIES:
             del boundaries[next(iter(boundaries))]
 
     def skip_batch(self, position: int, size: int) -> None:
@@ -131,7 +131,7 @@ class Segment:
         return self._first_timestamp
 
     def fits(self, last_offset: int) -> bool:
-        return last_offset - self.base_offset <= MOST_RELATIVE_OFFSET
+        return last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
 
     @property
     def has_full_index(self) -> bool:
@@ -175,6 +175,8 @@ class Segment:
         must not skip records.
         """
         for entry in islice(self.offset_index.entries_down_from(offset), _MAX_ENTRIES_TRIED):
+            if entry.offset > offset:
+                continue  # the entries do not rise: one of them is damaged
             batches = self.headers(entry.position)
             try:
                 first = next(batches, None)
@@ -217,7 +219,7 @@ class Segment:
             if found.header.max_timestamp > self.largest.timestamp:
                 self.largest = TimestampOffset(found.header.max_timestamp, found.header.last_offset)
 
-    # -- cut, close --------------------------------------------------------------------------------------------------
+    # -- truncate, close ---------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
         """Cut at the batch that holds `offset`, or the next after it. Raises OSError."""
@@ -264,7 +266,7 @@ class Segment:
         return None if batch is None else batch.header.max_timestamp
 
     def reset(self) -> None:
-        """Forget everything about the file's content, to learn it anew."""
+        """Forget what is known of the content of the file; the caller reads it again."""
         self.offset_index.reset()
         self.time_index.reset()
         self.largest = TimestampOffset(NO_TIMESTAMP, self.base_offset)

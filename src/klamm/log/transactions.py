@@ -81,7 +81,7 @@ class TransactionIndex:
             del content[kept:]
 
     def remove(self) -> None:
-        """Forget all entries and remove the file, to build it anew. Raises OSError."""
+        """Forget all entries and remove the file; the caller builds it again. Raises OSError."""
         if self._disk.exists(self.path):
             self._disk.remove(self.path)
         self._content = bytearray()

@@ -1,4 +1,4 @@
-"""Who is connected, and whether one more may be. Source: ConnectionQuotas (SocketServer.scala).
+"""The open connections and their limits. Source: ConnectionQuotas (SocketServer.scala).
 
 Where Kafka's acceptor waits at `max.connections`, a connection too many is closed here at once and logged.
 """
@@ -49,7 +49,7 @@ class ConnectionTable:
         return iter(self._open)
 
     def admit(self, connection: Connection) -> str | None:
-        """Take it in, or say why not. Brokers get in on the protected listener at the cost of an idle client."""
+        """Add it, or return why not. A broker on the protected listener takes the place of the least used client."""
         limit = self._limits.per_address.get(connection.remote_host, self._limits.max_per_address)
         if self._per_address[connection.remote_host] >= limit:
             return f"already {limit} connections from {connection.remote_host} (max.connections.per.ip)"

@@ -16,7 +16,7 @@ _FIRST_BIG_BYTES: Final = 1024 * 1024
 
 
 class BadFrameSize(KlammError):
-    """The peer announced a frame that we do not take: it does not speak our protocol, or asks too much."""
+    """The peer announced a frame that is not allowed: it speaks another protocol, or its request is too large."""
 
     def __init__(self, size: int, max_bytes: int) -> None:
         super().__init__(f"frame of {size} bytes announced, allowed are 0 to {max_bytes}")
@@ -35,7 +35,7 @@ class ReceiveBuffer:
     )  # fmt: skip
 
     def __init__(self, max_bytes: int, take: Callable[[int], bool] = lambda size: True) -> None:
-        """`take` is asked before a frame gets memory of its own; after a no, at the next `next_frame` again."""
+        """`take` decides whether a large frame may get memory now; after False `next_frame` calls it again."""
         self._max_bytes = max_bytes
         self._take = take
         self.waits_for_memory = False
@@ -46,11 +46,6 @@ class ReceiveBuffer:
         self._big: bytearray | None = None
         self._big_size = 0
         self._filled = 0
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes received that are not yet part of a taken frame."""
-        return self._end - self._start + self._filled
 
     @property
     def is_full(self) -> bool:

@@ -25,7 +25,7 @@ log = structlog.get_logger("net")
 
 
 class CloseConnection(KlammError):
-    """Said by a handler: this request cannot be answered, the connection ends. Its text goes to the log."""
+    """Raised by a handler: this request cannot be answered, the connection is closed. Its text is logged."""
 
 
 class EndsWithClient(NamedTuple):
@@ -50,7 +50,7 @@ class ServerLimits:
 
 
 class Server:
-    """All listeners of one node. `bind` each, then `start`; a port is refused to others before clients get in."""
+    """All listeners of one node. `bind` each, then `start`: addresses are reserved before clients can connect."""
 
     def __init__(self, network: Network, limits: ServerLimits, protected_listener: str | None = None) -> None:
         self._network = network
@@ -70,7 +70,7 @@ class Server:
         """Take an address for one more listener; the port. Raises OSError where it cannot be had."""
 
         def make() -> asyncio.BaseProtocol:
-            assert self._handle is not None, "nobody gets in before the start"
+            assert self._handle is not None, "no client can connect before the start"
             return ServerConnection(
                 name,
                 self._handle,
@@ -85,16 +85,12 @@ class Server:
         return listener.port
 
     async def start(self, handle: Handler) -> None:
-        """Let clients in on every listener."""
+        """Accept connections on every listener."""
         self._handle = handle
         for listener in self._listeners:
             await listener.start()
         if self._limits.max_idle_ms > 0:
             self._check_idle()
-
-    @property
-    def connection_count(self) -> int:
-        return len(self._table)
 
     async def close(self) -> None:
         """Accept no more and end every connection; requests still in progress lose their answers."""

@@ -94,7 +94,9 @@ class ProduceService:
             else:
                 appended[topic_partition] = later
         if prepared:
-            appended.update(zip(prepared, await asyncio.gather(*prepared.values()), strict=True))
+            # what arrived is appended even where its client leaves and the request is cancelled
+            finished = await asyncio.shield(asyncio.gather(*prepared.values()))
+            appended.update(zip(prepared, finished, strict=True))
         return appended
 
     def _begin(

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from klamm.runtime.memory import freeze_objects
+
 T = TypeVar("T")
 
 
@@ -26,11 +28,10 @@ def allow_many_open_files() -> int:
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
-def settle_memory() -> None:
-    """Objects that exist after the start stay: exclude them from garbage collection."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 10, 100)  # the second generation then has 100,000 objects, which takes a few ms
+def settle_memory(young_objects: int = 10_000) -> None:
+    """Call it after the start: the objects that exist now stay, and collections run after `young_objects` new ones."""
+    freeze_objects()
+    gc.set_threshold(young_objects, 10, 100)  # the second generation then has 100,000 objects, which takes a few ms
 
 
 def say(text: str) -> None:

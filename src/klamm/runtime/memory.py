@@ -1,33 +1,48 @@
 """The garbage collector, which looks at the whole process and holds it while it looks."""
 
+import asyncio
 import gc
 from typing import Final
 
-YOUNG: Final = 2_000
+YOUNG_OBJECTS: Final = 2_000
 """Objects made since the collector looked last: less than it waits for in a node, more than little work makes."""
+LONG_WORK_SLICES: Final = 20
+"""Slices in a row that make work long: it made thousands of objects."""
+FULL_FREEZE_SLICES: Final = 4
+"""Every so many slices of long work all is frozen, whatever the collector counts: it counts what is made less what
+goes, which is nothing where states are replaced, and would look at all of them some day (150 ms at 200,000)."""
+IN_A_ROW_S: Final = 1.0
 
 
-def settle() -> None:
-    """What is in memory now stays for long: full collections pass it over from here on.
+class LongWork:
+    """Has the collector pass over what long work makes.
 
-    A hundred thousand partitions would hold the event loop for a tenth of a second, again and again. Objects without
-    cycles are still freed by their reference counts; garbage in cycles that waits just now stays until `unsettle`, so
-    call it for large loads alone.
+    To look at a hundred thousand partitions would hold the event loop for a tenth of a second, again and again. Objects
+    without cycles are still freed by their reference counts; garbage in cycles that waits while work is long stays
+    until it ends. It is a `SliceObserver` of `TimeSlices`.
     """
+
+    def __init__(self) -> None:
+        self._row = 0
+        self._last_at = 0.0
+
+    def slice_ends(self) -> None:
+        now = asyncio.get_running_loop().time()
+        self._row = self._row + 1 if now - self._last_at < IN_A_ROW_S else 1
+        self._last_at = now
+        if self._row <= LONG_WORK_SLICES:
+            return
+        # a young dict of a hundred thousand partitions costs the next collection tens of ms, however little is new
+        if self._row % FULL_FREEZE_SLICES == 0 or gc.get_count()[0] > YOUNG_OBJECTS:
+            gc.freeze()
+
+    def work_ends(self) -> None:
+        """What was frozen may go: the next full collection looks at everything."""
+        self._row = 0
+        gc.unfreeze()
+
+
+def freeze_objects() -> None:
+    """Exclude all objects that exist now from garbage collection."""
+    gc.collect()
     gc.freeze()
-
-
-def settle_young() -> None:
-    """The same, where much was made just now: large work goes on, and would be looked at again and again.
-
-    A young dict of a hundred thousand partitions costs the next collection tens of milliseconds, however little is new
-    beside it. The price is that of `settle`, each time: what is alive now and ends in a cycle later, as a connection
-    does (a kilobyte), is not freed before `unsettle`.
-    """
-    if gc.get_count()[0] > YOUNG:
-        gc.freeze()
-
-
-def unsettle() -> None:
-    """What was settled may go: the next full collection looks at everything."""
-    gc.unfreeze()

@@ -1,93 +1,145 @@
-"""Long work beside everything else: at most one piece of it in each pass of the event loop.
+"""Long work beside everything else: the loop is given back once one pass of it was held for a slice of time.
 
-A dozen tasks that each rest after 5 ms still hold the loop for 60 ms when all of them are ready in one pass. Those that
-take turns go one after another, and whatever else is ready runs between them.
+A dozen tasks that each rest after 5 ms still hold the loop for 60 ms when all of them are ready in one pass. Tasks that
+share a `TimeSlices` share the slice of each pass: when it is used up they wait, and go on one after the other, each in
+a pass of its own, so that whatever else is ready runs between them.
+
+Time is the loop's. On a simulated loop it stands still while a callback computes, so a slice is a number of items there
+(`CountedSlices`): the same seed gives the loop back at the same places, whatever the machine.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from itertools import islice
-from typing import Any, Final, TypeVar
-
-from klamm.runtime import memory
+from typing import Any, Final, Protocol, TypeVar
 
 T = TypeVar("T")
 
-LIGHT: Final = 250
-"""Items that nobody waits for the end of: a few hundred microseconds."""
-LARGE: Final = 20
-"""TimeSlices in a row that make work large: thousands of items, and the garbage collector is told to pass them over."""
-REPLACED: Final = 4
-"""Every so many turns of large work all is settled, whatever the collector counts: it counts what is made less what
-goes, which is nothing where states are replaced, and would look at all of them some day (150 ms at 200,000)."""
-IN_A_ROW_S: Final = 1.0
-LET_GO: Final = 10_000
-"""Items freed in one turn: a millisecond, two where nobody else has them."""
+SLICE_S: Final = 0.003
+"""After how long a pass of the loop is over: it is held for about 5 ms then, and for 10 at most, since the last piece
+of work before the look at the clock, a request to encode, takes some milliseconds by itself."""
+PIECE: Final = 128
+"""Items between two looks at the clock: they take a millisecond at most."""
+COUNTED_ITEMS: Final = 250
+"""What a slice is worth where time cannot be measured: an item costs some 20 microseconds."""
 
 
-class TimeSlices:
-    """Shared by tasks of one loop that work for the same cause."""
+class SliceObserver(Protocol):
+    """Is told how long the work is: memory that it made stays for long (see `memory.LongWork`)."""
 
-    def __init__(self) -> None:
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._is_going_round = False
-        self._row = 0
-        self._last_at = 0.0
+    def slice_ends(self) -> None: ...
+    def work_ends(self) -> None: ...
 
-    async def take(self) -> None:
-        """Returns in a pass of the loop in which no other turn begins."""
-        loop = asyncio.get_running_loop()
-        turn: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(turn)
-        if not self._is_going_round:
-            self._is_going_round = True
-            loop.call_soon(self._next)
-        await turn
 
-    async def take_for(self, items: int) -> None:
-        """The same for work on so many items; little work needs no turn."""
-        if items > LIGHT:
-            await self.take()
+class Slices(Protocol):
+    """Where long work gives the loop back."""
 
-    async def over(self, items: Iterable[T], size: int) -> AsyncIterator[list[T]]:
-        """Cut into lists of at most `size`, each for a turn of its own."""
-        rest = iter(items)
-        while chunk := list(islice(rest, size)):
-            await self.take_for(len(chunk))
-            yield chunk
+    async def checkpoint(self, items: int = 1) -> None:
+        """Between two pieces of work, the next one on so many items."""
 
-    async def let_go(self, contents: dict[Any, Any], size: int = LET_GO) -> None:
+    def over(self, items: Iterable[T], size: int = PIECE) -> AsyncIterator[list[T]]:
+        """Lists, with a checkpoint before each. Their size means nothing, unless it is given."""
+
+    def each(self, items: Iterable[T]) -> AsyncIterator[T]:
+        """The same, one item after another."""
+
+    async def let_go(self, contents: dict[Any, Any]) -> None:
         """Empty a dict: to free a hundred thousand objects at once takes tens of milliseconds."""
+
+    def close(self) -> None:
+        """The work is over, and what it made may go."""
+
+
+class _Pieces:
+    """What follows from checkpoints, wherever these give the loop back."""
+
+    async def checkpoint(self, items: int = 1) -> None:
+        raise NotImplementedError
+
+    async def over(self, items: Iterable[T], size: int = PIECE) -> AsyncIterator[list[T]]:
+        rest = iter(items)
+        while piece := list(islice(rest, size)):
+            await self.checkpoint(len(piece))
+            yield piece
+
+    async def each(self, items: Iterable[T]) -> AsyncIterator[T]:
+        async for piece in self.over(items):
+            for item in piece:
+                yield item
+
+    async def let_go(self, contents: dict[Any, Any]) -> None:
         while contents:
-            going = min(size, len(contents))
-            await self.take_for(going)
+            going = min(PIECE, len(contents))
+            await self.checkpoint(going)
             for _ in range(going):
                 contents.popitem()
 
-    def _next(self) -> None:
+
+class TimeSlices(_Pieces):
+    """Shared by tasks of one loop that work for the same cause."""
+
+    def __init__(self, observer: SliceObserver | None = None, slice_s: float = SLICE_S) -> None:
+        self._observer = observer
+        self._slice_s = slice_s
+        self._pass_began_at: float | None = None
+        """When work was first looked at in this pass of the loop."""
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_waking = False
+
+    async def checkpoint(self, items: int = 1) -> None:  # noqa: ARG002 - the clock tells what they cost
+        loop = asyncio.get_running_loop()
+        if self._pass_began_at is None:
+            self._pass_began_at = loop.time()
+            loop.call_soon(self._next_pass)
+        elif loop.time() - self._pass_began_at >= self._slice_s:
+            await self._wait(loop)
+            self._pass_began_at = loop.time()
+            loop.call_soon(self._next_pass)
+
+    def close(self) -> None:
+        if self._observer is not None:
+            self._observer.work_ends()
+
+    def _next_pass(self) -> None:
+        self._pass_began_at = None
+
+    async def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Returns in a pass in which no other task begins a slice."""
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(turn)
+        if not self._is_waking:
+            self._is_waking = True
+            loop.call_soon(self._wake_next)
+        await turn
+
+    def _wake_next(self) -> None:
+        loop = asyncio.get_running_loop()
         while self._waiting:
             turn = self._waiting.popleft()
             if not turn.done():
-                self._look_how_large()
+                if self._observer is not None:
+                    self._observer.slice_ends()
                 turn.set_result(None)
                 break
         if self._waiting:
-            asyncio.get_running_loop().call_soon(self._next)
+            loop.call_soon(self._wake_next)
         else:
-            self._is_going_round = False
+            self._is_waking = False
 
-    def _look_how_large(self) -> None:
-        now = asyncio.get_running_loop().time()
-        self._row = self._row + 1 if now - self._last_at < IN_A_ROW_S else 1
-        self._last_at = now
-        if self._row > LARGE and self._row % REPLACED == 0:
-            memory.settle()
-        elif self._row > LARGE:
-            memory.settle_young()
 
-    async def each(self, items: Iterable[T], size: int) -> AsyncIterator[T]:
-        """The same, one item after another."""
-        async for chunk in self.over(items, size):
-            for item in chunk:
-                yield item
+class CountedSlices(_Pieces):
+    """Slices of so many items. Work on fewer never gives the loop back: what is simulated is small."""
+
+    def __init__(self, items: int = COUNTED_ITEMS) -> None:
+        self._most = items
+        self._count = 0
+
+    async def checkpoint(self, items: int = 1) -> None:
+        self._count += items
+        if self._count > self._most:
+            self._count = items
+            await asyncio.sleep(0)
+
+    def close(self) -> None:
+        self._count = 0

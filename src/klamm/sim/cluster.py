@@ -404,7 +404,7 @@ def run_script(script: Script, with_story: bool = False, watch: Callable[[Step],
     `watch` is told of each step of a node, from the moment that the script sets a trap.
     """
     options = script.options
-    loop = SimulatedLoop(options.seed, options.policy)  # type: ignore[abstract]  # what nobody here calls is not there
+    loop = SimulatedLoop(options.seed, options.policy)
     cluster = SimulatedCluster(script, loop, records_story=with_story)
     cluster.injection_points.watch = watch or cluster.injection_points.watch
     violation = None

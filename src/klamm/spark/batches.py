@@ -35,7 +35,7 @@ LOG_OVERHEAD: Final = 12  # base offset and batch length stand before what the l
 CRC_COVERS_FROM: Final = 21  # from the attributes to the end
 MAGIC_AT: Final = 16
 
-SMALLEST_RECORD: Final = 7  # seven one-byte fields: length, attributes, two deltas, key, value, headers
+MIN_RECORD_BYTES: Final = 7  # seven one-byte fields: length, attributes, two deltas, key, value, headers
 
 Headers = npt.NDArray[np.void]
 
@@ -104,11 +104,11 @@ def check_crc(run: Run) -> None:
     checksum = google_crc32c.value
     stored = run.headers["crc"].tolist()
     for i, (position, size) in enumerate(zip(run.positions, run.sizes, strict=True)):
-        found = checksum(bytes(buffer[position + CRC_COVERS_FROM : position + size]))
-        if found != stored[i]:
+        computed = checksum(bytes(buffer[position + CRC_COVERS_FROM : position + size]))
+        if computed != stored[i]:
             offset = int(run.headers["base_offset"][i])
             raise CorruptBatch(
-                f"batch at offset {offset} has checksum {found:#010x}, its header says {stored[i]:#010x}"
+                f"batch at offset {offset} has checksum {computed:#010x}, its header says {stored[i]:#010x}"
             )
 
 

@@ -1,7 +1,7 @@
 """Records as Arrow columns. Arrow copies the bytes; we only say where they lie.
 
 The trick: a binary array laid over the raw buffer, with offsets `.., start, end, start, end, ..`, has every slice as an
-element; `take` of the wanted elements copies them in C++.
+element; `take` of the needed elements copies them in C++.
 """
 
 from collections.abc import Callable, Mapping
@@ -63,8 +63,8 @@ def _binary(raw: pa.Buffer, slices: Slices, chosen: Longs) -> pa.BinaryArray:
     bounds[-1] = ends[-1] if len(ends) else 0
     overlay = pa.Array.from_buffers(pa.binary(), 2 * len(starts), [None, pa.py_buffer(bounds), raw])
     null = slices.null[chosen]
-    wanted = pa.array(np.arange(0, 2 * len(starts), 2), mask=null if null.any() else None)
-    return overlay.take(wanted)
+    elements = pa.array(np.arange(0, 2 * len(starts), 2), mask=null if null.any() else None)
+    return overlay.take(elements)
 
 
 def _topic(rows: Rows, chosen: Longs) -> pa.Array:

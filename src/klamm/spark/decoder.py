@@ -18,10 +18,10 @@ from klamm.wire.records.batch import CODEC_MASK, HEADER_BYTES, LOG_APPEND_TIME_B
 from klamm.wire.unfolding import decompress
 
 GROUP_BYTES: Final = 8 << 20  # decompressed bytes worked on at once: bounds memory, and keeps columns in cache
-MOST_ROWS: Final = 1 << 16  # of one Arrow record batch
+MAX_ROWS_PER_BATCH: Final = 1 << 16  # of one Arrow record batch
 
 
-class Wanted(NamedTuple):
+class RecordSelection(NamedTuple):
     """Which records of a partition, and which of their columns."""
 
     topic_partition: TopicPartition
@@ -31,28 +31,28 @@ class Wanted(NamedTuple):
 
 
 def decode(
-    run: Run, wanted: Wanted, aborted: Sequence[Aborted] | None = None, find: Finder = find_bodies
+    run: Run, selection: RecordSelection, aborted: Sequence[Aborted] | None = None, find: Finder = find_bodies
 ) -> Iterator[pa.RecordBatch]:
-    """The wanted records of the run. `aborted` is None for read_uncommitted.
+    """The selected records of the run. `aborted` is None for read_uncommitted.
 
     Raises CorruptBatch, naming the partition and offset, before anything of a damaged group is given out.
     """
     try:
         check_order(run)
         check_crc(run)
-        for group in _groups(run, _chosen(run, wanted, aborted)):
-            rows = _decode_group(run, group, wanted, find)
-            yield from _in_pieces(rows, wanted)
+        for group in _groups(run, _chosen(run, selection, aborted)):
+            rows = _decode_group(run, group, selection, find)
+            yield from _in_pieces(rows, selection)
     except CorruptBatch as error:
         first = int(run.headers["base_offset"][0])
         raise CorruptBatch(
-            f"{wanted.topic_partition}, batches at offsets {first} to {run.next_offset - 1}: {error}"
+            f"{selection.topic_partition}, batches at offsets {first} to {run.next_offset - 1}: {error}"
         ) from error
 
 
-def _chosen(run: Run, wanted: Wanted, aborted: Sequence[Aborted] | None) -> list[int]:
+def _chosen(run: Run, selection: RecordSelection, aborted: Sequence[Aborted] | None) -> list[int]:
     kept = data_batches(run) if aborted is None else committed_batches(run, aborted)
-    kept &= (run.last_offsets >= wanted.start) & (run.headers["base_offset"] < wanted.end)
+    kept &= (run.last_offsets >= selection.start) & (run.headers["base_offset"] < selection.end)
     return [int(i) for i in np.flatnonzero(kept & (run.headers["record_count"] > 0))]
 
 
@@ -109,11 +109,11 @@ def _group(run: Run, numbers: list[int], unpacked: dict[int, bytes]) -> _Group:
     return _Group(headers, buffer, Areas(starts, starts + lengths, headers["record_count"].astype(np.int64)))
 
 
-def _decode_group(run: Run, group: _Group, wanted: Wanted, find: Finder) -> Rows:
+def _decode_group(run: Run, group: _Group, selection: RecordSelection, find: Finder) -> Rows:
     raw: Bytes = np.frombuffer(group.buffer, np.uint8)
     bodies = find(group.buffer, raw, group.areas)
     fields = read_fields(raw, bodies)
-    headers = read_headers(raw, bodies, fields.values) if "headers" in wanted.columns else None
+    headers = read_headers(raw, bodies, fields.values) if "headers" in selection.columns else None
     batch_of = np.repeat(np.arange(len(group.headers)), group.areas.counts)
     _check_deltas(group, fields, batch_of)
     offsets = _of_batch(group.headers["base_offset"], batch_of) + fields.offset_deltas
@@ -122,7 +122,7 @@ def _decode_group(run: Run, group: _Group, wanted: Wanted, find: Finder) -> Rows
     if log_append.any():
         timestamps = np.where(log_append[batch_of], _of_batch(group.headers["max_timestamp"], batch_of), timestamps)
     types = log_append.astype(np.int32)[batch_of]
-    return Rows(pa.py_buffer(group.buffer), wanted.topic_partition, fields, headers, offsets, timestamps, types)
+    return Rows(pa.py_buffer(group.buffer), selection.topic_partition, fields, headers, offsets, timestamps, types)
 
 
 def _of_batch(column: np.ndarray[tuple[int], np.dtype[np.int64]], batch_of: Longs) -> Longs:
@@ -141,7 +141,7 @@ def _check_deltas(group: _Group, fields: Fields, batch_of: Longs) -> None:
         raise CorruptBatch("the records' offsets do not rise within their batch")
 
 
-def _in_pieces(rows: Rows, wanted: Wanted) -> Iterator[pa.RecordBatch]:
-    inside = np.flatnonzero((rows.offsets >= wanted.start) & (rows.offsets < wanted.end))
-    for begin in range(0, len(inside), MOST_ROWS):
-        yield record_batch(rows, wanted.columns, inside[begin : begin + MOST_ROWS])
+def _in_pieces(rows: Rows, selection: RecordSelection) -> Iterator[pa.RecordBatch]:
+    inside = np.flatnonzero((rows.offsets >= selection.start) & (rows.offsets < selection.end))
+    for begin in range(0, len(inside), MAX_ROWS_PER_BATCH):
+        yield record_batch(rows, selection.columns, inside[begin : begin + MAX_ROWS_PER_BATCH])

@@ -63,21 +63,21 @@ def read_headers(raw: Bytes, bodies: Bodies, values: Slices) -> HeaderFields:
         raise CorruptBatch(BEYOND)
     records = np.flatnonzero(counts)
     at = at[records]
-    found: list[tuple[Longs, Slices, Slices]] = []
+    header_columns: list[tuple[Longs, Slices, Slices]] = []
     while records.size:
         keys = read_slices(raw, at, bodies.ends[records])
         values_ = read_slices(raw, keys.ends, bodies.ends[records])
-        found.append((records, keys, values_))
-        more = counts[records] > len(found)
+        header_columns.append((records, keys, values_))
+        more = counts[records] > len(header_columns)
         records, at = records[more], values_.ends[more]
-    return HeaderFields(counts, *_in_order(found))
+    return HeaderFields(counts, *_in_order(header_columns))
 
 
-def _in_order(found: list[tuple[Longs, Slices, Slices]]) -> tuple[Slices, Slices]:
-    if not found:
+def _in_order(header_columns: list[tuple[Longs, Slices, Slices]]) -> tuple[Slices, Slices]:
+    if not header_columns:
         nothing = Slices(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.bool_))
         return nothing, nothing
-    records, keys, values = zip(*found, strict=True)
+    records, keys, values = zip(*header_columns, strict=True)
     order = np.argsort(np.concatenate(records), kind="stable")
     return _joined(keys, order), _joined(values, order)
 

@@ -93,7 +93,7 @@ def parse_offsets(option: str, text: str) -> dict[TopicPartition, int]:
     example = '{"orders": {"0": 23, "1": -2}}'
     try:
         parsed = json.loads(text)
-        found = {TopicPartition(t, _partition(p)): _whole(o) for t, ps in parsed.items() for p, o in ps.items()}
+        found = {TopicPartition(t, _partition(p)): _integer(o) for t, ps in parsed.items() for p, o in ps.items()}
     except (ValueError, AttributeError) as error:
         raise BadOption(f"option {option} is {text!r}; give JSON as {example}") from error
     if not found:
@@ -115,12 +115,12 @@ def parse_assign(text: str) -> tuple[TopicPartition, ...]:
 
 def _partition(given: object) -> int:
     number = int(given) if isinstance(given, str) and given.isdigit() else given
-    if _whole(number) < 0:
+    if _integer(number) < 0:
         raise ValueError("a partition is a number from 0")
-    return _whole(number)
+    return _integer(number)
 
 
-def _whole(given: object) -> int:
+def _integer(given: object) -> int:
     if not isinstance(given, int) or isinstance(given, bool):
-        raise ValueError(f"{given!r} is no whole number")
+        raise ValueError(f"{given!r} is not an integer")
     return given

@@ -51,7 +51,7 @@ def _boolean(text: str) -> bool:
 def _positive(text: str) -> int:
     number = int(text) if re.fullmatch(r"[0-9]+", text) else 0
     if number < 1:
-        raise ValueError("must be a whole number above 0")
+        raise ValueError("must be an integer above 0")
     return number
 
 

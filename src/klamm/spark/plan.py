@@ -31,7 +31,7 @@ def plan_ranges(brokers: ReadClient) -> list[OffsetRange]:
     """
     partitions = find_partitions(brokers)
     for given in (brokers.options.start, brokers.options.end):
-        _check_names_all(given, partitions)
+        _check_complete(given, partitions)
     _warn_without_ids(brokers, partitions)
     while partitions:
         try:
@@ -113,13 +113,13 @@ def _end(brokers: ReadClient, partition: TopicPartition, start: int, end: int, l
     return latest
 
 
-def _check_names_all(given: Bound, partitions: Sequence[TopicPartition]) -> None:
+def _check_complete(given: Bound, partitions: Sequence[TopicPartition]) -> None:
     if given.each is None:
         return
     if missing := [str(p) for p in partitions if p not in given.each]:
         raise BadOption(f"option {given.option} must name every partition; {', '.join(missing)} is missing")
-    if strange := [str(p) for p in given.each if p not in partitions]:
-        raise BadOption(f"option {given.option} names {', '.join(strange)}, which is not among what is read")
+    if unexpected := [str(p) for p in given.each if p not in partitions]:
+        raise BadOption(f"option {given.option} names {', '.join(unexpected)}, which is not among what is read")
 
 
 # ---- which partitions

@@ -1,6 +1,5 @@
 """The data source `klamm`: what Spark calls, in the driver to plan and in its Python workers to read."""
 
-import gc
 import sys
 from collections.abc import Iterator, MutableMapping
 from typing import Final
@@ -19,7 +18,8 @@ from pyspark.sql.types import (
 )
 
 from klamm.runtime.blocking import BlockingWorld, RealBlockingWorld
-from klamm.spark.decoder import Wanted, decode
+from klamm.runtime.memory import freeze_objects
+from klamm.spark.decoder import RecordSelection, decode
 from klamm.spark.errors import BadOption
 from klamm.spark.fetch import RangeReader
 from klamm.spark.options import ReadOptions, read_options
@@ -104,15 +104,14 @@ def read_ranges(
 ) -> Iterator[pa.RecordBatch]:
     with read_client(world, options, pool) as brokers:
         for offset_range in task.ranges:
-            wanted = Wanted(*offset_range[:3], columns)
+            selection = RecordSelection(*offset_range[:3], columns)
             for run, aborted in RangeReader(brokers, offset_range):
-                yield from decode(run, wanted, aborted)
+                yield from decode(run, selection, aborted)
 
 
 def freeze_heap() -> None:
     """Spark's worker collects garbage after each task: 10-30 ms over all modules, next to none once they are frozen."""
     done = getattr(sys, "_klamm_reads", 0)
     if done < READS_BEFORE_FREEZE:
-        gc.collect()
-        gc.freeze()
+        freeze_objects()
         sys._klamm_reads = done + 1  # type: ignore[attr-defined]  # the module itself may be loaded anew per task

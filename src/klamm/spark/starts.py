@@ -9,10 +9,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from klamm.spark.batches import SMALLEST_RECORD, CorruptBatch
+from klamm.spark.batches import MIN_RECORD_BYTES, CorruptBatch
 from klamm.spark.varints import Bytes, Longs, read_varints
 
-LANES_WORTH_A_STEP: Final = 96  # measured: a vector step costs as much as a loop over this many records
+MIN_LANES_PER_STEP: Final = 96  # measured: a vector step costs as much as a loop over this many records
 
 
 class Areas(NamedTuple):
@@ -37,13 +37,13 @@ def find_bodies(buffer: memoryview, raw: Bytes, areas: Areas) -> Bodies:
     """`raw` is `buffer` as an array. Raises CorruptBatch where the records do not fill their batch exactly."""
     check_counts(areas)
     total, steps = int(areas.counts.sum()), int(areas.counts.max(initial=0))
-    finder = find_in_lockstep if total > steps * LANES_WORTH_A_STEP else find_in_a_loop
+    finder = find_in_lockstep if total > steps * MIN_LANES_PER_STEP else find_in_a_loop
     return finder(buffer, raw, areas)
 
 
 def check_counts(areas: Areas) -> None:
     """A count is believed only where that many records can stand: memory stays in proportion to the bytes."""
-    if (areas.counts * SMALLEST_RECORD > areas.ends - areas.starts).any():
+    if (areas.counts * MIN_RECORD_BYTES > areas.ends - areas.starts).any():
         raise CorruptBatch("a batch counts more records than its bytes can hold")
 
 

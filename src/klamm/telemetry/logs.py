@@ -6,7 +6,6 @@ from typing import Any, Final
 
 import structlog
 
-LEVELS: Final = ("debug", "info", "warning", "error")
 ROOT: Final = "root"
 LOGGERS: Final = (
     "config", "controller-channel", "features", "isr", "journal-topic", "logs", "metrics", "net", "node",
@@ -54,7 +53,7 @@ class _Logger(structlog.PrintLogger):
 
 
 def configure_logs(level: str = "info") -> LogLevels:
-    """Lines go to standard output: time, level, event, keys. Raises KeyError for a level not in `LEVELS`."""
+    """Lines go to standard output: time, level, event, keys. Raises KeyError for an unknown level."""
     number = logging.getLevelNamesMapping()[level.upper()]
     levels = LogLevels(next(name for name, value in KAFKA_LEVELS.items() if value == number))
 

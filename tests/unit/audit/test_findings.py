@@ -137,7 +137,7 @@ CASES: dict[str, tuple[Callable[[Snapshot], object], tuple[str, str, str, str, s
         lambda s: setattr(s, "assignments", {P: ReplicaAssignment(ids(1, 2, 9))}),
         ("warning", "broker gone", "broker 9", "has 1 replica", "reassign plan --remove-broker 9 --out plan-without"),
     ),
-    "the leader is gone and nobody was elected": (
+    "the leader is gone and no leader was elected": (
         lambda s: dies(s, 1),
         ("critical", "no leader", "orders-0", "leader 1 is not registered", "reelect"),
     ),

@@ -1,6 +1,7 @@
 """What is offered, and how a client of the future learns of it; whole frames in and out."""
 
 import contextlib
+from typing import Any
 
 import pytest
 
@@ -22,14 +23,15 @@ def dispatcher() -> Dispatcher:
     return Dispatcher([Route(API_VERSIONS, ApiVersions(OFFERED).handle)])
 
 
-def frame(version: int, message: object, key: ApiKey = ApiKey.API_VERSIONS) -> bytes:
+def frame(version: int, message: Any, key: ApiKey = ApiKey.API_VERSIONS) -> bytes:
     return b"".join(encode_request(RequestHeader(key, version, 7, "c"), message))[4:]
 
 
 def ask(dispatcher: Dispatcher, request: bytes, version: int) -> ApiVersionsResponse:
     answer = dispatcher(request, CONNECTION)
-    assert answer is not None
+    assert isinstance(answer, list | tuple)
     correlation_id, response = decode_response(b"".join(answer)[4:], ApiKey.API_VERSIONS, version)
+    assert isinstance(response, ApiVersionsResponse)
     assert correlation_id == 7
     return response
 

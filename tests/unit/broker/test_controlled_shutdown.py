@@ -58,7 +58,7 @@ class Surroundings:
         assert host == "h2"
         connection: Connection = make()
         transport = connect(connection)
-        transport.write = lambda sent: self._receive(transport, bytes(sent))  # type: ignore[method-assign]
+        transport.write = lambda sent: self._receive(transport, bytes(sent))  # type: ignore[method-assign,assignment]
         return connection
 
     async def listen(self, *given: Any) -> Any:
@@ -86,7 +86,7 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def leave(around: Surroundings) -> bool:
     text = b"zookeeper.connect=z:1\ncontrolled.shutdown.retry.backoff.ms=0"
-    world = World(RealClock(), around, RealDisk(), RealRandomness())
+    world = World(RealClock(), around, RealDisk(), RealRandomness())  # type: ignore[arg-type]
     return await ControlledShutdown(world, parse_node_config(text, "x"), US, 44, around).run()  # type: ignore[arg-type]
 
 

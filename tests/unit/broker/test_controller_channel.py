@@ -42,7 +42,7 @@ class Brokers:
             raise ConnectionRefusedError(111, "Connection refused")
         connection: Connection = make()
         transport = connect(connection)
-        transport.write = lambda sent: self._receive(host, transport, bytes(sent))  # type: ignore[method-assign]
+        transport.write = lambda sent: self._receive(host, transport, bytes(sent))  # type: ignore[method-assign,assignment]
         return connection
 
     async def listen(self, *given: Any) -> Any:
@@ -84,7 +84,7 @@ def known() -> MetadataCache:
 @pytest.fixture
 def channel(brokers: Brokers, known: MetadataCache, monkeypatch: pytest.MonkeyPatch) -> ControllerChannel:
     monkeypatch.setattr("klamm.broker.controller_channel._RETRY_BACKOFF_S", 0)
-    world = World(RealClock(), brokers, RealDisk(), RealRandomness())
+    world = World(RealClock(), brokers, RealDisk(), RealRandomness())  # type: ignore[arg-type]
     made = ControllerChannel(world, known, BrokerId(3), 1000, 1000)
     known.on_update = made.controller_may_have_changed
     return made

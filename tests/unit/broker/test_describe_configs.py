@@ -48,7 +48,7 @@ async def describe(
     dynamic.take(cluster or {}, broker or {})
     handler = DescribeConfigs(BrokerId(1), dynamic, cache(), read_topic_config, LogLevels())
     message = DescribeConfigsRequest(
-        [DescribeConfigsResource(kind, name, None if keys is None else list(keys))], True, True
+        [DescribeConfigsResource(kind, name, None if keys is None else tuple(keys))], True, True
     )
     response = await handler.handle(request(ApiKey.DESCRIBE_CONFIGS, version), message)
     response.encode(version)
@@ -100,7 +100,7 @@ async def test_cluster_wide_dynamic_configs_are_none() -> None:
     assert (result.error_code, result.configs) == (ErrorCode.NONE, [])
 
 
-REFUSED = {
+REFUSED: dict[str, tuple[int, str, dict[str, str] | None, ErrorCode]] = {
     "unknown topic": (TOPIC, "nowhere", {}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     "illegal topic": (TOPIC, "a b", {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
     "another broker": (BROKER, "2", {}, ErrorCode.INVALID_REQUEST),

@@ -70,7 +70,7 @@ async def test_an_offline_log_directory_is_described_with_an_error() -> None:
 
 @pytest.mark.parametrize("version", range(5))
 async def test_only_what_was_asked_for(version: int) -> None:
-    found = await describe([DescribableLogDirTopic("a", [1, 7])], version)
+    found = await describe([DescribableLogDirTopic("a", (1, 7))], version)
 
     assert found["/one"].topics == []
     assert [p.partition_index for p in found["/two"].topics[0].partitions] == [1]

@@ -147,7 +147,7 @@ async def test_a_write_that_the_client_repeated_succeeds() -> None:
         await write(path, data, version)
         return await write(path, data, version)
 
-    room.session.set = write_twice  # type: ignore[method-assign]
+    room.session.set = write_twice  # type: ignore[method-assign,assignment]
 
     answer = await room.propose([1])
 

@@ -92,7 +92,7 @@ def publisher(directory: Path, cluster: Cluster) -> JournalTopic:
     return JournalTopic(world, str(directory), BrokerId(1), "j", cluster, cluster.connect, cluster.ask)  # type: ignore[arg-type]
 
 
-def write(directory: Path, *lines: bytes, **limits: int) -> JournalFiles:
+def write(directory: Path, *lines: bytes, **limits: Any) -> JournalFiles:
     sink = JournalFiles(RealDisk(), str(directory), 1, **limits)
     for line in lines:
         sink.write(line + b"\n")
@@ -179,7 +179,7 @@ async def test_waiting_journal_lines_are_shown_in_a_metric(tmp_path: Path) -> No
         seen.append(topic.is_waiting)
         return await answer(*asked)
 
-    cluster.request = request  # type: ignore[method-assign]
+    cluster.request = request  # type: ignore[method-assign,assignment]
     topic.start()
     await cluster.took(1)
     await exists(tmp_path / "klamm-journal-1.published")

@@ -13,7 +13,7 @@ from tests.unit.broker.test_records_handlers import Replicas
 from klamm.broker.dispatch import Dispatcher, Route
 from klamm.broker.handlers.produce import PRODUCE, Produce
 from klamm.model.errors import ErrorCode
-from klamm.net.server import Peer
+from klamm.net.client_connection import ClientConnection, Peer
 from klamm.sim.loop import SimulatedLoop
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import PartitionProduceData, PartitionProduceResponse, ProduceRequest, TopicProduceData
@@ -97,7 +97,7 @@ def test_request_that_waits_for_replicas_does_not_keep_its_frame() -> None:
         message = ProduceRequest(None, -1, 5_000, [TopicProduceData("orders", [PartitionProduceData(0, PLAIN)])])
         freed = Frame.freed
 
-        answer = dispatch(frame_of(message), Peer("PLAINTEXT", "10.0.0.1", 5000))
+        answer = dispatch(frame_of(message), ClientConnection(Peer("PLAINTEXT", "10.0.0.1", 5000)))
         assert isinstance(answer, Awaitable)
         waiting = asyncio.ensure_future(answer)
         await asyncio.sleep(1)

@@ -12,6 +12,7 @@ from klamm.broker.handlers.leader_epochs import OFFSET_FOR_LEADER_EPOCH, LeaderE
 from klamm.broker.handlers.list_offsets import LIST_OFFSETS, ListOffsets
 from klamm.broker.handlers.produce import PRODUCE, Produce
 from klamm.log.epochs import EpochEnd
+from klamm.log.errors import RecordError
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.model.topic_ids import ZERO_ID
@@ -119,7 +120,7 @@ class TestProduce:
     @pytest.mark.parametrize("version", range(PRODUCE.min_version, PRODUCE.max_version + 1))
     async def test_every_version_tells_of_errors(self, replicas: Replicas, version: int) -> None:
         replicas.result = AppendResult(
-            ErrorCode.NOT_LEADER_OR_FOLLOWER, record_errors=[(3, "no key")], message="not here"
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, record_errors=[RecordError(3, "no key")], message="not here"
         )
 
         response = await self.produce(replicas, version)

@@ -78,7 +78,7 @@ class Cluster:
             DeleteTopicState(None, t) if isinstance(t, uuid.UUID) else DeleteTopicState(t, ZERO_ID) for t in topics
         ]
         names = [t for t in topics if isinstance(t, str)]
-        message = DeleteTopicsRequest(states if version >= 6 else [], names if version < 6 else [], timeout_ms)
+        message = DeleteTopicsRequest(states if version >= 6 else [], tuple(names) if version < 6 else (), timeout_ms)
         response = await handler.handle(request(ApiKey.DELETE_TOPICS, version), message)
         response.encode(version)
         return response.responses
@@ -213,7 +213,7 @@ async def test_a_topic_is_deleted_once_the_metadata_no_longer_has_it(cluster: Cl
         cluster.known.update(gone)
         return await deleting(holds, timeout_s)  # type: ignore[arg-type]
 
-    cluster.known.wait_until = controller_acts  # type: ignore[method-assign,assignment]
+    cluster.known.wait_until = controller_acts  # type: ignore[method-assign]
     [result] = await cluster.delete("orders", timeout_ms=60_000)
 
     assert (result.name, result.error_code) == ("orders", ErrorCode.NONE)
@@ -288,7 +288,7 @@ async def test_with_deletion_disabled_old_versions_get_an_error_they_know(cluste
 
 async def test_only_the_controller_deletes_and_a_topic_has_a_name_or_an_id(cluster: Cluster) -> None:
     handler = DeleteTopics(cluster.known, lambda: cluster.store, cluster, True)
-    both = DeleteTopicsRequest([DeleteTopicState("orders", ORDERS)], [], 1)
+    both = DeleteTopicsRequest([DeleteTopicState("orders", ORDERS)], (), 1)
     response = await handler.handle(request(ApiKey.DELETE_TOPICS, 6), both)
     assert [r.error_code for r in response.responses] == [ErrorCode.INVALID_REQUEST]
 

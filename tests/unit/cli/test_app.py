@@ -94,5 +94,5 @@ def test_a_narrow_terminal_wraps_long_values(
 
     output.print_table(("topic", "topic id"), [("orders", "7LgXkUygR3evvB_9UGhLWg" * 2)])
 
-    told = "".join(c for c in capsys.readouterr().out if c.isalnum() or c == "_")
-    assert told.count("7LgXkUygR3evvB_9UGhLWg") == 2
+    printed = "".join(c for c in capsys.readouterr().out if c.isalnum() or c == "_")
+    assert printed.count("7LgXkUygR3evvB_9UGhLWg") == 2

@@ -104,5 +104,5 @@ def test_an_unanswered_change_is_reported_as_possibly_done(entity: Entity) -> No
 
 
 def test_a_change_that_was_not_sent_is_not_reported_as_possibly_done() -> None:
-    with pytest.raises(CannotAsk, match=r"broker 9 is not alive \(BROKER_NOT_AVAILABLE\); alive are 1, 2$"):
+    with pytest.raises(CannotAsk, match=r"broker 9 is not alive \(BROKER_NOT_AVAILABLE\). Live brokers: 1, 2.$"):
         run(Brokers(1, 2), lambda admin: change_configs(admin, {Entity(BROKER, "9"): {"retention.ms": "1"}}))

@@ -13,6 +13,7 @@ from klamm.client.coordinators import CoordinatorType, coordinator_in, find_coor
 from klamm.client.errors import ConnectionLost, RetriableError, Unreachable
 from klamm.client.fetching import FetchLimits, fetch_request, fetched_in
 from klamm.client.offsets import LATEST, list_offsets
+from klamm.client.routing import coordinator
 from klamm.client.steps import Ask, Steps, Wait, retried
 from klamm.model.cluster import Address
 from klamm.model.errors import ErrorCode
@@ -238,7 +239,18 @@ class TestCoordinators:
 
         assert coordinator_in(old, "g") == coordinator_in(new, "g") == TWO
 
-    def test_a_coordinator_that_is_loading_is_retriable(self) -> None:
+    def test_any_broker_that_answers_is_asked_for_it(self) -> None:
+        def answer(address: Address, _: Any) -> FindCoordinatorResponse:
+            if address == ONE:
+                raise lost(address)
+            return FindCoordinatorResponse(coordinators=[Coordinator("g", 3, "three", 3)])
+
+        brokers = Brokers(answer)
+
+        assert brokers.run(coordinator(brokers.cluster, CoordinatorType.GROUP, "g")) == THREE
+        assert brokers.asked == [ONE, TWO]
+
+    def test_a_coordinator_that_is_not_there_yet_is_retriable(self) -> None:
         answer = FindCoordinatorResponse(coordinators=[Coordinator("g", error_code=15)])
 
         with pytest.raises(RetriableError, match="coordinator of g: COORDINATOR_NOT_AVAILABLE"):

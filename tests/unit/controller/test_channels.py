@@ -17,7 +17,7 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.runtime.time_slices import TimeSlices
+from klamm.runtime.time_slices import CountedSlices
 from klamm.telemetry.journal import Journal
 from klamm.wire.api import ApiKey
 from klamm.wire.messages import (
@@ -93,7 +93,7 @@ async def test_what_a_gone_broker_was_to_delete_counts_as_refused() -> None:
     endpoint = Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "node-2", 9092)
     broker = Broker(BrokerId(2), (endpoint,), epoch=40)
     unused: Any = None
-    builder = RequestBuilder(ControllerContext(1), ControllerSettings(BrokerId(1)), TimeSlices())
+    builder = RequestBuilder(ControllerContext(1), ControllerSettings(BrokerId(1)), CountedSlices())
     channel = Channel(broker, endpoint, builder, unused, ChannelPorts(unused, told.append), unused)
     deleted, stopped = (Partition("a", n, ReplicaAssignment((BrokerId(1),))) for n in (0, 1))
     states = {deleted: StopReplicaPartitionState(0, 5, True), stopped: StopReplicaPartitionState(1, 5, False)}
@@ -133,7 +133,7 @@ async def test_a_request_that_cannot_be_written_is_given_up_and_those_behind_it_
         return FakeConnection(receiver, lambda: None)
 
     journal = Journal(sink, 1, FixedClock())
-    channels = Channels(context, settings, ChannelPorts(connect, lambda event: None), journal, TimeSlices())
+    channels = Channels(context, settings, ChannelPorts(connect, lambda event: None), journal, CountedSlices())
     channels.add(Broker(BrokerId(1), (Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, "h", 9092),)))
     beyond = StopReplicaPartitionState(0, 2**31, False)  # no field has room for this leader epoch
     channels.send(BrokerId(1), StopReplicaItem({replicas[0]: beyond}, ("1.1.1",), 1))
@@ -253,7 +253,7 @@ async def test_control_requests_go_to_the_control_plane_listener_and_to_no_other
         Endpoint(n, SecurityProtocol.PLAINTEXT, "h", p) for n, p in (("PLAINTEXT", 9092), ("CONTROLLER", 9093))
     ]
     context, journal = ControllerContext(1), Journal(ListSink(), 1, FixedClock())
-    channels = Channels(context, settings, ChannelPorts(refuse, lambda event: None), journal, TimeSlices())
+    channels = Channels(context, settings, ChannelPorts(refuse, lambda event: None), journal, CountedSlices())
 
     assert channels.add(Broker(BrokerId(1), tuple(endpoints))) is None
     assert "no listener CONTROLLER" in (channels.add(Broker(BrokerId(2), tuple(endpoints[:1]))) or "")

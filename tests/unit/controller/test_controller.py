@@ -334,7 +334,7 @@ async def test_what_zookeeper_took_before_it_failed_is_told_and_the_rest_is_trie
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory has it, and the next attempt finds nothing to elect there: nobody would ever tell."""
-    monkeypatch.setattr("klamm.controller.handlers.partitions.ELECTION_CHUNK", 1)
+    monkeypatch.setattr("klamm.controller.handlers.partitions.WRITE_PARTITIONS", 1)
     monkeypatch.setattr("klamm.controller.controller.MIN_RETRY_BACKOFF_S", 0.001)
     await nodes.start(1)
     await nodes.settle()

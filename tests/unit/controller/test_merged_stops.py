@@ -21,14 +21,14 @@ from klamm.controller.control_requests import (
     metadata_state,
 )
 from klamm.controller.merged_stops import have_much_in_common, merge_orders
-from klamm.controller.pending import COMPACT_AT, PendingRequests
+from klamm.controller.pending import MAX_UNMERGED_REQUESTS, PendingRequests
 from klamm.controller.settings import ControllerSettings
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import EPOCH_DURING_DELETE, LeaderAndIsr
 from klamm.replication.instructions import instructions_of, stop_instructions_of
-from klamm.runtime.time_slices import TimeSlices
+from klamm.runtime.time_slices import CountedSlices
 from klamm.sim.nodes.replicas import Replicas
 from klamm.wire.messages import LeaderAndIsrRequest, StopReplicaPartitionState, StopReplicaRequest
 
@@ -86,7 +86,7 @@ class Orders:
         """What the broker, which had replicas of the first topic, makes of it."""
         logs = {TopicPartition("a", n): uuid.UUID(int=1) for n in range(3)}
         replicas = Replicas(HUNG, logs)
-        builder = RequestBuilder(self.context, self.settings, TimeSlices())
+        builder = RequestBuilder(self.context, self.settings, CountedSlices())
         for item in items:
             for message in builder.messages(item, self.context.registered[HUNG]):
                 if isinstance(message, LeaderAndIsrRequest):
@@ -101,7 +101,7 @@ def waiting(items: Iterable[ControlItem]) -> list[ControlItem]:
     pending = PendingRequests()
     for item in items:
         pending.put(item)
-        assert len(pending) <= COMPACT_AT
+        assert len(pending) <= MAX_UNMERGED_REQUESTS
     return [pending.take() for _ in range(len(pending))]
 
 
@@ -134,7 +134,7 @@ def test_many_replicas_that_go_one_by_one_leave_few_requests() -> None:
     context = ControllerContext(7)
     context.add_brokers([Broker(HUNG, (), epoch=102)])
     topic = context.add_topic("a", uuid.UUID(int=1))
-    gone = [context.add_partition(topic, n, ReplicaAssignment((HUNG,))) for n in range(4 * COMPACT_AT)]
+    gone = [context.add_partition(topic, n, ReplicaAssignment((HUNG,))) for n in range(4 * MAX_UNMERGED_REQUESTS)]
 
     left = waiting(StopReplicaItem({p: StopReplicaPartitionState(p.partition, 0, True)}, ("c",), 1) for p in gone)
 
@@ -222,8 +222,8 @@ def test_the_broker_is_left_as_all_orders_would_have_left_it(seed: int) -> None:
 def test_so_it_is_where_the_queue_is_merged_piece_by_piece_while_requests_come_and_go(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(klamm.controller.pending, "COMPACT_AT", 4)
-    monkeypatch.setattr(klamm.controller.pending, "AT_ONCE", 3)
+    monkeypatch.setattr(klamm.controller.pending, "MAX_UNMERGED_REQUESTS", 4)
+    monkeypatch.setattr(klamm.controller.pending, "MERGE_STEP_PARTITIONS", 3)
     dice, orders, pending = random.Random(seed), Orders(), PendingRequests()
     items = a_life(orders, dice)
     left: list[ControlItem] = []

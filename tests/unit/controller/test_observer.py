@@ -1,4 +1,4 @@
-"""A observer hears of terms, events and moves, in the order in which they happen."""
+"""An observer is notified of terms, events, transitions and requests, in the order in which they happen."""
 
 from collections.abc import AsyncIterator, Iterable
 
@@ -6,6 +6,7 @@ import pytest
 from tests.support.controller_nodes import Nodes
 
 from klamm.controller.context import Partition
+from klamm.controller.control_requests import ControlItem
 from klamm.controller.controller import HANDLERS
 from klamm.controller.events import Event, TopicChange
 from klamm.controller.observer import Observer
@@ -21,28 +22,32 @@ class Notes(Observer):
         self.lines: list[str] = []
         self.term: TermContext | None = None
 
-    def term_begins(self, term: TermContext) -> None:
+    def on_term_begin(self, term: TermContext) -> None:
         self.term = term
-        term.context.moves = self
         self.lines.append(f"term {term.context.epoch} begins")
 
-    def term_ends(self, term: TermContext) -> None:
+    def on_term_end(self, term: TermContext) -> None:
         self.lines.append(f"term {term.context.epoch} ends, {len(term.channels)} channels open")
 
-    def event_begins(self, event: Event, waiting: Iterable[Event]) -> None:
+    def on_event_begin(self, event: Event, waiting: Iterable[Event]) -> None:
         self.lines.append(f"{type(event).__name__} begins, {len(list(waiting))} wait")
 
-    def event_ends(self, event: Event) -> None:
+    def on_event_end(self, event: Event) -> None:
         self.lines.append(f"{type(event).__name__} ends")
 
-    def mistake(self, error: Exception) -> None:
-        self.lines.append(f"mistake: {error!r}")
+    def on_unexpected_error(self, error: Exception) -> None:
+        self.lines.append(f"unexpected error: {error!r}")
 
-    def partition_moves(self, partition: Partition, before: PartitionState, after: PartitionState) -> None:
+    def on_partition_transition(self, partition: Partition, before: PartitionState, after: PartitionState) -> None:
         self.lines.append(f"{partition}: {before} to {after}")
 
-    def replica_moves(self, broker: BrokerId, partition: Partition, before: ReplicaState, after: ReplicaState) -> None:
+    def on_replica_transition(
+        self, broker: BrokerId, partition: Partition, before: ReplicaState, after: ReplicaState
+    ) -> None:
         self.lines.append(f"{partition} on {broker}: {before} to {after}")
+
+    def on_request_queued(self, broker: BrokerId, item: ControlItem) -> None:
+        self.lines.append(f"{type(item).__name__} to {broker}")
 
 
 @pytest.fixture
@@ -56,7 +61,12 @@ async def test_an_observer_is_notified_of_terms_events_and_transitions(nodes: No
     notes = Notes()
     await nodes.start(1, observer=notes)
     await nodes.settle()
-    assert notes.lines[:3] == ["Startup begins, 0 wait", "term 1 begins", "Startup ends"]
+    assert notes.lines[:4] == [
+        "Startup begins, 0 wait",
+        "term 1 begins",
+        "UpdateMetadataItem to 1",
+        "Startup ends",
+    ]
     notes.lines.clear()
 
     await nodes.topic("a", [(1,)])
@@ -86,4 +96,4 @@ async def test_an_observer_is_notified_of_unexpected_errors(nodes: Nodes, monkey
     monkeypatch.setitem(HANDLERS, TopicChange, errs)
     await nodes.topic("a", [(1,)])
 
-    assert "mistake: ZeroDivisionError('oops')" in notes.lines
+    assert "unexpected error: ZeroDivisionError('oops')" in notes.lines

@@ -4,11 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 
-import pytest
 from tests.support.controller_nodes import Nodes
 from tests.support.controller_room import Room
 
-from klamm.controller import metrics, request_batch
+from klamm.controller import metrics
 from klamm.controller.channels import Channel
 from klamm.controller.context import ControllerContext, Partition
 from klamm.controller.control_requests import (
@@ -18,7 +17,6 @@ from klamm.controller.control_requests import (
     UpdateMetadataItem,
     leader_and_isr_state,
 )
-from klamm.controller.handlers import failover
 from klamm.controller.handlers.reassignment_znode import remove_finished_entries
 from klamm.controller.request_batch import RequestBatch
 from klamm.controller.settings import ControllerSettings
@@ -27,7 +25,7 @@ from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
-from klamm.runtime.time_slices import LET_GO, LIGHT, TimeSlices
+from klamm.runtime.time_slices import PIECE, CountedSlices
 
 ONE, TWO = BrokerId(1), BrokerId(2)
 BOTH = ReplicaAssignment((ONE, TWO))
@@ -82,14 +80,14 @@ def large_request(partitions: int) -> LeaderAndIsrItem:
 
 
 async def test_the_states_of_a_large_request_go_piece_by_piece() -> None:
-    builder = RequestBuilder(ControllerContext(1), ControllerSettings(ONE), TimeSlices())
-    item = large_request(3 * LET_GO)
+    builder = RequestBuilder(ControllerContext(1), ControllerSettings(ONE), CountedSlices(PIECE))
+    item = large_request(3 * PIECE)
 
     async with changes_in_a_pass(lambda: len(item.states)) as changes:
         await builder.let_go(item)
 
     assert not item.states
-    assert max(changes) == LET_GO
+    assert max(changes) == PIECE
 
 
 async def test_what_was_answered_is_let_go_before_the_next_request_is_taken() -> None:
@@ -119,9 +117,9 @@ async def test_what_waits_for_a_broker_that_goes_is_let_go_one_request_in_a_pass
             await super().let_go(item)
 
     context = ControllerContext(1)
-    builder = Counting(context, ControllerSettings(ONE), TimeSlices())
+    builder = Counting(context, ControllerSettings(ONE), CountedSlices(PIECE))
     channel = Channel(Broker(TWO, ()), None, builder, None, None, None)  # type: ignore[arg-type]
-    many = dict.fromkeys(led(context, "a", LIGHT + 1))
+    many = dict.fromkeys(led(context, "a", PIECE + 1))
     for _ in range(5):
         channel.put(UpdateMetadataItem(many, ("c",), 1, deletes=True))  # type: ignore[arg-type]
 
@@ -132,38 +130,25 @@ async def test_what_waits_for_a_broker_that_goes_is_let_go_one_request_in_a_pass
     assert max(changes) == 1
 
 
-async def test_states_that_brokers_were_told_meanwhile_go_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    piece = LIGHT + 1
-    monkeypatch.setattr(request_batch, "STATE_CHUNK", piece)
+async def test_states_that_brokers_were_told_meanwhile_go_piece_by_piece() -> None:
     context = ControllerContext(1)
     context.add_brokers([Broker(ONE, ())])
-    batch = RequestBatch(context, ControllerSettings(ONE), Outbox(), TimeSlices())
-    partitions = led(context, "a", 3 * piece)
+    batch = RequestBatch(context, ControllerSettings(ONE), Outbox(), CountedSlices(PIECE))
+    partitions = led(context, "a", 3 * PIECE)
     batch.add_known(ONE, partitions)
 
     async with changes_in_a_pass(lambda: sum(p.order is not None for p in partitions)) as changes:
         await batch.send("c")
 
     assert not any(p.order for p in partitions)
-    assert [c for c in changes if c] == [piece] * 6  # made, and let go
-
-
-class CountedTurns(TimeSlices):
-    def __init__(self) -> None:
-        super().__init__()
-        self.taken = 0
-
-    async def take(self) -> None:
-        self.taken += 1
-        await super().take()
+    assert [c for c in changes if c] == [PIECE] * 6  # made, and let go
 
 
 # ---- what is looked at
 
 
-async def test_a_term_begins_with_a_piece_of_a_brokers_replicas_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failover, "START_CHUNK", LIGHT + 1)
-    room = await Room.open(brokers=(1,), topics={"a": [(1,)] * (2 * LIGHT + 2)})
+async def test_a_term_begins_with_a_piece_of_a_brokers_replicas_at_a_time() -> None:
+    room = await Room.open(brokers=(1,), topics={"a": [(1,)] * (2 * PIECE)})
 
     def started() -> int:
         replicas = room.term.context.replicas_on(ONE)
@@ -173,12 +158,12 @@ async def test_a_term_begins_with_a_piece_of_a_brokers_replicas_at_a_time(monkey
     async with changes_in_a_pass(started) as changes:
         await room.become_controller()
 
-    assert started() == 2 * LIGHT + 2
-    assert max(changes) == LIGHT + 1
+    assert started() == 2 * PIECE
+    assert max(changes) == PIECE
 
 
 async def test_a_term_lists_the_replicas_of_one_broker_after_the_other() -> None:
-    room = await Room.open(brokers=(1, 2, 3), topics={"a": [(1, 2, 3)] * (LIGHT + 1)})
+    room = await Room.open(brokers=(1, 2, 3), topics={"a": [(1, 2, 3)] * (PIECE + 1)})
 
     def listed() -> int:
         return sum(map(len, room.term.context.replica_states.values()))
@@ -187,8 +172,8 @@ async def test_a_term_lists_the_replicas_of_one_broker_after_the_other() -> None
     async with changes_in_a_pass(listed) as changes:
         await room.become_controller()
 
-    assert listed() == 3 * (LIGHT + 1)
-    assert max(changes) == LIGHT + 1
+    assert listed() == 3 * (PIECE + 1)
+    assert max(changes) == PIECE + 1
 
 
 def test_partitions_without_a_leader_are_found_one_by_one() -> None:
@@ -208,15 +193,24 @@ def test_partitions_without_a_leader_are_found_one_by_one() -> None:
     assert seen == [first]
 
 
-async def test_replicas_of_many_topics_that_go_are_counted_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "COUNTED_AT_ONCE", 10)
-    slices, context = CountedTurns(), ControllerContext(1)
+class RecordedSlices(CountedSlices):
+    def __init__(self) -> None:
+        super().__init__()
+        self.checkpoints: list[int] = []
+
+    async def checkpoint(self, items: int = 1) -> None:
+        self.checkpoints.append(items)
+        await super().checkpoint(items)
+
+
+async def test_replicas_of_many_topics_in_deletion_are_counted_topic_by_topic() -> None:
+    slices, context = RecordedSlices(), ControllerContext(1)
     for number in range(9):
         led(context, f"t{number}", 3)
     context.queue_deletion(list(context.topics))
 
     assert await metrics.count_deletion(context, slices) == (9 * 3 * 2, 0)
-    assert slices.taken == 4  # two topics of six replicas in each
+    assert slices.checkpoints == [3] * 9
 
 
 # ---- what nobody needs
@@ -234,7 +228,7 @@ class Unasked(Partition):
 
 async def test_nothing_is_made_for_brokers_that_are_gone() -> None:
     context, outbox = ControllerContext(1), Outbox()
-    batch = RequestBatch(context, ControllerSettings(ONE), outbox, TimeSlices())
+    batch = RequestBatch(context, ControllerSettings(ONE), outbox, CountedSlices())
     context.add_topic("a", None).partitions[0] = gone = Unasked("a", 0, BOTH)
 
     batch.add_stop_replica((ONE, TWO), gone, delete=False)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.support.controller_room import words
 
+from klamm.controller.batch_sizes import REQUEST_PARTITIONS
 from klamm.controller.context import ControllerContext, Partition
 from klamm.controller.control_requests import (
     ControlItem,
@@ -20,14 +21,14 @@ from klamm.controller.control_requests import (
 )
 from klamm.controller.encoded_bodies import EncodedBody
 from klamm.controller.merged_metadata import merge_metadata
-from klamm.controller.pending import AT_ONCE, COMPACT_AT, MERGED_PARTITIONS, PendingRequests
-from klamm.controller.request_batch import METADATA_CHUNK, RequestBatch
+from klamm.controller.pending import MAX_UNMERGED_REQUESTS, MERGE_STEP_PARTITIONS, PendingRequests
+from klamm.controller.request_batch import RequestBatch
 from klamm.controller.settings import ControllerSettings, parse_ibp, request_versions
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
-from klamm.runtime.time_slices import TimeSlices
+from klamm.runtime.time_slices import CountedSlices
 from klamm.sim.nodes.control_messages import partition_states
 from klamm.wire.api import ApiKey, api
 from klamm.wire.messages import StopReplicaPartitionState
@@ -102,8 +103,8 @@ class Scene:
         self.topic = self.context.add_topic(name, uuid.UUID(int=5))
         self.partitions = [self._partition(n) for n in range(partitions)]
         self.outbox = Outbox()
-        self.batch = RequestBatch(self.context, self.settings, self.outbox, TimeSlices())
-        self.builder = RequestBuilder(self.context, self.settings, TimeSlices())
+        self.batch = RequestBatch(self.context, self.settings, self.outbox, CountedSlices())
+        self.builder = RequestBuilder(self.context, self.settings, CountedSlices())
 
     def _partition(self, number: int) -> Partition:
         partition = self.context.add_partition(self.topic, number, ReplicaAssignment(ids(1, 2), ids(2), ()))
@@ -246,7 +247,7 @@ async def test_a_broker_that_shuts_down_is_told_and_named_and_a_dead_one_is_not(
 
 
 async def test_metadata_that_is_cut_into_several_requests_is_known_to_belong_together() -> None:
-    scene = Scene(partitions=METADATA_CHUNK + 1)
+    scene = Scene(partitions=REQUEST_PARTITIONS + 1)
     for _ in range(2):
         scene.batch.add_metadata(ids(2), scene.partitions)
         await scene.batch.send("c")
@@ -291,7 +292,8 @@ async def test_of_a_topic_gone_meanwhile_metadata_tells_only_that_it_went(ibp: s
 def test_compaction_tells_a_topic_that_went_apart_from_one_made_anew_under_the_name() -> None:
     scene = Scene()
     scene.context.queue_deletion(["a"])
-    items: list[ControlItem] = [replace(umr(scene, *scene.partitions), deletes=True) for _ in range(COMPACT_AT)]
+    deletion = umr(scene, *scene.partitions)
+    items: list[ControlItem] = [replace(deletion, deletes=True) for _ in range(MAX_UNMERGED_REQUESTS)]
     scene.context.remove_topic("a")
     topic = scene.context.add_topic("a", uuid.UUID(int=6))
     again = scene.context.add_partition(topic, 0, ReplicaAssignment(ids(1, 2)))
@@ -302,7 +304,7 @@ def test_compaction_tells_a_topic_that_went_apart_from_one_made_anew_under_the_n
 
 
 def merge(metadata: list[UpdateMetadataItem]) -> list[UpdateMetadataItem]:
-    return [step for step in merge_metadata(metadata, MERGED_PARTITIONS) if not isinstance(step, int)]
+    return [step for step in merge_metadata(metadata, REQUEST_PARTITIONS) if not isinstance(step, int)]
 
 
 def made_and_deleted(scene: Scene, life: int, partitions: int) -> list[ControlItem]:
@@ -322,10 +324,10 @@ def test_a_topic_made_and_deleted_any_number_of_times_leaves_a_handful_of_reques
     scene = Scene()
     scene.context.remove_topic("a")
     pending = PendingRequests()
-    for life in range(20 * COMPACT_AT):
+    for life in range(20 * MAX_UNMERGED_REQUESTS):
         for item in made_and_deleted(scene, life, partitions=2 if life else 4):
             pending.put(item)
-        assert len(pending) <= COMPACT_AT
+        assert len(pending) <= MAX_UNMERGED_REQUESTS
 
     topic = scene.context.add_topic("a", uuid.UUID(int=6))
     newest = scene.context.add_partition(topic, 0, ReplicaAssignment(ids(1, 2)))
@@ -366,14 +368,14 @@ def test_the_list_of_brokers_is_told_although_no_partition_is() -> None:
 
 def test_topics_of_many_names_that_went_leave_few_requests() -> None:
     pending = PendingRequests()
-    for number in range(4 * COMPACT_AT):
+    for number in range(4 * MAX_UNMERGED_REQUESTS):
         scene = Scene(name=f"t{number}")
         scene.context.queue_deletion([f"t{number}"])
         pending.put(replace(umr(scene, *scene.partitions), deletes=True))
-        assert len(pending) <= COMPACT_AT
+        assert len(pending) <= MAX_UNMERGED_REQUESTS
 
     told = [p.topic for _ in range(len(pending)) for p in pending.take().partitions]
-    assert sorted(told) == sorted(f"t{number}" for number in range(4 * COMPACT_AT))
+    assert sorted(told) == sorted(f"t{number}" for number in range(4 * MAX_UNMERGED_REQUESTS))
 
 
 async def test_a_deletion_is_told_apart_from_a_topic_made_anew_under_the_name() -> None:
@@ -392,10 +394,10 @@ async def test_a_deletion_is_told_apart_from_a_topic_made_anew_under_the_name() 
     pending = PendingRequests()
     for item in (deletion, scene.outbox.sent[-1][1]):
         pending.put(item)
-    for _ in range(COMPACT_AT):
+    for _ in range(MAX_UNMERGED_REQUESTS):
         pending.put(LeaderAndIsrItem({}, ("e",), 0))
 
-    assert len(pending) < COMPACT_AT
+    assert len(pending) < MAX_UNMERGED_REQUESTS
     assert [words(pending.take()) for _ in range(2)] == ["UMR a-0=-2/[1,2]/0/0", "UMR a-0=1/[1]/0/0"]
 
 
@@ -404,8 +406,8 @@ async def test_a_deletion_is_told_apart_from_a_topic_made_anew_under_the_name() 
 async def test_a_request_encoded_in_pieces_is_the_same_bytes(
     ibp: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("klamm.controller.encoded_bodies.PIECE", 2)
-    monkeypatch.setattr("klamm.controller.control_requests.PIECE", 1)
+    monkeypatch.setattr("klamm.controller.encoded_bodies.REQUEST_PARTITIONS", 2)
+    monkeypatch.setattr("klamm.controller.control_requests.REQUEST_PARTITIONS", 1)
     scene = Scene(ibp)
     topics = [scene.context.add_topic(f"t{n}", uuid.UUID(int=n + 9)) for n in range(count)]
     added = [scene.context.add_partition(t, 0, ReplicaAssignment(ids(1, 2))) for t in topics]
@@ -536,11 +538,11 @@ def test_replicas_that_are_not_live_or_on_a_failed_directory_are_told_as_offline
 
 
 async def test_metadata_of_many_partitions_goes_in_pieces() -> None:
-    scene = Scene(partitions=METADATA_CHUNK + 1)
+    scene = Scene(partitions=REQUEST_PARTITIONS + 1)
     scene.batch.add_metadata(ids(1), scene.partitions)
     await scene.batch.send("c")
 
-    assert [len(item.states) for _, item in scene.outbox.sent] == [METADATA_CHUNK, 1]  # type: ignore[union-attr]
+    assert [len(item.states) for _, item in scene.outbox.sent] == [REQUEST_PARTITIONS, 1]  # type: ignore[union-attr]
 
 
 async def test_brokers_share_one_encoded_body_until_the_broker_list_changes() -> None:
@@ -639,33 +641,33 @@ def test_large_requests_do_not_grow_but_a_long_queue_is_compacted_a_piece_with_e
     first, second, third = scene.partitions
     big = {p: metadata_state(scene.context, p, brief=True) for p in (first, second)}
     pending = PendingRequests()
-    for number in range(COMPACT_AT + 1):
+    for number in range(MAX_UNMERGED_REQUESTS + 1):
         assert len(pending) == number
         pending.put(UpdateMetadataItem(_Sized(big), (str(number),), 1))
-    pieces = (COMPACT_AT + 1) * MERGED_PARTITIONS // AT_ONCE
+    pieces = (MAX_UNMERGED_REQUESTS + 1) * REQUEST_PARTITIONS // MERGE_STEP_PARTITIONS
     for number in range(pieces):
-        assert len(pending) == COMPACT_AT + 1 + number
+        assert len(pending) == MAX_UNMERGED_REQUESTS + 1 + number
         pending.put(UpdateMetadataItem(_Sized(big), (str(number),), 1))
     assert len(pending) == 1 + pieces  # what came meanwhile stands behind
 
     pending = PendingRequests()
     pending.put(stop(scene, third))
-    for _ in range(COMPACT_AT):
+    for _ in range(MAX_UNMERGED_REQUESTS):
         pending.put(LeaderAndIsrItem(_Sized(lisr(scene, first).states), ("c",), 1))
     assert [words(pending.take()) for _ in range(2)] == ["SR a-2@0", "LISR a-0=1/[1,2]/0/4"]
 
 
 def test_a_long_queue_of_metadata_that_was_cut_at_one_time_is_not_looked_through() -> None:
     pending, sending = PendingRequests(), object()
-    for number in range(COMPACT_AT + 1):
+    for number in range(MAX_UNMERGED_REQUESTS + 1):
         pending.put(UpdateMetadataItem(_Unseen(), (str(number),), 1, sending=sending))
 
-    assert [pending.take().causes for _ in range(len(pending))] == [(str(n),) for n in range(COMPACT_AT + 1)]
+    assert [pending.take().causes for _ in range(len(pending))] == [(str(n),) for n in range(MAX_UNMERGED_REQUESTS + 1)]
 
 
 class _Unseen(dict[Any, Any]):
     def __len__(self) -> int:
-        return MERGED_PARTITIONS
+        return REQUEST_PARTITIONS
 
     def items(self) -> Any:
         raise AssertionError("nobody need look")
@@ -675,12 +677,12 @@ class _Sized(dict[Any, Any]):
     """Says that it is too large to grow."""
 
     def __len__(self) -> int:
-        return MERGED_PARTITIONS
+        return REQUEST_PARTITIONS
 
 
 def test_compaction_keeps_each_side_of_a_large_stop_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("klamm.controller.pending.MERGED_PARTITIONS", 1)
-    scene = Scene(partitions=COMPACT_AT)
+    monkeypatch.setattr("klamm.controller.pending.REQUEST_PARTITIONS", 1)
+    scene = Scene(partitions=MAX_UNMERGED_REQUESTS)
     pending = PendingRequests()
     for p in scene.partitions:
         pending.put(stop(scene, p))
@@ -693,7 +695,7 @@ def test_compaction_keeps_each_side_of_a_large_stop_apart(monkeypatch: pytest.Mo
 def test_many_pieces_of_metadata_that_overlap_nowhere_stay_the_same_objects_for_all_brokers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("klamm.controller.pending.MERGED_PARTITIONS", 1)
+    monkeypatch.setattr("klamm.controller.pending.REQUEST_PARTITIONS", 1)
     scene = Scene(partitions=100)
     items = [umr(scene, p) for p in scene.partitions]
     pending = PendingRequests()

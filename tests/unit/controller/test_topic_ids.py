@@ -19,7 +19,7 @@ from klamm.controller.settings import ControllerSettings, Ibp
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, parse_topic_partition
-from klamm.runtime.time_slices import TimeSlices
+from klamm.runtime.time_slices import CountedSlices
 from klamm.zk import znodes
 from klamm.zk.operations import Create, Set
 
@@ -134,7 +134,7 @@ async def test_an_upgrade_gives_one_to_topics_without_and_replicas_are_told_of_i
 
     made = topic_id(room)
     assert made is not None
-    builder = RequestBuilder(room.term.context, room.settings, TimeSlices())
+    builder = RequestBuilder(room.term.context, room.settings, CountedSlices())
     [(broker, item)] = [(b, i) for b, i in room.channels.items if isinstance(i, LeaderAndIsrItem)]
     [request] = builder.messages(item, room.term.context.registered[BrokerId(broker)])
     assert [t.topic_id for t in request.topic_states] == [made]

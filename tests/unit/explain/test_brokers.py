@@ -46,16 +46,16 @@ def test_broker_changes_between_two_controllers() -> None:
     scene.journal.controller_epoch = 6
     scene.journal.line("f", "ready", brokers=[2, 3])
 
-    def told(broker: int) -> list[str]:
+    def changes_of(broker: int) -> list[str]:
         lines = brokers.broker(scene.found(), BrokerId(broker)).lines
         return [line.partition("  ")[2] for line in lines if line.startswith("2023")]
 
-    assert told(1) == [
+    assert changes_of(1) == [
         "broker 1 was alive (controller 2, epoch 4, newly elected)",
         "broker 1 began a controlled shutdown (controller 2, epoch 4)",
         "broker 1 was gone (controller 2, epoch 5, newly elected)",
     ]
-    assert told(3) == ["broker 3 was alive (controller 2, epoch 4, newly elected)"]
+    assert changes_of(3) == ["broker 3 was alive (controller 2, epoch 4, newly elected)"]
 
 
 def test_the_gap_after_a_killed_controller_is_an_upper_bound() -> None:

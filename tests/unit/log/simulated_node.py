@@ -1,11 +1,11 @@
 """The logs of one node on the simulated disk, over restarts, power loss and damaged files."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from tests.unit.log.support import ManualClock
 
-from klamm.log.manager import LogManager, LogManagerSettings
+from klamm.log.manager import LogManager
 from klamm.runtime.network import RealNetwork
 from klamm.runtime.randomness import RealRandomness, Rng
 from klamm.runtime.world import World
@@ -22,13 +22,17 @@ class SimulatedNode:
         self.clock = ManualClock()
         self.directories = list(directories) or [DIRECTORY]
 
-    def run(self, main: Callable[[LogManager], Coroutine[Any, Any, T]], **settings: int) -> T:
+    def run(
+        self,
+        main: Callable[[LogManager], Coroutine[Any, Any, T]],
+        overrides: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> T:
         """Start, run `main`, end the process; a `main` that closes the logs ends it cleanly."""
 
         async def life() -> T:
             world = World(self.clock, RealNetwork(), self.disk, RealRandomness())
-            logs = LogManager(world, self.directories, 1, "cluster", settings=LogManagerSettings(**settings))
-            await logs.load()
+            logs = LogManager(world, self.directories, 1, "cluster")
+            await logs.load(overrides)
             logs.start()
             result = await main(logs)
             await logs.abandon()

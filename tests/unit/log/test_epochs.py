@@ -35,7 +35,7 @@ def test_where_an_epoch_ends(asked: int, expected: tuple[int, int]) -> None:
 
 def test_an_empty_cache_knows_nothing() -> None:
     assert epochs().end_offset_for(0, END) == EpochEnd(-1, -1)
-    assert (epochs().latest_epoch, epochs().previous_epoch, epochs().earliest, epochs().epoch_for(3)) == (None,) * 4
+    assert (epochs().latest_epoch, epochs().earliest, epochs().epoch_for(3)) == (None,) * 3
 
 
 ASSIGNMENTS = {

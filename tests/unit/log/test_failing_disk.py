@@ -215,7 +215,7 @@ async def test_closing_many_logs_syncs_the_filesystem_once(frail: World, disk: F
     await again.close()
 
 
-def test_a_file_cut_under_us_is_told(frail: World, tmp_path: Path) -> None:
+def test_a_file_that_another_process_truncates_is_reported(frail: World, tmp_path: Path) -> None:
     log = Partition(frail, f"{tmp_path}/orders-0").open()
     log.append_as_leader(batch("a" * 500), 0)
     os.truncate(log.segments.active.log_path, 5)
@@ -225,7 +225,9 @@ def test_a_file_cut_under_us_is_told(frail: World, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("nth", range(1, 16))
-def test_a_cut_that_ends_halfway_leaves_no_gap(frail: World, disk: FaultyDisk, tmp_path: Path, nth: int) -> None:
+def test_a_truncation_that_fails_halfway_leaves_no_gap(
+    frail: World, disk: FaultyDisk, tmp_path: Path, nth: int
+) -> None:
     place = Partition(frail, f"{tmp_path}/orders-0")
     log = place.open(segment_bytes=160)
     written = [f"{number}" for number in range(10)]
@@ -245,7 +247,7 @@ def test_a_cut_that_ends_halfway_leaves_no_gap(frail: World, disk: FaultyDisk, t
 
 
 @pytest.mark.parametrize("nth", range(1, 12))
-def test_retention_that_ends_halfway_leaves_no_gap(
+def test_retention_that_fails_halfway_leaves_no_gap(
     frail: World, disk: FaultyDisk, clock: ManualClock, tmp_path: Path, nth: int
 ) -> None:
     place = Partition(frail, f"{tmp_path}/orders-0")

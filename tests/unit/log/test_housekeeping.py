@@ -15,7 +15,8 @@ from klamm.log.checkpoints import parse_offsets
 from klamm.log.epochs import parse_epochs
 from klamm.log.errors import StorageFailed
 from klamm.log.log import Log
-from klamm.log.manager import DirectoryFailure, LogManager, LogManagerSettings
+from klamm.log.manager import DirectoryFailure, LogManager
+from klamm.log.manager_settings import LogManagerSettings
 from klamm.model.ids import TopicPartition
 from klamm.runtime.network import RealNetwork
 from klamm.runtime.randomness import RealRandomness
@@ -213,7 +214,7 @@ def test_a_flush_by_messages_that_fails_is_told_to_all_that_wait(node: Node) -> 
     node.run(main)
 
 
-def test_what_a_cut_overtakes_is_not_safe(node: Node) -> None:
+def test_a_flush_that_a_truncation_overtakes_does_not_count(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs)
         for _ in range(10):
@@ -232,7 +233,7 @@ def test_what_a_cut_overtakes_is_not_safe(node: Node) -> None:
     node.run(main)
 
 
-def test_a_cut_below_the_recovery_point_is_checkpointed(node: Node) -> None:
+def test_a_truncation_below_the_recovery_point_is_checkpointed(node: Node) -> None:
     async def main(logs: LogManager) -> None:
         log = created(logs)
         for _ in range(10):

@@ -226,7 +226,7 @@ def test_aborted_transactions_are_indexed_where_their_marker_lies(orders: Partit
     assert orders.open().aborted_transactions(1, 3) == found  # recovery wrote the entry again
 
 
-def test_markers_without_data_leave_no_trace(orders: Partition) -> None:
+def test_markers_without_data_change_nothing(orders: Partition) -> None:
     log = orders.open()
     mark(log, ControlType.ABORT)
     log.update_high_watermark(1)
@@ -234,7 +234,7 @@ def test_markers_without_data_leave_no_trace(orders: Partition) -> None:
     assert (log.aborted_transactions(0, 1), log.last_stable_offset) == ([], 1)
 
 
-def test_a_cut_takes_the_abort_back(orders: Partition) -> None:
+def test_truncation_removes_an_abort(orders: Partition) -> None:
     log = orders.open()
     send(log, 0, transactional=True)
     mark(log, ControlType.ABORT)

@@ -108,7 +108,7 @@ def test_a_zeroed_tail_is_cut(orders: Partition) -> None:
 
 @pytest.mark.parametrize("suffix", [INDEX, TIME_INDEX])
 @pytest.mark.parametrize("damage", ["missing", "short", "zeros", "rubbish"])
-def test_a_bad_index_is_built_again(orders: Partition, suffix: str, damage: str) -> None:
+def test_a_damaged_index_is_built_again(orders: Partition, suffix: str, damage: str) -> None:
     log = orders.open(segment_bytes=SEGMENT_BYTES, index_interval_bytes=1)
     written = fill(log)
     log.close()
@@ -251,7 +251,7 @@ def test_producers_are_known_after_a_crash_as_before(orders: Partition) -> None:
     assert clean.append_as_leader(batch("next", producer=(9, 0, 12)), 3).first_offset == 24
 
 
-def test_snapshots_of_another_past_are_not_believed(orders: Partition) -> None:
+def test_snapshots_behind_the_end_of_the_log_are_ignored(orders: Partition) -> None:
     log = orders.open(segment_bytes=SEGMENT_BYTES)
     fill(log)
     log.close()
@@ -279,7 +279,7 @@ def test_a_torn_snapshot_is_replaced_by_replay(orders: Partition) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"0\n7\n", b"rubbish"])
-def test_epochs_that_a_power_cut_spoilt_are_read_from_the_batches(orders: Partition, content: bytes) -> None:
+def test_damaged_leader_epochs_are_read_from_the_batches(orders: Partition, content: bytes) -> None:
     log = orders.open(segment_bytes=SEGMENT_BYTES)
     written = fill(log)
     log.close()
@@ -292,7 +292,7 @@ def test_epochs_that_a_power_cut_spoilt_are_read_from_the_batches(orders: Partit
     assert "leader epochs" in back.notes[0]
 
 
-def test_a_topic_id_that_a_power_cut_emptied_is_unknown(orders: Partition) -> None:
+def test_an_empty_partition_metadata_has_no_topic_id(orders: Partition) -> None:
     orders.open().close()
     Path(orders.directory, "partition.metadata").write_bytes(b"")
 

@@ -15,7 +15,7 @@ def bases(log: Log) -> list[int]:
     return [segment.base_offset for segment in log.segments]
 
 
-def test_by_size(orders: Partition) -> None:
+def test_roll_by_size(orders: Partition) -> None:
     size = len(batch("a"))
     log = orders.open(segment_bytes=3 * size)
 
@@ -84,7 +84,7 @@ def test_by_an_offset_too_far_from_the_base(orders: Partition) -> None:
     assert values_of(log) == ["a", "b", "c"]
 
 
-def test_an_empty_segment_is_begun_anew_in_place(orders: Partition) -> None:
+def test_an_empty_segment_is_reset_in_place(orders: Partition) -> None:
     log = orders.open(segment_index_bytes=4)
 
     log.append_as_leader(batch("a"), 0)
@@ -132,7 +132,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("given", "expected"), CASES.values(), ids=CASES)
-def test_what_retention_gives_up(given: dict[str, int], expected: int) -> None:
+def test_segments_that_retention_deletes(given: dict[str, int], expected: int) -> None:
     assert expired(SEGMENTS, END, limits(**given)) == expected
 
 
@@ -209,7 +209,7 @@ def test_configs_change_under_a_running_log(orders: Partition, clock: ManualCloc
     assert log.delete_old_segments() == 5
 
 
-def test_a_moved_log_start_is_told(orders: Partition, clock: ManualClock) -> None:
+def test_a_moved_log_start_is_reported(orders: Partition, clock: ManualClock) -> None:
     log = orders.open(segment_bytes=len(batch("0")), retention_ms=1000)
     starts: list[int] = []
     log.on_start_moved = lambda: starts.append(log.start_offset)

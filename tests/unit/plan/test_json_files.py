@@ -46,7 +46,7 @@ WRONG = {
     "a word for a number": (listed(one(replicas='["x"]')), "replicas"),
     "twice": (listed(one(), one()), r"partitions\[1\] \(a-0\) is listed twice"),
     "a broker twice": (listed(one(replicas="[1,1]")), "lists a broker twice"),
-    "nobody": (listed(one(replicas="[]")), "has no replicas"),
+    "no replicas": (listed(one(replicas="[]")), "has no replicas"),
     "negative": (listed(one(replicas="[-1]")), "negative"),
     "too few directories": (listed(one(',"log_dirs":["any"]')), "2 replicas and 1 log_dirs"),
     "a directory": (listed(one(',"log_dirs":["any","/d"]')), "log directory /d"),

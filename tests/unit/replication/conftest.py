@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 from tests.support.replica_cluster import ReplicaCluster
+from tests.unit.replication.scripted_leader import follow
 
 from klamm.sim.loop import SimulatedLoop
+
+__all__ = ["follow"]
 
 Scenario = Callable[[ReplicaCluster], Awaitable[None]]
 

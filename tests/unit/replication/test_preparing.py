@@ -103,18 +103,21 @@ def test_batch_that_needs_no_preparation_is_appended_at_once(run_on_disk: RunOnD
     run_on_disk(scenario(body))
 
 
-@pytest.mark.parametrize("ends", ["cancelled", "worker failed"])
-def test_batch_that_ends_early_lets_nobody_pass_those_before_it(run_on_disk: RunOnDisk, ends: str) -> None:
+async def three_of_which_the_last_is_prepared(
+    cluster: ReplicaCluster, workers: HeldWorkers
+) -> list["asyncio.Task[AppendResult]"]:
+    tasks = []
+    for value in (b"a", b"b", b"c"):
+        tasks.append(produce(cluster, batch(value)))
+        await passes()
+    workers.finish(2)
+    return tasks
+
+
+def test_batch_that_ends_early_lets_nobody_pass_those_before_it(run_on_disk: RunOnDisk) -> None:
     async def body(cluster: ReplicaCluster, workers: HeldWorkers) -> None:
-        tasks = []
-        for value in (b"a", b"b", b"c"):
-            tasks.append(produce(cluster, batch(value)))
-            await passes()
-        workers.finish(2)
-        if ends == "cancelled":
-            tasks[1].cancel()
-        else:
-            workers.fail(1)
+        tasks = await three_of_which_the_last_is_prepared(cluster, workers)
+        workers.fail(1)
         await passes()
         assert (tasks[0].done(), tasks[1].done(), tasks[2].done()) == (False, True, False)
 
@@ -123,8 +126,27 @@ def test_batch_that_ends_early_lets_nobody_pass_those_before_it(run_on_disk: Run
         assert (await tasks[0]).base_offset == 0
         assert (await tasks[2]).base_offset == 1
         assert cluster.values(1) == [b"a", b"c"]
-        if ends == "worker failed":
-            assert (await tasks[1]).error is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert (await tasks[1]).error is ErrorCode.UNKNOWN_SERVER_ERROR
+        assert not cluster.brokers[1]._produce._preparing._last
+
+    run_on_disk(scenario(body))
+
+
+def test_batch_whose_client_leaves_is_appended_all_the_same(run_on_disk: RunOnDisk) -> None:
+    """As in Kafka: a client with acks=0 may close its connection as soon as it has sent."""
+
+    async def body(cluster: ReplicaCluster, workers: HeldWorkers) -> None:
+        tasks = await three_of_which_the_last_is_prepared(cluster, workers)
+        tasks[1].cancel()
+        await passes()
+        assert (tasks[0].done(), tasks[1].done(), tasks[2].done()) == (False, True, False)
+
+        workers.finish(0)
+        await passes()
+        workers.finish(1)
+
+        assert (await tasks[2]).base_offset == 2
+        assert cluster.values(1) == [b"a", b"b", b"c"]
         assert not cluster.brokers[1]._produce._preparing._last
 
     run_on_disk(scenario(body))

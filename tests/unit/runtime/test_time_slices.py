@@ -1,101 +1,197 @@
-"""Long work goes one piece at a time, and whatever else is ready runs between two pieces."""
+"""Long work gives the loop back after a slice of time, and whatever else is ready runs between two slices."""
 
 import asyncio
 import gc
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from klamm.runtime.memory import YOUNG
-from klamm.runtime.time_slices import LARGE, LIGHT, REPLACED, TimeSlices
+from klamm.runtime.memory import FULL_FREEZE_SLICES, LONG_WORK_SLICES, YOUNG_OBJECTS, LongWork
+from klamm.runtime.time_slices import PIECE, SLICE_S, CountedSlices, TimeSlices
+from klamm.sim.loop import SimulatedLoop
 
 
-async def test_one_turn_in_each_pass_of_the_loop_first_come_first_served() -> None:
-    slices, seen = TimeSlices(), list[str]()
+def on_a_loop_whose_time_passes(main: Callable[[Callable[[float], None]], Awaitable[None]]) -> None:
+    """`main` gets a function that lets time pass while a callback computes."""
+    loop = SimulatedLoop()
 
-    async def worker(name: str) -> None:
-        for _ in range(2):
-            await slices.take()
-            seen.append(name)
+    def compute(seconds: float) -> None:
+        loop.now += seconds
 
-    async def passes() -> None:
-        for _ in range(8):
-            seen.append("|")
-            await asyncio.sleep(0)
+    async def run() -> None:
+        await main(compute)
 
-    await asyncio.gather(worker("a"), worker("b"), worker("c"), passes())
-
-    assert "".join(seen).strip("|").replace("||", "|") == "a|b|c|a|b|c"
+    loop.run(run())
 
 
-async def test_whoever_gave_up_waiting_is_passed_over() -> None:
-    slices, seen = TimeSlices(), list[int]()
+def test_tasks_share_the_slice_of_a_pass_and_go_on_one_after_the_other() -> None:
+    passes: list[str] = [""]
 
-    async def worker(number: int) -> None:
-        await slices.take()
-        seen.append(number)
+    async def main(compute: Callable[[float], None]) -> None:
+        slices = TimeSlices()
 
-    tasks = [asyncio.create_task(worker(n)) for n in range(3)]
-    await asyncio.sleep(0)
-    tasks[0].cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+        async def worker(name: str) -> None:
+            for _ in range(6):
+                await slices.checkpoint()
+                passes[-1] += name
+                compute(SLICE_S * 0.6)
 
+        async def others() -> None:
+            for _ in range(60):
+                passes.append("")
+                await asyncio.sleep(0)
+
+        await asyncio.gather(worker("a"), worker("b"), others())
+
+    on_a_loop_whose_time_passes(main)
+    assert "".join(passes).count("a") == "".join(passes).count("b") == 6
+    assert max(map(len, passes)) == 2  # what began within the slice
+    assert "|".join(filter(None, passes)) == "aa|aa|bb|aa|bb|bb"
+
+
+def test_short_work_never_gives_the_loop_back() -> None:
+    passed: list[bool] = []
+
+    async def main(compute: Callable[[float], None]) -> None:
+        slices = TimeSlices()
+        asyncio.get_running_loop().call_soon(passed.append, True)
+        async for _ in slices.over(range(3 * PIECE)):
+            compute(SLICE_S / 4)
+        assert not passed
+        await slices.checkpoint()
+        compute(2 * SLICE_S)
+        await slices.checkpoint()
+        assert passed
+
+    on_a_loop_whose_time_passes(main)
+
+
+def test_time_that_others_take_or_that_is_waited_for_counts_for_no_slice() -> None:
+    passed: list[bool] = []
+
+    async def main(compute: Callable[[float], None]) -> None:
+        slices = TimeSlices()
+        await slices.checkpoint()
+        await asyncio.sleep(1)  # as for an answer of ZooKeeper
+        asyncio.get_running_loop().call_soon(passed.append, True)
+        await slices.checkpoint()
+        compute(SLICE_S * 0.6)
+        await slices.checkpoint()
+        assert not passed
+
+    on_a_loop_whose_time_passes(main)
+
+
+def test_a_task_that_is_cancelled_while_it_waits_is_passed_over() -> None:
+    seen: list[int] = []
+
+    async def main(compute: Callable[[float], None]) -> None:
+        slices = TimeSlices()
+
+        async def worker(number: int) -> None:
+            await slices.checkpoint()
+            compute(2 * SLICE_S)
+            await slices.checkpoint()
+            seen.append(number)
+
+        tasks = [asyncio.get_running_loop().create_task(worker(n)) for n in range(3)]
+        await asyncio.sleep(0)
+        tasks[0].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    on_a_loop_whose_time_passes(main)
     assert seen == [1, 2]
 
 
-async def test_little_work_needs_no_turn() -> None:
+async def test_pieces_keep_order_and_a_given_size() -> None:
     slices = TimeSlices()
-    loop, passed = asyncio.get_running_loop(), list[bool]()
-    loop.call_soon(passed.append, True)
+    assert [piece async for piece in slices.over(range(5), 3)] == [[0, 1, 2], [3, 4]]
+    assert [n async for n in slices.each(range(2 * PIECE + 1))] == list(range(2 * PIECE + 1))
+    contents = dict.fromkeys(range(2 * PIECE + 1))
+    await slices.let_go(contents)
+    assert not contents
 
-    await slices.take_for(LIGHT)
-    assert [chunk async for chunk in slices.over(range(5), 3)] == [[0, 1, 2], [3, 4]]
-    assert not passed
 
-    await slices.take_for(LIGHT + 1)
-    assert passed
+async def test_counted_slices_end_after_so_many_items_whatever_the_time() -> None:
+    slices, passed = CountedSlices(10), list[int]()
+    loop = asyncio.get_running_loop()
+
+    async def gives_back(items: int) -> bool:
+        before = len(passed)
+        loop.call_soon(passed.append, items)
+        await slices.checkpoint(items)
+        return len(passed) > before
+
+    assert [await gives_back(items) for items in (4, 6, 1, 9, 1)] == [False, False, True, False, True]
+
+
+# ---- what the garbage collector is told of long work
 
 
 @pytest.fixture
 def collector() -> Iterator[None]:
     """As patient as a node's; what it was told to pass over it looks at again afterwards."""
     before = gc.get_threshold()
-    gc.set_threshold(10 * YOUNG)
+    gc.set_threshold(10 * YOUNG_OBJECTS)
     yield
     gc.unfreeze()
     gc.set_threshold(*before)
 
 
 @pytest.mark.usefixtures("collector")
-async def test_what_large_work_made_is_passed_over_by_the_garbage_collector() -> None:
-    slices, kept = TimeSlices(), list[list[int]]()
+async def test_what_long_work_made_is_passed_over_by_the_garbage_collector() -> None:
+    work, kept = LongWork(), list[list[int]]()
     gc.collect()
     frozen = gc.get_freeze_count()
 
-    kept += [[n] for n in range(2 * YOUNG)]
-    for _ in range(LARGE):
-        await slices.take()
-    assert gc.get_freeze_count() == frozen  # nothing large so far: what dies in a cycle would stay
+    kept += [[n] for n in range(2 * YOUNG_OBJECTS)]
+    for _ in range(LONG_WORK_SLICES):
+        work.slice_ends()
+    assert gc.get_freeze_count() == frozen  # nothing long so far: what dies in a cycle would stay
 
-    await slices.take()
+    work.slice_ends()
     assert gc.get_freeze_count() >= frozen + len(kept)
     frozen = gc.get_freeze_count()
-    await slices.take()
+    work.slice_ends()
     assert gc.get_freeze_count() <= frozen  # little was made
+
+    work.work_ends()
+    assert gc.get_freeze_count() == 0
 
 
 @pytest.mark.usefixtures("collector")
-async def test_what_large_work_replaced_is_passed_over_too() -> None:
-    slices, kept = TimeSlices(), [[n] for n in range(2 * YOUNG)]
-    for _ in range(LARGE):
-        await slices.take()
+async def test_what_long_work_replaced_is_passed_over_too() -> None:
+    work, kept = LongWork(), [[n] for n in range(2 * YOUNG_OBJECTS)]
+    for _ in range(LONG_WORK_SLICES):
+        work.slice_ends()
     gc.collect()
     gc.freeze()
 
     for n in range(len(kept)):
         kept[n] = [n]  # for each new one an old one goes: the collector counts none
-    assert gc.get_count()[0] < YOUNG
-    for _ in range(REPLACED):
-        await slices.take()
+    assert gc.get_count()[0] < YOUNG_OBJECTS
+    for _ in range(FULL_FREEZE_SLICES):
+        work.slice_ends()
 
-    assert len(gc.get_objects(generation=0)) < YOUNG
+    assert len(gc.get_objects(generation=0)) < YOUNG_OBJECTS
+
+
+def test_each_slice_and_the_end_of_the_work_are_told_to_the_observer() -> None:
+    told: list[str] = []
+
+    class Observer:
+        def slice_ends(self) -> None:
+            told.append("slice")
+
+        def work_ends(self) -> None:
+            told.append("work")
+
+    async def main(compute: Callable[[float], None]) -> None:
+        slices = TimeSlices(Observer())
+        for _ in range(3):
+            await slices.checkpoint()
+            compute(2 * SLICE_S)
+        slices.close()
+
+    on_a_loop_whose_time_passes(main)
+    assert told == ["slice", "slice", "work"]

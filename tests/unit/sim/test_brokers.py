@@ -47,7 +47,7 @@ class Forgetful:
 
 
 def test_a_proposal_that_is_repeated_is_about_the_same_topic() -> None:
-    loop = SimulatedLoop()  # type: ignore[abstract]
+    loop = SimulatedLoop()
     _, world = Universe.of(loop).start("node-1")
     logs = {P: ID}
 
@@ -65,7 +65,7 @@ def test_a_proposal_that_is_repeated_is_about_the_same_topic() -> None:
 
 def test_a_proposal_that_an_order_took_back_before_its_turn_came_is_not_made() -> None:
     """It was sent as an ISR without members, which a broker of an old protocol level then wrote itself."""
-    loop = SimulatedLoop()  # type: ignore[abstract]
+    loop = SimulatedLoop()
     _, world = Universe.of(loop).start("node-1")
 
     async def scenario() -> None:
@@ -80,7 +80,7 @@ def test_a_proposal_that_an_order_took_back_before_its_turn_came_is_not_made() -
 
 def test_a_slow_broker_takes_the_orders_of_one_controller_as_they_came() -> None:
     """One on a connection that broke was overtaken by those sent after it, and made a log that had been deleted."""
-    loop = SimulatedLoop()  # type: ignore[abstract]
+    loop = SimulatedLoop()
     _, world = Universe.of(loop).start("node-1")
     taken: list[tuple[int, str]] = []
 
@@ -121,7 +121,7 @@ LATE = {
 def test_an_order_that_comes_again_is_none_that_only_a_topic_id_tells_from_a_newer_one(
     topic_id: uuid.UUID, had: int, comes: int, is_then: int
 ) -> None:
-    loop = SimulatedLoop()  # type: ignore[abstract]
+    loop = SimulatedLoop()
     _, world = Universe.of(loop).start("node-1")
 
     async def scenario() -> None:
@@ -151,7 +151,7 @@ def test_an_order_that_comes_again_is_none_that_only_a_topic_id_tells_from_a_new
 @pytest.mark.parametrize("answered_s", [0.3, None], ids=["a slow host answers", "nobody is answered"])
 def test_who_asked_before_a_session_expired_is_answered_or_forgotten(answered_s: float | None) -> None:
     """On a host that takes 3 ms for each step the end of a term alone takes more than a tenth of a second."""
-    loop = SimulatedLoop()  # type: ignore[abstract]
+    loop = SimulatedLoop()
     _, world = Universe.of(loop).start("node-1")
     told: list[Event] = []
 

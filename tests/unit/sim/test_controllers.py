@@ -50,7 +50,7 @@ async def test_a_controller_that_stops_before_it_knows_of_its_write_has_not_left
             if is_stopped:
                 raise asyncio.CancelledError
         finally:
-            observer.event_ends(BrokerChange())
+            observer.on_event_end(BrokerChange())
 
     assert [bool(wrong) for wrong in found] == [not is_stopped]
 

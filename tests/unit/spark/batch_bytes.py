@@ -13,7 +13,7 @@ from kafka.record.memory_records import MemoryRecords
 from klamm.model.ids import TopicPartition
 from klamm.spark.batches import read_run
 from klamm.spark.columns import arrow_schema
-from klamm.spark.decoder import Wanted, decode
+from klamm.spark.decoder import RecordSelection, decode
 from klamm.spark.starts import Finder, find_bodies
 from klamm.spark.transactions import Aborted
 
@@ -66,7 +66,7 @@ def rows_of(
     find: Finder = find_bodies,
     aborted: Sequence[Aborted] | None = None,
 ) -> list[dict[str, object]]:
-    wanted = Wanted(ORDERS, start, end, columns)
+    wanted = RecordSelection(ORDERS, start, end, columns)
     return pa.Table.from_batches(list(decode(read_run(data), wanted, aborted, find)), arrow_schema(columns)).to_pylist()
 
 

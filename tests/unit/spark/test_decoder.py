@@ -23,7 +23,7 @@ from tests.unit.spark.batch_bytes import (
 from klamm.model.ids import TopicPartition
 from klamm.spark import decoder
 from klamm.spark.batches import CorruptBatch, read_run
-from klamm.spark.decoder import MOST_ROWS, Wanted, decode
+from klamm.spark.decoder import MAX_ROWS_PER_BATCH, RecordSelection, decode
 from klamm.spark.starts import Finder, find_in_a_loop, find_in_lockstep
 from klamm.spark.transactions import Aborted
 from klamm.wire.compression import Codec, compress
@@ -91,24 +91,24 @@ def test_constant_columns_and_types() -> None:
     assert (row["partition"], row["offset"], row["timestampType"], row["headers"]) == (3, 42, 0, None)
 
 
-def test_log_append_time_is_the_batchs_and_says_so() -> None:
+def test_log_append_time_is_that_of_the_batch() -> None:
     data = batch([Record(timestamp=1_000), Record(timestamp=9_000)], extra_attributes=LOG_APPEND_TIME_BIT)
 
     assert [(milliseconds(r["timestamp"]), r["timestampType"]) for r in rows_of(data)] == [(9_000, 1), (9_000, 1)]
 
 
-def test_only_the_range_asked_for() -> None:
+def test_records_outside_the_range_are_left_out() -> None:
     data = b"".join(batch([Record(b"%d" % (o + i)) for i in range(10)], o) for o in range(0, 100, 10))
 
     assert [r["offset"] for r in rows_of(data, 17, 34)] == list(range(17, 34))
     assert rows_of(data, 100, 200) == []
 
 
-def test_only_the_columns_asked_for_in_their_order() -> None:
+def test_columns_are_those_of_the_schema_in_its_order() -> None:
     assert list(rows_of(batch([Record(b"k")]), columns=("offset", "key"))[0]) == ["offset", "key"]
 
 
-def test_a_header_name_that_is_no_utf8_is_replaced_not_refused() -> None:
+def test_invalid_utf8_in_a_header_name_is_replaced() -> None:
     raw = bytearray(batch([Record(headers=[("ab", b"1")])]))
     at = raw.index(b"ab", 61)
     raw[at : at + 2] = b"\xff\xfe"
@@ -119,7 +119,7 @@ def test_a_header_name_that_is_no_utf8_is_replaced_not_refused() -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
-def test_groups_of_batches_join_without_a_seam(monkeypatch: pytest.MonkeyPatch, codec: int) -> None:
+def test_groups_of_batches_give_the_same_rows_as_one(monkeypatch: pytest.MonkeyPatch, codec: int) -> None:
     monkeypatch.setattr(decoder, "GROUP_BYTES", 500)
     data = b"".join(batch([Record(b"%d" % (o + i)) for i in range(10)], o, codec) for o in range(0, 400, 10))
 
@@ -129,11 +129,11 @@ def test_groups_of_batches_join_without_a_seam(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_many_rows_come_in_bounded_pieces() -> None:
-    data = batch([Record(None, b"")] * (MOST_ROWS + 1))
+    data = batch([Record(None, b"")] * (MAX_ROWS_PER_BATCH + 1))
 
-    pieces = list(decode(read_run(data), Wanted(ORDERS, 0, MOST_ROWS + 1, ("offset",))))
+    pieces = list(decode(read_run(data), RecordSelection(ORDERS, 0, MAX_ROWS_PER_BATCH + 1, ("offset",))))
 
-    assert [p.num_rows for p in pieces] == [MOST_ROWS, 1]
+    assert [p.num_rows for p in pieces] == [MAX_ROWS_PER_BATCH, 1]
 
 
 def test_a_batch_cut_off_at_the_end_is_left_for_the_next_fetch() -> None:
@@ -159,10 +159,10 @@ class TestTransactions:
     def test_markers_are_never_rows(self) -> None:
         assert [r["offset"] for r in rows_of(self.DATA)] == [0, 1, 2, 5]
 
-    def test_read_committed_passes_over_what_was_aborted(self) -> None:
+    def test_read_committed_skips_aborted_batches(self) -> None:
         assert [r["offset"] for r in rows_of(self.DATA, aborted=[Aborted(0, 7)])] == [1, 2, 5]
 
-    def test_a_later_transaction_of_the_producer_is_aborted_apart(self) -> None:
+    def test_an_abort_covers_one_transaction_of_a_producer(self) -> None:
         assert [r["offset"] for r in rows_of(self.DATA, aborted=[Aborted(5, 7), Aborted(0, 7)])] == [1, 2]
 
 
@@ -202,7 +202,7 @@ class TestDamage:
     @pytest.mark.parametrize("find", WAYS.values(), ids=WAYS)
     @settings(max_examples=200)
     @given(body=st.binary(max_size=60), count=st.integers(0, 9))
-    def test_rubbish_under_a_right_checksum(self, find: Finder, body: bytes, count: int) -> None:
+    def test_random_bytes_under_a_right_checksum_are_corrupt(self, find: Finder, body: bytes, count: int) -> None:
         raw = bytearray(batch([Record()])[:61] + body)
         struct.pack_into(">i", raw, 8, len(raw) - 12)
         struct.pack_into(">i", raw, 23, max(count - 1, 0))
@@ -212,14 +212,14 @@ class TestDamage:
         except CorruptBatch:
             return
 
-    def test_a_count_is_not_believed_before_the_bytes_are_there(self) -> None:
+    def test_a_record_count_beyond_the_bytes_is_corrupt(self) -> None:
         raw = bytearray(batch([Record(b"a")]))
         struct.pack_into(">i", raw, 57, 2_000_000_000)
 
         with pytest.raises(CorruptBatch, match="counts more records"):
             rows_of(with_crc(raw))
 
-    def test_bytes_behind_the_last_record(self) -> None:
+    def test_bytes_behind_the_last_record_are_corrupt(self) -> None:
         raw = bytearray(batch([Record(b"a")] * 3))
         struct.pack_into(">i", raw, 57, 2)
 
@@ -228,7 +228,7 @@ class TestDamage:
                 rows_of(with_crc(raw), find=find)
 
     @pytest.mark.parametrize("find", WAYS.values(), ids=WAYS)
-    def test_a_record_of_negative_length(self, find: Finder) -> None:
+    def test_a_negative_record_length_is_corrupt(self, find: Finder) -> None:
         raw = bytearray(batch([Record(b"a")] * 3))
         raw[61] = 1  # -1
 
@@ -237,7 +237,7 @@ class TestDamage:
 
     @pytest.mark.parametrize("find", WAYS.values(), ids=WAYS)
     @pytest.mark.parametrize("field", ["key", "value"])
-    def test_a_key_or_value_longer_than_its_record(self, find: Finder, field: str) -> None:
+    def test_a_key_or_value_longer_than_its_record_is_corrupt(self, find: Finder, field: str) -> None:
         raw = bytearray(batch([Record(b"kkkk", b"vvvv"), Record(b"x" * 50, b"y" * 50)]))
         at = raw.index(b"kkkk" if field == "key" else b"vvvv") - 1
         raw[at] = 40  # 20 bytes: they are there, but the next record's
@@ -245,20 +245,20 @@ class TestDamage:
         with pytest.raises(CorruptBatch, match="key, value or headers reach beyond it"):
             rows_of(with_crc(raw), columns=("key", "value"), find=find)
 
-    def test_a_header_count_that_cannot_be(self) -> None:
+    def test_an_impossible_header_count_is_corrupt(self) -> None:
         raw = bytearray(batch([Record(b"k", b"v", headers=[("h", b"1")])]))
         raw[raw.index(b"v", 61) + 1] = 80
 
         with pytest.raises(CorruptBatch, match="key, value or headers reach beyond it"):
             rows_of(with_crc(raw))
 
-    def test_offsets_that_stand_twice(self) -> None:
+    def test_repeated_offsets_are_corrupt(self) -> None:
         twice = batch([Record(b"a"), Record(b"b")], 5)
 
         with pytest.raises(CorruptBatch, match="not in order"):
             rows_of(twice + restamped(twice, 6))
 
-    def test_offset_deltas_that_fall(self) -> None:
+    def test_falling_offset_deltas_are_corrupt(self) -> None:
         raw = bytearray(batch([Record(b"a"), Record(b"b")], 5))
         raw[raw.index(b"b") - 2] = 0  # the second record's offset delta becomes 0
 
@@ -273,7 +273,7 @@ class TestDamage:
         with pytest.raises(CorruptBatch, match=f"message format {magic}"):
             read_run(bytes(raw))
 
-    def test_a_batch_shorter_than_its_header(self) -> None:
+    def test_a_batch_shorter_than_its_header_is_corrupt(self) -> None:
         raw = bytearray(batch([Record(b"a")]))
         struct.pack_into(">i", raw, 8, 10)
 
@@ -281,14 +281,14 @@ class TestDamage:
             read_run(bytes(raw))
 
     @pytest.mark.parametrize("codec", [1, 2, 3, 4, 5, 7])
-    def test_compressed_rubbish(self, codec: int) -> None:
+    def test_random_bytes_instead_of_compressed_records_are_corrupt(self, codec: int) -> None:
         raw = bytearray(batch([Record(b"a" * 50)]))
         raw[22] |= codec
 
         with pytest.raises(CorruptBatch, match="the batch at offset 0"):
             rows_of(with_crc(raw))
 
-    def test_a_bomb_is_refused(self) -> None:
+    def test_a_decompression_bomb_is_refused(self) -> None:
         body = compress(Codec.GZIP, bytes(300 << 20), 1)
         raw = bytearray(batch([Record()])[:61] + body)
         struct.pack_into(">i", raw, 8, len(raw) - 12)
@@ -298,5 +298,5 @@ class TestDamage:
             rows_of(with_crc(raw))
 
 
-def test_nothing_fetched_is_nothing_decoded() -> None:
-    assert list(decode(read_run(b""), Wanted(TopicPartition("t", 0), 0, 9, ALL_COLUMNS))) == []
+def test_an_empty_fetch_gives_no_rows() -> None:
+    assert list(decode(read_run(b""), RecordSelection(TopicPartition("t", 0), 0, 9, ALL_COLUMNS))) == []

@@ -42,7 +42,7 @@ def after_fetches(world: ScriptedWorld, count: int, change: Callable[[], None]) 
     world.cluster.on_request = on_request
 
 
-def test_exactly_the_range() -> None:
+def test_a_range_is_read_exactly() -> None:
     assert offsets_read(world_of_orders(), orders(13, 47)) == list(range(13, 47))
 
 
@@ -101,7 +101,7 @@ def test_offsets_that_compaction_took_are_gaps_not_losses() -> None:
     assert offsets_read(world, orders(15, 70)) == [*range(15, 20), *range(50, 70)]
 
 
-def test_an_empty_topic_asks_nobody() -> None:
+def test_an_empty_range_needs_no_connection() -> None:
     world = world_of_orders()
 
     assert offsets_read(world, orders(5, 5)) == []
@@ -121,7 +121,7 @@ class TestLeaders:
         assert offsets_read(world, orders(0, 100), **SMALL_FETCHES) == list(range(100))
         assert {broker for broker, offset in world.cluster.fetched_from if offset > 60} == {2}
 
-    def test_a_broker_that_dies_and_its_partition_without_a_leader_for_a_while(self) -> None:
+    def test_a_partition_without_a_leader_is_waited_for_and_read_from_the_next_leader(self) -> None:
         world = world_of_orders()
 
         def die(broker: int, request: Any) -> None:
@@ -149,21 +149,21 @@ class TestLeaders:
         assert offsets_read(world, orders(0, 100), **SMALL_FETCHES) == list(range(100))
 
     @pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR])
-    def test_codes_that_pass_are_waited_for(self, code: ErrorCode) -> None:
+    def test_retriable_codes_are_retried_after_a_backoff(self, code: ErrorCode) -> None:
         world = world_of_orders()
         world.cluster.errors[ORDERS] = [code] * 4
 
         assert offsets_read(world, orders(0, 100)) == list(range(100))
         assert world.now > 0.5
 
-    def test_other_codes_end_the_read_by_name(self) -> None:
+    def test_a_code_that_is_not_retriable_fails_the_read_by_name(self) -> None:
         world = world_of_orders()
         world.cluster.errors[ORDERS] = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
 
         with pytest.raises(KlammError, match="orders-0: the broker refuses with TOPIC_AUTHORIZATION_FAILED"):
             offsets_read(world, orders(0, 100))
 
-    def test_a_code_nobody_knows_is_named_by_number(self) -> None:
+    def test_an_unknown_code_is_named_by_number(self) -> None:
         world = world_of_orders()
         world.cluster.errors[ORDERS] = [999]  # type: ignore[list-item]
 
@@ -172,7 +172,7 @@ class TestLeaders:
 
 
 class TestTime:
-    def test_nobody_there(self) -> None:
+    def test_unreachable_brokers_fail_the_read_when_the_timeout_is_over(self) -> None:
         world = world_of_orders()
         world.down |= {1, 2}
 
@@ -183,7 +183,7 @@ class TestTime:
         assert "no connection to two:9092: connection refused" in str(caught.value)
         assert world.now <= 5
 
-    def test_progress_buys_time(self) -> None:
+    def test_progress_restarts_the_timeout(self) -> None:
         world = world_of_orders()
 
         def be_slow_and_stumble(broker: int, request: Any) -> None:
@@ -198,13 +198,13 @@ class TestTime:
         assert read == list(range(100))
         assert world.now > 10
 
-    def test_records_that_never_come(self) -> None:
+    def test_a_range_beyond_the_high_watermark_fails_when_the_timeout_is_over(self) -> None:
         world = world_of_orders(end=50)
 
         with pytest.raises(Unreachable, match=r"reading offset 50: .* the high watermark is 50"):
             offsets_read(world, orders(40, 60), kafkaConsumer__pollTimeoutMs="5000")
 
-    def test_waits_grow_and_are_bounded(self) -> None:
+    def test_backoff_doubles_up_to_a_second(self) -> None:
         world = world_of_orders()
         world.down |= {1, 2}
         waits: list[float] = []
@@ -220,7 +220,7 @@ class TestTime:
 class TestLoss:
     """failOnDataLoss: what is gone is named with topic, partition and offsets."""
 
-    def test_retention_overtook_the_reader(self) -> None:
+    def test_a_start_before_the_log_start_is_data_loss(self) -> None:
         world = scripted(orders_0=log(60, 100))
 
         with pytest.raises(DataLoss) as caught:
@@ -229,19 +229,19 @@ class TestLoss:
         assert str(caught.value).startswith("orders-0: offsets 10 to 59 are lost: the log now begins at offset 60")
         assert "failOnDataLoss" in str(caught.value)
 
-    def test_or_reads_on_and_says_so(self) -> None:
+    def test_lost_offsets_are_skipped_with_a_warning_if_loss_is_allowed(self) -> None:
         with pytest.warns(UserWarning, match="orders-0: offsets 10 to 59 are lost"):
             read = offsets_read(scripted(orders_0=log(60, 100)), orders(10, 90), failOnDataLoss="false")
 
         assert read == list(range(60, 90))
 
-    def test_all_of_the_range_is_gone(self) -> None:
+    def test_a_range_that_is_lost_as_a_whole_gives_no_rows_if_loss_is_allowed(self) -> None:
         with pytest.warns(UserWarning, match="offsets 10 to 49 are lost"):
             read = offsets_read(scripted(orders_0=log(60, 100)), orders(10, 50), failOnDataLoss="false")
 
         assert read == []
 
-    def test_the_log_was_cut(self) -> None:
+    def test_a_truncated_log_is_data_loss(self) -> None:
         world = world_of_orders(end=30)
 
         with pytest.raises(DataLoss, match="offsets 50 to 89 are lost: the log now ends at offset 30"):
@@ -264,7 +264,7 @@ class TestLoss:
             offsets_read(world, *ranges)
         assert world.now < 5
 
-    def test_a_deleted_topic_is_passed_over_where_loss_is_allowed(self) -> None:
+    def test_a_deleted_topic_is_skipped_with_a_warning_if_loss_is_allowed(self) -> None:
         world = world_of_orders()
         ranges = plan(world)
         world.cluster.delete_topic("orders")
@@ -284,7 +284,7 @@ class TestLoss:
             assert offsets_read(world, *ranges, failOnDataLoss="false") == []
         assert world.now < 10
 
-    def test_a_topic_recreated_during_the_read_gives_no_foreign_record(self) -> None:
+    def test_no_record_of_a_topic_recreated_during_the_read_is_read(self) -> None:
         world = world_of_orders()
         after_fetches(world, 2, lambda: world.cluster.recreate_topic("orders", log(0, 100)))
 
@@ -301,7 +301,7 @@ class TestLoss:
 
         assert offsets_read(world, *ranges) == list(range(100))
 
-    def test_a_broker_that_stays_behind_is_overruled_by_one_that_knows_the_topic(self) -> None:
+    def test_one_broker_with_stale_metadata_does_not_make_a_topic_deleted(self) -> None:
         world = world_of_orders()
         ranges = plan(world)
         world.cluster.logs[ORDERS].leader = 2
@@ -314,7 +314,7 @@ class TestLoss:
 
         assert offsets_read(world, *ranges) == list(range(100))
 
-    def test_a_broker_without_metadata_yet_is_not_believed(self) -> None:
+    def test_a_broker_without_metadata_is_ignored(self) -> None:
         world = world_of_orders()
         ranges = plan(world)
         world.cluster.logs[ORDERS].leader = 2
@@ -336,7 +336,7 @@ class TestLoss:
 class TestWithoutTopicIds:
     """Brokers older than 2.8, or whose inter.broker.protocol.version is."""
 
-    def test_brokers_that_store_no_ids_are_read_by_name_and_the_plan_says_what_is_not_checked(self) -> None:
+    def test_without_topic_ids_a_topic_is_read_by_name_and_a_warning_says_what_is_not_checked(self) -> None:
         world = world_of_orders()
         world.cluster.has_topic_ids = False
 
@@ -345,7 +345,7 @@ class TestWithoutTopicIds:
 
         assert offsets_read(world, *ranges) == list(range(100))
 
-    def test_a_deleted_topic_is_data_loss_all_the_same(self) -> None:
+    def test_a_deleted_topic_is_data_loss_without_topic_ids_too(self) -> None:
         world = world_of_orders()
         world.cluster.has_topic_ids = False
         after_fetches(world, 2, lambda: world.cluster.delete_topic("orders"))
@@ -362,7 +362,7 @@ class TestWithoutTopicIds:
         with pytest.raises(DataLoss, match=r"orders-1: offsets 0 to 29 are lost: topic orders has no partition 1"):
             offsets_read(world, OffsetRange(TopicPartition("orders", 1), 0, 30))
 
-    def test_a_leader_that_fetches_by_name_only_is_said_and_its_topic_is_checked_once(self) -> None:
+    def test_a_leader_without_fetch_by_id_gives_a_warning_and_the_topic_id_is_checked_once(self) -> None:
         world = world_of_orders()
         world.cluster.offered[ApiKey.FETCH] = (0, 12)
         ranges = plan(world)
@@ -375,7 +375,7 @@ class TestWithoutTopicIds:
 
 
 class TestOutOfRange:
-    def test_out_of_range_though_it_is_there_is_asked_again(self) -> None:
+    def test_out_of_range_for_an_offset_inside_the_log_is_retried(self) -> None:
         world = world_of_orders()
         world.cluster.errors[ORDERS] = [ErrorCode.OFFSET_OUT_OF_RANGE]
 
@@ -383,7 +383,7 @@ class TestOutOfRange:
 
 
 class TestBrokers:
-    def test_an_old_broker_is_spoken_to_in_its_versions(self) -> None:
+    def test_an_old_broker_is_asked_in_versions_that_it_knows(self) -> None:
         world = world_of_orders()
         world.cluster.offered = {
             ApiKey.FETCH: (0, 4),
@@ -394,21 +394,21 @@ class TestBrokers:
 
         assert offsets_read(world, orders(0, 100)) == list(range(100))
 
-    def test_one_too_old_is_named(self) -> None:
+    def test_a_broker_without_a_usable_version_fails_the_read_at_once(self) -> None:
         world = world_of_orders()
         world.cluster.offered[ApiKey.FETCH] = (0, 3)
 
         with pytest.raises(UnsupportedVersion, match="one:9092 offers Fetch 0-3, needed is 4-12"):
             offsets_read(world, orders(0, 100))
 
-    def test_something_else_on_the_port(self) -> None:
+    def test_a_port_without_a_broker_is_named(self) -> None:
         world = world_of_orders()
         world.cluster.answer = lambda broker, frame: [b"HTTP/1.1 400 Bad Request\r\n"]  # type: ignore[method-assign]
 
         with pytest.raises(Unreachable, match="does not speak Kafka's protocol"):
             offsets_read(world, orders(0, 100), kafkaConsumer__pollTimeoutMs="1000")
 
-    def test_a_batch_cut_at_the_limit_is_asked_for_with_a_higher_one(self) -> None:
+    def test_a_batch_truncated_at_the_limit_is_fetched_with_a_higher_limit(self) -> None:
         world = scripted(orders_0=log(0, 100, per_batch=100))
         whole = world.cluster.logs[ORDERS]
         content = whole.batches[0][2]
@@ -416,7 +416,7 @@ class TestBrokers:
 
         assert offsets_read(world, orders(0, 100), **SMALL_FETCHES) == list(range(100))
 
-    def test_another_message_format_is_named_with_its_place(self) -> None:
+    def test_an_old_message_format_is_named_with_partition_and_offset(self) -> None:
         world = world_of_orders()
         first, last, content = world.cluster.logs[ORDERS].batches[0]
         world.cluster.logs[ORDERS].batches[0] = (first, last, content[:16] + b"\1" + content[17:])
@@ -424,7 +424,7 @@ class TestBrokers:
         with pytest.raises(CorruptBatch, match="orders-0, fetched from offset 0: message format 1"):
             offsets_read(world, orders(0, 100))
 
-    def test_answers_that_are_mixed_up(self) -> None:
+    def test_an_answer_with_a_wrong_correlation_id_is_retried_until_the_timeout(self) -> None:
         world = world_of_orders()
         answer = world.cluster.answer
         world.cluster.answer = (
@@ -436,7 +436,7 @@ class TestBrokers:
         with pytest.raises(Unreachable, match="answer 117440512 came where 0 was due"):
             offsets_read(world, orders(0, 100), kafkaConsumer__pollTimeoutMs="1000")
 
-    def test_an_answer_that_cannot_be_read(self) -> None:
+    def test_an_unreadable_answer_is_retried_until_the_timeout(self) -> None:
         world = world_of_orders()
         answer = world.cluster.answer
         world.cluster.answer = (
@@ -448,7 +448,7 @@ class TestBrokers:
         with pytest.raises(Unreachable, match="unreadable answer to API_VERSIONS v3"):
             offsets_read(world, orders(0, 100), kafkaConsumer__pollTimeoutMs="1000")
 
-    def test_an_answer_about_something_else(self) -> None:
+    def test_an_answer_for_another_partition_is_retried(self) -> None:
         world = world_of_orders()
         world.cluster.logs[TopicPartition("orders", 1)] = log(0, 100)
         asked = world.cluster._fetch
@@ -463,7 +463,7 @@ class TestBrokers:
 
         assert offsets_read(world, orders(0, 100)) == list(range(100))
 
-    def test_a_frozen_broker_is_not_asked_before_those_that_answer(self) -> None:
+    def test_a_frozen_broker_is_asked_after_those_that_answer(self) -> None:
         world = world_of_orders()
         world.cluster.logs[ORDERS].leader = 2
         frozen: list[int] = []
@@ -480,12 +480,12 @@ class TestBrokers:
         assert offsets_read(world, orders(0, 100)) == list(range(100))
         assert len(frozen) == 1
 
-    def test_a_batch_larger_than_the_limit_still_comes(self) -> None:
+    def test_a_batch_larger_than_the_limit_is_read(self) -> None:
         world = scripted(orders_0=log(0, 100, per_batch=100))
 
         assert offsets_read(world, orders(0, 100), kafka__max__partition__fetch__bytes="1") == list(range(100))
 
-    def test_damaged_bytes_end_the_read_with_their_place(self) -> None:
+    def test_a_wrong_checksum_fails_the_read_with_partition_and_offsets(self) -> None:
         world = world_of_orders()
         first, last, content = world.cluster.logs[ORDERS].batches[3]
         world.cluster.logs[ORDERS].batches[3] = (first, last, content[:-1] + b"!")
@@ -493,7 +493,7 @@ class TestBrokers:
         with pytest.raises(CorruptBatch, match=r"orders-0, batches at offsets 30 to 39: .* checksum"):
             offsets_read(world, orders(0, 100), **SMALL_FETCHES)
 
-    def test_a_broker_that_gives_out_what_was_not_asked_for_is_not_followed_in_circles(self) -> None:
+    def test_a_broker_that_answers_with_earlier_offsets_fails_the_read(self) -> None:
         world = world_of_orders()
         log_ = world.cluster.logs[ORDERS]
         log_.read = lambda offset, max_bytes: log_.batches[0][2]  # type: ignore[method-assign]
@@ -502,7 +502,7 @@ class TestBrokers:
             offsets_read(world, orders(0, 100))
 
 
-def test_read_committed_leaves_out_what_was_aborted() -> None:
+def test_read_committed_skips_aborted_transactions() -> None:
     world = world_of_orders(end=10)
     aborted = batch([Record(b"k", b"10")], 10, producer=5)
     committed = batch([Record(b"k", b"12")], 12, producer=5)

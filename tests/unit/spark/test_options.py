@@ -17,7 +17,7 @@ def refusal(**options: str) -> str:
     return str(caught.value)
 
 
-def test_what_holds_where_nothing_is_said() -> None:
+def test_defaults() -> None:
     options = read_options(LEAST)
 
     assert options.bootstrap == (("a", 1),)
@@ -30,7 +30,7 @@ def test_what_holds_where_nothing_is_said() -> None:
     assert options.max_records_per_partition is None
 
 
-def test_names_in_any_case() -> None:
+def test_option_names_are_not_case_sensitive() -> None:
     options = read_options(
         {"KAFKA.bootstrap.SERVERS": "h:9, [::1]:10", "SubscribePattern": "o.*", "INCLUDEheaders": "True"}
     )
@@ -59,14 +59,14 @@ def test_an_unknown_option_is_refused_with_the_nearest_known_one(given: str, nea
     assert message.endswith(f"the nearest known one is {nearest}")
 
 
-def test_an_option_near_to_nothing_is_answered_with_the_list() -> None:
+def test_an_option_without_a_near_name_is_refused_with_the_list() -> None:
     message = refusal(zzz="1")
 
     assert all(option.name in message for option in TABLE)
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_makes_no_sense_here_is_refused_with_the_reason(name: str) -> None:
+def test_rejected_options_give_their_reason(name: str) -> None:
     assert refusal(**{name: "1"}) == f"option {name} {REFUSED[name]}"
 
 
@@ -76,8 +76,8 @@ WRONG = {
     "no bootstrap at all": ("kafka.bootstrap.servers", " , ", "names no broker"),
     "no topic": ("subscribe", ",", "names no topic"),
     "no boolean": ("failOnDataLoss", "yes", "must be true or false"),
-    "no number": ("minPartitions", "many", "must be a whole number above 0"),
-    "zero": ("maxRecordsPerPartition", "0", "must be a whole number above 0"),
+    "no number": ("minPartitions", "many", "must be an integer above 0"),
+    "zero": ("maxRecordsPerPartition", "0", "must be an integer above 0"),
     "no isolation": ("kafka.isolation.level", "x", "must be read_uncommitted or read_committed"),
     "encryption": ("kafka.security.protocol", "SSL", "must be plaintext"),
     "starts at the end": ("startingOffsets", "latest", "a batch read would find nothing; give earliest or JSON"),
@@ -105,7 +105,7 @@ def test_a_wrong_value_names_option_value_and_remedy(name: str, value: str, expe
     assert name in message
 
 
-def test_missing_ones_are_named() -> None:
+def test_missing_options_are_named() -> None:
     with pytest.raises(BadOption, match=r"kafka\.bootstrap\.servers is missing"):
         read_options({"subscribe": "x"})
     with pytest.raises(BadOption, match=r"subscribe, subscribePattern, assign .* found none"):
@@ -113,30 +113,30 @@ def test_missing_ones_are_named() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(", "*"])
-def test_a_pattern_that_is_none(pattern: str) -> None:
+def test_an_invalid_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(BadOption, match="is no regular expression"):
         read_options({"kafka.bootstrap.servers": "a:1", "subscribePattern": pattern})
 
 
 @pytest.mark.parametrize("assigned", ["orders", "{}", '{"orders": 0}', '{"orders": [true]}', '{"orders": [-1]}'])
-def test_an_assignment_that_is_none(assigned: str) -> None:
+def test_an_invalid_assignment_is_refused(assigned: str) -> None:
     with pytest.raises(BadOption, match="option assign"):
         read_options({"kafka.bootstrap.servers": "a:1", "assign": assigned})
 
 
-def test_an_assignment_in_order() -> None:
+def test_an_assignment_is_sorted() -> None:
     options = read_options({"kafka.bootstrap.servers": "a:1", "assign": '{"b": [1, 0], "a": ["10", 9]}'})
 
     assert options.subscription.partitions == (("a", 9), ("a", 10), ("b", 0), ("b", 1))
 
 
-def test_offsets_come_in_numeric_order_of_partitions() -> None:
+def test_offsets_are_sorted_by_partition_number() -> None:
     parsed = parse_offsets("startingOffsets", '{"b": {"10": 1, "9": -2}, "a": {"0": 3}}')
 
     assert list(parsed.items()) == [(("a", 0), 3), (("b", 9), -2), (("b", 10), 1)]
 
 
-def test_one_time_comes_before_times_and_those_before_offsets() -> None:
+def test_one_time_overrides_times_and_times_override_offsets() -> None:
     times, offsets = '{"orders": {"0": 5}}', '{"orders": {"0": 7}}'
     all_three = {"endingTimestamp": "9", "endingOffsetsByTimestamp": times, "endingOffsets": offsets}
     zero = TopicPartition("orders", 0)

@@ -30,37 +30,37 @@ def planned(world: ScriptedWorld, **given: str) -> dict[str, tuple[int, int]]:
     return {str(r.topic_partition): (r.start, r.end) for r in plan(world, **given)}
 
 
-def test_all_there_is(world: ScriptedWorld) -> None:
+def test_by_default_all_offsets_are_planned(world: ScriptedWorld) -> None:
     assert planned(world) == {"orders-0": (0, 100), "orders-1": (20, 50)}
 
 
-class TestWhich:
-    def test_several_topics(self, world: ScriptedWorld) -> None:
+class TestPartitions:
+    def test_several_topics_are_planned_together(self, world: ScriptedWorld) -> None:
         assert set(planned(world, subscribe="payments,orders")) == {"orders-0", "orders-1", "payments-0"}
 
-    def test_a_pattern_need_only_be_found_and_leaves_internal_topics_out(self, world: ScriptedWorld) -> None:
+    def test_a_pattern_matches_anywhere_in_a_name_and_skips_internal_topics(self, world: ScriptedWorld) -> None:
         assert set(planned(world, subscribePattern="e")) == {"orders-0", "orders-1", "payments-0"}
         assert planned(world, subscribePattern="nothing like it") == {}
 
-    def test_partitions_by_number(self, world: ScriptedWorld) -> None:
+    def test_assign_selects_partitions(self, world: ScriptedWorld) -> None:
         assert planned(world, assign='{"orders": [1]}') == {"orders-1": (20, 50)}
 
-    def test_a_topic_that_is_not_there(self, world: ScriptedWorld) -> None:
+    def test_an_unknown_topic_is_refused_with_the_nearest_name(self, world: ScriptedWorld) -> None:
         with pytest.raises(BadOption, match="topic order does not exist; the nearest one there is orders"):
             plan(world, subscribe="order")
 
-    def test_a_partition_that_is_not_there(self, world: ScriptedWorld) -> None:
+    def test_an_unknown_partition_is_refused(self, world: ScriptedWorld) -> None:
         with pytest.raises(BadOption, match="assign names orders-7, which does not exist"):
             plan(world, assign='{"orders": [0, 7]}')
 
-    def test_a_topic_just_made_is_waited_for(self, world: ScriptedWorld) -> None:
+    def test_a_topic_just_created_is_waited_for(self, world: ScriptedWorld) -> None:
         world.cluster.metadata_errors["orders"] = [
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE,
         ]  # fmt: skip
 
         assert len(planned(world)) == 2
 
-    def test_a_topic_that_is_refused(self, world: ScriptedWorld) -> None:
+    def test_a_topic_that_the_broker_refuses_is_named_with_the_code(self, world: ScriptedWorld) -> None:
         world.cluster.metadata_errors["orders"] = [ErrorCode.INVALID_TOPIC_EXCEPTION]
 
         with pytest.raises(BadOption, match="'orders' is refused by the broker with INVALID_TOPIC_EXCEPTION"):
@@ -68,7 +68,7 @@ class TestWhich:
 
 
 class TestBounds:
-    def test_offsets_for_each_with_words_inside(self, world: ScriptedWorld) -> None:
+    def test_offsets_per_partition_may_be_earliest_and_latest(self, world: ScriptedWorld) -> None:
         given = {
             "startingOffsets": '{"orders": {"0": 5, "1": -2, "2": 0}}',
             "endingOffsets": '{"orders": {"0": -1, "1": 40, "2": -1}}',
@@ -76,25 +76,25 @@ class TestBounds:
 
         assert planned(world, **given) == {"orders-0": (5, 100), "orders-1": (20, 40)}
 
-    def test_every_partition_must_be_named(self, world: ScriptedWorld) -> None:
+    def test_offsets_for_only_some_partitions_are_refused(self, world: ScriptedWorld) -> None:
         with pytest.raises(BadOption, match="startingOffsets must name every partition; orders-1, orders-2 is missing"):
             plan(world, startingOffsets='{"orders": {"0": 5}}')
 
-    def test_and_no_other(self, world: ScriptedWorld) -> None:
+    def test_offsets_for_partitions_that_are_not_read_are_refused(self, world: ScriptedWorld) -> None:
         with pytest.raises(BadOption, match="endingOffsets names payments-0, which is not among"):
             plan(world, assign='{"orders": [0]}', endingOffsets='{"orders": {"0": 5}, "payments": {"0": 1}}')
 
-    def test_times(self, world: ScriptedWorld) -> None:
+    def test_timestamps_become_offsets(self, world: ScriptedWorld) -> None:
         given = {"assign": '{"orders": [0]}'}
 
         assert planned(world, **given, startingTimestamp="500", endingTimestamp="1500") == {"orders-0": (10, 60)}
         each = planned(world, **given, startingOffsetsByTimestamp='{"orders": {"0": 1001}}')
         assert each == {"orders-0": (60, 100)}
 
-    def test_an_end_later_than_all_records_is_the_end(self, world: ScriptedWorld) -> None:
+    def test_an_end_time_after_all_records_is_the_log_end(self, world: ScriptedWorld) -> None:
         assert planned(world, assign='{"orders": [0]}', endingTimestamp="9999") == {"orders-0": (0, 100)}
 
-    def test_a_start_later_than_all_records(self, world: ScriptedWorld) -> None:
+    def test_a_start_time_after_all_records_is_refused_or_reads_nothing(self, world: ScriptedWorld) -> None:
         with pytest.raises(BadOption, match=r"orders-1 has no record at or after 1600; .*Strategy to latest"):
             plan(world, assign='{"orders": [0, 1]}', startingTimestamp="1600")
 
@@ -109,7 +109,7 @@ class TestBounds:
         assert planned(world, kafka__isolation__level="read_committed")["orders-0"] == (0, 70)
         assert planned(world)["orders-0"] == (0, 100)
 
-    def test_an_end_beyond_the_log(self, world: ScriptedWorld) -> None:
+    def test_an_end_beyond_the_log_is_data_loss(self, world: ScriptedWorld) -> None:
         given = {"assign": '{"orders": [1]}', "endingOffsets": '{"orders": {"1": 80}}'}
 
         with pytest.raises(DataLoss, match="orders-1: offsets 50 to 79 are lost: the log ends at offset 50"):
@@ -129,23 +129,23 @@ class TestBounds:
         with pytest.warns(UserWarning, match="orders-1: offsets 50 to 79 are lost"):
             assert planned(world, **given, failOnDataLoss="false") == {}
 
-    def test_a_start_at_the_end_of_the_log_is_nothing_to_read(self, world: ScriptedWorld) -> None:
+    def test_a_start_at_the_log_end_reads_nothing(self, world: ScriptedWorld) -> None:
         assert planned(world, assign='{"orders": [1]}', startingOffsets='{"orders": {"1": 50}}') == {}
 
-    def test_a_start_between_the_last_stable_offset_and_the_end_is_no_loss(self, world: ScriptedWorld) -> None:
+    def test_a_start_between_last_stable_offset_and_high_watermark_is_no_data_loss(self, world: ScriptedWorld) -> None:
         world.cluster.logs[TopicPartition("orders", 0)].last_stable = 70
         given = {"assign": '{"orders": [0]}', "startingOffsets": '{"orders": {"0": 90}}'}
 
         assert planned(world, **given, kafka__isolation__level="read_committed") == {}
 
-    def test_an_end_before_the_start_is_nothing(self, world: ScriptedWorld) -> None:
+    def test_an_end_before_the_start_reads_nothing(self, world: ScriptedWorld) -> None:
         given = {"startingOffsets": '{"orders": {"0": 50}}', "endingOffsets": '{"orders": {"0": 40}}'}
 
         assert planned(world, assign='{"orders": [0]}', **given) == {}
 
 
 class TestTopicIds:
-    def test_a_range_names_the_topic_by_its_id(self, world: ScriptedWorld) -> None:
+    def test_a_range_has_the_topic_id(self, world: ScriptedWorld) -> None:
         assert {r.topic_id for r in plan(world)} == {world.cluster.topic_id("orders")}
 
     def test_a_topic_recreated_while_it_is_planned_is_not_read_by_its_new_id(self, world: ScriptedWorld) -> None:
@@ -166,7 +166,7 @@ class TestTopicIds:
             plan(world, subscribe="orders,payments")
         assert world.now < 5
 
-    def test_and_is_passed_over_where_loss_is_allowed(self, world: ScriptedWorld) -> None:
+    def test_a_topic_deleted_while_it_is_planned_is_skipped_if_loss_is_allowed(self, world: ScriptedWorld) -> None:
         delete_when_planned(world)
 
         with pytest.warns(UserWarning, match="topic orders does not exist"):
@@ -182,14 +182,14 @@ def delete_when_planned(world: ScriptedWorld) -> None:
 
 
 class TestBrokers:
-    def test_the_second_bootstrap_server_will_do(self, world: ScriptedWorld) -> None:
+    def test_the_second_bootstrap_server_is_asked_if_the_first_is_down(self, world: ScriptedWorld) -> None:
         world.down.add(1)
         for scripted_log in world.cluster.logs.values():
             scripted_log.leader = 2
 
         assert len(planned(world)) == 2
 
-    def test_a_leader_that_is_gone_is_asked_for_until_there_is_one(self, world: ScriptedWorld) -> None:
+    def test_planning_waits_until_a_partition_has_a_leader(self, world: ScriptedWorld) -> None:
         world.down.add(1)
 
         def elect(broker: int, request: object) -> None:
@@ -201,13 +201,13 @@ class TestBrokers:
 
         assert planned(world) == {"orders-0": (0, 100), "orders-1": (20, 50)}
 
-    def test_without_anybody_time_runs_out(self, world: ScriptedWorld) -> None:
+    def test_unreachable_brokers_fail_planning_when_the_timeout_is_over(self, world: ScriptedWorld) -> None:
         world.down |= {1, 2}
 
         with pytest.raises(Unreachable, match=r"asking for metadata: no success within 60 s; .* one:9092: .* two:9092"):
             plan(world)
 
-    def test_offsets_are_asked_for_again_where_the_leader_moved_or_left(self, world: ScriptedWorld) -> None:
+    def test_list_offsets_is_retried_after_a_lost_connection_or_a_moved_leader(self, world: ScriptedWorld) -> None:
         seen: list[int] = []
 
         def leave(broker: int, request: object) -> None:
@@ -221,13 +221,13 @@ class TestBrokers:
 
         assert len(planned(world)) == 2
 
-    def test_offsets_that_are_refused(self, world: ScriptedWorld) -> None:
+    def test_a_list_offsets_error_that_is_not_retriable_fails_planning(self, world: ScriptedWorld) -> None:
         world.cluster.errors[TopicPartition("orders", 1)] = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
 
         with pytest.raises(KlammError, match="orders-1: the broker refuses with TOPIC_AUTHORIZATION_FAILED"):
             plan(world)
 
-    def test_a_partition_that_stays_without_a_leader(self, world: ScriptedWorld) -> None:
+    def test_a_partition_that_stays_leaderless_fails_planning(self, world: ScriptedWorld) -> None:
         world.cluster.logs[TopicPartition("orders", 1)].leader = -1
 
         with pytest.raises(Unreachable, match=r"asking for offsets: .*orders-1 has no leader"):

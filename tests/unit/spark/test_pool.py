@@ -4,6 +4,7 @@ import pytest
 from tests.support.scripted_brokers import ScriptedWorld
 from tests.unit.spark.scripts import log, options, scripted
 
+from klamm.model.errors import ErrorCode
 from klamm.model.ids import TopicPartition
 from klamm.spark.errors import DataLoss
 from klamm.spark.plan import plan_ranges
@@ -108,6 +109,18 @@ def test_a_topic_created_again_between_two_tasks_is_data_loss_by_its_planned_id(
     with pytest.raises(DataLoss, match="created again"):
         rows(world, pool, old)
     assert rows(world, pool, planned(world, pool)) == 100
+
+
+def test_an_absence_seen_by_an_earlier_task_does_not_count_for_the_next(world: ScriptedWorld, pool: ClientPool) -> None:
+    old = planned(world, pool)
+    content = world.cluster.logs[ORDERS]
+    world.cluster.delete_topic("orders")
+    with pytest.warns(UserWarning, match="topic orders does not exist"):
+        assert rows(world, pool, old, failOnDataLoss="false") == 0
+    world.cluster.logs[ORDERS] = content
+    world.cluster.metadata_errors["orders"] = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+    assert rows(world, pool, old) == 100
 
 
 def test_a_leader_that_fetches_by_name_is_not_trusted_to_lead_the_same_topic(

@@ -56,7 +56,7 @@ COUNTS = {
 
 
 @pytest.mark.parametrize(("given_facts", "expected"), COUNTS.values(), ids=COUNTS)
-def test_how_many_tasks(given_facts: tuple[int, int, int | None, int | None], expected: int) -> None:
+def test_task_count(given_facts: tuple[int, int, int | None, int | None], expected: int) -> None:
     assert task_count(*given_facts) == expected
 
 

@@ -14,7 +14,7 @@ OPTIONS = {"kafka.bootstrap.servers": "nowhere:1", "subscribe": "orders"}
 SPARKS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
 
 
-def test_spark_finds_it_by_itself() -> None:
+def test_spark_registers_the_source_by_its_package() -> None:
     assert pyspark_klamm.DefaultSource.name() == "klamm"
 
 
@@ -23,7 +23,7 @@ def test_the_columns_of_sparks_kafka_source() -> None:
     assert KlammSource(OPTIONS | {"includeHeaders": "true"}).schema().names == [*SPARKS, "headers"]
 
 
-def test_arrow_and_spark_mean_the_same_types() -> None:
+def test_arrow_and_spark_types_are_equal() -> None:
     schema = KlammSource(OPTIONS | {"includeHeaders": "true"}).schema()
 
     assert to_arrow_schema(schema, timezone="UTC").equals(arrow_schema(tuple(schema.names)))
@@ -41,12 +41,12 @@ def test_a_schema_chooses_columns() -> None:
 
 
 @pytest.mark.parametrize(("name", "kind"), [("id", LongType()), ("value", StringType()), ("Offset", LongType())])
-def test_a_column_that_is_not_ours_is_refused_with_the_list(name: str, kind: DataType) -> None:
+def test_an_unknown_column_is_refused_with_the_list(name: str, kind: DataType) -> None:
     with pytest.raises(BadOption, match=rf"the schema asks for {name} .*; klamm has key binary, value binary, topic"):
         columns_of(StructType([StructField(name, kind)]))
 
 
-def test_a_partition_that_spark_made_up_is_nothing_to_read() -> None:
+def test_an_input_partition_of_sparks_own_reads_nothing() -> None:
     source = KlammSource(OPTIONS)
 
     assert list(source.reader(source.schema()).read(InputPartition(None))) == []

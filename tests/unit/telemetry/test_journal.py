@@ -2,6 +2,7 @@
 
 import errno
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ class Clock:
         return self.ms
 
 
-def journal_in(directory: Path, node: int = 1, **limits: int) -> Journal:
+def journal_in(directory: Path, node: int = 1, **limits: Any) -> Journal:
     return Journal(JournalFiles(RealDisk(), str(directory), node, **limits), node, Clock())
 
 
@@ -153,8 +154,8 @@ def test_a_full_disk_loses_journal_lines_and_their_number_is_written_later() -> 
 def test_a_failed_write_leaves_no_incomplete_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = JournalFiles(RealDisk(), str(tmp_path), 1)
     files.write(b"first\n")
+    assert files._file is not None
     file = files._file
-    assert file is not None
 
     class Half:
         def pwrite(self, buffers: list[bytes], position: int) -> int:
@@ -250,7 +251,7 @@ def test_terms_and_the_time_nobody_was_controller() -> None:
 
     first, second, third = controller_terms(told)
 
-    assert first == (1, 1, 100, 130, 500, 500)
+    assert tuple(first) == (1, 1, 100, 130, 500, 500)
     assert (second.node, second.resigned_ms, second.last_line_ms) == (2, None, 900)
     assert controller_absence_ms(first, second) == 60
     assert controller_absence_ms(second, third) is None

@@ -1,19 +1,20 @@
 """Following a journal's files: whole lines, over rotations and restarts, and told what rotated away."""
 
 from pathlib import Path
+from typing import Any
 
 from klamm.runtime.disk import RealDisk
 from klamm.telemetry.journal_files import JournalFiles
-from klamm.telemetry.journal_tail import Position, read_on
+from klamm.telemetry.journal_tail import Position, Tailed, read_on
 
 MANY = 1 << 20
 
 
-def on(directory: Path, position: Position, most: int = MANY) -> tuple[list[bytes], Position, int]:
+def on(directory: Path, position: Position, most: int = MANY) -> Tailed:
     return read_on(RealDisk(), str(directory), 1, position, most)
 
 
-def files(directory: Path, **limits: int) -> JournalFiles:
+def files(directory: Path, **limits: Any) -> JournalFiles:
     return JournalFiles(RealDisk(), str(directory), 1, **limits)
 
 

@@ -184,7 +184,7 @@ def test_records_are_views_into_the_frame() -> None:
 
     assert isinstance(records, memoryview)
     assert records.obj is wire
-    assert records == b"abc"
+    assert bytes(records) == b"abc"
 
 
 def test_other_buffers_are_read_too() -> None:

@@ -1,4 +1,4 @@
-"""The client of the operator's commands: one deadline for everything, and errors that say what to do next.
+"""The client of the commands: one deadline for all calls, and errors that say what to do.
 
 Works with any cluster that speaks Kafka's protocol. What may be asked twice without harm is asked again, elsewhere,
 when a connection is lost. Source: KafkaAdminClient.java.
@@ -35,15 +35,15 @@ _ONE_BROKER_TIMEOUT_S: Final = 5.0
 
 
 class CannotAsk(KlammError):
-    """Nobody answers in time, or not what was asked."""
+    """No broker gives a usable answer in time."""
 
 
 class NoAnswer(CannotAsk):
-    """Brokers took the request and did not answer in time: what it asks for may come about all the same."""
+    """Brokers received the request and did not answer in time: the change may still happen."""
 
 
 class Admin:
-    """`async with Admin(world, bootstrap, timeout_s) as admin`. `timeout_s` is for everything together."""
+    """`async with Admin(world, bootstrap, timeout_s) as admin`. `timeout_s` limits all calls together."""
 
     def __init__(self, world: World, bootstrap: Sequence[Address], timeout_s: float) -> None:
         self._now_s = asyncio.get_running_loop().time
@@ -62,7 +62,7 @@ class Admin:
 
     @property
     def brokers(self) -> Mapping[BrokerId, Address]:
-        """As the last metadata names them."""
+        """From the last metadata."""
         return self._cluster.brokers
 
     @property
@@ -71,7 +71,7 @@ class Admin:
 
     @property
     def left_s(self) -> float:
-        """Of the time allowed; never quite nothing."""
+        """The rest of the timeout; always positive."""
         return max(_MIN_LEFT_S, self._deadline_s - self._now_s())
 
     @property
@@ -79,14 +79,14 @@ class Admin:
         return int(self.left_s * 1000)
 
     async def pause(self, seconds: float = _PAUSE_S) -> bool:
-        """Whether there is time for another try."""
+        """Sleep, and return whether there is time for another attempt."""
         if self.left_s <= seconds:
             return False
         await asyncio.sleep(seconds)
         return True
 
     async def ask(self, key: ApiKey, message: WireMessage | Build) -> Any:
-        """Any broker that answers."""
+        """Ask any broker that answers."""
         timeout_s = _ONE_BROKER_TIMEOUT_S
 
         def attempt() -> Steps[Any]:
@@ -95,12 +95,12 @@ class Admin:
             timeout_s *= 2  # a large answer may take its time
             return steps
 
-        return await self._retried(attempt, f"nobody answers at {', '.join(map(str, self._cluster.bootstrap))}")
+        return await self._retried(attempt, f"no broker answers at {', '.join(map(str, self._cluster.bootstrap))}")
 
     async def ask_broker(
         self, broker: BrokerId, key: ApiKey, message: WireMessage | Build, *, awaits_start: bool = True
     ) -> Any:
-        """That one, and no other. One that refuses connections may be starting; who does not wait hears so at once."""
+        """Ask this broker. If it refuses connections it may be starting: `awaits_start` waits for it."""
 
         def attempt() -> Steps[Any]:
             if broker not in self.brokers:
@@ -108,21 +108,21 @@ class Admin:
             if broker not in self.brokers:
                 alive = ", ".join(map(str, sorted(self.brokers)))
                 raise CannotAsk(
-                    f"broker {broker} is not alive ({ErrorCode.BROKER_NOT_AVAILABLE.name}); alive are {alive}"
+                    f"broker {broker} is not alive ({ErrorCode.BROKER_NOT_AVAILABLE.name}). Live brokers: {alive}."
                 )
             try:
                 return (yield Ask(self.brokers[broker], Request(key, message), self.left_s))
             except ConnectionRefused:
                 if awaits_start:
                     raise
-                raise CannotAsk(f"refuses connections at {self.brokers[broker]}: is it running?") from None
+                raise CannotAsk(f"refuses connections at {self.brokers[broker]}: check that it is running") from None
 
         return await self._retried(attempt, f"broker {broker} does not answer")
 
     async def ask_controller(self, key: ApiKey, message: WireMessage | Build, *, repeatable: bool = True) -> Any:
-        """The controller, wherever it is by then; where another became it, that one.
+        """Ask the controller, also when it changes meanwhile.
 
-        What is not `repeatable` is not asked again once it may have been done.
+        A request that is not `repeatable` is not sent again if it may have taken effect.
         """
         steps = to_controller(
             self._cluster,
@@ -134,21 +134,23 @@ class Admin:
         try:
             return await self._run(steps)
         except Unconfirmed as error:
-            raise CannotAsk(f"{error}; it may have been done all the same: look before you repeat it") from None
+            raise CannotAsk(f"{error}. The change may have happened: check before you repeat it.") from None
         except Unreachable as error:
             if isinstance(error.cause, NoController):
                 raise CannotAsk(
-                    f"the cluster names no controller within {self._timeout_s:g} s: klamm audit --zookeeper says why"
+                    f"There is no controller within {self._timeout_s:g} s. See klamm audit --zookeeper."
                 ) from None
-            raise CannotAsk(f"{error.cause}, not within {self._timeout_s:g} s; --timeout gives it more") from None
+            raise CannotAsk(
+                f"{error.cause}; not complete within {self._timeout_s:g} s. Raise --timeout to wait longer."
+            ) from None
 
     async def look(self) -> None:
-        """Who is alive, and who is controller."""
+        """Read the live brokers and the controller."""
         no_topics = MetadataRequest(topics=[], allow_auto_topic_creation=False)
         self.take_brokers(await self.ask(ApiKey.METADATA, no_topics))
 
     def take_brokers(self, metadata: Any) -> None:
-        """What an answer to Metadata says of them."""
+        """Take brokers and controller from a Metadata response."""
         self._cluster.take(metadata)
 
     async def _retried(self, attempt: Callable[[], Steps[T]], problem: str) -> T:
@@ -177,7 +179,7 @@ def parse_addresses(text: str, option: str = "--bootstrap-server") -> list[Addre
 
 
 def with_admin(bootstrap: str, timeout_s: float, work: Callable[[Admin], Awaitable[T]]) -> T:
-    """Run `work` on a loop of its own, with connections that end with it. Raises CannotAsk."""
+    """Run `work` in its own event loop, and close its connections at the end. Raises CannotAsk."""
     given = parse_addresses(bootstrap)
 
     async def run() -> T:

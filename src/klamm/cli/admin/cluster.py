@@ -19,7 +19,7 @@ from klamm.wire.messages import (
 
 
 async def read_cluster(admin: Admin, names: Sequence[str] | None = None, of: BrokerId | None = None) -> Cluster:
-    """With all topics, or those named as far as they exist; as any broker knows it, or the one named."""
+    """All topics, or the existing ones of `names`; the metadata of any broker, or of broker `of`."""
     topics = None if names is None else [MetadataRequestTopic(name=name) for name in names]
     request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
     asked = admin.ask(ApiKey.METADATA, request) if of is None else admin.ask_broker(of, ApiKey.METADATA, request)

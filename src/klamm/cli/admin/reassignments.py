@@ -49,7 +49,7 @@ class Planned(NamedTuple):
 
 
 async def make_plan(admin: Admin, wanted: PlanRequest) -> Planned:
-    """Raises UsageError for brokers and topics that do not exist."""
+    """Plan a reassignment. Raises UsageError for brokers and topics that do not exist."""
     cluster = await read_cluster(admin)
     names = list(cluster.topics) if wanted.topics is None else wanted.topics
     if absent := [name for name in names if name not in cluster.topics]:

@@ -140,7 +140,7 @@ async def delete(client: ZooKeeper, before: ZnodeState) -> None:
 
 
 def _in_order(paths: Iterable[str]) -> list[str]:
-    """Parents before children; numbers as numbers."""
+    """Sort paths: parents before children, numbers by value."""
     return sorted(paths, key=lambda at: [(not p.isdigit(), int(p) if p.isdigit() else 0, p) for p in at.split("/")])
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
-from typing import Final
 
 from klamm.controller.context import Partition
 from klamm.controller.decisions.broker_changes import diff_brokers
@@ -13,7 +12,6 @@ from klamm.controller.handlers.pending_deletions import on_brokers_return
 from klamm.controller.handlers.reassignment import advance_reassignments
 from klamm.controller.handlers.replicas import Replicas, Told, replicas_offline, replicas_online
 from klamm.controller.handlers.topic_deletion import deletions_on, replicas_failed, resume_deletions
-from klamm.controller.request_batch import METADATA_CHUNK
 from klamm.controller.states import PartitionState
 from klamm.controller.term_context import TermContext
 from klamm.model.brokers import Broker
@@ -22,8 +20,6 @@ from klamm.model.ids import BrokerId
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.zk.store import Registrations
 from klamm.zk.znodes import MalformedZnode
-
-MOVE_CHUNK: Final = 5_000
 
 
 async def on_broker_change(term: TermContext, event: BrokerChange) -> None:
@@ -73,7 +69,7 @@ async def on_broker_startup(term: TermContext, brokers: Sequence[BrokerId]) -> N
         term.timers.cancel(("gone", broker))
     term.batch.add_metadata((b for b in context.registered if b not in brokers), ())
     await term.send_requests()
-    async for chunk in term.slices.over(context.partitions(), METADATA_CHUNK):
+    async for chunk in term.slices.over(context.partitions()):
         term.batch.add_metadata(brokers, [p for p in chunk if not context.is_to_be_deleted(p)])
     term.batch.add_metadata(brokers, ())
     await term.send_requests()
@@ -110,7 +106,7 @@ async def _hosted_by(term: TermContext, brokers: Iterable[BrokerId]) -> dict[Bro
     hosted = {}
     for broker in brokers:
         replicas = term.context.replicas_on(broker)
-        await term.slices.take_for(len(replicas))
+        await term.slices.checkpoint(len(replicas))
         hosted[broker] = list(replicas)
     return hosted
 
@@ -119,7 +115,7 @@ async def on_replicas_offline(term: TermContext, replicas: Replicas) -> None:
     """Dead brokers' replicas, or those on a failed log directory; the election comes before the ISR shrinks."""
     context = term.context
     leaderless: list[Partition] = []
-    async for chunk in term.slices.over(context.led_by_nobody_online(), MOVE_CHUNK):
+    async for chunk in term.slices.over(context.led_by_nobody_online()):
         leaderless += chunk
         context.move([p for p in chunk if not context.is_to_be_deleted(p)], PartitionState.OFFLINE)
     elected = await trigger_online(term)
@@ -140,7 +136,7 @@ async def _told_to_all(term: TermContext, partitions: Iterable[Partition]) -> To
     told: dict[Partition, LeaderAndIsr | None] = {}
     if context.offline_dirs or context.leaving or not term.batch.coalesces_requests:
         return told
-    async for chunk in term.slices.over(partitions, MOVE_CHUNK):
+    async for chunk in term.slices.over(partitions):
         told.update({p: p.leadership for p in chunk if p.state is PartitionState.ONLINE})
     return told
 

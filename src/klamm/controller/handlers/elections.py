@@ -27,7 +27,6 @@ from klamm.zk.admin_znodes import decode_preferred_election
 from klamm.zk.tool_requests import unless_changed
 from klamm.zk.znodes import PREFERRED_ELECTION, MalformedZnode
 
-COUNT_CHUNK: Final = 5_000
 FIRST_REBALANCE_S: Final = 5
 
 
@@ -64,7 +63,7 @@ async def on_listed_election(term: TermContext) -> None:
 
 async def _elect(term: TermContext, asked: Sequence[TopicPartition], unclean: bool) -> ElectionAnswer:
     plan = RequestedElections()
-    async for chunk in term.slices.over(asked, COUNT_CHUNK):
+    async for chunk in term.slices.over(asked):
         plan.add(term.context, chunk, unclean)
     _tell_refused(term, plan.refused)
     await bring_online(term, list(plan.electable.values()), elect_unclean if unclean else elect_preferred)
@@ -102,7 +101,7 @@ async def on_rebalance(term: TermContext, event: AutoPreferredReplicaLeaderElect
 async def _rebalance(term: TermContext) -> None:
     """Preferred replicas lead again, for brokers that lead too little of what they should."""
     imbalance = Imbalance()
-    async for chunk in term.slices.over(term.context.partitions(), COUNT_CHUNK):
+    async for chunk in term.slices.over(term.context.partitions()):
         imbalance.count(p for p in chunk if not term.context.is_to_be_deleted(p))
     plan = plan_rebalance(term.context, imbalance, term.settings.leader_imbalance_percentage)
     if plan.ratios:

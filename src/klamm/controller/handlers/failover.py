@@ -3,6 +3,7 @@
 Source: KafkaController.onControllerFailover, initializeControllerContext (3.9).
 """
 
+from klamm.controller.batch_sizes import READ_PARTITIONS
 from klamm.controller.concurrency import gather_limited
 from klamm.controller.context import Partition
 from klamm.controller.events import ResumeAfterFailure
@@ -24,14 +25,11 @@ from klamm.controller.handlers.topics import load_topics
 from klamm.controller.states import PartitionState, ReplicaState
 from klamm.controller.term_context import TermContext
 from klamm.model.ids import BrokerId
-from klamm.runtime import memory
 from klamm.zk.fenced import chunks
 from klamm.zk.znodes import ISR_CHANGES, LOG_DIR_EVENTS
 
 _BEFORE_OFFLINE = (ReplicaState.ONLINE, ReplicaState.DELETION_INELIGIBLE)
 """The second is where a term finds the replicas of brokers that are away."""
-LOAD_CHUNK = 1_000  # partitions whose state is read and remembered between two awaits
-START_CHUNK = 5_000  # replicas whose first state is noted
 
 
 async def on_controller_failover(term: TermContext) -> None:
@@ -79,7 +77,7 @@ async def _not_taken_out(term: TermContext) -> dict[BrokerId, list[Partition]]:
         if broker in context.brokers_in_transition:
             continue
         gone = context.offline_dirs.get(broker, {}) if broker in context.registered else states
-        async for chunk in term.slices.over(list(gone), START_CHUNK):
+        async for chunk in term.slices.over(list(gone)):
             left.setdefault(broker, []).extend(p for p in chunk if states.get(p) in _BEFORE_OFFLINE)
     return left
 
@@ -89,18 +87,16 @@ async def _read_context(term: TermContext) -> None:
     brokers = usable_brokers(term, await term.store.read_brokers(watch=True))
     context.add_brokers(brokers.values())
     partitions = await load_topics(term, await term.store.list_topics(watch=True))
-    await gather_limited(_read_states(term, chunk) for chunk in chunks(partitions, LOAD_CHUNK))
+    await gather_limited(_read_states(term, chunk) for chunk in chunks(partitions, READ_PARTITIONS))
     open_channels(term, brokers.values())
 
 
 async def _read_states(term: TermContext, partitions: list[Partition]) -> None:
     read = await term.store.read_states(partitions)
-    await term.slices.take_for(len(partitions))
+    await term.slices.checkpoint(len(partitions))
     for p, state in read.found.items():
         term.context.put_leadership(p, state)
     term.refuse("state", {p: why for p, why in read.unreadable.items() if p not in read.missing})
-    if len(partitions) == LOAD_CHUNK:  # a small cluster is not worth it: what is garbage by now would stay, too
-        memory.settle()
 
 
 async def _start_replicas(term: TermContext) -> None:
@@ -109,11 +105,11 @@ async def _start_replicas(term: TermContext) -> None:
     online: dict[BrokerId, list[Partition]] = {}
     offline: dict[BrokerId, list[Partition]] = {}
     for broker, states in context.replica_states.items():
-        await term.slices.take_for(len(states))
+        await term.slices.checkpoint(len(states))
         live = broker in context.live
         replicas = (online if live else offline)[broker] = list(states)
         initial = ReplicaState.ONLINE if live else ReplicaState.DELETION_INELIGIBLE
-        async for chunk in term.slices.over(replicas, START_CHUNK):
+        async for chunk in term.slices.over(replicas):
             states.update(dict.fromkeys(chunk, initial))
     await replicas_online(term, not_to_be_deleted(term, online))
     await replicas_offline(term, not_to_be_deleted(term, offline))
@@ -122,7 +118,7 @@ async def _start_replicas(term: TermContext) -> None:
 async def _start_partitions(term: TermContext) -> None:
     """As they are: without a znode New, with a live leader Online, else Offline."""
     context = term.context
-    async for chunk in term.slices.over(context.partitions(), LOAD_CHUNK):
+    async for chunk in term.slices.over(context.partitions()):
         for p in chunk:
             if p.leadership is None:
                 context.start(p, PartitionState.NEW)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
+from klamm.controller.batch_sizes import READ_PARTITIONS, WRITE_PARTITIONS
 from klamm.controller.concurrency import gather_limited
 from klamm.controller.context import Partition
 from klamm.controller.decisions.elections import (
@@ -30,9 +31,6 @@ from klamm.model.leader_and_isr import (
 )
 from klamm.zk.fenced import chunks
 
-ELECTION_CHUNK: Final = 500  # partitions decided between two awaits: holds the loop a few ms
-SORT_CHUNK: Final = 5_000  # partitions looked at once
-
 Staying: TypeAlias = Mapping[Partition, tuple[BrokerId, ...]]
 
 UNCLEAN_CONFIG: Final = "unclean.leader.election.enable"
@@ -43,7 +41,7 @@ async def trigger_online(term: TermContext, topic: str | None = None) -> int:
     live = term.context.live
     waiting: list[Partition] = []
     for state in (PartitionState.NEW, PartitionState.OFFLINE):
-        async for chunk in term.slices.over(list(term.context.in_state[state]), SORT_CHUNK):
+        async for chunk in term.slices.over(list(term.context.in_state[state]), READ_PARTITIONS):
             asked = [p for p in chunk if (topic is None or p.topic == topic) and not term.context.is_to_be_deleted(p)]
             hopeless = [p for p in asked if live.isdisjoint(p.replicas)]
             term.refuse("election", dict.fromkeys(hopeless, "no replica is live"))
@@ -64,11 +62,11 @@ async def bring_online(
     """
     new: list[Partition] = []
     led_before: list[Partition] = []
-    async for chunk in term.slices.over(partitions, SORT_CHUNK):
+    async for chunk in term.slices.over(partitions):
         new += (p for p in chunk if p.state is PartitionState.NEW)
         led_before += (p for p in chunk if p.state in (PartitionState.ONLINE, PartitionState.OFFLINE))
-    await gather_limited(_initialise(term, chunk) for chunk in chunks(new, ELECTION_CHUNK))
-    elected = sum(await gather_limited(_elect(term, c, elect, staying) for c in chunks(led_before, ELECTION_CHUNK)))
+    await gather_limited(_initialise(term, chunk) for chunk in chunks(new, WRITE_PARTITIONS))
+    elected = sum(await gather_limited(_elect(term, c, elect, staying) for c in chunks(led_before, WRITE_PARTITIONS)))
     await term.send_requests()
     return elected
 

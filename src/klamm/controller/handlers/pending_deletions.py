@@ -4,7 +4,6 @@ Those of deleted topics on brokers that were gone, and all that a reassignment t
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final
 
 from klamm.controller.context import Partition, ReplicasPendingDeletion
 from klamm.controller.decisions.pending_deletions import (
@@ -22,8 +21,6 @@ from klamm.model.ids import BrokerId
 from klamm.telemetry.journal import by_topic
 from klamm.zk.pending_deletions import PendingDeletion
 from klamm.zk.znodes import PENDING_DELETIONS, pending_deletion_path
-
-MOVED_CHUNK: Final = 2_000  # replicas looked at between two awaits
 
 
 async def load_pending_deletions(term: TermContext) -> None:
@@ -74,7 +71,7 @@ async def schedule_deletion_of_moved(
     """
     moved: dict[str, dict[BrokerId, list[Partition]]] = {}
     for broker, partitions in replicas.items():
-        async for p in term.slices.each(partitions, MOVED_CHUNK):
+        async for p in term.slices.each(partitions):
             if term.context.topics[p.topic].id is not None:
                 moved.setdefault(p.topic, {}).setdefault(broker, []).append(p)
     refused = await schedule_replica_deletions(term, moved)

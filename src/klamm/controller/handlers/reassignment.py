@@ -7,15 +7,15 @@ between finds there what is under way, and resumes it. Beyond Kafka: the leader 
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final
 
+from klamm.controller.batch_sizes import WRITE_PARTITIONS
 from klamm.controller.concurrency import gather_limited
 from klamm.controller.context import Partition
 from klamm.controller.decisions.elections import elect_for_override, elect_for_reassignment, elect_offline
 from klamm.controller.decisions.reassignment import awaited, is_in_sync, plan_epochs, unneeded
 from klamm.controller.decisions.state_plan import StatePlan
 from klamm.controller.events import ZkPartitionReassignment
-from klamm.controller.handlers.partitions import ELECTION_CHUNK, bring_online
+from klamm.controller.handlers.partitions import bring_online
 from klamm.controller.handlers.pending_deletions import schedule_deletion_of_moved
 from klamm.controller.handlers.reassignment_znode import remove_finished_entries
 from klamm.controller.handlers.replicas import leave_isrs, replicas_gone, replicas_new, replicas_online
@@ -32,8 +32,6 @@ from klamm.zk.fenced import chunks
 
 Assignments = Mapping[Partition, ReplicaAssignment]
 Reasons = dict[Partition, str]
-
-TURN: Final = 500  # partitions looked at in one turn
 
 
 async def begin_reassignments(term: TermContext, wanted: Assignments) -> Reasons:
@@ -67,7 +65,7 @@ async def advance_reassignments(term: TermContext, partitions: Collection[Partit
     waiting: dict[Partition, LeaderAndIsr] = {}
     complete = [p for p in partitions if not p.assignment.is_being_reassigned]
     stored = await _read_all(term, _moving(partitions))
-    async for p, state in term.slices.each(stored.items(), TURN):
+    async for p, state in term.slices.each(stored.items()):
         if awaited(p.assignment, state.isr):
             waiting[p] = state
         else:
@@ -109,9 +107,7 @@ async def complete_if_in_sync(term: TermContext, partitions: Iterable[Partition]
     if not arrived:
         return
     stored = await _read_all(term, arrived)
-    await _complete(
-        term, [p async for p, s in term.slices.each(stored.items(), TURN) if not awaited(p.assignment, s.isr)]
-    )
+    await _complete(term, [p async for p, s in term.slices.each(stored.items()) if not awaited(p.assignment, s.isr)])
 
 
 def _moving(partitions: Iterable[Partition]) -> Iterable[Partition]:
@@ -134,7 +130,7 @@ async def _read(term: TermContext, partitions: list[Partition]) -> dict[Partitio
 async def _move_leaders_first(term: TermContext, wanted: Assignments) -> Reasons:
     """Where an override drops the leader itself, one that stays leads before anything else is done."""
     leaving = {
-        p: a.replicas async for p, a in term.slices.each(wanted.items(), TURN) if p.leader in unneeded(p.assignment, a)
+        p: a.replicas async for p, a in term.slices.each(wanted.items()) if p.leader in unneeded(p.assignment, a)
     }
     await bring_online(term, leaving, elect_for_override, leaving)
     why = "the leader would be dropped, and no in-sync replica that stays can lead"
@@ -148,7 +144,7 @@ async def _dropped(term: TermContext, wanted: Assignments) -> dict[BrokerId, lis
     would leave a member behind that is no replica, and that nobody takes out again.
     """
     dropped: dict[BrokerId, list[Partition]] = {}
-    async for p, assignment in term.slices.each(wanted.items(), TURN):
+    async for p, assignment in term.slices.each(wanted.items()):
         for broker in unneeded(p.assignment, assignment):
             dropped.setdefault(broker, []).append(p)
     return dropped
@@ -184,7 +180,7 @@ async def _update_assignments(term: TermContext, wanted: Assignments) -> Reasons
     """U1 and U2: ZooKeeper, then memory."""
     changed = {p: a for p, a in wanted.items() if p.assignment != a}
     failed = await _write_assignments(term, changed)  # U1
-    async for p, assignment in term.slices.each(wanted.items(), TURN):
+    async for p, assignment in term.slices.each(wanted.items()):
         if p not in failed:
             _journal(term, p, "begun", p.assignment, assignment)
             term.context.put_assignment(p, assignment)  # U2
@@ -217,19 +213,19 @@ async def _write_assignments(term: TermContext, wanted: Assignments) -> Reasons:
 async def _start_adding(term: TermContext, stored: Mapping[Partition, LeaderAndIsr]) -> None:
     """A1: a new leader epoch tells everyone of the assignment. A2: adding replicas are New, and make their logs."""
     raised = await _raise_epochs(term, stored)
-    async for p in term.slices.each(raised, TURN):
+    async for p in term.slices.each(raised):
         term.batch.add_leader_and_isr(p.assignment.origin, p, is_new=False)
         term.batch.add_leader_and_isr(p.assignment.adding, p, is_new=True)
     term.context.told_of_move(raised)
     await term.send_requests()
-    async for p in term.slices.each(raised, TURN):
+    async for p in term.slices.each(raised):
         _journal(term, p, "waiting", p.assignment, p.assignment)
     await _start_replicas(term, raised)
 
 
 async def _raise_epochs(term: TermContext, stored: Mapping[Partition, LeaderAndIsr]) -> list[Partition]:
     """Leader epochs one higher, nothing else changed; the partitions for which ZooKeeper took it."""
-    steps = (_raise(term, dict(chunk)) for chunk in chunks(stored.items(), ELECTION_CHUNK))
+    steps = (_raise(term, dict(chunk)) for chunk in chunks(stored.items(), WRITE_PARTITIONS))
     return [p for chunk in await gather_limited(steps) for p in chunk]
 
 
@@ -253,7 +249,7 @@ async def _complete(term: TermContext, partitions: list[Partition]) -> None:
         term.context.move_replicas(broker, fresh, ReplicaState.NEW)
     adding: dict[BrokerId, list[Partition]] = {}
     known: set[Partition] = set()
-    async for p in term.slices.each(partitions, TURN):
+    async for p in term.slices.each(partitions):
         if term.context.is_last_sent_assignment(p, ReplicaAssignment(p.assignment.target)):
             known.add(p)
             continue
@@ -262,7 +258,7 @@ async def _complete(term: TermContext, partitions: list[Partition]) -> None:
     await replicas_online(term, adding)  # B1
     before = {p: p.assignment for p in partitions}
     finished = await _reach_targets(term, before)
-    async for p in term.slices.each(finished, TURN):
+    async for p in term.slices.each(finished):
         _journal(term, p, "complete", before[p], p.assignment)
         term.context.last_sent_assignments.pop(p, None)
     if not finished and len(known) == len(partitions):
@@ -280,21 +276,28 @@ async def _complete(term: TermContext, partitions: list[Partition]) -> None:
 async def _reach_targets(term: TermContext, before: Assignments) -> list[Partition]:
     """B2 to B6. Brokers are told of the target first; memory has it once ZooKeeper has it."""
     epochs = {p: p.leader_epoch for p in before}
-    finished: list[Partition] = []
     try:
-        async for p in term.slices.each(before, TURN):
+        async for p in term.slices.each(before):
             term.context.begin_completing(p)  # B2
         finished = await _finish(term, before)
-    finally:
-        done = set(finished)
+    except BaseException:
         for p, assignment in before.items():
-            if p in done:
-                term.context.put_assignment(p, ReplicaAssignment(assignment.target))
-                continue
-            term.context.put_assignment(p, assignment)  # lists its replicas again: the next trigger retries
-            if p.leader_epoch != epochs[p]:
-                _tell_who_stays(term, p)
+            _keep(term, p, assignment, epochs[p])
+        raise
+    done = set(finished)
+    async for p, assignment in term.slices.each(before.items()):
+        if p in done:
+            term.context.put_assignment(p, ReplicaAssignment(assignment.target))
+        else:
+            _keep(term, p, assignment, epochs[p])
     return finished
+
+
+def _keep(term: TermContext, p: Partition, assignment: ReplicaAssignment, leader_epoch: int) -> None:
+    """Its reassignment goes on, the next trigger retries; `leader_epoch` is that of the beginning."""
+    term.context.put_assignment(p, assignment)  # lists replicas again that were forgotten
+    if p.leader_epoch != leader_epoch:
+        _tell_who_stays(term, p)
 
 
 def _tell_who_stays(term: TermContext, p: Partition) -> None:
@@ -331,7 +334,7 @@ async def _settle_leaders(term: TermContext, before: Assignments) -> list[Partit
     steady = [p for p in before if _has_staying_leader(term, p)]
     settled = {p for p in steady if context.is_last_sent_assignment(p, p.announced)}
     raised = await _raise_epochs(term, await _read_all(term, [p for p in steady if p not in settled]))
-    async for p in term.slices.each(raised, TURN):
+    async for p in term.slices.each(raised):
         term.batch.add_leader_and_isr(p.announced.replicas, p, is_new=False)
     await term.send_requests()
     staying = set(steady)
@@ -350,7 +353,7 @@ def _has_staying_leader(term: TermContext, p: Partition) -> bool:
 
 async def _read_all(term: TermContext, partitions: Iterable[Partition]) -> dict[Partition, LeaderAndIsr]:
     stored: dict[Partition, LeaderAndIsr] = {}
-    for read in await gather_limited(_read(term, chunk) for chunk in chunks(partitions, ELECTION_CHUNK)):
+    for read in await gather_limited(_read(term, chunk) for chunk in chunks(partitions, WRITE_PARTITIONS)):
         stored |= read
     return stored
 

@@ -14,7 +14,7 @@ from klamm.controller.events import (
     TargetsInSync,
     ZkPartitionReassignment,
 )
-from klamm.controller.handlers.reassignment import TURN, advance_reassignments, begin_reassignments, complete_if_in_sync
+from klamm.controller.handlers.reassignment import advance_reassignments, begin_reassignments, complete_if_in_sync
 from klamm.controller.handlers.reassignment_znode import LIST, remove_entries
 from klamm.controller.handlers.tool_lists import change_list
 from klamm.controller.term_context import TermContext
@@ -29,7 +29,7 @@ from klamm.zk.znodes import REASSIGN_PARTITIONS, MalformedZnode
 async def on_api_reassignment(term: TermContext, event: ApiPartitionReassignment) -> None:
     """The newest request wins: what the old tools' znode says of the same partitions is removed."""
     plan = ReassignmentPlan()
-    async for key, target in term.slices.each(event.targets.items(), TURN):
+    async for key, target in term.slices.each(event.targets.items()):
         plan.add_requested(term.context, key, target)
     if plan.begin:
         await remove_entries(term, lambda entry: term.context.partition(*entry[0]) in plan.begin)
@@ -50,7 +50,7 @@ async def on_zk_reassignment(term: TermContext, event: ZkPartitionReassignment) 
         await change_list(term, REASSIGN_PARTITIONS, LIST, unless_changed(found))
         return
     plan = ReassignmentPlan()
-    async for key, replicas in term.slices.each(listed.items(), TURN):
+    async for key, replicas in term.slices.each(listed.items()):
         plan.add_listed(term.context, key, replicas)
     failed = await begin_reassignments(term, plan.begin)
     term.refuse_requested("reassignment", plan.refused)

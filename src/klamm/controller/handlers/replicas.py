@@ -5,8 +5,9 @@
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
+from klamm.controller.batch_sizes import WRITE_PARTITIONS
 from klamm.controller.concurrency import gather_limited
 from klamm.controller.context import Partition
 from klamm.controller.decisions.isr_removal import plan_isr_removal
@@ -21,14 +22,11 @@ from klamm.zk.fenced import chunks
 Replicas: TypeAlias = Mapping[BrokerId, Iterable[Partition]]
 Told: TypeAlias = Mapping[Partition, LeaderAndIsr | None]
 
-REPLICA_CHUNK: Final = 2_000  # replicas moved between two awaits
-REMOVAL_CHUNK: Final = 500  # the same where an ISR may have to be written
-
 
 async def replicas_new(term: TermContext, replicas: Replicas) -> None:
     """Replicas of new partitions; where a leader is known already they are told to create their logs."""
     for broker in sorted(replicas):
-        async for chunk in term.slices.over(replicas[broker], REPLICA_CHUNK):
+        async for chunk in term.slices.over(replicas[broker]):
             leading = {p: "a new replica cannot lead already" for p in chunk if p.leader == broker}
             term.refuse("new replica", leading)
             for p in _move(term, broker, [p for p in chunk if p not in leading], ReplicaState.NEW):
@@ -43,7 +41,7 @@ async def replicas_online(term: TermContext, replicas: Replicas, elections_follo
     Where elections follow, what they find is told in the same requests: who has no leader yet need not hear of that.
     """
     for broker in sorted(replicas):
-        async for chunk in term.slices.over(replicas[broker], REPLICA_CHUNK):
+        async for chunk in term.slices.over(replicas[broker]):
             states = term.context.replicas_on(broker)
             told = [p for p in chunk if p.leadership is not None and states.get(p) is not ReplicaState.NEW]
             moved = _move(term, broker, chunk, ReplicaState.ONLINE)
@@ -58,7 +56,7 @@ async def replicas_online(term: TermContext, replicas: Replicas, elections_follo
 async def replicas_offline(term: TermContext, replicas: Replicas, told: Told = MappingProxyType({})) -> None:
     """Stop them, take them out of the ISRs, and tell the replicas that stay, but for what they were told just now."""
     for broker in sorted(replicas):
-        steps = (_take_offline(term, broker, chunk, told) for chunk in chunks(replicas[broker], REMOVAL_CHUNK))
+        steps = (_take_offline(term, broker, chunk, told) for chunk in chunks(replicas[broker], WRITE_PARTITIONS))
         await gather_limited(steps)
     await term.send_requests()
 
@@ -68,7 +66,7 @@ async def leave_isrs(term: TermContext, replicas: Replicas) -> list[Partition]:
     changed: dict[Partition, None] = {}
     for broker in sorted(replicas):
         members = (p for p in replicas[broker] if p.leadership is not None and broker in p.leadership.isr)
-        steps = (_remove_from_isrs(term, broker, chunk) for chunk in chunks(members, REMOVAL_CHUNK))
+        steps = (_remove_from_isrs(term, broker, chunk) for chunk in chunks(members, WRITE_PARTITIONS))
         for settled in await gather_limited(steps):
             changed.update(dict.fromkeys(settled))
     return list(changed)
@@ -92,12 +90,12 @@ async def replicas_gone(term: TermContext, replicas: Replicas) -> dict[Partition
             else:
                 kept[p] = f"replica {broker} could not be taken out of the ISR"
     for broker, partitions in going.items():
-        async for chunk in term.slices.over(partitions, REPLICA_CHUNK):
+        async for chunk in term.slices.over(partitions):
             for p in _move(term, broker, chunk, ReplicaState.DELETION_STARTED):
                 term.batch.add_stop_replica([broker], p, delete=True)
     await term.send_requests()
     for broker, partitions in going.items():
-        async for chunk in term.slices.over(partitions, REPLICA_CHUNK):
+        async for chunk in term.slices.over(partitions):
             for target in (ReplicaState.DELETION_SUCCESSFUL, ReplicaState.NON_EXISTENT):
                 _move(term, broker, chunk, target)
             for p in chunk:

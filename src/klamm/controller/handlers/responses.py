@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from klamm.controller.batch_sizes import REQUEST_PARTITIONS
 from klamm.controller.context import Partition
 from klamm.controller.decisions.offline_dirs import DirChanges, diff_offline_dirs
 from klamm.controller.events import (
@@ -22,7 +23,6 @@ from klamm.wire.messages import LeaderAndIsrResponse
 from klamm.zk.admin_znodes import decode_log_dir_event
 from klamm.zk.znodes import LOG_DIR_EVENTS, MalformedZnode
 
-ANSWER_CHUNK: Final = 5_000
 OTHER_TOPIC: Final = "its log is of another topic of that name: an earlier one, or somebody changed the id in the znode"
 _CODES: Final = frozenset(ErrorCode)
 _NOTHING_WRONG: Final = frozenset(
@@ -43,7 +43,7 @@ async def on_leader_and_isr_response(term: TermContext, event: LeaderAndIsrRespo
     if event.response.error_code != ErrorCode.NONE or registered is None or registered.epoch != event.broker_epoch:
         return  # what a broker said before it went tells nothing of what it is now
     changes = DirChanges([], [])
-    async for chunk in term.slices.over(_answers(term, event.response), ANSWER_CHUNK):
+    async for chunk in term.slices.over(_answers(term, event.response), REQUEST_PARTITIONS):
         found = diff_offline_dirs(term.context, event.broker, chunk)
         if event.broker in term.context.pending_deletions:
             await on_leader_and_isr_answers(term, event.broker, chunk)

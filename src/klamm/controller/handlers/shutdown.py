@@ -9,7 +9,7 @@ from klamm.controller.decisions.controlled_shutdown import (
 from klamm.controller.decisions.elections import elect_for_controlled_shutdown
 from klamm.controller.events import ControlledShutdown, ShutdownAnswer
 from klamm.controller.handlers.partitions import bring_online
-from klamm.controller.handlers.replicas import REPLICA_CHUNK, replicas_offline
+from klamm.controller.handlers.replicas import replicas_offline
 from klamm.controller.term_context import TermContext
 from klamm.model.errors import ErrorCode
 from klamm.telemetry.journal import by_topic
@@ -24,10 +24,10 @@ async def on_controlled_shutdown(term: TermContext, event: ControlledShutdown) -
         return
     context.begin_shutdown(broker)
     departure = Departure([], [])
-    async for chunk in term.slices.over(list(context.replicas_on(broker)), REPLICA_CHUNK):
+    async for chunk in term.slices.over(list(context.replicas_on(broker))):
         plan_departure(context, broker, chunk, departure)
     await bring_online(term, departure.led, elect_for_controlled_shutdown)
-    async for chunk in term.slices.over(departure.followed, REPLICA_CHUNK):
+    async for chunk in term.slices.over(departure.followed):
         for p in chunk:
             term.batch.add_stop_replica([broker], p, delete=False)
     await term.send_requests()

@@ -54,13 +54,13 @@ async def change_states(
     changed = StatesChanged()
     decided: PlanT | None = None
     while True:
-        await term.slices.take_for(len(read.found))
+        await term.slices.checkpoint(len(read.found))
         taken = already_written(decided.writes, read.found) if decided is not None else {}
         if decided is not None:
             apply(decided, taken)
         decided = await plan({p: s for p, s in read.found.items() if p not in taken})
         outcome = await term.store.write_states(decided.writes)
-        await term.slices.take_for(len(outcome.written))
+        await term.slices.checkpoint(len(outcome.written))
         apply(decided, outcome.written)
         for p, state in decided.unchanged.items():
             term.context.put_leadership(p, state)

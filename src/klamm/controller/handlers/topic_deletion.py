@@ -5,8 +5,8 @@ Whoever ends something that a deletion may wait for (a reassignment, a broker's 
 
 import asyncio
 from collections.abc import Collection, Iterable
-from typing import Final
 
+from klamm.controller.batch_sizes import DELETED_TOPICS
 from klamm.controller.context import Partition
 from klamm.controller.decisions.reassignment import is_in_sync
 from klamm.controller.decisions.topic_deletion import Step, Survey, decide, survey
@@ -25,16 +25,12 @@ from klamm.controller.handlers.pending_deletions import (
 )
 from klamm.controller.handlers.replicas import Replicas
 from klamm.controller.handlers.topics import on_topic_change, remove_deletion_requests
-from klamm.controller.request_batch import METADATA_CHUNK
 from klamm.controller.states import PartitionState, ReplicaState
 from klamm.controller.term_context import TermContext
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.telemetry.journal import by_topic
 from klamm.zk.fenced import chunks
-
-DELETION_CHUNK: Final = 2_000  # partitions looked at, or replicas moved, between two awaits
-TOPICS_AT_ONCE: Final = 50  # whose znodes go together
 
 
 async def on_topic_deletion(term: TermContext, event: TopicDeletion) -> None:
@@ -54,9 +50,9 @@ async def queue_deletions(term: TermContext) -> list[str]:
     if unknown:
         await _look_for(term, unknown)
     new: list[str] = []
-    for names in chunks(requested, TOPICS_AT_ONCE):
+    for names in chunks(requested, DELETED_TOPICS):
         known = [term.context.topics[name] for name in names if name in term.context.topics]
-        await term.slices.take_for(sum(len(topic.partitions) for topic in known))
+        await term.slices.checkpoint(sum(len(topic.partitions) for topic in known))
         new += term.context.queue_deletion(names)
     if new:
         term.journal.found(term.cause, to_be_deleted=new)
@@ -90,7 +86,7 @@ async def deletions_on(term: TermContext, brokers: Collection[BrokerId]) -> list
     wanted = frozenset(brokers)
     found: dict[str, None] = {}
     queued = [term.context.topics[topic] for topic in term.context.topics_to_be_deleted]
-    async for chunk in term.slices.over((p for t in queued for p in t.partitions.values()), DELETION_CHUNK):
+    async for chunk in term.slices.over(p for t in queued for p in t.partitions.values()):
         found.update(dict.fromkeys(p.topic for p in chunk if not wanted.isdisjoint(p.replicas)))
     return list(found)
 
@@ -119,10 +115,9 @@ async def replicas_failed(term: TermContext, replicas: Replicas) -> None:
     """Replicas of queued topics whose broker or log directory went away."""
     touched: dict[str, None] = {}
     for broker, partitions in replicas.items():
-        for chunk in chunks(partitions, DELETION_CHUNK):
+        async for chunk in term.slices.over(partitions):
             _put_aside(term, broker, chunk)
             touched.update(dict.fromkeys(p.topic for p in chunk))
-            await asyncio.sleep(0)
     await _advance(term, touched)
 
 
@@ -139,16 +134,11 @@ async def _advance(term: TermContext, topics: Iterable[str]) -> None:
     complete: dict[str, Survey] = {}
     waiting: dict[str, list[str]] = {}
     in_sync: list[TopicPartition] = []
-    looked_at = 0
     patience_s = term.settings.dead_broker_timeout_ms / 1000
     for topic in topics:
         if topic not in term.context.topics_to_be_deleted or term.context.started_deletions.get(topic):
             continue
         found = await _survey(term, topic)
-        looked_at += len(term.context.topics[topic].partitions)
-        if looked_at >= DELETION_CHUNK:
-            looked_at = 0
-            await asyncio.sleep(0)
         given_up = _given_up(term, found, patience_s)
         verdict = decide(term.context, topic, found, given_up, patience_s, term.settings.orders_carry_topic_ids)
         if verdict.step is Step.BEGIN:
@@ -162,7 +152,7 @@ async def _advance(term: TermContext, topics: Iterable[str]) -> None:
         _wait(term, held, why)
     if in_sync:
         term.timers.put(TargetsInSync(in_sync))
-    for chunk in chunks(complete.items(), TOPICS_AT_ONCE):
+    for chunk in chunks(complete.items(), DELETED_TOPICS):
         await _complete(term, dict(chunk))
     if begin:
         await _begin(term, begin)
@@ -171,10 +161,8 @@ async def _advance(term: TermContext, topics: Iterable[str]) -> None:
 
 async def _survey(term: TermContext, topic: str) -> Survey:
     found = Survey()
-    for chunk in chunks(term.context.topics[topic].partitions.values(), DELETION_CHUNK):
+    async for chunk in term.slices.over(term.context.topics[topic].partitions.values()):
         survey(term.context, chunk, found)
-        if len(chunk) == DELETION_CHUNK:
-            await asyncio.sleep(0)
     return found
 
 
@@ -203,14 +191,13 @@ async def _begin(term: TermContext, found: dict[str, Survey]) -> None:
     context = term.context
     topics = list(found)
     under_way = len(context.reassigning)
-    for chunk in chunks((p for t in topics for p in context.topics[t].partitions.values()), METADATA_CHUNK):
+    async for chunk in term.slices.over(p for t in topics for p in context.topics[t].partitions.values()):
         unseen = [p for p in chunk if p.topic not in context.topics_with_deletion_started]
         context.move(unseen, PartitionState.OFFLINE)
         context.move(unseen, PartitionState.NON_EXISTENT)
         for p in unseen:
             context.reassigning.pop(p, None)
         term.batch.add_metadata(context.registered, chunk)
-        await asyncio.sleep(0)
     if len(context.reassigning) < under_way:
         term.timers.put(ZkPartitionReassignment())  # what the old tools asked for will not come about
     context.topics_with_deletion_started.update(topics)
@@ -222,14 +209,13 @@ async def _begin(term: TermContext, found: dict[str, Survey]) -> None:
         for broker, partitions in found[topic].reachable.items():
             by_broker.setdefault(broker, []).extend(partitions)
     for broker, partitions in sorted(by_broker.items()):
-        for chunk in chunks(partitions, DELETION_CHUNK):
+        async for chunk in term.slices.over(partitions):
             _move_to_offline(term, broker, chunk)
             refused = context.move_replicas(broker, chunk, ReplicaState.DELETION_STARTED)
             for p in chunk:
                 term.batch.add_stop_replica([broker], p, delete=True)
             if refused:
                 _hold_back(term, refused, f"replicas on broker {broker} are in a state from which none is deleted")
-            await asyncio.sleep(0)
     held = {t: sorted(context.topics[t].partitions) for t in topics}
     term.journal.line(term.cause, "deletion", step="begins", brokers=sorted(by_broker), partitions=held)
     await term.send_requests()
@@ -279,7 +265,6 @@ async def _complete(term: TermContext, found: dict[str, Survey]) -> None:
         numbers = {topic: sorted(context.topics[topic].partitions)}
         facts = {"replicas_pending_on": sorted(survey_.gone)} if survey_.gone else {}
         term.journal.line(term.cause, "deletion", step="completed", partitions=numbers, **facts)
-        for chunk in chunks(list(context.topics[topic].partitions.values()), DELETION_CHUNK):
+        async for chunk in term.slices.over(list(context.topics[topic].partitions.values())):
             context.remove_partitions(chunk)
-            await asyncio.sleep(0)
         context.remove_topic(topic)

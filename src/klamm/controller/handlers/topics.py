@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
+from klamm.controller.batch_sizes import READ_TOPICS
 from klamm.controller.context import Partition, Topic
 from klamm.controller.decisions.elections import elect_offline
 from klamm.controller.decisions.topic_changes import added_partitions, diff_topics, is_another_topic
@@ -15,15 +16,12 @@ from klamm.controller.term_context import TermContext
 from klamm.model.errors import KlammError
 from klamm.model.ids import BrokerId
 from klamm.model.topic_ids import new_topic_id
-from klamm.runtime import memory
 from klamm.telemetry.journal import by_topic
 from klamm.zk.errors import NoNode, WriteRefused
 from klamm.zk.fenced import chunks
 from klamm.zk.store import Unreadable
 from klamm.zk.znodes import TopicZnode
 
-TOPIC_CHUNK: Final = 20  # topics read at once
-REMEMBER_CHUNK: Final = 500  # partitions made between two awaits
 DELETED_BY_HAND: Final = (
     "somebody deleted its znode: until they restart, brokers serve it on and take no other of its name"
 )
@@ -130,13 +128,11 @@ async def on_new_partitions(term: TermContext, partitions: Collection[Partition]
 async def load_topics(term: TermContext, names: Sequence[str]) -> list[Partition]:
     """Read topics (their znodes are watched from here on) and remember them; their partitions, all NonExistent."""
     partitions: list[Partition] = []
-    for chunk in chunks(names, TOPIC_CHUNK):
+    for chunk in chunks(names, READ_TOPICS):
         found, unreadable = await term.store.read_topics(chunk, watch=True)
         _tell(term, unreadable)
         term.context.unreadable_topics.update(unreadable)
         partitions += await _remember(term, found)
-        if len(names) > TOPIC_CHUNK:  # a few topics are not worth it: what is garbage by now would stay, too
-            memory.settle()
     return partitions
 
 
@@ -151,13 +147,10 @@ async def _remember(term: TermContext, found: Mapping[str, TopicZnode]) -> list[
     """Whatever ZooKeeper refuses, a topic enters memory with all of its replicas, or not at all."""
     topic_ids = {name: await _topic_id(term, name, znode) for name, znode in found.items()}
     partitions: list[Partition] = []
-    rested = 0
     for name, znode in found.items():
+        await term.slices.checkpoint(len(znode.partitions))
         topic = term.context.add_topic(name, topic_ids[name], znode.czxid)
         partitions += [term.context.make_partition(topic, n, a) for n, a in znode.partitions.items()]
-        if len(partitions) - rested >= REMEMBER_CHUNK:
-            rested = len(partitions)
-            await term.slices.take()
     await _list_replicas(term, partitions)
     return partitions
 
@@ -169,7 +162,7 @@ async def _list_replicas(term: TermContext, partitions: Iterable[Partition]) -> 
         for broker in p.replicas:
             held.setdefault(broker, []).append(p)
     for broker, its in held.items():
-        await term.slices.take_for(len(its))
+        await term.slices.checkpoint(len(its))
         term.context.list_replicas(broker, its)
 
 

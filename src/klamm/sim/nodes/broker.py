@@ -40,6 +40,7 @@ from klamm.replication.instructions import (
     instructions_of,
     stop_instructions_of,
 )
+from klamm.runtime.time_slices import CountedSlices
 from klamm.runtime.world import World
 from klamm.sim.faults.injection_points import Injection, Step, StepKind
 from klamm.sim.history.trace import (
@@ -183,6 +184,7 @@ class StubBroker:
             Journal(node_context.journal, number, world.clock),
             self._register,
             self._observer,
+            make_slices=CountedSlices,
         )
 
     # ---- life

@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 
 from klamm.client.ports import BrokerConnection
 from klamm.controller import events
-from klamm.controller.channels import Channels
 from klamm.controller.context import ControllerContext, Partition
 from klamm.controller.control_requests import ControlItem
 from klamm.controller.encoded_bodies import BodyForBroker, EncodedBody
@@ -84,42 +83,44 @@ class ControllerObserver(Observer):
 
     # ---- controller.observer.Observer
 
-    def term_begins(self, term: TermContext) -> None:
+    def on_term_begin(self, term: TermContext) -> None:
         self._term = Term(self._broker, self._incarnation, term)
-        term.context.moves = self
-        term.batch.outbox = _Outbox(self._term, term.channels, self._on_event)
         self._on_event(TermBegan(self._term))
 
-    def term_ends(self, term: TermContext) -> None:
+    def on_term_end(self, term: TermContext) -> None:
         ended, self._term = self._term, None
         if ended is not None:
             self._on_event(TermEnded(ended))
 
-    def event_begins(self, event: events.Event, waiting: Iterable[events.Event]) -> None:
+    def on_event_begin(self, event: events.Event, waiting: Iterable[events.Event]) -> None:
         self._known = _known(self._term.internals, event) if self._term is not None else None
         self._began_in = self._term
         queued = tuple(type(e) for e in waiting)
         self._on_event(EventBegan(self._broker, self._incarnation, self._term, event, queued))
 
-    def event_ends(self, event: events.Event) -> None:
+    def on_event_end(self, event: events.Event) -> None:
         is_cut_short = isinstance(sys.exception(), asyncio.CancelledError)
         self._on_event(EventEnded(self._broker, self._incarnation, self._began_in, event, self._known, is_cut_short))
         self._known = None
 
-    def mistake(self, error: Exception) -> None:
+    def on_unexpected_error(self, error: Exception) -> None:
         lines = traceback.extract_tb(error.__traceback__)[-_LINES_TOLD:]
         where = ", ".join(f"{line.filename.rpartition('/')[2]}:{line.lineno} {line.name}" for line in lines)
         self._on_event(UnexpectedError(self._broker, error, where))
 
-    # ---- controller.context.Moves
-
-    def partition_moves(self, partition: Partition, before: PartitionState, after: PartitionState) -> None:
+    def on_partition_transition(self, partition: Partition, before: PartitionState, after: PartitionState) -> None:
         if self._term is not None:
             self._on_event(PartitionMoved(self._term, partition, before, after))
 
-    def replica_moves(self, broker: BrokerId, partition: Partition, before: ReplicaState, after: ReplicaState) -> None:
+    def on_replica_transition(
+        self, broker: BrokerId, partition: Partition, before: ReplicaState, after: ReplicaState
+    ) -> None:
         if self._term is not None:
             self._on_event(ReplicaMoved(self._term, broker, partition, before, after))
+
+    def on_request_queued(self, broker: BrokerId, item: ControlItem) -> None:
+        if self._term is not None:
+            self._on_event(RequestQueued(self._term, broker, item))
 
     # ---- connections
 
@@ -174,19 +175,6 @@ def _content(message: Any, version: int) -> Any:
     if isinstance(message, EncodedBody):
         return LeaderAndIsrRequest.decode(b"".join(message.encode_pieces(version)), version)
     return message
-
-
-class _Outbox:
-    """Passes on what an event wants to send, and tells of it."""
-
-    def __init__(self, term: Term, channels: Channels, on_event: OnEvent) -> None:
-        self._term = term
-        self._channels = channels
-        self._on_event = on_event
-
-    def send(self, broker: BrokerId, item: ControlItem) -> None:
-        self._on_event(RequestQueued(self._term, broker, item))
-        self._channels.send(broker, item)
 
 
 def _known(term: TermContext, event: events.Event) -> KnownBefore | BrokersBefore | None:

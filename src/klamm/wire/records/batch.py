@@ -35,7 +35,6 @@ CODEC_MASK: Final = 0x07
 LOG_APPEND_TIME_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
-DELETE_HORIZON_BIT: Final = 0x40
 
 _PREFIX: Final = struct.Struct(">qi")
 _ASSIGNED: Final = struct.Struct(">qii")  # what a leader overwrites; the CRC does not cover it
@@ -111,10 +110,6 @@ class BatchHeader(NamedTuple):
     @property
     def is_control(self) -> bool:
         return bool(self.attributes & CONTROL_BIT)
-
-    @property
-    def has_delete_horizon(self) -> bool:
-        return bool(self.attributes & DELETE_HORIZON_BIT)
 
     @property
     def has_producer(self) -> bool:
@@ -210,11 +205,6 @@ def crc32c(buffer: Buffer, start: int, end: int, crc: int = 0) -> int:
 def assigned_prefix(header: BatchHeader, base_offset: int, leader_epoch: int) -> bytes:
     """The first 16 bytes as a leader writes them; the rest of the batch follows unchanged from byte 16."""
     return _ASSIGNED.pack(base_offset, header.batch_length, leader_epoch)
-
-
-def assign_in_place(buffer: bytearray | memoryview, header: BatchHeader, base_offset: int, leader_epoch: int) -> None:
-    """Overwrite base offset and leader epoch of one batch; its CRC stays valid."""
-    _ASSIGNED.pack_into(buffer, header.position, base_offset, header.batch_length, leader_epoch)
 
 
 def stamped_header(

@@ -1,4 +1,4 @@
-"""Who is asked, in which version, how often, and what is said when nobody answers."""
+"""Brokers, versions and retries of the commands' client, and its errors."""
 
 import pytest
 from tests.unit.cli.admin.scripted_brokers import Brokers, run
@@ -32,7 +32,7 @@ def creation(brokers: Brokers) -> None:
     brokers.answers[ApiKey.CREATE_TOPICS] = answer
 
 
-def test_the_controller_is_asked_in_the_highest_version_that_both_know() -> None:
+def test_the_highest_common_version_is_used() -> None:
     brokers = Brokers(1, 2, 3)
     brokers.controller = 2
     brokers.newest[ApiKey.CREATE_TOPICS] = 5
@@ -43,7 +43,7 @@ def test_the_controller_is_asked_in_the_highest_version_that_both_know() -> None
     assert brokers.asked == [("b2", "CREATE_TOPICS", 5)]
 
 
-def test_not_controller_is_followed() -> None:
+def test_not_controller_is_retried_with_the_new_controller() -> None:
     brokers = Brokers(1, 2)
     creation(brokers)
 
@@ -57,7 +57,7 @@ def test_not_controller_is_followed() -> None:
     assert [host for host, _, _ in brokers.asked] == ["b1", "b2"]
 
 
-def test_an_error_code_of_the_whole_answer_counts_too() -> None:
+def test_a_top_level_not_controller_is_retried() -> None:
     brokers = Brokers(1)
     brokers.answers[ApiKey.ELECT_LEADERS] = lambda _v, _m: ElectLeadersResponse(error_code=ErrorCode.NOT_CONTROLLER)
 
@@ -67,17 +67,17 @@ def test_an_error_code_of_the_whole_answer_counts_too() -> None:
     assert len(brokers.asked) > 3
 
 
-def test_what_may_have_been_done_is_not_asked_again() -> None:
+def test_a_request_that_may_have_taken_effect_is_not_repeated() -> None:
     brokers = Brokers(1)
     brokers.answers[ApiKey.CREATE_TOPICS] = lambda _v, _m: None
 
-    with pytest.raises(CannotAsk, match="may have been done"):
+    with pytest.raises(CannotAsk, match="change may have happened"):
         run(brokers, lambda admin: admin.ask_controller(ApiKey.CREATE_TOPICS, NO_TOPICS, repeatable=False))
 
     assert len(brokers.asked) == 1
 
 
-def test_a_bootstrap_server_that_is_away_is_passed_over() -> None:
+def test_a_dead_bootstrap_server_is_skipped() -> None:
     brokers = Brokers(1, 2)
     brokers.down = {"b1"}
 
@@ -88,23 +88,23 @@ def test_a_bootstrap_server_that_is_away_is_passed_over() -> None:
     assert run(brokers, work) == {2: Address("b2", 9092)}
 
 
-def test_nobody_answers_within_the_time_allowed() -> None:
+def test_no_broker_answers_in_time() -> None:
     brokers = Brokers(1)
     brokers.down = {"b1"}
 
-    with pytest.raises(CannotAsk, match=r"nobody answers at b1:9092 within 5 s: .*Connection refused"):
+    with pytest.raises(CannotAsk, match=r"no broker answers at b1:9092 within 5 s: .*Connection refused"):
         run(brokers, lambda admin: admin.look())
 
 
-def test_a_broker_that_is_not_alive_is_named_with_those_that_are() -> None:
-    with pytest.raises(CannotAsk, match=r"broker 7 is not alive \(BROKER_NOT_AVAILABLE\); alive are 1, 2"):
+def test_a_dead_broker_is_reported_with_the_live_ones() -> None:
+    with pytest.raises(CannotAsk, match=r"broker 7 is not alive \(BROKER_NOT_AVAILABLE\). Live brokers: 1, 2"):
         run(
             Brokers(1, 2),
             lambda admin: admin.ask_broker(BrokerId(7), ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest()),
         )
 
 
-def test_an_api_that_is_not_offered_is_said() -> None:
+def test_an_api_that_the_broker_does_not_offer_is_an_error() -> None:
     brokers = Brokers(1)
     brokers.newest[ApiKey.ELECT_LEADERS] = -1
 
@@ -112,7 +112,7 @@ def test_an_api_that_is_not_offered_is_said() -> None:
         run(brokers, lambda admin: admin.ask_controller(ApiKey.ELECT_LEADERS, ElectLeadersRequest()))
 
 
-def test_a_broker_that_does_not_know_our_api_versions_is_asked_in_the_oldest() -> None:
+def test_an_old_broker_is_asked_for_its_versions_in_the_oldest_version() -> None:
     brokers = Brokers(1)
     brokers.old_api_versions = True
     brokers.answers[ApiKey.DESCRIBE_LOG_DIRS] = lambda _v, _m: DescribeLogDirsResponse()
@@ -126,7 +126,7 @@ def test_a_cluster_without_a_controller() -> None:
     brokers = Brokers(1)
     brokers.controller = -1
 
-    with pytest.raises(CannotAsk, match="names no controller"):
+    with pytest.raises(CannotAsk, match="There is no controller"):
         run(brokers, lambda admin: admin.ask_controller(ApiKey.CREATE_TOPICS, NO_TOPICS))
 
 

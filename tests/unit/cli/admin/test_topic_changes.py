@@ -48,16 +48,16 @@ def test_a_topic_whose_znodes_remain_is_not_deleted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "untold"),
+    ("code", "unconfirmed"),
     [(ErrorCode.POLICY_VIOLATION, {}), (ErrorCode.TOPIC_AUTHORIZATION_FAILED, {"a": "TOPIC_AUTHORIZATION_FAILED"})],
 )
 def test_a_deletion_that_brokers_do_not_confirm_is_reported_as_unconfirmed(
-    code: ErrorCode, untold: dict[str, str]
+    code: ErrorCode, unconfirmed: dict[str, str]
 ) -> None:
     brokers = Brokers(1)
     probed(brokers, iter([code]))
 
-    assert run(brokers, lambda admin: wait_until_gone(admin, ["a"])) == untold
+    assert run(brokers, lambda admin: wait_until_gone(admin, ["a"])) == unconfirmed
 
 
 @pytest.mark.parametrize(("code", "found"), [(EXISTS, ["known", "un.led"]), (ErrorCode.NONE, ["known"])])

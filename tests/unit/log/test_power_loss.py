@@ -1,4 +1,4 @@
-"""`partition.metadata` after power loss and damage: it never stops a node, and costs no other partition anything."""
+"""Power loss and damage of the small files: neither stops a node, nor costs another partition anything."""
 
 import asyncio
 from uuid import UUID
@@ -112,3 +112,24 @@ def test_a_log_that_cannot_be_read_takes_only_its_partition_offline(monkeypatch:
         assert log.recovery_point == 1, "the checkpoint kept what it said of the log that could not be read"
 
     node.run(again)
+
+
+def test_producers_survive_power_loss_right_after_a_clean_shutdown() -> None:
+    """All records were flushed before; the snapshot that the shutdown wrote is the only one."""
+    for seed in range(30):
+        node = SimulatedNode(seed)
+
+        async def stop(logs: LogManager) -> None:
+            log = logs.get_or_create(ORDERS, TopicConfig.parse(), TOPIC_ID, is_new=True)
+            log.append_as_leader(batch("a", producer=(9, 0, 0)), 3)
+            await log.flush()
+            await logs.close()
+
+        node.run(stop)
+        node.disk.lose_power()
+
+        async def known_producers(logs: LogManager) -> list[int]:
+            log = logs.get(ORDERS)
+            return [] if log is None else list(log.producers.by_id)
+
+        assert node.run(known_producers) == [9], seed

@@ -1,0 +1,323 @@
+"""A log on its device: segments and small files, flushes, the clean shutdown, failures. Source: UnifiedLog.scala."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+from uuid import UUID
+
+from klamm.config.topic_config import TopicConfig
+from klamm.log.epochs import LeaderEpochs
+from klamm.log.errors import AppendRefused, StorageFailed
+from klamm.log.flushing import Durability, FlushJob, sync_files
+from klamm.log.loader import Loaded
+from klamm.log.local_log import LocalLog
+from klamm.log.open_files import OpenFiles
+from klamm.log.partition_files import PartitionFiles
+from klamm.log.producer_state import ProducerState
+from klamm.log.producers import Producers
+from klamm.log.segment import Segment
+from klamm.log.segments import Segments
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.runtime.small_files import Replacement, replace_files
+from klamm.runtime.world import World
+
+
+class Owner(Protocol):
+    """What a log tells its owner: work that may wait for the device, and failures."""
+
+    def on_small_files_changed(self, log: "LogStorage") -> None:
+        """Its leader epochs or topic id changed: write `log.changed_small_files()` soon."""
+        ...
+
+    def on_rolled(self, log: "LogStorage") -> None:
+        """A segment was closed: flush the log up to the active one soon."""
+        ...
+
+    def on_recovery_point_lowered(self, log: "LogStorage") -> None:
+        """The log was truncated below its recovery point: checkpoint that soon."""
+        ...
+
+    def on_files_to_delete(self, paths: Sequence[str], delay_ms: int) -> None:
+        """These files belong to removed segments: delete them after the delay."""
+        ...
+
+    def on_failed(self, log: "LogStorage", error: OSError) -> None:
+        """The device refused: the log's directory is out of use."""
+        ...
+
+
+class LogStorage:
+    """A log on its device: what it consists of, how much of it is safe, and what an I/O error means for it.
+
+    Used by the event loop alone. An OSError takes the log out of use: `StorageFailed` from then on.
+    """
+
+    __slots__ = (
+        "_config",
+        "_durability",
+        "_failed",
+        "_flushing",
+        "_local",
+        "_log_start",
+        "_owner",
+        "_producer_state",
+        "_small_files",
+        "_topic_id",
+        "_unsynced_snapshot",
+        "_world",
+        "epochs",
+        "notes",
+        "partition",
+    )
+
+    def __init__(
+        self,
+        world: World,
+        partition: TopicPartition,
+        directory: str,
+        config: TopicConfig,
+        loaded: Loaded,
+        topic_id: UUID | None,
+        files: OpenFiles,
+        owner: Owner | None = None,
+    ) -> None:
+        self._world = world
+        self._config = config
+        self._owner = owner
+        self._local = LocalLog(
+            files,
+            directory,
+            config,
+            loaded.segments,
+            loaded.end_offset,
+            world.clock,
+            world.randomness.stream("segment-jitter").randrange,
+        )
+        self._log_start = loaded.log_start
+        self._topic_id = topic_id
+        self._failed = False
+        self._unsynced_snapshot: str | None = None
+        self._flushing: asyncio.Future[None] | None = None
+        self._durability = Durability(loaded.recovery_point, world.clock.now_ms())
+        self._small_files = PartitionFiles(directory)
+        self.partition = partition
+        self._producer_state = ProducerState(world.disk, directory, loaded.producers)
+        self.epochs = LeaderEpochs(loaded.epochs.entries, self._on_epochs_changed)
+        if loaded.epochs_changed:
+            self._small_files.on_epochs_changed()
+        self.notes = loaded.notes
+        """What recovery repaired when the log was opened, one sentence each."""
+
+    # -- facts -------------------------------------------------------------------------------------------------------
+
+    @property
+    def directory(self) -> str:
+        return self._local.directory
+
+    @property
+    def config(self) -> TopicConfig:
+        return self._config
+
+    def update_config(self, config: TopicConfig) -> None:
+        """Counts from the next append, roll and retention run on."""
+        self._config = self._local.config = config
+
+    @property
+    def start_offset(self) -> int:
+        return self._log_start
+
+    @property
+    def end_offset(self) -> int:
+        """The offset the next record gets (LEO)."""
+        return self._local.end_offset
+
+    @property
+    def segments(self) -> Segments:
+        return self._local.segments
+
+    @property
+    def size(self) -> int:
+        """Bytes of records."""
+        return self._local.segments.size
+
+    @property
+    def topic_id(self) -> UUID | None:
+        return self._topic_id
+
+    @property
+    def producers(self) -> Producers:
+        return self._producer_state.producers
+
+    @property
+    def has_failed(self) -> bool:
+        return self._failed
+
+    def assign_topic_id(self, topic_id: UUID) -> None:
+        """Written once; the caller has made sure that no other id stands there."""
+        assert self._topic_id in (None, topic_id), f"{self.partition} has topic id {self._topic_id}, not {topic_id}"
+        if self._topic_id is None:
+            self._topic_id = topic_id
+            self._small_files.on_topic_id_assigned()
+            self._tell_small_files()
+
+    # -- roll, flush, close --------------------------------------------------------------------------------------------
+
+    def roll(self) -> None:
+        """Close the active segment where it has records. Raises StorageFailed."""
+        self._check_usable()
+        if self.segments.active.size:
+            with self._storage():
+                self._roll()
+
+    def _roll(self, base_offset: int | None = None) -> Segment:
+        base = self.end_offset if base_offset is None else base_offset
+        self._producer_state.write_snapshot()
+        segment = self._local.roll(base)
+        if self._owner is not None:
+            self._owner.on_rolled(self)
+        return segment
+
+    def flush_job(self, up_to: int | None = None) -> FlushJob | None:
+        """What a thread must do so that everything below `up_to` (None: the end) is safe; None where it is already.
+
+        Raises StorageFailed.
+        """
+        self._check_usable()
+        with self._storage():
+            target = self.end_offset if up_to is None else up_to
+            return self._durability.job(self.segments, self.directory, target, self.changed_small_files())
+
+    def flushed(self, job: FlushJob) -> None:
+        """The job has ended."""
+        self._durability.done(job, self._world.clock.now_ms())
+
+    async def flush(self, up_to: int | None = None) -> None:
+        """Bring everything below `up_to` (None: the end) to the device. Raises StorageFailed."""
+        job = self.flush_job(up_to)
+        if job is not None:
+            with self._storage():
+                await self._world.disk.in_thread(job.run, self._world.disk)
+            self.flushed(job)
+
+    def flush_now(self) -> None:
+        """The same in the calling thread. Raises StorageFailed."""
+        job = self.flush_job()
+        if job is not None:
+            with self._storage():
+                job.run(self._world.disk)
+            self.flushed(job)
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below is on the device."""
+        return self._durability.recovery_point
+
+    def flush_is_due(self, now_ms: int) -> bool:
+        """By `flush.ms`."""
+        return self._durability.is_due(self.end_offset, self._config.flush_ms, now_ms)
+
+    @property
+    def owes_flush(self) -> bool:
+        """By `flush.messages`: whether the last append must be on the device before it is acknowledged."""
+        return self.end_offset - self._durability.recovery_point >= self._config.flush_messages
+
+    async def flush_owed(self) -> None:
+        """Wait until what is in the log now is on the device, where `flush.messages` asks for it.
+
+        What is appended meanwhile shares the next flush. Raises StorageFailed.
+        """
+        end = self.end_offset
+        while self.owes_flush and self._durability.recovery_point < end:
+            if self._flushing is None or self._flushing.done():
+                self._flushing = asyncio.ensure_future(self.flush())
+            await asyncio.shield(self._flushing)
+
+    def changed_small_files(self) -> list[Replacement]:
+        """The small files whose content the device does not have yet, to be written by `replace_files`."""
+        return self._small_files.replacements(self.epochs, self._topic_id)
+
+    @property
+    def has_changed_small_files(self) -> bool:
+        return self._small_files.is_changed
+
+    def _on_epochs_changed(self) -> None:
+        self._small_files.on_epochs_changed()
+        self._tell_small_files()
+
+    def _tell_small_files(self) -> None:
+        if self._owner is not None:
+            self._owner.on_small_files_changed(self)
+
+    def prepare_clean_shutdown(self) -> None:
+        """Write everything that a clean start reads; the device may lag. Raises StorageFailed."""
+        self._check_usable()
+        with self._storage():
+            snapshot = self._producer_state.write_last_snapshot(self.segments, self._log_start)
+            self._unsynced_snapshot = snapshot or self._unsynced_snapshot
+            active = self.segments.active
+            active.time_index.append(*active.largest)
+            active.write_indexes()
+            replace_files(self._world.disk, self.changed_small_files())
+
+    @property
+    def has_unsynced_files(self) -> bool:
+        """After `prepare_clean_shutdown`: whether the device may lag."""
+        return self.end_offset > self.recovery_point or self._unsynced_snapshot is not None
+
+    def mark_synced(self) -> None:
+        """The device has all that `prepare_clean_shutdown` wrote."""
+        self._durability.recovery_point = self.end_offset
+        self._unsynced_snapshot = None
+
+    def close(self) -> None:
+        """Bring everything to the device, in the calling thread. Raises StorageFailed."""
+        if not self._failed:
+            self.prepare_clean_shutdown()
+            self.flush_now()
+            if self._unsynced_snapshot is not None:
+                with self._storage():
+                    sync_files(self._world.disk, (self._unsynced_snapshot,), (self.directory,))
+        self._local.close_files()
+
+    # -- failure -------------------------------------------------------------------------------------------------------
+
+    def _refuse_if_failed(self) -> None:
+        if self._failed:
+            raise AppendRefused(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.directory} is out of use after an I/O error")
+
+    def _check_usable(self) -> None:
+        if self._failed:
+            raise StorageFailed(f"{self.directory} is out of use after an I/O error")
+
+    def discard(self) -> None:
+        """It is about to be deleted: no more use of it."""
+        self.mark_failed()
+
+    def mark_failed(self) -> None:
+        """Its directory is out of use."""
+        self._failed = True
+        self._local.close_files()
+
+    def _fail(self, error: OSError) -> None:
+        self.mark_failed()
+        if self._owner is not None:
+            self._owner.on_failed(self, error)
+
+    @contextmanager
+    def _storage(self) -> Iterator[None]:
+        try:
+            yield
+        except StorageFailed:
+            raise  # reported already
+        except OSError as error:
+            self._fail(error)
+            raise StorageFailed(f"{self.directory}: {error}") from error
+
+    def _delete_later(self, paths: Sequence[str]) -> None:
+        if self._owner is not None:
+            self._owner.on_files_to_delete(paths, self._config.file_delete_delay_ms)
+            return
+        for path in paths:
+            self._world.disk.remove(path)

@@ -1,0 +1,181 @@
+"""The asyncio driver over brokers in memory: one connection per broker, steps run to their end, a topic read."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, cast
+
+import pytest
+from tests.support.scripted_brokers import ScriptedCluster
+from tests.unit.net.transports import RecordingTransport, connect, feed
+from tests.unit.spark.scripts import log
+
+from klamm.client.asynchronous import AsyncClient, AsyncSettings
+from klamm.client.backoff import Backoff
+from klamm.client.connection import Connection
+from klamm.client.errors import ConnectionLost, UnsupportedVersion
+from klamm.client.offsets import EARLIEST, LATEST, list_offsets
+from klamm.client.versions import Request
+from klamm.explain.topic_reading import CannotRead, read_values
+from klamm.model.cluster import Address
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import TopicPartition
+from klamm.runtime.world import World
+from klamm.sim.loop import SimulatedLoop
+from klamm.wire.api import ApiKey
+from klamm.wire.messages import MetadataRequest
+
+T = TypeVar("T")
+ORDERS = TopicPartition("orders", 0)
+ONE, TWO = Address("one", 9092), Address("two", 9092)
+
+
+class Network:
+    """Answers each request in the next turn of the loop; a script that raises breaks the connection."""
+
+    def __init__(self, cluster: ScriptedCluster) -> None:
+        self.cluster = cluster
+        self.connected: list[str] = []
+        self.down: set[str] = set()
+
+    async def connect(self, make: Callable[[], Connection], host: str, port: int) -> Connection:
+        if host in self.down:
+            raise ConnectionRefusedError(111, "Connection refused")
+        self.connected.append(host)
+        broker = next(b for b, address in self.cluster.brokers.items() if address == (host, port))
+        connection = make()
+        transport = connect(connection)
+        transport.write = lambda sent: self._receive(broker, connection, transport, bytes(sent))  # type: ignore[method-assign]
+        return connection
+
+    def _receive(self, broker: int, connection: Connection, transport: RecordingTransport, sent: bytes) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            answer = b"".join(self.cluster.answer(broker, sent[4:]))
+        except ConnectionError as error:
+            loop.call_soon(connection.connection_lost, error)
+        else:
+            loop.call_soon(feed, transport, answer)
+
+
+@pytest.fixture
+def network() -> Network:
+    return Network(ScriptedCluster({ORDERS: log(0, 100, leader=2)}))
+
+
+def world(network: Network) -> World:
+    return cast(World, type("World", (), {"network": network}))
+
+
+def run(network: Network, work: Callable[[AsyncClient], Awaitable[T]]) -> T:
+    """On simulated time."""
+
+    async def main() -> T:
+        async with AsyncClient(world(network), [ONE, TWO], AsyncSettings("test", 10.0)) as client:
+            return await work(client)
+
+    return SimulatedLoop().run(main())
+
+
+def backoff() -> Backoff:
+    return Backoff(asyncio.get_running_loop().time, 10.0)
+
+
+def metadata() -> Request:
+    return Request(ApiKey.METADATA, MetadataRequest([], allow_auto_topic_creation=False))
+
+
+def test_tasks_that_ask_one_broker_share_a_connection(network: Network) -> None:
+    async def work(client: AsyncClient) -> None:
+        await asyncio.gather(*(client.ask(ONE, metadata()) for _ in range(5)))
+
+    run(network, work)
+
+    assert network.connected == ["one"]
+    assert network.cluster.requests["API_VERSIONS"] == 1
+
+
+def test_steps_run_to_their_result(network: Network) -> None:
+    async def work(client: AsyncClient) -> dict[TopicPartition, int]:
+        return await client.run(list_offsets(client.cluster, {ORDERS: LATEST}, backoff()))
+
+    assert run(network, work) == {ORDERS: 100}
+    assert network.connected == ["one", "two"]
+
+
+def test_a_lost_connection_is_opened_again_at_the_new_leader(network: Network) -> None:
+    lost: list[int] = []
+
+    def lose_the_first(broker: int, request: Any) -> None:
+        if type(request).__name__ == "ListOffsetsRequest" and not lost:
+            lost.append(broker)
+            network.cluster.logs[ORDERS].leader = 1
+            raise ConnectionResetError("gone")
+
+    network.cluster.on_request = lose_the_first
+
+    async def work(client: AsyncClient) -> dict[TopicPartition, int]:
+        return await client.run(list_offsets(client.cluster, {ORDERS: EARLIEST}, backoff()))
+
+    assert run(network, work) == {ORDERS: 0}
+    assert lost == [2]
+
+
+def test_a_dropped_broker_is_connected_to_again(network: Network) -> None:
+    async def work(client: AsyncClient) -> None:
+        await client.ask(ONE, metadata())
+        client.drop(ONE)
+        await client.ask(ONE, metadata())
+
+    run(network, work)
+
+    assert network.connected == ["one", "one"]
+
+
+def test_errors_of_the_connection_reach_the_caller(network: Network) -> None:
+    network.down.add("one")
+    network.cluster.offered[ApiKey.METADATA] = (0, 3)
+
+    async def work(client: AsyncClient) -> None:
+        with pytest.raises(ConnectionLost, match="no connection to one:9092: Connection refused"):
+            await client.ask(ONE, metadata())
+        with pytest.raises(UnsupportedVersion, match="two:9092 offers Metadata 0-3, needed is 4-12"):
+            await client.ask(TWO, metadata()._replace(oldest=4))
+
+    run(network, work)
+
+
+class TestReadingATopic:
+    """`klamm explain --bootstrap-server` reads the journal topic so."""
+
+    def read(self, network: Network, partition: TopicPartition = ORDERS) -> list[bytes]:
+        return SimulatedLoop().run(read_values(world(network), [ONE, TWO], partition))
+
+    def test_every_value_from_the_first_offset_there_is(self, network: Network) -> None:
+        network.cluster.logs[ORDERS] = log(40, 100, leader=2)
+
+        assert self.read(network) == [b"%d" % o for o in range(40, 100)]
+
+    def test_a_leader_that_moves_is_followed(self, network: Network) -> None:
+        def move(broker: int, request: Any) -> None:
+            if type(request).__name__ == "FetchRequest":
+                network.cluster.logs[ORDERS].leader = 1
+
+        network.cluster.on_request = move
+
+        assert len(self.read(network)) == 100
+
+    def test_a_topic_that_does_not_exist_is_named(self, network: Network) -> None:
+        with pytest.raises(CannotRead, match="Cannot read other-0: topic other does not exist"):
+            self.read(network, TopicPartition("other", 0))
+
+    def test_nobody_answers(self, network: Network) -> None:
+        network.down |= {"one", "two"}
+
+        with pytest.raises(CannotRead, match=r"Cannot read orders-0: asking for metadata: .* one:9092: .* two:9092"):
+            self.read(network)
+
+    def test_a_refusal_ends_it(self, network: Network) -> None:
+        network.cluster.errors[ORDERS] = [ErrorCode.NONE, ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+
+        with pytest.raises(CannotRead, match="TOPIC_AUTHORIZATION_FAILED"):
+            self.read(network)

@@ -1,0 +1,83 @@
+"""What of an answer is in memory, and what is read later from the log's files."""
+
+from tests.support.real_logs import real_batch
+from tests.support.replica_cluster import ReplicaCluster
+from tests.unit.replication.fetching import alone, at, fetch
+
+from klamm.log.file_slice import FileSlice
+from klamm.model.ids import TopicPartition
+from klamm.replication.fetch_data import FetchData
+from klamm.replication.fetching import READ_AT_ONCE_BYTES
+from klamm.wire.codec import LARGE_BYTES
+
+PARTITIONS = 40
+
+
+async def filled(cluster: ReplicaCluster, size: int) -> None:
+    await alone(cluster, PARTITIONS)
+    for number in range(PARTITIONS):
+        content = real_batch(filler=b"x" * size)
+        await cluster.brokers[1].append(1, 0, {TopicPartition("orders", number): content})
+
+
+def in_memory(answers: list[FetchData]) -> int:
+    return sum(len(data.records) for data in answers if not isinstance(data.records, FileSlice))
+
+
+def test_a_large_answer_is_in_memory_only_in_part(run_on_disk) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await filled(cluster, 30_000)
+        answers = await fetch(cluster, *(at(0, number) for number in range(PARTITIONS)))
+        assert sum(len(data.records) for data in answers) > PARTITIONS * 30_000
+        assert 0 < in_memory(answers) <= READ_AT_ONCE_BYTES
+
+    run_on_disk(scenario)
+
+
+def test_whoever_calls_itself_a_follower_gets_slices_as_well(run_on_disk) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, tell=[1])
+        await cluster.produce(1, b"x" * 500_000, acks=1)
+        (data,) = await fetch(cluster, at(0, max_bytes=2**31 - 1), replica_id=2, max_bytes=2**31 - 1)
+        assert isinstance(data.records, FileSlice)
+        assert len(data.records) > 500_000
+
+    run_on_disk(scenario)
+
+
+def test_small_records_are_in_memory_whatever_their_number(run_on_disk) -> None:
+    """The encoder joins small parts, which slices cannot be."""
+
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await filled(cluster, LARGE_BYTES - 200)
+        answers = await fetch(cluster, *(at(0, number) for number in range(PARTITIONS)))
+        assert in_memory(answers) == sum(len(data.records) for data in answers) > READ_AT_ONCE_BYTES
+
+    run_on_disk(scenario)
+
+
+def test_records_that_are_only_on_the_disk_are_read_in_a_thread(run_on_disk) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await filled(cluster, 100)
+        log = cluster.log(1, TopicPartition("orders", 0))
+        expected = log.read(0, 1 << 20).records
+        file = log.segments.active._files._get(log.segments.active.log_path)
+        pread, threads = file.file.pread, []
+
+        class Cold:
+            def pread_cached(self, count: int, position: int) -> None:
+                return None
+
+            def pread(self, count: int, position: int) -> bytes:
+                threads.append(count)
+                return pread(count, position)
+
+            def __getattr__(self, name: str) -> object:
+                return getattr(real, name)
+
+        real, file.file = file.file, Cold()  # type: ignore[assignment]
+        (data,) = await fetch(cluster, at(0))
+        assert bytes(data.records) == expected  # type: ignore[arg-type]
+        assert threads == [len(expected)]
+
+    run_on_disk(scenario)

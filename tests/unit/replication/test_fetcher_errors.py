@@ -1,0 +1,206 @@
+"""One fetcher: offsets out of range, lost connections, and how partitions are spread over fetchers."""
+
+import asyncio
+import uuid
+from typing import Any
+
+import pytest
+from tests.support.memory_log import batch
+from tests.support.replica_cluster import P0, ReplicaCluster, leader_and_isr
+from tests.unit.replication.scripted_leader import Leader, answer, data, settle
+
+from klamm.log.errors import StorageFailed
+from klamm.model.errors import ErrorCode, KlammError
+from klamm.model.ids import TopicPartition
+from klamm.replication.fetch_session_client import FetchSettings
+from klamm.replication.fetcher import Fetcher
+from klamm.replication.fetcher_manager import FetcherManager, InitialFetchState, fetcher_id
+from klamm.wire.messages import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+# ---- out of range
+
+
+OUT_OF_RANGE = {
+    "the leader ends below us: unclean election": ((1,), 1, [1]),
+    "the leader starts above us: we were away for long": ((9, 6), 6, []),
+    "we lie inside the leader's log": ((9, 1), 3, []),
+}
+
+
+@pytest.mark.parametrize(("offsets", "end", "truncations"), OUT_OF_RANGE.values(), ids=OUT_OF_RANGE)
+def test_out_of_range(follow, offsets: tuple[int, ...], end: int, truncations: list[int]) -> None:
+    async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
+        await settle()
+        log = cluster.log(1)
+        assert (log.end_offset, log.truncations) == (end, truncations)
+        assert leader.fetches()[-1][0][1] == end
+        asked = [p for m in leader.asked if not hasattr(m, "session_id") for t in m.topics for p in t.partitions]
+        assert [(p.timestamp, p.current_leader_epoch) for p in asked] == [(-1, 3), (-2, 3)][: len(offsets)]
+
+    follow(scenario, answer(data(0, ErrorCode.OFFSET_OUT_OF_RANGE)), records=(3,), offsets=offsets)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "fails"),
+    [
+        ((ErrorCode.FENCED_LEADER_EPOCH,), True),
+        ((9, ErrorCode.FENCED_LEADER_EPOCH), True),
+        ((ErrorCode.UNKNOWN_LEADER_EPOCH,), False),
+        ((ErrorCode.NOT_LEADER_OR_FOLLOWER,), False),
+        ((ListOffsetsResponse(),), False),
+    ],
+)
+def test_out_of_range_and_the_leader_refuses_to_say_more(follow, offsets: tuple[Any, ...], fails: bool) -> None:
+    async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
+        await settle()
+        assert (P0 in fetcher.failed, P0 in fetcher) == (fails, not fails)
+        assert cluster.log(1).end_offset == 3
+
+    follow(scenario, answer(data(0, ErrorCode.OFFSET_OUT_OF_RANGE)), records=(3,), offsets=offsets)
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_out_of_range_and_removed_while_asking(follow, at: int) -> None:
+    scene: dict[str, Any] = {}
+
+    def meanwhile():
+        scene["fetcher"].remove(P0)
+        found = ListOffsetsPartitionResponse(partition_index=0, offset=1 if at == 0 else 8)
+        return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="orders", partitions=[found])])
+
+    async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
+        scene["fetcher"] = fetcher
+        await settle()
+        assert cluster.log(1).end_offset == 3
+        assert len(fetcher) == 0
+
+    offsets = (meanwhile,) if at == 0 else (9, meanwhile)
+    follow(scenario, answer(data(0, ErrorCode.OFFSET_OUT_OF_RANGE)), records=(3,), offsets=offsets)
+
+
+def test_out_of_range_and_the_disk_breaks(follow) -> None:
+    async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
+        cluster.log(1).is_broken = True
+        await settle()
+        assert fetcher.failed == {P0}
+
+    follow(scenario, answer(data(0, ErrorCode.OFFSET_OUT_OF_RANGE)), records=(3,), offsets=(1,))
+
+
+# ---- the connection
+
+
+@pytest.mark.parametrize(
+    "trouble", [ConnectionResetError("gone"), KlammError("lost"), TimeoutError(), ZeroDivisionError()]
+)
+def test_a_lost_connection_is_made_again_and_starts_a_new_session(follow, trouble: Exception) -> None:
+    async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
+        await asyncio.sleep(1)
+        assert leader.connections == 2
+        sessions = [(m.session_id, m.session_epoch) for m in leader.asked]
+        assert sessions == [(0, 0), (9, 1), (9, 0)]
+        assert leader.fetches() == [[(0, 0, -1)], [], [(0, 0, -1)]]
+
+    follow(scenario, answer(data()), trouble)
+
+
+def test_a_session_error_starts_over_at_once(follow) -> None:
+    async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
+        await settle()
+        assert [(m.session_id, m.session_epoch) for m in leader.asked] == [(0, 0), (9, 1), (9, 0)]
+        assert leader.connections == 1
+
+    follow(scenario, answer(data()), answer(error=ErrorCode.INVALID_FETCH_SESSION_EPOCH))
+
+
+def test_any_other_refusal_of_a_whole_fetch_waits(follow) -> None:
+    async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
+        await asyncio.sleep(0.04)
+        assert len(leader.asked) == 1
+        await asyncio.sleep(0.05)
+        assert len(leader.asked) == 2
+
+    follow(scenario, answer(error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
+
+
+def test_a_fetcher_without_partitions_asks_nothing_and_begins_as_soon_as_it_has_one(follow) -> None:
+    async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
+        fetcher.remove(P0)
+        await asyncio.sleep(5)
+        assert leader.asked == []
+        fetcher.add(P0, cluster.partition(1), 3)
+        await settle()
+        assert leader.times == [5]
+
+    follow(scenario)
+
+
+def test_adding_what_is_fetched_in_that_epoch_already_changes_nothing(follow) -> None:
+    async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
+        followed = fetcher._followed[P0]
+        fetcher.add(P0, cluster.partition(1), 3)
+        assert fetcher._followed[P0] is followed
+
+    follow(scenario)
+
+
+def test_a_partition_whose_log_cannot_be_cut_fails(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.brokers[1].become_leader_or_follower(leader_and_isr(2, (2,), (1, 2), 3, 1), 7)
+        cluster.brokers[1].fetchers.remove([P0])
+        log = cluster.log(1)
+        log.append_as_follower(batch(base=0))
+        log.on_failed = lambda: None
+
+        def refuse(offset: int) -> None:
+            raise StorageFailed("I/O error")
+
+        log.truncate_to = refuse
+        manager = cluster.brokers[1].fetchers
+        manager.add({P0: InitialFetchState(cluster.partition(1), 2, 3)})
+        assert manager.failed == {P0}
+
+    run(scenario)
+
+
+# ---- many fetchers
+
+
+def test_partitions_are_spread_as_kafka_does() -> None:
+    assert fetcher_id(TopicPartition("orders", 3), 1) == 0
+    # 31 x hash("orders") + partition in 32 bits; "orders".hashCode() is -1008770331 in Java
+    assert [fetcher_id(TopicPartition("orders", p), 4) for p in range(4)] == [
+        abs(((31 * -1008770331 + p + 2**31) % 2**32) - 2**31) % 4 for p in range(4)
+    ]
+
+
+def test_a_fetcher_per_leader_and_id(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        leaders: dict[int, Leader] = {}
+
+        async def connect(host: str, port: int, client_id: str) -> Leader:
+            return await leaders.setdefault(port, Leader()).connect(host, port, client_id)
+
+        settings, quota = FetchSettings(1), cluster.brokers[1].quotas.follower
+        manager = FetcherManager(1, lambda: 100, cluster.metadata, connect, settings, quota, fetchers_per_leader=2)
+        for number in range(8):
+            tp = TopicPartition("orders", number)
+            await cluster.brokers[1].become_leader_or_follower(leader_and_isr(2, (2,), (1, 2, 3), 0, 1, tp), 7)
+            manager.add({tp: InitialFetchState(cluster.partition(1, tp), 2 if number < 6 else 3, 0)})
+        await settle()
+        assert len(manager) == 4
+        assert sorted(leaders) == [2, 3]
+        manager.set_topic_id(P0, uuid.UUID(int=3))
+        manager.remove(TopicPartition("orders", n) for n in range(6, 8))
+        manager.stop_idle()
+        assert len(manager) == 2
+        await manager.close()
+        assert len(manager) == 0
+        manager.add({P0: InitialFetchState(cluster.partition(1), 2, 0)})
+        assert len(manager) == 0
+
+    run(scenario)

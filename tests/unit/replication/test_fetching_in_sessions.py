@@ -1,0 +1,147 @@
+"""What a fetch in a session reads, sends and waits for."""
+
+import asyncio
+
+from tests.support.replica_cluster import P0, ReplicaCluster
+from tests.unit.replication.fetching import SIZE, alone, at, now, one, put
+
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId, TopicPartition
+from klamm.replication.fetch_data import FetchParams, FetchPartition
+from klamm.replication.fetch_sessions import FetchRequested
+
+
+async def ask(cluster: ReplicaCluster, *partitions: FetchPartition, session_id: int = 0, epoch: int = 0, **params):
+    requested = FetchRequested(partitions, session_id, epoch, replica_id=BrokerId(params.get("replica_id", -1)))
+    return await cluster.brokers[1].fetch(FetchParams(**params), requested)
+
+
+def numbers(answer) -> list[int]:
+    return [w.request.partition for w, _ in answer.partitions]
+
+
+def test_a_session_looks_only_at_what_moved(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await alone(cluster, 100)
+        first = await ask(cluster, *(at(0, n) for n in range(100)))
+        assert len(first.partitions) == 100
+        session = cluster.brokers[1].fetch_sessions.get(first.session_id)
+        assert not session.waiter.changed
+        reads = []
+        log = cluster.log(1, TopicPartition("orders", 42))
+        read = log.slice
+        log.slice = lambda *a: reads.append(a) or read(*a)
+        await put(cluster, number=42)
+        assert [w.request.partition for w in session.waiter.changed] == [42]
+        second = await ask(cluster, session_id=first.session_id, epoch=1, max_wait_ms=500)
+        assert (numbers(second), len(reads), now()) == ([42], 1, 0)
+
+    run(scenario)
+
+
+def test_a_waiting_session_is_woken_by_one_partition(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await alone(cluster, 10)
+        first = await ask(cluster, *(at(0, n) for n in range(10)))
+        waiting = asyncio.create_task(ask(cluster, session_id=first.session_id, epoch=1, max_wait_ms=500))
+        await asyncio.sleep(0.1)
+        await put(cluster, number=7)
+        assert (numbers(await waiting), now()) == ([7], 0.1)
+
+    run(scenario)
+
+
+def test_data_that_did_not_fit_comes_next_time(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await alone(cluster, 3)
+        first = await ask(cluster, *(at(0, n) for n in range(3)))
+        for n in range(3):
+            await put(cluster, number=n)
+        seen = []
+        wanted: list[FetchPartition] = []
+        for epoch in (1, 2, 3):
+            answer = await ask(cluster, *wanted, session_id=first.session_id, epoch=epoch, max_bytes=SIZE)
+            got = [w.request.partition for w, d in answer.partitions if d.records]
+            seen += got
+            wanted = [at(1, n) for n in got]
+        assert seen == [0, 1, 2]
+
+    run(scenario)
+
+
+def test_a_follower_hears_of_a_high_watermark_without_being_woken(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await cluster.elect(1, (1, 2, 3), tell=[1])
+        await put(cluster)
+        first = await ask(cluster, at(0), replica_id=2)
+        waiting = asyncio.create_task(
+            ask(cluster, at(1), session_id=first.session_id, epoch=1, max_wait_ms=500, replica_id=2)
+        )
+        await asyncio.sleep(0.1)
+        await one(cluster, at(1), replica_id=3)
+        assert cluster.log(1).high_watermark == 1
+        answer = await waiting
+        assert ([d.high_watermark for _, d in answer.partitions], now()) == ([1], 0.5)
+
+    run(scenario)
+
+
+def test_a_second_fetch_ends_the_wait_of_the_first_on_the_same_session(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await alone(cluster)
+        first = await ask(cluster, at(0))
+        waiting = asyncio.create_task(ask(cluster, session_id=first.session_id, epoch=1, max_wait_ms=5_000))
+        await asyncio.sleep(1)
+        second = asyncio.create_task(ask(cluster, session_id=first.session_id, epoch=2, max_wait_ms=5_000))
+        assert (await waiting).error is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        await put(cluster)
+        assert numbers(await second) == [0]
+        assert now() == 1
+
+    run(scenario)
+
+
+def test_a_fetch_in_a_session_that_ends_is_answered_at_once(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await alone(cluster)
+        first = await ask(cluster, at(0))
+        waiting = asyncio.create_task(ask(cluster, session_id=first.session_id, epoch=1, max_wait_ms=5_000))
+        await asyncio.sleep(1)
+        await ask(cluster, at(0), session_id=first.session_id, epoch=0)
+        assert (await waiting).error is ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        assert now() == 1
+
+    run(scenario)
+
+
+def test_what_was_found_but_never_told_is_found_again(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await alone(cluster, 2)
+        await put(cluster)
+        first = await ask(cluster, at(1), at(0, 1))
+        await put(cluster)
+        cluster.log(1).start_offset = 1
+        waiting = asyncio.create_task(
+            ask(cluster, at(2), session_id=first.session_id, epoch=1, max_wait_ms=5_000, min_bytes=1)
+        )
+        await asyncio.sleep(1)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        answer = await ask(cluster, session_id=first.session_id, epoch=2)
+        assert [(w.request.partition, d.high_watermark) for w, d in answer.partitions] == [(0, 2)]
+
+    run(scenario)
+
+
+def test_a_session_finds_a_partition_that_was_made_anew(run) -> None:
+    async def scenario(cluster: ReplicaCluster) -> None:
+        await alone(cluster)
+        first = await ask(cluster, at(0))
+        cluster.brokers[1]._hosted.remove(P0)
+        gone = await ask(cluster, session_id=first.session_id, epoch=1, max_wait_ms=500)
+        assert [d.error for _, d in gone.partitions] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+        await alone(cluster)
+        back = await ask(cluster, session_id=first.session_id, epoch=2)
+        assert [d.error for _, d in back.partitions] == [ErrorCode.NONE]
+
+    run(scenario)
