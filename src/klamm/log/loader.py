@@ -151,19 +151,12 @@ class Loader:
             try:
                 segment.load_indexes()
                 if is_last:
-                    self._check_end(segment)
+                    segment.check_end()
             except (FileNotFoundError, CorruptFile, CorruptRecords) as error:
                 self._index_again(segments, slot, str(error), transactions=damaged_transactions is not None)
             else:
                 if damaged_transactions is not None:
                     self._index_again(segments, slot, damaged_transactions, transactions=True)
-
-    def _check_end(self, active: Segment) -> None:
-        """After a clean shutdown the log ends at the recovery point at most. Raises CorruptFile, CorruptRecords."""
-        active.check_end()
-        end, point = active.next_offset(), self._known.recovery_point
-        if 0 < point < end:
-            raise CorruptFile(f"{active.log_path} ends at offset {end}, the recovery point is {point}")
 
     def _damage_of_transactions(self, segment: Segment) -> str | None:
         try:
@@ -180,9 +173,8 @@ class Loader:
         if transactions:
             self._producers_before(segments, slot, producers)
         rebuild = SegmentRebuild(self._disk, segment, producers, LeaderEpochs(), transactions=transactions)
-        point = self._known.recovery_point
-        limit = (point or None) if following is None else following.base_offset
-        rebuilt = rebuild.run(segment.base_offset, MAX_OFFSET, limit, is_last=following is None)
+        limit = None if following is None else following.base_offset
+        rebuilt = rebuild.run(segment.base_offset, MAX_OFFSET, limit)
         self._note_damage(segment, rebuilt)
 
     def _recover(self, segments: Segments, slot: int, epochs: LeaderEpochs, producers: Producers) -> None:
@@ -194,7 +186,7 @@ class Loader:
             segment = pending.pop(0)
             limit = pending[0].base_offset if pending else None
             rebuild = SegmentRebuild(self._disk, segment, producers, epochs, transactions=True)
-            rebuilt = rebuild.run(expected, self._known.recovery_point, limit, is_last=limit is None)
+            rebuilt = rebuild.run(expected, self._known.recovery_point, limit)
             self._note_damage(segment, rebuilt)
             expected = rebuilt.next_offset
             if rebuilt.cut is not None:

@@ -43,7 +43,7 @@ class SegmentRebuild:
         self._epochs = epochs
         self._transactions = transactions
 
-    def run(self, expected: int, flushed_below: int, limit: int | None, *, is_last: bool) -> Rebuilt:
+    def run(self, expected: int, flushed_below: int, limit: int | None) -> Rebuilt:
         """Rebuild from the lowest allowed offset `expected` and the recovery point `flushed_below`. Raises OSError.
 
         `limit`: the first offset that cannot be in this segment; None where it is not known.
@@ -73,10 +73,10 @@ class SegmentRebuild:
                 result.cut = str(error)
             if result.cut is None and segment.size < size:
                 result.cut = f"{size - segment.size} bytes behind the last batch are not a batch"
-            if result.cut is None and is_last and good_end < segment.size:
+            if result.cut is None and limit is None and good_end < segment.size:
                 result.cut = result.kept.pop()  # the end of the log is not known from a damaged batch
             if result.cut is not None:
-                segment.size = good_end if is_last else segment.size
+                segment.size = good_end if limit is None else segment.size
                 file.truncate(segment.size)
         finally:
             file.close()
@@ -105,7 +105,7 @@ def _problem(batch: ScannedBatch, segment: Segment, expected: int, limit: int | 
     if header.base_offset < expected or not segment.fits(header.last_offset):
         return f"{where} has offset {header.base_offset}, expected {expected} or later"
     if limit is not None and header.last_offset >= limit:
-        return f"{where} has offsets up to {header.last_offset}, expected less than {limit}"
+        return f"{where} has offsets up to {header.last_offset}, the next segment begins at {limit}"
     return None
 
 
