@@ -101,10 +101,6 @@ class SimulatedNetwork:
             self.restore(*ends)
         self.mend_all()
 
-    def ends_of(self, name: str) -> list[End]:
-        """A host's ends of connections that stand, as far as it knows; the oldest first."""
-        return [e for e in self._ends if e.host.name == name]
-
     def half_open(self, one: str, other: str) -> None:
         """Connections between two hosts break under the first; the second learns of it when it next sends something."""
         for end in [e for e in self._ends if (e.host.name, e.peer.host.name) == (one, other)]:
