@@ -42,7 +42,7 @@ demo: $(DEMO_READY)  ## run three nodes, load 336,776 flights, interrupt two nod
 	@$(PY) -m klamm.cli.demo.run demo-data
 
 test: check  ## run check, and all tests with real ZooKeeper, real clients and Apache Kafka
-	$(PY) -m pytest -n $(WORKERS) --dist loadgroup
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile
 
 check: $(READY)  ## run the linters: ruff, mypy strict, import-linter
 	$(PY) -m ruff check src tests benchmarks

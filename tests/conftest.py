@@ -21,16 +21,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--records", type=int, default=1_000, help="records per client, codec and kind of producer")
 
 
-SHARED_SERVERS = ("tests/clients/", "tests/contracts/")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file that share servers in one worker; spread all other tests over the workers."""
-    for item in items:
-        if item.nodeid.startswith(SHARED_SERVERS):
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
-
-
 @pytest.fixture(scope="session")
 def record_count(request: pytest.FixtureRequest) -> int:
     return int(request.config.getoption("--records"))

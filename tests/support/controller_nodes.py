@@ -21,6 +21,7 @@ from klamm.telemetry.journal_reader import Entry, entries_of
 from klamm.wire.api import ApiKey, api
 from klamm.zk.registrar import BrokerRegistrar
 from klamm.zk.store import Store
+from klamm.zk.znodes import CONTROLLER_EPOCH
 
 ROOM_TO_SETTLE = 40
 """TimeSlices of the loop without anything happening that count as quiet."""
@@ -78,6 +79,11 @@ class Nodes:
         self.registrars: dict[int, BrokerRegistrar] = {}
         self.sinks: dict[int, ListSink] = {}
         self._busy = 0
+
+    @property
+    def controller_epoch(self) -> int:
+        """As ZooKeeper has it."""
+        return int(self.ensemble.nodes[CONTROLLER_EPOCH].data or b"")
 
     async def start(
         self,

@@ -1,10 +1,8 @@
 """Channels: one request in flight per broker, in order, again until answered; nothing leaves after the end."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
-import pytest
 from tests.support.controller_nodes import FakeConnection, Nodes, Receiver
 from tests.support.controller_room import FixedClock, ListSink
 
@@ -29,13 +27,6 @@ from klamm.wire.messages import (
     UpdateMetadataResponse,
 )
 from klamm.zk.operations import Create
-
-
-@pytest.fixture
-async def nodes() -> AsyncIterator[Nodes]:
-    made = Nodes()
-    yield made
-    await made.close()
 
 
 async def test_every_broker_is_told_ours_included(nodes: Nodes) -> None:

@@ -1,6 +1,6 @@
 """An observer is notified of terms, events, transitions and requests, in the order in which they happen."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 
 import pytest
 from tests.support.controller_nodes import Nodes
@@ -48,13 +48,6 @@ class Notes(Observer):
 
     def on_request_queued(self, broker: BrokerId, item: ControlItem) -> None:
         self.lines.append(f"{type(item).__name__} to {broker}")
-
-
-@pytest.fixture
-async def nodes() -> AsyncIterator[Nodes]:
-    made = Nodes()
-    yield made
-    await made.close()
 
 
 async def test_an_observer_is_notified_of_terms_events_and_transitions(nodes: Nodes) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 from tests.support.controller_room import Room
-from tests.unit.controller.test_topic_deletion import NO_WAITING, Deleting
+from tests.unit.controller.deleting import NO_WAITING, Deleting
 
 from klamm.controller.context import Partition
 from klamm.controller.events import ApiPartitionReassignment, ResumeAfterFailure, TopicDeletion

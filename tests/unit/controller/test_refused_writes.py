@@ -1,11 +1,11 @@
 """One write that ZooKeeper refuses, an ACL forbids it, perhaps: what hangs on it waits and is tried again."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
 from tests.support.controller_nodes import Nodes
 from tests.support.controller_room import Room
-from tests.unit.controller.test_topic_deletion import (
+from tests.unit.controller.deleting import (
     NO_WAITING,
     Deleting,
     deleted_offline_then_created_again,
@@ -29,13 +29,6 @@ from klamm.zk.znodes import CONTROLLER, DELETE_TOPICS, ISR_CHANGES, LOG_DIR_EVEN
 ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
 A0 = parse_topic_partition("a-0")
 STATE = znodes.state_path(A0)
-
-
-@pytest.fixture
-async def nodes() -> AsyncIterator[Nodes]:
-    made = Nodes()
-    yield made
-    await made.close()
 
 
 async def resume(room: Room) -> list[str]:

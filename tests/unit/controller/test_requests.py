@@ -1,37 +1,27 @@
 """Control requests: which versions, what is in them, sticky flags, order; and how those that wait coalesce."""
 
 import uuid
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from tests.support.controller_room import words
+from tests.unit.controller.request_scene import Scene, ids, lisr, umr, waiting
 
 from klamm.controller.batch_sizes import REQUEST_PARTITIONS
-from klamm.controller.context import ControllerContext, Partition
 from klamm.controller.control_requests import (
     ControlItem,
     LeaderAndIsrItem,
-    RequestBuilder,
     StopReplicaItem,
     UpdateMetadataItem,
-    leader_and_isr_state,
-    metadata_state,
 )
 from klamm.controller.encoded_bodies import EncodedBody
 from klamm.controller.merged_metadata import merge_metadata
-from klamm.controller.pending import MAX_UNMERGED_REQUESTS, MERGE_STEP_PARTITIONS, PendingRequests
-from klamm.controller.request_batch import RequestBatch
-from klamm.controller.settings import ControllerSettings, parse_ibp, request_versions
+from klamm.controller.pending import MAX_UNMERGED_REQUESTS, PendingRequests
+from klamm.controller.settings import parse_ibp, request_versions
 from klamm.model.assignment import ReplicaAssignment
-from klamm.model.brokers import Broker, Endpoint, SecurityProtocol
 from klamm.model.ids import BrokerId
-from klamm.model.leader_and_isr import LeaderAndIsr, LeaderRecoveryState
-from klamm.runtime.time_slices import CountedSlices
+from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.sim.nodes.control_messages import partition_states
-from klamm.wire.api import ApiKey, api
-from klamm.wire.messages import StopReplicaPartitionState
 
 IBPS = {
     "0.8.2": (0, 0, 0),
@@ -67,62 +57,6 @@ def test_versions_follow_the_inter_broker_protocol(ibp: str, versions: tuple[int
 def test_what_is_no_protocol_version_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         parse_ibp(text)
-
-
-def ids(*numbers: int) -> tuple[BrokerId, ...]:
-    return tuple(map(BrokerId, numbers))
-
-
-def registered(number: int) -> Broker:
-    endpoints = (
-        Endpoint("PLAINTEXT", SecurityProtocol.PLAINTEXT, f"h{number}", 9092),
-        Endpoint("SECRET", SecurityProtocol.SASL_SSL, f"h{number}", 9093),
-    )
-    return Broker(BrokerId(number), endpoints, rack=f"r{number}", epoch=100 + number)
-
-
-class Outbox:
-    def __init__(self) -> None:
-        self.sent: list[tuple[int, ControlItem]] = []
-
-    def send(self, broker: BrokerId, item: ControlItem) -> None:
-        self.sent.append((broker, item))
-
-    @property
-    def texts(self) -> list[str]:
-        return [f"{words(item)} -> {broker}" for broker, item in self.sent]
-
-
-class Scene:
-    """Brokers 1, 2 and 3; topics as asked, each partition on 1 and 2, led by 1."""
-
-    def __init__(self, ibp: str = "3.9", partitions: int = 1, name: str = "a") -> None:
-        self.settings = ControllerSettings(BrokerId(1), ibp=parse_ibp(ibp))
-        self.context = ControllerContext(7)
-        self.context.add_brokers(map(registered, (1, 2, 3)))
-        self.topic = self.context.add_topic(name, uuid.UUID(int=5))
-        self.partitions = [self._partition(n) for n in range(partitions)]
-        self.outbox = Outbox()
-        self.batch = RequestBatch(self.context, self.settings, self.outbox, CountedSlices())
-        self.builder = RequestBuilder(self.context, self.settings, CountedSlices())
-
-    def _partition(self, number: int) -> Partition:
-        partition = self.context.add_partition(self.topic, number, ReplicaAssignment(ids(1, 2), ids(2), ()))
-        self.lead(partition, 1)
-        return partition
-
-    def lead(self, partition: Partition, leader: int, epoch: int = 0) -> None:
-        state = LeaderAndIsr(BrokerId(leader), epoch, ids(1, 2), 6, 4, LeaderRecoveryState.RECOVERING)
-        self.context.put_leadership(partition, state)
-
-    def decoded(self, item: ControlItem, number: int) -> list[Any]:
-        """As the broker reads it."""
-        version = self.builder.version(item)
-        messages = self.builder.messages(item, self.context.registered[BrokerId(number)])
-        about = api(ApiKey(messages[0].API_KEY))
-        for m in messages:
-            assert b"".join(m.encode_pieces(version)) == m.encode(version) == b"".join(m.encode_parts(version))
-        return [about.request.decode(m.encode(version), version) for m in messages]
 
 
 @pytest.mark.parametrize("ibp", IBPS)
@@ -422,284 +356,3 @@ async def test_a_request_encoded_in_pieces_is_the_same_bytes(
     assert isinstance(body, EncodedBody)
     [whole] = scene.builder.messages(item, scene.context.registered[BrokerId(2)])
     assert b"".join(body.encode_pieces(version)) == whole.encode(version)
-
-
-# ---- the batch
-
-
-async def test_the_order_is_leader_and_isr_metadata_stops() -> None:
-    scene = Scene()
-    scene.batch.add_stop_replica(ids(1), scene.partitions[0], delete=False)
-    scene.batch.add_leader_and_isr(ids(2), scene.partitions[0], is_new=False)
-    await scene.batch.send("c")
-
-    assert scene.outbox.texts == [
-        "LISR a-0=1/[1,2]/0/4 -> 2",
-        "UMR a-0=1/[1,2]/0/4 -> 1",
-        "UMR a-0=1/[1,2]/0/4 -> 2",
-        "UMR a-0=1/[1,2]/0/4 -> 3",
-        "SR a-0@0 -> 1",
-    ]
-
-
-async def test_a_leader_that_left_while_the_request_waited_is_still_named() -> None:
-    scene = Scene()
-    scene.batch.add_leader_and_isr(ids(2), scene.partitions[0], is_new=False)
-    await scene.batch.send("c")
-    [item] = [item for _, item in scene.outbox.sent if isinstance(item, LeaderAndIsrItem)]
-    scene.context.remove_brokers(ids(1))
-
-    [request] = scene.decoded(item, 2)
-    assert [(b.broker_id, b.port) for b in request.live_leaders] == [(1, 9092)]
-
-
-async def test_new_and_delete_stick() -> None:
-    scene = Scene()
-    [p] = scene.partitions
-    for flag in (True, False):
-        scene.batch.add_leader_and_isr(ids(1), p, is_new=flag)
-        scene.batch.add_stop_replica(ids(1), p, delete=flag)
-    await scene.batch.send("c")
-
-    assert "LISR a-0=1/[1,2]/0/4+new -> 1" in scene.outbox.texts
-    assert "SR a-0@0+delete -> 1" in scene.outbox.texts
-
-
-async def test_only_the_replicas_that_are_new_are_told_so() -> None:
-    scene = Scene()
-    [p] = scene.partitions
-    scene.batch.add_leader_and_isr(ids(1, 3), p, is_new=False)
-    scene.batch.add_leader_and_isr(ids(2), p, is_new=True)
-    await scene.batch.send("c")
-
-    assert scene.outbox.texts[:3] == [
-        "LISR a-0=1/[1,2]/0/4 -> 1",
-        "LISR a-0=1/[1,2]/0/4+new -> 2",
-        "LISR a-0=1/[1,2]/0/4 -> 3",
-    ]
-
-
-async def test_brokers_share_a_state_and_the_next_requests_tell_of_a_later_one() -> None:
-    scene = Scene()
-    [p] = scene.partitions
-    scene.batch.add_leader_and_isr(ids(1, 2), p, is_new=False)
-    await scene.batch.send("c")
-    shared = {id(item.states[p]) for _, item in scene.outbox.sent if isinstance(item, LeaderAndIsrItem)}
-    scene.context.put_leadership(p, LeaderAndIsr(BrokerId(2), 1, ids(2), 7, 5))
-    scene.batch.add_leader_and_isr(ids(1), p, is_new=False)
-    await scene.batch.send("c")
-
-    assert len(shared) == 1
-    assert "LISR a-0=2/[2]/1/5 -> 1" in scene.outbox.texts
-    assert p.order is None
-
-
-async def test_a_batch_that_is_dropped_half_sent_leaves_no_state_behind() -> None:
-    scene = Scene()
-    [p] = scene.partitions
-    scene.batch.add_leader_and_isr(ids(1), p, is_new=False)
-    p.order = leader_and_isr_state(p, False, True, brief=True)
-    scene.batch.clear()
-
-    assert p.order is None
-
-
-async def test_brokers_that_are_not_registered_or_no_brokers_get_nothing() -> None:
-    scene = Scene()
-    [p] = scene.partitions
-    scene.batch.add_leader_and_isr(ids(-1, 9), p, is_new=True)
-    scene.batch.add_stop_replica(ids(-1, 9), p, delete=True)
-    scene.batch.add_metadata(ids(-1, 9), [])
-    await scene.batch.send("c")
-
-    assert {b for b, _ in scene.outbox.sent} == {1, 2, 3}
-    assert all(isinstance(item, UpdateMetadataItem) for _, item in scene.outbox.sent)
-
-
-async def test_nothing_is_left_for_the_next_event() -> None:
-    scene = Scene()
-    scene.batch.add_leader_and_isr(ids(1), scene.partitions[0], is_new=True)
-    scene.batch.add_stop_replica(ids(1), scene.partitions[0], delete=True)
-    scene.batch.clear()
-    await scene.batch.send("c")
-
-    assert scene.outbox.sent == []
-
-
-def test_replicas_that_are_not_live_or_on_a_failed_directory_are_told_as_offline() -> None:
-    scene = Scene(partitions=2)
-    first, second = scene.partitions
-    scene.context.remove_brokers(ids(2))
-    assert metadata_state(scene.context, first, brief=True).offline_replicas == (2,)
-
-    scene.context.offline_dirs[BrokerId(1)] = {second: None}
-    assert metadata_state(scene.context, first, brief=True).offline_replicas == (2,)
-    assert metadata_state(scene.context, second, brief=True).offline_replicas == (1, 2)
-
-
-async def test_metadata_of_many_partitions_goes_in_pieces() -> None:
-    scene = Scene(partitions=REQUEST_PARTITIONS + 1)
-    scene.batch.add_metadata(ids(1), scene.partitions)
-    await scene.batch.send("c")
-
-    assert [len(item.states) for _, item in scene.outbox.sent] == [REQUEST_PARTITIONS, 1]  # type: ignore[union-attr]
-
-
-async def test_brokers_share_one_encoded_body_until_the_broker_list_changes() -> None:
-    scene = Scene()
-    scene.batch.add_metadata(ids(1, 2), scene.partitions)
-    await scene.batch.send("c")
-    (_, item), (_, same) = scene.outbox.sent
-    assert item is same
-
-    first = scene.builder.messages(item, scene.context.registered[BrokerId(1)])[0]
-    second = scene.builder.messages(item, scene.context.registered[BrokerId(2)])[0]
-    assert first.request is second.request
-    assert [m.broker_epoch for m in (first, second)] == [101, 102]
-
-    scene.context.remove_brokers(ids(3))
-    [later] = scene.decoded(item, 1)
-    assert [b.id for b in later.live_brokers] == [1, 2]
-
-
-# ---- waiting requests
-
-
-def lisr(scene: Scene, *partitions: Partition, is_new: bool = False, cause: str = "c") -> LeaderAndIsrItem:
-    recovery = scene.settings.writes_recovery_state
-    states = {p: leader_and_isr_state(p, is_new, recovery, brief=True) for p in partitions}
-    leaders = {b: broker for b, broker in scene.context.registered.items() if b in {p.leader for p in partitions}}
-    return LeaderAndIsrItem(states, (cause,), scene.context.broker_list_version, leaders)
-
-
-def umr(scene: Scene, *partitions: Partition, cause: str = "c") -> UpdateMetadataItem:
-    states = {p: metadata_state(scene.context, p, brief=True) for p in partitions}
-    return UpdateMetadataItem(states, (cause,), scene.context.broker_list_version)
-
-
-def stop(scene: Scene, partition: Partition) -> StopReplicaItem:
-    state = StopReplicaPartitionState(partition.partition, 0, False)
-    return StopReplicaItem({partition: state}, ("c",), scene.context.broker_list_version)
-
-
-def waiting(items: Sequence[ControlItem]) -> list[str]:
-    pending = PendingRequests()
-    for item in items:
-        pending.put(item)
-    return [words(pending.take()) for _ in range(len(pending))]
-
-
-def test_waiting_requests_merge_to_the_newest_state_and_stay_new() -> None:
-    scene = Scene(partitions=2)
-    first, second = scene.partitions
-    items: list[ControlItem] = [lisr(scene, first, is_new=True, cause="1"), umr(scene, first, cause="1")]
-    scene.lead(first, 2, epoch=1)
-    items += [lisr(scene, first, second, cause="2"), umr(scene, first, cause="2")]
-
-    assert waiting(items) == ["LISR a-0=2/[1,2]/1/4+new a-1=1/[1,2]/0/4", "UMR a-0=2/[1,2]/1/4"]
-
-
-def test_a_merged_request_names_its_causes() -> None:
-    scene = Scene()
-    merged = umr(scene, cause="0")
-    for number in range(1, 20):
-        merged = merged.merge(umr(scene, cause=str(number)))
-
-    assert merged.causes == tuple(map(str, range(12, 20)))
-
-
-def test_leader_and_isr_does_not_overtake_a_changed_broker_list() -> None:
-    scene = Scene()
-    [p] = scene.partitions
-    items: list[ControlItem] = [lisr(scene, p), umr(scene, p)]
-    scene.context.add_brokers([registered(4)])
-    scene.lead(p, 4, epoch=1)
-    items += [umr(scene), lisr(scene, p), umr(scene, p)]
-
-    assert waiting(items) == ["LISR a-0=1/[1,2]/0/4", "UMR a-0=4/[1,2]/1/4", "LISR a-0=4/[1,2]/1/4"]
-
-
-def test_leader_and_isr_does_not_overtake_a_stop() -> None:
-    scene = Scene()
-    [p] = scene.partitions
-    items: list[ControlItem] = [lisr(scene, p), stop(scene, p)]
-    scene.lead(p, 2, epoch=1)
-    items.append(lisr(scene, p))
-
-    assert waiting(items) == ["LISR a-0=1/[1,2]/0/4", "SR a-0@0", "LISR a-0=2/[1,2]/1/4"]
-
-
-def test_brokers_that_lag_alike_share_what_is_merged() -> None:
-    scene = Scene()
-    older, newer = umr(scene), umr(scene, *scene.partitions)
-
-    assert older.merge(newer) is older.merge(newer)
-
-
-def test_large_requests_do_not_grow_but_a_long_queue_is_compacted_a_piece_with_each_request() -> None:
-    scene = Scene(partitions=3)
-    first, second, third = scene.partitions
-    big = {p: metadata_state(scene.context, p, brief=True) for p in (first, second)}
-    pending = PendingRequests()
-    for number in range(MAX_UNMERGED_REQUESTS + 1):
-        assert len(pending) == number
-        pending.put(UpdateMetadataItem(_Sized(big), (str(number),), 1))
-    pieces = (MAX_UNMERGED_REQUESTS + 1) * REQUEST_PARTITIONS // MERGE_STEP_PARTITIONS
-    for number in range(pieces):
-        assert len(pending) == MAX_UNMERGED_REQUESTS + 1 + number
-        pending.put(UpdateMetadataItem(_Sized(big), (str(number),), 1))
-    assert len(pending) == 1 + pieces  # what came meanwhile stands behind
-
-    pending = PendingRequests()
-    pending.put(stop(scene, third))
-    for _ in range(MAX_UNMERGED_REQUESTS):
-        pending.put(LeaderAndIsrItem(_Sized(lisr(scene, first).states), ("c",), 1))
-    assert [words(pending.take()) for _ in range(2)] == ["SR a-2@0", "LISR a-0=1/[1,2]/0/4"]
-
-
-def test_a_long_queue_of_metadata_that_was_cut_at_one_time_is_not_looked_through() -> None:
-    pending, sending = PendingRequests(), object()
-    for number in range(MAX_UNMERGED_REQUESTS + 1):
-        pending.put(UpdateMetadataItem(_Unseen(), (str(number),), 1, sending=sending))
-
-    assert [pending.take().causes for _ in range(len(pending))] == [(str(n),) for n in range(MAX_UNMERGED_REQUESTS + 1)]
-
-
-class _Unseen(dict[Any, Any]):
-    def __len__(self) -> int:
-        return REQUEST_PARTITIONS
-
-    def items(self) -> Any:
-        raise AssertionError("nobody need look")
-
-
-class _Sized(dict[Any, Any]):
-    """Says that it is too large to grow."""
-
-    def __len__(self) -> int:
-        return REQUEST_PARTITIONS
-
-
-def test_compaction_keeps_each_side_of_a_large_stop_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("klamm.controller.pending.REQUEST_PARTITIONS", 1)
-    scene = Scene(partitions=MAX_UNMERGED_REQUESTS)
-    pending = PendingRequests()
-    for p in scene.partitions:
-        pending.put(stop(scene, p))
-    pending.put(umr(scene, scene.partitions[0]))
-
-    texts = [words(pending.take()) for _ in range(len(pending))]
-    assert texts == [*(f"SR {p}@0" for p in scene.partitions), "UMR a-0=1/[1,2]/0/4"]
-
-
-def test_many_pieces_of_metadata_that_overlap_nowhere_stay_the_same_objects_for_all_brokers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("klamm.controller.pending.REQUEST_PARTITIONS", 1)
-    scene = Scene(partitions=100)
-    items = [umr(scene, p) for p in scene.partitions]
-    pending = PendingRequests()
-    for item in items:
-        pending.put(item)
-
-    assert [pending.take() for _ in range(len(pending))] == items

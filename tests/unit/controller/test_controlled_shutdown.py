@@ -1,0 +1,86 @@
+"""A broker asks to leave: who leads afterwards, and what is refused."""
+
+import pytest
+from tests.support.controller_room import Room
+
+from klamm.controller.events import (
+    BrokerChange,
+    ControlledShutdown,
+)
+from klamm.controller.handlers.brokers import on_broker_change
+from klamm.controller.handlers.shutdown import on_controlled_shutdown
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId
+
+
+async def leave(room: Room, number: int, epoch: int | None = None) -> ControlledShutdown:
+    registered = room.term.context.registered.get(BrokerId(number))
+    event = ControlledShutdown(BrokerId(number), epoch if epoch is not None else registered.epoch if registered else 0)
+    await room.handle(on_controlled_shutdown, event)
+    return event
+
+
+REFUSED = {
+    "unknown broker": (9, 5, ErrorCode.UNKNOWN_SERVER_ERROR),
+    "unknown broker, no epoch": (9, -1, ErrorCode.BROKER_NOT_AVAILABLE),
+    "an epoch of before": (1, 1, ErrorCode.STALE_BROKER_EPOCH),
+}
+
+
+@pytest.mark.parametrize(("number", "epoch", "error"), REFUSED.values(), ids=REFUSED)
+async def test_a_shutdown_is_refused(number: int, epoch: int, error: ErrorCode) -> None:
+    room = await Room.open()
+
+    event = await leave(room, number, epoch)
+
+    assert event.reply.result() == (error, ())
+    assert not room.term.context.shutting_down
+
+
+async def test_without_an_epoch_a_known_broker_may_leave() -> None:
+    room = await Room.open()
+
+    assert (await leave(room, 1, -1)).reply.result().error is ErrorCode.NONE
+
+
+async def test_what_nobody_else_can_lead_is_reported_and_a_single_replica_is_not() -> None:
+    room = await Room.open(topics={"alone": [(1,)], "a": [(1, 2)], "b": [(1, 3)]})
+    room.kill(2)
+    await room.handle(on_broker_change, BrokerChange())
+
+    event = await leave(room, 1)
+
+    assert [str(p) for p in event.reply.result().remaining] == ["a-0"]
+    assert room.now("a-0") == "1 / [1] / 1 / 1"
+    assert room.now("b-0") == "3 / [3] / 1 / 1"
+    assert room.now("alone-0") == "1 / [1] / 0 / 0"
+    assert "alone" not in str(room.entries("refused"))
+
+
+async def test_a_broker_about_to_leave_is_not_elected_and_comes_back_as_new() -> None:
+    room = await Room.open(topics={"a": [(1, 2, 3)]})
+    await leave(room, 2)
+    assert room.now("a-0") == "1 / [1,3] / 1 / 1"
+    room.kill(1)
+    await room.handle(on_broker_change, BrokerChange())
+    assert room.now("a-0") == "3 / [3] / 2 / 2"
+
+    room.kill(2)
+    await room.register(2)
+    await room.handle(on_broker_change, BrokerChange())
+    assert BrokerId(2) in room.term.context.live
+
+
+async def test_asking_twice_moves_what_was_left() -> None:
+    room = await Room.open(topics={"a": [(1, 2)]})
+    room.kill(2)
+    await room.handle(on_broker_change, BrokerChange())
+    assert (await leave(room, 1)).reply.result().remaining
+
+    room.write_state("a-0", room.stored("a-0")._replace(isr=(BrokerId(1), BrokerId(2))))
+    await room.register(2)
+    await room.handle(on_broker_change, BrokerChange())
+    event = await leave(room, 1)
+
+    assert not event.reply.result().remaining
+    assert room.partition("a-0").leader == 2

@@ -1,0 +1,238 @@
+"""Topic deletion without brokers that are gone: pending deletions, worked off when these return."""
+
+import uuid
+
+from tests.unit.controller.deleting import (
+    NO_WAITING,
+    Deleting,
+    deleted_offline_then_created_again,
+    leader_and_isr_answer,
+)
+
+from klamm.controller.control_requests import StopReplicaItem
+from klamm.controller.events import (
+    DeadBrokerTimeout,
+    PartitionModifications,
+    TopicChange,
+)
+from klamm.controller.handlers.pending_deletions import schedule_deletion_of_moved
+from klamm.controller.handlers.topic_deletion import (
+    on_dead_broker_timeout,
+)
+from klamm.controller.handlers.topics import on_partition_modifications, on_topic_change
+from klamm.controller.settings import ControllerSettings
+from klamm.model.assignment import ReplicaAssignment
+from klamm.model.errors import ErrorCode
+from klamm.model.ids import BrokerId
+from klamm.zk import znodes
+from klamm.zk.operations import Create, Set
+
+
+async def test_a_broker_gone_for_long_is_not_waited_for_and_deletes_when_it_returns() -> None:
+    cluster = await Deleting.open({"a": [(1, 2), (2, 1)]}, settings=NO_WAITING)
+    await cluster.kill(2)
+    await cluster.delete("a")
+    await cluster.answer(1)
+
+    assert cluster.znodes_of("a") == []
+    assert len(cluster.pending_deletions()) == 1
+
+    requests = await cluster.start(2)
+    assert "SR a-0@-2+delete a-1@-2+delete -> 2" in requests
+    await cluster.answer(2)
+    assert cluster.pending_deletions() == []
+    assert cluster.room.term.context.pending_deletions == {}
+
+
+async def test_a_topic_whose_brokers_are_all_gone_is_deleted_and_everybody_told() -> None:
+    cluster = await Deleting.open({"a": [(2, 3)]}, settings=NO_WAITING)
+    await cluster.kill(2)
+    await cluster.kill(3)
+
+    assert any(r.startswith("UMR a-0=-2/") for r in await cluster.delete("a"))
+
+    assert cluster.znodes_of("a") == []
+    assert len(cluster.pending_deletions()) == 2
+
+
+async def test_patience_ends_with_an_event() -> None:
+    cluster = await Deleting.open({"a": [(1, 2)]})
+    await cluster.kill(2)
+    await cluster.delete("a")
+    await cluster.answer(1)
+    assert cluster.znodes_of("a")
+
+    cluster.room.term.context.gone_since[BrokerId(2)] -= 60
+    await cluster.do(on_dead_broker_timeout, DeadBrokerTimeout(BrokerId(2)))
+
+    assert cluster.znodes_of("a") == []
+    assert len(cluster.pending_deletions()) == 1
+
+
+async def test_without_a_topic_id_a_gone_broker_is_waited_for() -> None:
+    settings = ControllerSettings(BrokerId(1), ibp=(2, 6, 0), dead_broker_timeout_ms=0)
+    cluster = await Deleting.open({}, settings=settings)
+    payload = znodes.encode_topic(None, {0: ReplicaAssignment((BrokerId(1), BrokerId(2)))})
+    cluster.room.ensemble.apply([Create(znodes.topic_path("a"), payload)])
+    await cluster.do(on_topic_change, TopicChange())
+    await cluster.kill(2)
+    await cluster.delete("a")
+    await cluster.answer(1)
+
+    assert "without a topic id" in cluster.why("a")
+    assert cluster.znodes_of("a")
+
+
+async def test_where_orders_carry_no_topic_ids_a_gone_broker_is_waited_for() -> None:
+    """It could not tell a later topic from the one that it has; one that was only cut off even goes on with that."""
+    settings = ControllerSettings(BrokerId(1), ibp=(2, 6, 0), dead_broker_timeout_ms=0)
+    cluster = await Deleting.open({"a": [(1, 2)]}, settings=settings)
+    await cluster.kill(2)
+    await cluster.delete("a")
+    await cluster.answer(1)
+
+    assert "without a topic id" in cluster.why("a")
+    assert cluster.znodes_of("a")
+
+
+async def test_pending_deletions_outlive_the_controller() -> None:
+    cluster = await Deleting.open({"a": [(1, 2)]}, settings=NO_WAITING)
+    await cluster.kill(2)
+    await cluster.delete("a")
+    await cluster.answer(1)
+    await cluster.room.register(2)
+
+    await cluster.room.become_controller()
+
+    assert "SR a-0@-2+delete -> 2" in cluster.room.channels.take()
+
+
+async def test_where_the_name_lives_again_the_broker_is_asked_before_anything_is_deleted() -> None:
+    cluster = await deleted_offline_then_created_again()
+
+    requests = await cluster.start(2)
+    assert not any(r.startswith("SR") for r in requests)
+    assert "LISR a-0=1/[1]/0/0 -> 2" in requests
+
+    assert await leader_and_isr_answer(cluster, 2, ErrorCode.INCONSISTENT_TOPIC_ID) == ["SR a-0@-2+delete -> 2"]
+    assert await leader_and_isr_answer(cluster, 2, ErrorCode.INCONSISTENT_TOPIC_ID) == []  # told once
+    assert await cluster.answer(2) == ["LISR a-0=1/[1]/0/0+new -> 2", "UMR a-0=1/[1]/0/0 -> 1,2,3"]
+    assert cluster.pending_deletions() == []
+
+
+async def test_a_later_topics_replica_is_made_although_its_deletion_waits_for_its_reassignment() -> None:
+    """Which waits for this very replica: without it neither would end."""
+    cluster = await deleted_offline_then_created_again()
+    partition = cluster.room.partition("a-0")
+    cluster.room.term.context.put_assignment(partition, ReplicaAssignment((BrokerId(1), BrokerId(2)), (BrokerId(2),)))
+    await cluster.start(2)
+    await cluster.delete("a")
+    assert cluster.why("a").startswith("partitions 0 are being reassigned")
+
+    assert await leader_and_isr_answer(cluster, 2, ErrorCode.INCONSISTENT_TOPIC_ID) == ["SR a-0@-2+delete -> 2"]
+    assert [r for r in await cluster.answer(2) if r.startswith("LISR")] == ["LISR a-0=1/[1]/1/1+new -> 2"]
+
+
+async def test_a_later_topics_replica_is_not_made_once_its_deletion_has_begun() -> None:
+    cluster = await deleted_offline_then_created_again()
+    await cluster.start(2)
+    assert await leader_and_isr_answer(cluster, 2, ErrorCode.INCONSISTENT_TOPIC_ID) == ["SR a-0@-2+delete -> 2"]
+    await cluster.delete("a")
+
+    assert not any(r.startswith("LISR") for r in await cluster.answer(2))
+
+
+async def test_a_broker_that_holds_only_the_new_topic_is_told_to_delete_nothing() -> None:
+    cluster = await deleted_offline_then_created_again()
+    await cluster.start(2)
+
+    assert await leader_and_isr_answer(cluster, 2, ErrorCode.NONE) == []
+    assert cluster.pending_deletions() == []
+    assert await leader_and_isr_answer(cluster, 2, ErrorCode.INCONSISTENT_TOPIC_ID) == []
+
+
+async def test_a_leader_and_isr_answer_settles_no_record_of_its_own_topic() -> None:
+    """A replica of the later topic moves away meanwhile: only its own deletion says that it is gone."""
+    cluster = await deleted_offline_then_created_again()
+    await cluster.start(2)
+    await schedule_deletion_of_moved(cluster.room.term, {BrokerId(2): [cluster.room.partition("a-0")]})
+    assert len(cluster.pending_deletions()) == 2
+
+    await leader_and_isr_answer(cluster, 2, ErrorCode.NONE)
+
+    assert cluster.pending_deletions() == [znodes.pending_deletion_path(2, uuid.UUID(int=77))]
+
+
+async def test_a_log_of_another_topic_id_without_a_pending_deletion_is_left_alone() -> None:
+    cluster = await Deleting.open({})
+    await cluster.room.store.create_topic("a", {0: ReplicaAssignment((BrokerId(1),))}, uuid.UUID(int=77), {})
+    await cluster.do(on_topic_change, TopicChange())
+
+    assert await leader_and_isr_answer(cluster, 1, ErrorCode.INCONSISTENT_TOPIC_ID) == []
+
+
+async def test_nothing_goes_under_the_name_of_a_topic_that_nobody_can_read() -> None:
+    cluster = await deleted_offline_then_created_again()
+    path = znodes.topic_path("a")
+    payload = cluster.room.ensemble.nodes[path].data
+    cluster.room.ensemble.apply([Set(path, b"{")])
+    await cluster.room.register(2)
+
+    await cluster.room.become_controller()
+
+    assert not any(r.startswith("SR") for r in cluster.room.channels.take())
+    assert len(cluster.pending_deletions()) == 1
+
+    cluster.room.ensemble.apply([Set(path, payload)])  # mended
+    requests = await cluster.do(on_partition_modifications, PartitionModifications("a"))
+    assert any(r.startswith("LISR a-0=1/[1]/") for r in requests)
+    assert await leader_and_isr_answer(cluster, 2, ErrorCode.INCONSISTENT_TOPIC_ID) == ["SR a-0@-2+delete -> 2"]
+
+
+async def test_nothing_of_a_topic_whose_deletion_was_called_off_is_destroyed() -> None:
+    cluster = await Deleting.open({"a": [(1, 2)]}, settings=NO_WAITING)
+    topic_id = cluster.room.term.context.topics["a"].id
+    assert topic_id is not None
+    await cluster.kill(2)
+    path = znodes.pending_deletion_path(2, topic_id)
+    cluster.room.ensemble.apply([Create("/klamm"), Create("/klamm/condemned_replicas"),
+                                 Create("/klamm/condemned_replicas/2"),
+                                 Create(path, b'{"version":1,"topic":"a","partitions":[0]}')])  # fmt: skip
+    await cluster.room.register(2)
+
+    await cluster.room.become_controller()
+
+    assert not any(r.startswith("SR") and r.endswith("-> 2") for r in cluster.room.channels.take())
+    assert cluster.pending_deletions() == []
+
+
+async def test_a_record_from_before_a_crash_goes_with_the_topic() -> None:
+    cluster = await Deleting.open({"a": [(1, 2)]}, settings=NO_WAITING)
+    topic_id = cluster.room.term.context.topics["a"].id
+    assert topic_id is not None
+    cluster.room.ensemble.apply([Create("/klamm"), Create("/klamm/condemned_replicas"),
+                                 Create("/klamm/condemned_replicas/2"),
+                                 Create(znodes.pending_deletion_path(2, topic_id), b'{"topic":"a","partitions":[0]}'),
+                                 Create(znodes.delete_topic_path("a"))])  # fmt: skip
+
+    await cluster.room.become_controller()
+    cluster.stops = [(b, i) for b, i in cluster.room.channels.items if isinstance(i, StopReplicaItem)]
+    assert "SR a-0@-2+delete -> 1,2" in cluster.room.channels.take()
+    await cluster.answer(1)
+    await cluster.answer(2)
+
+    assert cluster.pending_deletions() == []
+    assert cluster.znodes_of("a") == []
+
+
+async def test_a_broker_with_a_failed_directory_cannot_prove_that_nothing_is_left() -> None:
+    cluster = await Deleting.open({"a": [(1, 2)], "b": [(2, 1)]}, settings=NO_WAITING)
+    await cluster.kill(2)
+    await cluster.delete("a")
+    await cluster.answer(1)
+    await cluster.start(2)
+    cluster.room.term.context.offline_dirs[BrokerId(2)] = {cluster.room.partition("b-0"): None}
+
+    await cluster.answer(2)
+
+    assert len(cluster.pending_deletions()) == 1

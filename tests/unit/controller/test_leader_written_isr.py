@@ -1,0 +1,134 @@
+"""Reassignments where leaders write their ISR themselves (before protocol 2.7)."""
+
+from contextlib import suppress
+
+import pytest
+from tests.support.controller_room import Room
+from tests.unit.controller.reassigning import ask, assigned, ids
+
+from klamm.controller.events import (
+    IsrChangeNotification,
+    PartitionReassignmentIsrChange,
+)
+from klamm.controller.handlers.isr import on_isr_change_notification
+from klamm.controller.handlers.reassignment_requests import (
+    on_state_change,
+)
+from klamm.controller.settings import ControllerSettings
+from klamm.controller.watches import event_of
+from klamm.model.errors import KlammError
+from klamm.model.ids import BrokerId, parse_topic_partition
+from klamm.zk import znodes
+from klamm.zk.admin_znodes import encode_isr_change
+from klamm.zk.operations import Create, Set
+from klamm.zk.watches import WatchEvent
+
+OLD = ControllerSettings(BrokerId(1), ibp=(2, 6, 0))
+
+
+async def old_room() -> Room:
+    room = await Room.open(topics={"a": [(1,)]}, settings=OLD)
+    await ask(room, a_0=[2])
+    room.write_state("a-0", room.stored("a-0")._replace(isr=ids(1, 2)))
+    return room
+
+
+async def test_an_announced_isr_change_completes_it() -> None:
+    room = await old_room()
+    announced = encode_isr_change([parse_topic_partition("a-0")])
+    room.ensemble.apply([Create(f"{znodes.ISR_CHANGES}/isr_change_", announced, sequential=True)])
+
+    await room.handle(on_isr_change_notification, IsrChangeNotification())
+
+    assert assigned(room) == "[2] + [] - []"
+    assert room.now("a-0") == "2 / [2] / 3 / 4"
+    assert not room.ensemble.nodes[znodes.ISR_CHANGES].children
+
+
+async def test_an_isr_that_zookeeper_does_not_show_is_looked_at_again() -> None:
+    """The refused read set no watch: nobody would tell of the next change."""
+    room = await old_room()
+    room.ensemble.unreadable.add(znodes.state_path(parse_topic_partition("a-0")))
+    change = PartitionReassignmentIsrChange(parse_topic_partition("a-0"))
+
+    with pytest.raises(KlammError, match="does not show the state of a-0"):
+        await room.handle(on_state_change, change)
+    assert room.entries("refused")[-1].facts["why"] == "ZooKeeper: NO_AUTH"
+
+    room.ensemble.unreadable.clear()
+    await room.handle(on_state_change, change)
+    assert assigned(room) == "[2] + [] - []"
+
+
+async def test_a_change_of_the_state_znode_is_watched_and_completes_it() -> None:
+    room = await Room.open(topics={"a": [(1,)]}, settings=OLD)
+    heard: list[WatchEvent] = []
+    room.client.on_watch = heard.append
+    await ask(room, a_0=[2])
+
+    for _ in range(2):  # our own write of the leader epoch is heard first
+        event = next(e for e in map(event_of, heard) if isinstance(e, PartitionReassignmentIsrChange))
+        heard.clear()
+        await room.handle(on_state_change, event)
+        if room.partition("a-0").assignment.is_being_reassigned:
+            room.write_state("a-0", room.stored("a-0")._replace(isr=ids(1, 2)))
+
+    assert assigned(room) == "[2] + [] - []"
+
+
+@pytest.mark.parametrize("target", [None, [3]])
+@pytest.mark.parametrize("writes", range(5))
+async def test_a_leader_that_writes_its_isr_itself_takes_in_nobody_who_is_being_dropped(
+    target: list[int] | None, writes: int
+) -> None:
+    """It has been told of the state as it was before, and writes after any of the controller's writes."""
+    room = await Room.open(topics={"a": [(1,)]}, settings=OLD)
+    await ask(room, a_0=[2])
+    told = room.stored("a-0")
+    room.crash_after(writes)
+    with suppress(ConnectionError):
+        await ask(room, a_0=target)
+
+    own_write = Set(
+        znodes.state_path(parse_topic_partition("a-0")),
+        znodes.encode_state(told._replace(isr=ids(1, 2))),
+        told.partition_epoch,
+    )
+    room.ensemble.apply([own_write])
+
+    name = znodes.decode_topic("a", room.ensemble.nodes[znodes.topic_path("a")].data)
+    assert set(room.stored("a-0").isr) <= set(name.partitions[0].replicas)
+
+
+async def test_an_override_goes_by_the_isr_that_the_leader_wrote_and_nobody_announced_yet() -> None:
+    room = await old_room()
+    writes: list[str] = []
+    room.ensemble.before_multi = lambda ops: writes.extend(op.path for op in ops if isinstance(op, Set))
+
+    await ask(room, a_0=[3])
+
+    state, topic = znodes.state_path(parse_topic_partition("a-0")), znodes.topic_path("a")
+    assert [w for w in writes if w in (state, topic)][:3] == [state, state, topic]
+    assert room.stored("a-0").isr == (1,)
+
+
+async def test_an_override_is_refused_where_the_leader_could_not_be_kept_from_its_isr() -> None:
+    room = await Room.open(topics={"a": [(1,)]}, settings=OLD)
+    await ask(room, a_0=[2])
+    before = assigned(room)
+    room.write_state("a-0", room.stored("a-0")._replace(controller_epoch=99))
+
+    answer, requests = await ask(room, a_0=None)
+
+    [refusal] = answer.refused.values()
+    assert "could not be kept from taking replica 2" in refusal.why
+    assert (requests, assigned(room)) == ([], before)
+
+
+async def test_what_is_not_being_reassigned_is_not_looked_at() -> None:
+    room = await old_room()
+    await room.handle(on_state_change, PartitionReassignmentIsrChange(parse_topic_partition("a-0")))
+
+    for name in ("a-0", "gone-0"):
+        event = PartitionReassignmentIsrChange(parse_topic_partition(name))
+        assert await room.handle(on_state_change, event) == []

@@ -1,0 +1,132 @@
+"""Requests that wait for one broker merge, and never overtake what they depend on."""
+
+from typing import Any
+
+import pytest
+from tests.support.controller_room import words
+from tests.unit.controller.request_scene import Scene, lisr, registered, stop, umr, waiting
+
+from klamm.controller.batch_sizes import REQUEST_PARTITIONS
+from klamm.controller.control_requests import (
+    ControlItem,
+    LeaderAndIsrItem,
+    UpdateMetadataItem,
+    metadata_state,
+)
+from klamm.controller.pending import MAX_UNMERGED_REQUESTS, MERGE_STEP_PARTITIONS, PendingRequests
+
+
+def test_waiting_requests_merge_to_the_newest_state_and_stay_new() -> None:
+    scene = Scene(partitions=2)
+    first, second = scene.partitions
+    items: list[ControlItem] = [lisr(scene, first, is_new=True, cause="1"), umr(scene, first, cause="1")]
+    scene.lead(first, 2, epoch=1)
+    items += [lisr(scene, first, second, cause="2"), umr(scene, first, cause="2")]
+
+    assert waiting(items) == ["LISR a-0=2/[1,2]/1/4+new a-1=1/[1,2]/0/4", "UMR a-0=2/[1,2]/1/4"]
+
+
+def test_a_merged_request_names_its_causes() -> None:
+    scene = Scene()
+    merged = umr(scene, cause="0")
+    for number in range(1, 20):
+        merged = merged.merge(umr(scene, cause=str(number)))
+
+    assert merged.causes == tuple(map(str, range(12, 20)))
+
+
+def test_leader_and_isr_does_not_overtake_a_changed_broker_list() -> None:
+    scene = Scene()
+    [p] = scene.partitions
+    items: list[ControlItem] = [lisr(scene, p), umr(scene, p)]
+    scene.context.add_brokers([registered(4)])
+    scene.lead(p, 4, epoch=1)
+    items += [umr(scene), lisr(scene, p), umr(scene, p)]
+
+    assert waiting(items) == ["LISR a-0=1/[1,2]/0/4", "UMR a-0=4/[1,2]/1/4", "LISR a-0=4/[1,2]/1/4"]
+
+
+def test_leader_and_isr_does_not_overtake_a_stop() -> None:
+    scene = Scene()
+    [p] = scene.partitions
+    items: list[ControlItem] = [lisr(scene, p), stop(scene, p)]
+    scene.lead(p, 2, epoch=1)
+    items.append(lisr(scene, p))
+
+    assert waiting(items) == ["LISR a-0=1/[1,2]/0/4", "SR a-0@0", "LISR a-0=2/[1,2]/1/4"]
+
+
+def test_brokers_that_lag_alike_share_what_is_merged() -> None:
+    scene = Scene()
+    older, newer = umr(scene), umr(scene, *scene.partitions)
+
+    assert older.merge(newer) is older.merge(newer)
+
+
+def test_large_requests_do_not_grow_but_a_long_queue_is_compacted_a_piece_with_each_request() -> None:
+    scene = Scene(partitions=3)
+    first, second, third = scene.partitions
+    big = {p: metadata_state(scene.context, p, brief=True) for p in (first, second)}
+    pending = PendingRequests()
+    for number in range(MAX_UNMERGED_REQUESTS + 1):
+        assert len(pending) == number
+        pending.put(UpdateMetadataItem(_Sized(big), (str(number),), 1))
+    pieces = (MAX_UNMERGED_REQUESTS + 1) * REQUEST_PARTITIONS // MERGE_STEP_PARTITIONS
+    for number in range(pieces):
+        assert len(pending) == MAX_UNMERGED_REQUESTS + 1 + number
+        pending.put(UpdateMetadataItem(_Sized(big), (str(number),), 1))
+    assert len(pending) == 1 + pieces  # what came meanwhile stands behind
+
+    pending = PendingRequests()
+    pending.put(stop(scene, third))
+    for _ in range(MAX_UNMERGED_REQUESTS):
+        pending.put(LeaderAndIsrItem(_Sized(lisr(scene, first).states), ("c",), 1))
+    assert [words(pending.take()) for _ in range(2)] == ["SR a-2@0", "LISR a-0=1/[1,2]/0/4"]
+
+
+def test_a_long_queue_of_metadata_that_was_cut_at_one_time_is_not_looked_through() -> None:
+    pending, sending = PendingRequests(), object()
+    for number in range(MAX_UNMERGED_REQUESTS + 1):
+        pending.put(UpdateMetadataItem(_Unseen(), (str(number),), 1, sending=sending))
+
+    assert [pending.take().causes for _ in range(len(pending))] == [(str(n),) for n in range(MAX_UNMERGED_REQUESTS + 1)]
+
+
+class _Unseen(dict[Any, Any]):
+    def __len__(self) -> int:
+        return REQUEST_PARTITIONS
+
+    def items(self) -> Any:
+        raise AssertionError("nobody need look")
+
+
+class _Sized(dict[Any, Any]):
+    """Says that it is too large to grow."""
+
+    def __len__(self) -> int:
+        return REQUEST_PARTITIONS
+
+
+def test_compaction_keeps_each_side_of_a_large_stop_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("klamm.controller.pending.REQUEST_PARTITIONS", 1)
+    scene = Scene(partitions=MAX_UNMERGED_REQUESTS)
+    pending = PendingRequests()
+    for p in scene.partitions:
+        pending.put(stop(scene, p))
+    pending.put(umr(scene, scene.partitions[0]))
+
+    texts = [words(pending.take()) for _ in range(len(pending))]
+    assert texts == [*(f"SR {p}@0" for p in scene.partitions), "UMR a-0=1/[1,2]/0/4"]
+
+
+def test_many_pieces_of_metadata_that_overlap_nowhere_stay_the_same_objects_for_all_brokers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("klamm.controller.pending.REQUEST_PARTITIONS", 1)
+    scene = Scene(partitions=100)
+    items = [umr(scene, p) for p in scene.partitions]
+    pending = PendingRequests()
+    for item in items:
+        pending.put(item)
+
+    assert [pending.take() for _ in range(len(pending))] == items
