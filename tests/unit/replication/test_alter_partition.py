@@ -32,7 +32,7 @@ async def shrunk(cluster: ReplicaCluster) -> None:
     await asyncio.sleep(LAG_S * 1.6)
 
 
-def test_a_lagging_member_is_taken_out_and_the_high_watermark_moves(run) -> None:
+def test_lagging_follower_is_removed_from_the_isr_and_the_high_watermark_advances(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await lagging(cluster)
         assert cluster.log(1).high_watermark == 1
@@ -48,7 +48,7 @@ def test_a_lagging_member_is_taken_out_and_the_high_watermark_moves(run) -> None
     run(scenario)
 
 
-def test_it_is_not_taken_out_before_the_lag_time(run) -> None:
+def test_follower_stays_in_the_isr_until_replica_lag_time_max_ms_has_passed(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await lagging(cluster)
         await asyncio.sleep(LAG_S - 1)
@@ -57,7 +57,7 @@ def test_it_is_not_taken_out_before_the_lag_time(run) -> None:
     run(scenario)
 
 
-def test_an_idle_partition_keeps_its_isr(run) -> None:
+def test_partition_without_new_records_keeps_its_isr(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         await cluster.produce(1)
@@ -67,7 +67,7 @@ def test_an_idle_partition_keeps_its_isr(run) -> None:
     run(scenario)
 
 
-def test_a_partition_idle_for_long_is_not_lagging_when_it_wakes(run) -> None:
+def test_followers_of_a_long_idle_partition_are_in_sync_when_it_is_written_again(run) -> None:
     """Its followers' fetches did not name it: they were level all the while (the sessions' implicit fetches)."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -84,7 +84,7 @@ def test_a_partition_idle_for_long_is_not_lagging_when_it_wakes(run) -> None:
     run(scenario)
 
 
-def test_a_partition_left_out_of_its_followers_fetches_was_level_till_then(run) -> None:
+def test_lag_time_starts_when_a_follower_drops_the_partition_from_its_fetch_session(run) -> None:
     """The follower forgets the partition in its session: the lag time counts from there, not from long ago."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -105,7 +105,7 @@ def test_a_partition_left_out_of_its_followers_fetches_was_level_till_then(run) 
     run(scenario)
 
 
-def test_a_replica_taken_out_by_an_order_holds_nothing_up(run) -> None:
+def test_replica_removed_from_the_isr_by_leader_and_isr_does_not_delay_acks_all(run) -> None:
     """Its session is still open, but its last fetch in it was of the epoch before."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -123,7 +123,7 @@ def test_a_replica_taken_out_by_an_order_holds_nothing_up(run) -> None:
 
 
 @pytest.mark.parametrize("is_told", [True, False])
-def test_a_newcomer_that_vanishes_holds_the_high_watermark_only_till_that_is_known(run, is_told: bool) -> None:
+def test_follower_outside_the_isr_stops_holding_the_high_watermark_once_dead_or_lagging(run, is_told: bool) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.controller.answers = [ErrorCode.INELIGIBLE_REPLICA] * 1_000
         await cluster.elect(1, (1, 2))
@@ -145,7 +145,7 @@ def test_a_newcomer_that_vanishes_holds_the_high_watermark_only_till_that_is_kno
     run(scenario)
 
 
-def test_who_catches_up_joins_again_and_counts_while_pending(run) -> None:
+def test_caught_up_follower_rejoins_the_isr_and_counts_while_the_expansion_is_pending(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await lagging(cluster)
         await shrunk(cluster)
@@ -164,7 +164,7 @@ def test_who_catches_up_joins_again_and_counts_while_pending(run) -> None:
     run(scenario)
 
 
-def test_who_is_not_alive_in_the_metadata_does_not_join(run) -> None:
+def test_follower_that_is_not_alive_in_the_metadata_does_not_join_the_isr(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1, 2))
         cluster.metadata.alive.discard(3)
@@ -177,7 +177,7 @@ def test_who_is_not_alive_in_the_metadata_does_not_join(run) -> None:
     run(scenario)
 
 
-def test_who_has_not_reached_the_leaders_epoch_does_not_join(run) -> None:
+def test_follower_below_the_leader_epoch_start_offset_does_not_join_the_isr(run) -> None:
     """KAFKA-7128: at the high watermark, but below where the leader's own epoch starts."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -214,7 +214,7 @@ def test_who_has_not_reached_the_leaders_epoch_does_not_join(run) -> None:
         (IsrAnswer(ErrorCode.NONE, 1, (1, 2), 9), 0),
     ],
 )
-def test_updates_that_fail_are_counted_like_those_that_do_not(run, answer: IsrAnswer, failed: int) -> None:
+def test_failed_and_successful_isr_updates_are_counted(run, answer: IsrAnswer, failed: int) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1, 2, 3), tell=[1])
         partition, counts = cluster.partition(1), cluster.brokers[1].counts
@@ -230,7 +230,7 @@ def test_updates_that_fail_are_counted_like_those_that_do_not(run, answer: IsrAn
 
 
 @pytest.mark.parametrize("error", [ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA])
-def test_refused_for_now_goes_back_and_is_tried_again(run, error: ErrorCode) -> None:
+def test_rejected_isr_expansion_is_rolled_back_and_proposed_again(run, error: ErrorCode) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.controller.answers = [error]
         await cluster.elect(1, (1, 2))
@@ -243,7 +243,7 @@ def test_refused_for_now_goes_back_and_is_tried_again(run, error: ErrorCode) -> 
     run(scenario)
 
 
-def test_a_refused_newcomer_no_longer_holds_up_the_high_watermark(run) -> None:
+def test_high_watermark_advances_after_a_rejected_isr_expansion(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1, 2), tell=[1, 2])
         await cluster.produce(1, b"a")
@@ -261,7 +261,7 @@ def test_a_refused_newcomer_no_longer_holds_up_the_high_watermark(run) -> None:
     run(scenario)
 
 
-def test_a_broker_on_its_way_out_follows_nobody_anew(run) -> None:
+def test_broker_in_controlled_shutdown_starts_no_new_fetcher(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         cluster.brokers[1].begin_shutdown()
@@ -284,7 +284,9 @@ def test_a_broker_on_its_way_out_follows_nobody_anew(run) -> None:
         ErrorCode.NEW_LEADER_ELECTED,
     ],
 )
-def test_refused_because_we_are_behind_stays_pending_till_the_next_order(run, error: ErrorCode) -> None:
+def test_isr_change_rejected_for_a_stale_leader_stays_pending_until_the_next_leader_and_isr(
+    run, error: ErrorCode
+) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.controller.answers = [error]
         await cluster.elect(1, (1, 2))
@@ -298,7 +300,7 @@ def test_refused_because_we_are_behind_stays_pending_till_the_next_order(run, er
     run(scenario)
 
 
-def test_any_other_error_of_a_partition_is_sent_again(run) -> None:
+def test_isr_change_is_sent_again_after_an_unknown_server_error(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.controller.answers = [ErrorCode.UNKNOWN_SERVER_ERROR] * 3
         await cluster.elect(1, (1, 2))
@@ -321,7 +323,7 @@ def test_any_other_error_of_a_partition_is_sent_again(run) -> None:
         lambda request: AlterPartitionResponse(topics=granted(request).topics[:0]),
     ],
 )
-def test_without_an_answer_it_is_sent_again_after_50_ms(run, trouble) -> None:
+def test_failed_alter_partition_is_sent_again_after_50_ms(run, trouble) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await lagging(cluster, *[trouble] * 10)
         await shrunk(cluster)
@@ -333,7 +335,7 @@ def test_without_an_answer_it_is_sent_again_after_50_ms(run, trouble) -> None:
     run(scenario)
 
 
-def test_an_answer_of_another_leader_epoch_is_ignored(run) -> None:
+def test_alter_partition_response_of_another_leader_epoch_is_ignored(run) -> None:
     def other_epoch(request):
         response = granted(request)
         response.topics[0].partitions[0].leader_epoch += 1
@@ -348,7 +350,7 @@ def test_an_answer_of_another_leader_epoch_is_ignored(run) -> None:
 
 
 @pytest.mark.parametrize(("step", "counts"), [(-1, False), (0, True), (1, True)])
-def test_an_answer_with_an_older_partition_epoch_is_ignored(run, step: int, counts: bool) -> None:
+def test_alter_partition_response_with_an_older_partition_epoch_is_ignored(run, step: int, counts: bool) -> None:
     def answer(request):
         response = granted(request)
         response.topics[0].partitions[0].partition_epoch += step - 1
@@ -362,7 +364,7 @@ def test_an_answer_with_an_older_partition_epoch_is_ignored(run, step: int, coun
     run(scenario)
 
 
-def test_the_answer_comes_too_late_when_an_order_changed_the_state(run) -> None:
+def test_alter_partition_response_is_ignored_after_a_newer_leader_and_isr(run) -> None:
     """KAFKA-12686: and a change tried meanwhile is refused, because the first still has the partition's place."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -384,7 +386,7 @@ def test_the_answer_comes_too_late_when_an_order_changed_the_state(run) -> None:
     run(scenario)
 
 
-def test_a_refusal_that_comes_too_late_does_not_bring_the_old_isr_back(run) -> None:
+def test_rejection_after_a_newer_leader_and_isr_does_not_restore_the_old_isr(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await lagging(cluster, ErrorCode.INELIGIBLE_REPLICA)
         cluster.controller.held = asyncio.Event()
@@ -397,7 +399,7 @@ def test_a_refusal_that_comes_too_late_does_not_bring_the_old_isr_back(run) -> N
     run(scenario)
 
 
-def test_a_leader_that_was_deposed_ignores_the_answer(run) -> None:
+def test_former_leader_ignores_the_alter_partition_response(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await lagging(cluster)
         cluster.controller.held = asyncio.Event()
@@ -413,7 +415,7 @@ def test_a_leader_that_was_deposed_ignores_the_answer(run) -> None:
 # ---- requests
 
 
-def test_one_request_at_a_time_carries_all_that_waits(run) -> None:
+def test_one_alter_partition_is_in_flight_and_the_next_carries_all_queued_changes(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         manager = cluster.brokers[1]._alter_partition
         cluster.controller.held = asyncio.Event()
@@ -455,7 +457,7 @@ def test_one_request_at_a_time_carries_all_that_waits(run) -> None:
     run(scenario)
 
 
-def test_a_closed_queue_takes_nothing(run) -> None:
+def test_closed_alter_partition_manager_sends_no_isr_change(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await lagging(cluster)
         await cluster.brokers[1]._alter_partition.close()
@@ -466,7 +468,7 @@ def test_a_closed_queue_takes_nothing(run) -> None:
     run(scenario)
 
 
-def test_an_unassigned_member_of_the_isr_is_taken_out(run) -> None:
+def test_isr_member_that_is_not_assigned_is_removed(run) -> None:
     """KAFKA-9672: it has no replica object, and never fetches."""
 
     async def scenario(cluster: ReplicaCluster) -> None:

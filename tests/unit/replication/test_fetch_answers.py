@@ -24,7 +24,7 @@ def in_memory(answers: list[FetchData]) -> int:
     return sum(len(data.records) for data in answers if not isinstance(data.records, FileSlice))
 
 
-def test_a_large_answer_is_in_memory_only_in_part(run_on_disk) -> None:
+def test_large_fetch_response_holds_only_read_at_once_bytes_in_memory(run_on_disk) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await filled(cluster, 30_000)
         answers = await fetch(cluster, *(at(0, number) for number in range(PARTITIONS)))
@@ -34,7 +34,7 @@ def test_a_large_answer_is_in_memory_only_in_part(run_on_disk) -> None:
     run_on_disk(scenario)
 
 
-def test_whoever_calls_itself_a_follower_gets_slices_as_well(run_on_disk) -> None:
+def test_follower_fetch_of_large_records_returns_a_file_slice(run_on_disk) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, tell=[1])
         await cluster.produce(1, b"x" * 500_000, acks=1)
@@ -45,7 +45,7 @@ def test_whoever_calls_itself_a_follower_gets_slices_as_well(run_on_disk) -> Non
     run_on_disk(scenario)
 
 
-def test_small_records_are_in_memory_whatever_their_number(run_on_disk) -> None:
+def test_small_records_are_read_into_memory_whatever_their_number(run_on_disk) -> None:
     """The encoder joins small parts, which slices cannot be."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -56,7 +56,7 @@ def test_small_records_are_in_memory_whatever_their_number(run_on_disk) -> None:
     run_on_disk(scenario)
 
 
-def test_records_that_are_only_on_the_disk_are_read_in_a_thread(run_on_disk) -> None:
+def test_records_outside_the_page_cache_are_read_in_a_thread(run_on_disk) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await filled(cluster, 100)
         log = cluster.log(1, TopicPartition("orders", 0))

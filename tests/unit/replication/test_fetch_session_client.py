@@ -35,7 +35,7 @@ def session(request: FetchRequest) -> tuple[int, int]:
     return request.session_id, request.session_epoch
 
 
-def test_first_everything_then_changes() -> None:
+def test_first_fetch_is_full_and_later_ones_name_only_changed_partitions() -> None:
     client = FetchSessionClient()
     want(client, A)
     want(client, B)
@@ -50,7 +50,7 @@ def test_first_everything_then_changes() -> None:
     assert len(client) == 2
 
 
-def test_what_the_request_carries() -> None:
+def test_follower_fetch_carries_replica_epochs_and_size_limits() -> None:
     client = FetchSessionClient()
     want(client, A)
     request, version = build(client)
@@ -64,7 +64,7 @@ def test_what_the_request_carries() -> None:
     assert (partition.log_start_offset, partition.partition_max_bytes) == (0, 1_048_576)
 
 
-def test_one_partition_without_an_id_turns_all_to_names_and_starts_over() -> None:
+def test_one_partition_without_topic_id_switches_the_session_to_version_12() -> None:
     client = FetchSessionClient()
     want(client, A)
     ask(client)
@@ -83,7 +83,7 @@ def test_one_partition_without_an_id_turns_all_to_names_and_starts_over() -> Non
     assert (version, session(request)) == (17, (10, 0))
 
 
-def test_forgetting() -> None:
+def test_removed_partition_is_listed_once_as_forgotten() -> None:
     client = FetchSessionClient()
     want(client, A)
     want(client, B)
@@ -99,7 +99,7 @@ def test_forgetting() -> None:
     assert len(client) == 1
 
 
-def test_forgotten_and_wanted_again_before_it_was_said() -> None:
+def test_partition_removed_and_added_again_before_a_request_is_not_forgotten() -> None:
     client = FetchSessionClient()
     want(client, A)
     ask(client)
@@ -111,7 +111,7 @@ def test_forgotten_and_wanted_again_before_it_was_said() -> None:
     assert (named(request), request.forgotten_topics_data) == ([(0, 4)], [])
 
 
-def test_a_topic_made_anew_replaces_the_old_one() -> None:
+def test_recreated_topic_is_fetched_by_its_new_id_and_the_old_id_forgotten() -> None:
     client = FetchSessionClient()
     want(client, A)
     ask(client)
@@ -124,7 +124,7 @@ def test_a_topic_made_anew_replaces_the_old_one() -> None:
     assert client.name_of(OTHER) == "a"
 
 
-def test_a_leader_without_a_slot_gets_full_fetches() -> None:
+def test_leader_without_a_free_session_slot_gets_full_fetches() -> None:
     client = FetchSessionClient()
     want(client, A)
     ask(client, session=0)
@@ -133,7 +133,7 @@ def test_a_leader_without_a_slot_gets_full_fetches() -> None:
     assert named(request) == [(0, 0)]
 
 
-def test_a_leader_that_ends_the_session() -> None:
+def test_session_id_0_in_a_response_makes_the_next_fetch_full() -> None:
     client = FetchSessionClient()
     want(client, A)
     ask(client)
@@ -142,7 +142,7 @@ def test_a_leader_that_ends_the_session() -> None:
     assert session(ask(client)) == (0, 0)
 
 
-def test_a_session_the_leader_does_not_know() -> None:
+def test_fetch_session_id_not_found_makes_the_next_fetch_full_without_a_session() -> None:
     client = FetchSessionClient()
     want(client, A)
     ask(client)
@@ -152,7 +152,7 @@ def test_a_session_the_leader_does_not_know() -> None:
     assert (session(request), named(request)) == ((0, 0), [(0, 0)])
 
 
-def test_any_other_session_error_replaces_the_session() -> None:
+def test_invalid_fetch_session_epoch_makes_the_next_fetch_replace_the_session() -> None:
     client = FetchSessionClient()
     want(client, A)
     ask(client)
@@ -161,7 +161,7 @@ def test_any_other_session_error_replaces_the_session() -> None:
     assert session(ask(client)) == (9, 0)
 
 
-def test_a_lost_answer_replaces_the_session() -> None:
+def test_lost_response_makes_the_next_fetch_replace_the_session() -> None:
     client = FetchSessionClient()
     want(client, A)
     ask(client)
@@ -170,7 +170,7 @@ def test_a_lost_answer_replaces_the_session() -> None:
     assert session(ask(client)) == (9, 0)
 
 
-def test_the_answer_of_a_void_session_has_no_data() -> None:
+def test_response_with_a_session_error_is_reported_as_without_data() -> None:
     client = FetchSessionClient()
 
     assert client.take(FetchResponse(session_id=4))

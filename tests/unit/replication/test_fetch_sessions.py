@@ -73,7 +73,7 @@ def named(found) -> list[int]:
     return [w.request.partition for w, _ in found.partitions]
 
 
-def test_a_first_full_fetch_creates_a_session(sessions: FetchSessions) -> None:
+def test_first_full_fetch_creates_a_session(sessions: FetchSessions) -> None:
     context = sessions.open(requested(wanted(0), wanted(1)))
     found = answer(context)
 
@@ -84,7 +84,7 @@ def test_a_first_full_fetch_creates_a_session(sessions: FetchSessions) -> None:
     assert (len(sessions), sessions.partition_count) == (1, 2)
 
 
-def test_a_full_fetch_with_an_id_replaces_that_session(sessions: FetchSessions) -> None:
+def test_full_fetch_with_a_session_id_replaces_that_session(sessions: FetchSessions) -> None:
     old = create(sessions)
     new = create(sessions, session=old)
 
@@ -94,7 +94,7 @@ def test_a_full_fetch_with_an_id_replaces_that_session(sessions: FetchSessions) 
 
 
 @pytest.mark.parametrize("with_session", [False, True])
-def test_a_final_fetch_has_no_session_and_drops_one(sessions: FetchSessions, with_session: bool) -> None:
+def test_fetch_with_final_epoch_closes_the_session(sessions: FetchSessions, with_session: bool) -> None:
     old = create(sessions) if with_session else 0
 
     found = answer(sessions.open(requested(wanted(), session=old, epoch=-1)))
@@ -103,11 +103,11 @@ def test_a_final_fetch_has_no_session_and_drops_one(sessions: FetchSessions, wit
     assert len(sessions) == 0
 
 
-def test_an_incremental_fetch_of_an_unknown_session(sessions: FetchSessions) -> None:
+def test_incremental_fetch_of_an_unknown_session_gets_fetch_session_id_not_found(sessions: FetchSessions) -> None:
     assert sessions.open(requested(session=9, epoch=1)) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_an_incremental_fetch_with_a_wrong_epoch(sessions: FetchSessions) -> None:
+def test_incremental_fetch_with_a_wrong_epoch_gets_invalid_fetch_session_epoch(sessions: FetchSessions) -> None:
     session = create(sessions)
 
     assert sessions.open(requested(session=session, epoch=2)) is ErrorCode.INVALID_FETCH_SESSION_EPOCH
@@ -117,7 +117,7 @@ def test_an_incremental_fetch_with_a_wrong_epoch(sessions: FetchSessions) -> Non
 
 
 @pytest.mark.parametrize("by_id", [False, True])
-def test_ids_and_names_do_not_mix(sessions: FetchSessions, by_id: bool) -> None:
+def test_session_by_topic_id_rejects_a_fetch_by_name_and_the_reverse(sessions: FetchSessions, by_id: bool) -> None:
     session = create(sessions, uses_topic_ids=by_id)
 
     refused = sessions.open(requested(session=session, epoch=1, uses_topic_ids=not by_id))
@@ -125,13 +125,13 @@ def test_ids_and_names_do_not_mix(sessions: FetchSessions, by_id: bool) -> None:
     assert refused is ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
-def test_the_epoch_after_the_greatest_is_one() -> None:
+def test_session_epoch_wraps_from_the_maximum_to_1() -> None:
     assert next_epoch(0) == 1
     assert next_epoch(MAX_EPOCH - 1) == MAX_EPOCH
     assert next_epoch(MAX_EPOCH) == 1
 
 
-def test_an_incremental_fetch_looks_only_at_what_changed(sessions: FetchSessions) -> None:
+def test_incremental_fetch_reads_only_changed_partitions(sessions: FetchSessions) -> None:
     session = create(sessions, wanted(0), wanted(1), wanted(2))
 
     context = sessions.open(requested(wanted(1, offset=5), session=session, epoch=1))
@@ -139,7 +139,7 @@ def test_an_incremental_fetch_looks_only_at_what_changed(sessions: FetchSessions
     assert [w.request for w in context.waiter.changed] == [wanted(1, offset=5)]
 
 
-def test_only_changes_are_answered(sessions: FetchSessions) -> None:
+def test_incremental_response_contains_only_changed_partitions(sessions: FetchSessions) -> None:
     session = create(sessions, *(wanted(p) for p in range(6)))
     context = sessions.open(requested(*(wanted(p) for p in range(6)), session=session, epoch=1))
 
@@ -157,7 +157,7 @@ def test_only_changes_are_answered(sessions: FetchSessions) -> None:
     assert named(found) == [1, 2, 3, 4, 5]
 
 
-def test_what_was_told_is_not_told_again(sessions: FetchSessions) -> None:
+def test_incremental_response_does_not_repeat_an_unchanged_high_watermark(sessions: FetchSessions) -> None:
     session = create(sessions)
     first = answer(sessions.open(requested(wanted(), session=session, epoch=1)), told(high_watermark=11))
     second = answer(sessions.open(requested(wanted(), session=session, epoch=2)), told(high_watermark=11))
@@ -165,7 +165,7 @@ def test_what_was_told_is_not_told_again(sessions: FetchSessions) -> None:
     assert (named(first), named(second)) == ([0], [])
 
 
-def test_the_end_of_an_error_is_told(sessions: FetchSessions) -> None:
+def test_incremental_response_contains_a_partition_whose_error_has_cleared(sessions: FetchSessions) -> None:
     session = create(sessions)
     refused = FetchData(ErrorCode.NOT_LEADER_OR_FOLLOWER, log_start_offset=0)
     answer(sessions.open(requested(wanted(), session=session, epoch=1)), refused)
@@ -175,7 +175,7 @@ def test_the_end_of_an_error_is_told(sessions: FetchSessions) -> None:
     assert named(found) == [0]
 
 
-def test_partitions_that_returned_data_go_behind_the_others(sessions: FetchSessions) -> None:
+def test_partitions_that_returned_data_are_read_last_in_the_next_fetch(sessions: FetchSessions) -> None:
     session = create(sessions, wanted(0), wanted(1), wanted(2))
     context = sessions.open(requested(wanted(0), wanted(1), wanted(2), session=session, epoch=1))
     answer(context, {0: told(records=b"x"), 1: told(), 2: told()})
@@ -196,7 +196,7 @@ def test_forgotten_partitions_are_not_fetched_any_more(sessions: FetchSessions) 
     assert sessions.partition_count == 1
 
 
-def test_a_session_that_became_empty_ends(sessions: FetchSessions) -> None:
+def test_session_without_partitions_is_closed(sessions: FetchSessions) -> None:
     session = create(sessions)
 
     found = answer(sessions.open(requested(session=session, epoch=1, forgotten=[("t", ZERO_ID, 0)])))
@@ -205,14 +205,14 @@ def test_a_session_that_became_empty_ends(sessions: FetchSessions) -> None:
     assert len(sessions) == 0
 
 
-def test_a_full_fetch_of_nothing_gets_no_session(sessions: FetchSessions) -> None:
+def test_full_fetch_without_partitions_creates_no_session(sessions: FetchSessions) -> None:
     context = sessions.open(requested())
 
     assert not context.has_partitions()
     assert answer(context).session_id == 0
 
 
-def test_a_duplicate_seen_when_answering(sessions: FetchSessions) -> None:
+def test_response_after_a_newer_fetch_of_the_session_is_invalid_fetch_session_epoch(sessions: FetchSessions) -> None:
     session = create(sessions)
     first = sessions.open(requested(session=session, epoch=1))
     sessions.open(requested(session=session, epoch=2))
@@ -222,7 +222,7 @@ def test_a_duplicate_seen_when_answering(sessions: FetchSessions) -> None:
     assert (found.error, found.session_id) == (ErrorCode.INVALID_FETCH_SESSION_EPOCH, session)
 
 
-def test_with_ids_a_partition_is_known_by_its_id(sessions: FetchSessions) -> None:
+def test_session_with_topic_ids_identifies_a_partition_by_its_id(sessions: FetchSessions) -> None:
     session = create(sessions, wanted(topic=None, topic_id=ID), uses_topic_ids=True)
 
     context = sessions.open(requested(wanted(0, 4, "t", ID), session=session, epoch=1, uses_topic_ids=True))
@@ -235,7 +235,7 @@ def test_with_ids_a_partition_is_known_by_its_id(sessions: FetchSessions) -> Non
 # ---- slots
 
 
-def test_no_slot_and_nobody_to_evict(sessions: FetchSessions) -> None:
+def test_full_fetch_is_served_without_a_session_when_none_can_be_evicted(sessions: FetchSessions) -> None:
     for _ in range(3):
         create(sessions)
 
@@ -245,7 +245,7 @@ def test_no_slot_and_nobody_to_evict(sessions: FetchSessions) -> None:
     assert named(found) == [0, 1]
 
 
-def test_a_session_unused_for_long_makes_room(sessions: FetchSessions, time: Time) -> None:
+def test_least_recently_used_stale_session_is_evicted(sessions: FetchSessions, time: Time) -> None:
     first, second, third = (create(sessions) for _ in range(3))
     time.now_ms += EVICTION_MS
     sessions.open(requested(wanted(), session=first, epoch=1))
@@ -266,7 +266,7 @@ def keep_using(sessions: FetchSessions, time: Time, *used: int) -> None:
             assert isinstance(sessions.open(requested(wanted(), session=session, epoch=epoch)), IncrementalFetch)
 
 
-def test_a_smaller_session_that_lived_long_makes_room(sessions: FetchSessions, time: Time) -> None:
+def test_older_session_with_fewer_partitions_is_evicted(sessions: FetchSessions, time: Time) -> None:
     big, small, other = create(sessions, wanted(0), wanted(1)), create(sessions), create(sessions, wanted(0), wanted(1))
     keep_using(sessions, time, big, small, other)
 
@@ -275,21 +275,21 @@ def test_a_smaller_session_that_lived_long_makes_room(sessions: FetchSessions, t
     assert sessions.get(big) is not None
 
 
-def test_a_session_that_is_worth_more_stays(sessions: FetchSessions, time: Time) -> None:
+def test_session_with_more_partitions_is_not_evicted(sessions: FetchSessions, time: Time) -> None:
     used = [create(sessions, wanted(0), wanted(1)) for _ in range(3)]
     keep_using(sessions, time, *used)
 
     assert create(sessions, wanted(0)) == 0
 
 
-def test_a_follower_pushes_out_any_consumer_at_once(sessions: FetchSessions) -> None:
+def test_follower_session_evicts_a_consumer_session_at_once(sessions: FetchSessions) -> None:
     for _ in range(3):
         create(sessions, wanted(0), wanted(1))
 
     assert create(sessions, wanted(0), replica_id=2) > 0
 
 
-def test_a_consumer_never_pushes_out_a_follower(sessions: FetchSessions, time: Time) -> None:
+def test_consumer_session_never_evicts_a_follower_session(sessions: FetchSessions, time: Time) -> None:
     used = [create(sessions, wanted(0), replica_id=2) for _ in range(3)]
     keep_using(sessions, time, *used)
 
@@ -297,11 +297,11 @@ def test_a_consumer_never_pushes_out_a_follower(sessions: FetchSessions, time: T
     assert create(sessions, wanted(0), wanted(1), replica_id=3) > 0  # a follower with more partitions does
 
 
-def test_without_slots_there_are_no_sessions(time: Time) -> None:
+def test_zero_slots_create_no_sessions(time: Time) -> None:
     assert create(FetchSessions(random.Random(1), time, slots=0)) == 0
 
 
-def test_closing_ends_all(sessions: FetchSessions) -> None:
+def test_close_removes_all_sessions(sessions: FetchSessions) -> None:
     create(sessions)
     create(sessions)
 

@@ -9,7 +9,7 @@ from tests.unit.replication.fetching import SIZE, alone, at, fetch, now, one, pu
 from klamm.model.errors import ErrorCode
 
 
-def test_a_consumer_at_the_tail_is_woken_by_the_high_watermark(run) -> None:
+def test_waiting_consumer_fetch_completes_when_the_high_watermark_advances(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         await asyncio.sleep(1)
@@ -25,7 +25,7 @@ def test_a_consumer_at_the_tail_is_woken_by_the_high_watermark(run) -> None:
     run(scenario)
 
 
-def test_a_follower_is_woken_by_an_append(run) -> None:
+def test_waiting_follower_fetch_completes_when_the_leader_appends(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, tell=[1])
         waiting = asyncio.create_task(one(cluster, at(0), max_wait_ms=5_000, replica_id=2))
@@ -37,7 +37,7 @@ def test_a_follower_is_woken_by_an_append(run) -> None:
     run(scenario)
 
 
-def test_the_time_runs_out(run) -> None:
+def test_fetch_without_data_is_answered_after_max_wait_ms(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster, 2)
         found = await fetch(cluster, at(0), at(0, 1), max_wait_ms=700)
@@ -46,7 +46,7 @@ def test_the_time_runs_out(run) -> None:
     run(scenario)
 
 
-def test_too_few_bytes_go_on_waiting(run) -> None:
+def test_fetch_waits_until_min_bytes_are_there(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         waiting = asyncio.create_task(one(cluster, at(0), max_wait_ms=5_000, min_bytes=2 * SIZE))
@@ -62,7 +62,7 @@ def test_too_few_bytes_go_on_waiting(run) -> None:
     run(scenario)
 
 
-def test_an_error_beside_good_partitions_is_answered_at_once(run) -> None:
+def test_fetch_with_one_failed_partition_is_answered_at_once(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         found = await fetch(cluster, at(0), at(0, 9), max_wait_ms=1_000)
@@ -71,7 +71,7 @@ def test_an_error_beside_good_partitions_is_answered_at_once(run) -> None:
     run(scenario)
 
 
-def test_a_fetch_of_nothing_does_not_wait(run) -> None:
+def test_fetch_without_partitions_is_answered_at_once(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         assert await fetch(cluster, max_wait_ms=1_000) == []
         assert now() == 0
@@ -86,7 +86,9 @@ def test_a_fetch_of_nothing_does_not_wait(run) -> None:
         (at(0, current_leader_epoch=0), False, ErrorCode.FENCED_LEADER_EPOCH),
     ],
 )
-def test_who_waits_on_a_leader_that_steps_down_is_told(run, partition, leader_only: bool, error: ErrorCode) -> None:
+def test_waiting_fetch_fails_when_the_leader_becomes_a_follower(
+    run, partition, leader_only: bool, error: ErrorCode
+) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         waiting = asyncio.create_task(one(cluster, partition, max_wait_ms=5_000, leader_only=leader_only))
@@ -98,7 +100,7 @@ def test_who_waits_on_a_leader_that_steps_down_is_told(run, partition, leader_on
     run(scenario)
 
 
-def test_who_waits_on_a_failed_directory_is_told(run) -> None:
+def test_waiting_fetch_gets_kafka_storage_error_when_the_log_directory_fails(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         waiting = asyncio.create_task(one(cluster, at(0), max_wait_ms=5_000))
@@ -109,7 +111,7 @@ def test_who_waits_on_a_failed_directory_is_told(run) -> None:
     run(scenario)
 
 
-def test_a_fetch_that_waits_below_a_moved_log_start_fails_at_once(run_on_disk) -> None:
+def test_waiting_fetch_gets_offset_out_of_range_when_the_log_start_passes_it(run_on_disk) -> None:
     """Retention and DeleteRecords move it; nothing else happens in the partition."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -125,7 +127,7 @@ def test_a_fetch_that_waits_below_a_moved_log_start_fails_at_once(run_on_disk) -
     run_on_disk(scenario)
 
 
-def test_who_goes_away_leaves_no_watcher_behind(run) -> None:
+def test_cancelled_fetch_removes_its_partition_watcher(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         waiting = asyncio.create_task(one(cluster, at(0), max_wait_ms=5_000))
@@ -140,7 +142,7 @@ def test_who_goes_away_leaves_no_watcher_behind(run) -> None:
     run(scenario)
 
 
-def test_the_answer_has_the_offsets_from_before_the_fetch(run) -> None:
+def test_response_has_the_high_watermark_from_before_the_fetch(run) -> None:
     """The fetch that lets the high watermark rise is answered with the old one; the next one has the new."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -155,7 +157,7 @@ def test_the_answer_has_the_offsets_from_before_the_fetch(run) -> None:
     run(scenario)
 
 
-def test_a_look_after_waiting_is_no_second_fetch(run) -> None:
+def test_read_after_waiting_does_not_count_as_a_second_follower_fetch(run) -> None:
     """KAFKA-8400: what is read from purgatory does not count as the follower having fetched at that time."""
 
     async def scenario(cluster: ReplicaCluster) -> None:

@@ -18,7 +18,7 @@ from klamm.wire.messages import (
 from klamm.wire.records import CorruptRecords
 
 
-def test_an_answer_is_appended_and_the_next_fetch_goes_on_from_there(follow) -> None:
+def test_fetched_records_are_appended_and_the_next_fetch_starts_behind_them(follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         log = cluster.log(1)
@@ -31,7 +31,7 @@ def test_an_answer_is_appended_and_the_next_fetch_goes_on_from_there(follow) -> 
     follow(scenario, answer(data(records=records, high_watermark=3)), records=(2,))
 
 
-def test_a_leader_with_a_high_watermark_beyond_our_log(follow) -> None:
+def test_follower_high_watermark_is_bounded_by_its_log_end(follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         assert cluster.log(1).high_watermark == 2
@@ -39,7 +39,7 @@ def test_a_leader_with_a_high_watermark_beyond_our_log(follow) -> None:
     follow(scenario, answer(data(high_watermark=99)), records=(2,))
 
 
-def test_a_high_watermark_may_go_down(follow) -> None:
+def test_follower_takes_over_a_lower_high_watermark(follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         assert cluster.log(1).high_watermark == 1
@@ -47,7 +47,7 @@ def test_a_high_watermark_may_go_down(follow) -> None:
     follow(scenario, answer(data(high_watermark=2)), answer(data(high_watermark=1)), records=(2,))
 
 
-def test_an_empty_answer_keeps_the_last_fetched_epoch(follow) -> None:
+def test_empty_response_keeps_the_last_fetched_epoch(follow) -> None:
     """KAFKA-15510"""
 
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
@@ -58,7 +58,7 @@ def test_an_empty_answer_keeps_the_last_fetched_epoch(follow) -> None:
     follow(scenario, answer(data(high_watermark=1)), records=(2,))
 
 
-def test_a_new_log_start_is_taken_over_and_told_back(follow) -> None:
+def test_follower_takes_over_the_log_start_offset_and_reports_it(follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         starts = [[p.log_start_offset for t in m.topics for p in t.partitions] for m in leader.asked]
@@ -69,7 +69,7 @@ def test_a_new_log_start_is_taken_over_and_told_back(follow) -> None:
     follow(scenario, answer(data(high_watermark=2, log_start_offset=1)), beyond, records=(2,))
 
 
-def test_a_log_without_epochs_is_cut_to_its_high_watermark(run) -> None:
+def test_log_without_leader_epochs_is_truncated_to_its_high_watermark(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.brokers[1].become_leader_or_follower(leader_and_isr(2, (2,), (1, 2), 3, 1), 7)
         cluster.brokers[1].fetchers.remove([P0])
@@ -88,7 +88,7 @@ def test_a_log_without_epochs_is_cut_to_its_high_watermark(run) -> None:
     run(scenario)
 
 
-def test_diverging_cuts_and_fetches_on(follow) -> None:
+def test_diverging_epoch_truncates_the_log_and_fetching_continues(follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         assert cluster.log(1).truncations == [1]
@@ -101,7 +101,7 @@ def test_diverging_cuts_and_fetches_on(follow) -> None:
     follow(scenario, answer(diverging), records=(3,))
 
 
-def test_diverging_of_one_comes_after_the_others_were_appended(follow) -> None:
+def test_diverging_epoch_of_one_partition_does_not_stop_appends_to_others(follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         assert cluster.log(1).end_offset == 1
@@ -123,7 +123,7 @@ RETRIED = [
 
 
 @pytest.mark.parametrize("error", RETRIED)
-def test_an_error_rests_the_partition_and_not_the_others(follow, error: ErrorCode) -> None:
+def test_retriable_error_delays_its_partition_and_no_other(follow, error: ErrorCode) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         assert leader.fetches() == [[(0, 0, -1), (1, 0, -1)], [(1, 1, 3)]]
@@ -135,7 +135,7 @@ def test_an_error_rests_the_partition_and_not_the_others(follow, error: ErrorCod
     follow(scenario, answer(data(0, error), data(1, records=batch(base=0, epoch=3))), records=(0, 0))
 
 
-def test_rests_grow_to_the_back_off_and_end_with_success(follow) -> None:
+def test_retry_delay_doubles_up_to_the_backoff_and_resets_on_success(follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await asyncio.sleep(20)
         pauses = [round(b - a, 3) for a, b in zip(leader.times, leader.times[1:], strict=False)]
@@ -146,7 +146,7 @@ def test_rests_grow_to_the_back_off_and_end_with_success(follow) -> None:
     follow(scenario, *[refused] * 7, good, refused)
 
 
-def test_a_fenced_epoch_fails_the_partition_until_the_next_order(follow) -> None:
+def test_fenced_leader_epoch_stops_the_partition_until_the_next_leader_and_isr(follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await asyncio.sleep(50)
         assert fetcher.failed == {P0}
@@ -160,7 +160,7 @@ def test_a_fenced_epoch_fails_the_partition_until_the_next_order(follow) -> None
     follow(scenario, answer(data(0, ErrorCode.FENCED_LEADER_EPOCH)))
 
 
-def test_an_answer_to_an_older_epoch_is_left_alone(follow) -> None:
+def test_response_to_a_fetch_in_an_older_leader_epoch_is_ignored(follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         assert cluster.log(1).end_offset == 0
@@ -180,7 +180,7 @@ def test_an_answer_to_an_older_epoch_is_left_alone(follow) -> None:
     follow(cached, meanwhile)
 
 
-def test_an_answer_for_a_removed_partition_is_left_alone(follow) -> None:
+def test_response_for_a_removed_partition_is_ignored(follow) -> None:
     scene: dict[str, Any] = {}
 
     def meanwhile():
@@ -196,7 +196,7 @@ def test_an_answer_for_a_removed_partition_is_left_alone(follow) -> None:
     follow(scenario, meanwhile)
 
 
-def test_records_that_do_not_fit_fail_the_partition_and_not_the_others(follow) -> None:
+def test_records_with_an_offset_gap_stop_their_partition_and_no_other(follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         assert fetcher.failed == {P0}
@@ -206,7 +206,7 @@ def test_records_that_do_not_fit_fail_the_partition_and_not_the_others(follow) -
     follow(scenario, answer(bad, good), records=(2, 0))
 
 
-def test_a_log_that_moved_under_the_fetch_fails_the_partition(follow) -> None:
+def test_log_end_changed_during_a_fetch_stops_the_partition(follow) -> None:
     scene: dict[str, Any] = {}
 
     def meanwhile():
@@ -221,7 +221,7 @@ def test_a_log_that_moved_under_the_fetch_fails_the_partition(follow) -> None:
     follow(scenario, meanwhile)
 
 
-def test_a_broken_disk_fails_the_partition(follow) -> None:
+def test_storage_error_on_append_stops_the_partition_and_takes_it_offline(follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         cluster.log(1).is_broken = True
         await settle()
@@ -245,7 +245,7 @@ def test_corrupt_records_are_fetched_again(run_corrupt, follow) -> None:
     follow(scenario, good, good)
 
 
-def test_what_was_good_before_corrupt_records_is_kept_and_the_rest_fetched_again(follow) -> None:
+def test_batches_before_a_corrupt_one_are_kept_and_fetching_continues_behind_them(follow) -> None:
     """The log writes what lies before the bad batch: the next fetch must go on behind it."""
 
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
@@ -276,7 +276,7 @@ def run_corrupt():
     return refuse
 
 
-def test_an_empty_log_told_to_start_inside_a_batch_starts_with_the_batch(follow) -> None:
+def test_empty_log_reset_into_a_batch_starts_at_the_base_offset_of_that_batch(follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         log = cluster.log(1)

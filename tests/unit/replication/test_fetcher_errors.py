@@ -32,7 +32,9 @@ OUT_OF_RANGE = {
 
 
 @pytest.mark.parametrize(("offsets", "end", "truncations"), OUT_OF_RANGE.values(), ids=OUT_OF_RANGE)
-def test_out_of_range(follow, offsets: tuple[int, ...], end: int, truncations: list[int]) -> None:
+def test_out_of_range_fetch_resets_to_the_offsets_of_the_leader(
+    follow, offsets: tuple[int, ...], end: int, truncations: list[int]
+) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         log = cluster.log(1)
@@ -54,7 +56,9 @@ def test_out_of_range(follow, offsets: tuple[int, ...], end: int, truncations: l
         ((ListOffsetsResponse(),), False),
     ],
 )
-def test_out_of_range_and_the_leader_refuses_to_say_more(follow, offsets: tuple[Any, ...], fails: bool) -> None:
+def test_offset_reset_stops_when_fenced_and_retries_after_other_errors(
+    follow, offsets: tuple[Any, ...], fails: bool
+) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         assert (P0 in fetcher.failed, P0 in fetcher) == (fails, not fails)
@@ -64,7 +68,7 @@ def test_out_of_range_and_the_leader_refuses_to_say_more(follow, offsets: tuple[
 
 
 @pytest.mark.parametrize("at", [0, 1])
-def test_out_of_range_and_removed_while_asking(follow, at: int) -> None:
+def test_offset_reset_of_a_removed_partition_changes_nothing(follow, at: int) -> None:
     scene: dict[str, Any] = {}
 
     def meanwhile():
@@ -82,7 +86,7 @@ def test_out_of_range_and_removed_while_asking(follow, at: int) -> None:
     follow(scenario, answer(data(0, ErrorCode.OFFSET_OUT_OF_RANGE)), records=(3,), offsets=offsets)
 
 
-def test_out_of_range_and_the_disk_breaks(follow) -> None:
+def test_storage_error_during_an_offset_reset_stops_the_partition(follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         cluster.log(1).is_broken = True
         await settle()
@@ -97,7 +101,7 @@ def test_out_of_range_and_the_disk_breaks(follow) -> None:
 @pytest.mark.parametrize(
     "trouble", [ConnectionResetError("gone"), KlammError("lost"), TimeoutError(), ZeroDivisionError()]
 )
-def test_a_lost_connection_is_made_again_and_starts_a_new_session(follow, trouble: Exception) -> None:
+def test_fetcher_reconnects_after_a_lost_connection_and_replaces_the_session(follow, trouble: Exception) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await asyncio.sleep(1)
         assert leader.connections == 2
@@ -108,7 +112,7 @@ def test_a_lost_connection_is_made_again_and_starts_a_new_session(follow, troubl
     follow(scenario, answer(data()), trouble)
 
 
-def test_a_session_error_starts_over_at_once(follow) -> None:
+def test_session_error_sends_a_full_fetch_at_once(follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await settle()
         assert [(m.session_id, m.session_epoch) for m in leader.asked] == [(0, 0), (9, 1), (9, 0)]
@@ -117,7 +121,7 @@ def test_a_session_error_starts_over_at_once(follow) -> None:
     follow(scenario, answer(data()), answer(error=ErrorCode.INVALID_FETCH_SESSION_EPOCH))
 
 
-def test_any_other_refusal_of_a_whole_fetch_waits(follow) -> None:
+def test_fetch_refused_with_another_error_is_retried_after_the_backoff(follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         await asyncio.sleep(0.04)
         assert len(leader.asked) == 1
@@ -127,7 +131,7 @@ def test_any_other_refusal_of_a_whole_fetch_waits(follow) -> None:
     follow(scenario, answer(error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
 
 
-def test_a_fetcher_without_partitions_asks_nothing_and_begins_as_soon_as_it_has_one(follow) -> None:
+def test_fetcher_without_partitions_sends_nothing_until_one_is_added(follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         fetcher.remove(P0)
         await asyncio.sleep(5)
@@ -139,7 +143,7 @@ def test_a_fetcher_without_partitions_asks_nothing_and_begins_as_soon_as_it_has_
     follow(scenario)
 
 
-def test_adding_what_is_fetched_in_that_epoch_already_changes_nothing(follow) -> None:
+def test_partition_added_again_in_the_same_leader_epoch_changes_nothing(follow) -> None:
     async def scenario(cluster: ReplicaCluster, leader: Leader, fetcher: Fetcher) -> None:
         followed = fetcher._followed[P0]
         fetcher.add(P0, cluster.partition(1), 3)
@@ -148,7 +152,7 @@ def test_adding_what_is_fetched_in_that_epoch_already_changes_nothing(follow) ->
     follow(scenario)
 
 
-def test_a_partition_whose_log_cannot_be_cut_fails(run) -> None:
+def test_partition_whose_truncation_fails_is_not_fetched(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.brokers[1].become_leader_or_follower(leader_and_isr(2, (2,), (1, 2), 3, 1), 7)
         cluster.brokers[1].fetchers.remove([P0])
@@ -170,7 +174,7 @@ def test_a_partition_whose_log_cannot_be_cut_fails(run) -> None:
 # ---- many fetchers
 
 
-def test_partitions_are_spread_as_kafka_does() -> None:
+def test_partitions_are_assigned_to_fetchers_with_kafkas_hash() -> None:
     assert fetcher_id(TopicPartition("orders", 3), 1) == 0
     # 31 x hash("orders") + partition in 32 bits; "orders".hashCode() is -1008770331 in Java
     assert [fetcher_id(TopicPartition("orders", p), 4) for p in range(4)] == [
@@ -178,7 +182,7 @@ def test_partitions_are_spread_as_kafka_does() -> None:
     ]
 
 
-def test_a_fetcher_per_leader_and_id(run) -> None:
+def test_one_fetcher_runs_per_leader_and_fetcher_id(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         leaders: dict[int, Leader] = {}
 

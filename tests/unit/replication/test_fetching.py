@@ -16,7 +16,7 @@ from klamm.replication.fetch_data import FetchData, FetchPartition, Isolation
 from klamm.wire.records import CorruptRecords
 
 
-def test_records_up_to_the_high_watermark(run) -> None:
+def test_fetch_returns_records_from_the_offset_up_to_the_high_watermark(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         await put(cluster)
@@ -27,7 +27,7 @@ def test_records_up_to_the_high_watermark(run) -> None:
     run(scenario)
 
 
-def test_a_consumer_sees_nothing_above_the_high_watermark_and_a_follower_all(run) -> None:
+def test_consumer_reads_to_the_high_watermark_and_follower_to_the_log_end(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, tell=[1])
         await put(cluster)
@@ -40,7 +40,7 @@ def test_a_consumer_sees_nothing_above_the_high_watermark_and_a_follower_all(run
 
 
 @pytest.mark.parametrize("offset", [-1, 3, 99])
-def test_out_of_range(run, offset: int) -> None:
+def test_fetch_beyond_the_log_is_offset_out_of_range(run, offset: int) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         await put(cluster, count=2)
@@ -50,7 +50,7 @@ def test_out_of_range(run, offset: int) -> None:
     run(scenario)
 
 
-def test_below_the_log_start_is_out_of_range(run) -> None:
+def test_fetch_below_the_log_start_is_offset_out_of_range(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         await put(cluster, count=3)
@@ -63,17 +63,19 @@ def test_below_the_log_start_is_out_of_range(run) -> None:
 
 
 ABSENT = {
-    "known to the cluster but not here": (at(0, 5), ErrorCode.NOT_LEADER_OR_FOLLOWER),
-    "unknown": (at(0, 0, topic="no such", topic_id=ZERO_ID), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-    "unknown id": (at(0, 0, topic=None, topic_id=uuid.UUID(int=1)), ErrorCode.UNKNOWN_TOPIC_ID),
-    "id of another topic": (at(0, 0, topic_id=uuid.UUID(int=1)), ErrorCode.INCONSISTENT_TOPIC_ID),
+    "not hosted by this broker": (at(0, 5), ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    "unknown topic name": (at(0, 0, topic="no such", topic_id=ZERO_ID), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    "unknown topic id": (at(0, 0, topic=None, topic_id=uuid.UUID(int=1)), ErrorCode.UNKNOWN_TOPIC_ID),
+    "topic id of another topic": (at(0, 0, topic_id=uuid.UUID(int=1)), ErrorCode.INCONSISTENT_TOPIC_ID),
     "name found by id": (at(0, 0, topic=None), ErrorCode.NONE),
-    "without id": (at(0, 0, topic_id=ZERO_ID), ErrorCode.NONE),
+    "zero topic id": (at(0, 0, topic_id=ZERO_ID), ErrorCode.NONE),
 }
 
 
 @pytest.mark.parametrize(("partition", "error"), ABSENT.values(), ids=ABSENT)
-def test_which_partition(run, partition: FetchPartition, error: ErrorCode) -> None:
+def test_partition_is_resolved_by_topic_id_or_name_with_kafkas_errors(
+    run, partition: FetchPartition, error: ErrorCode
+) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         assert (await one(cluster, partition)).error is error
@@ -81,7 +83,7 @@ def test_which_partition(run, partition: FetchPartition, error: ErrorCode) -> No
     run(scenario)
 
 
-def test_an_offline_partition(run) -> None:
+def test_fetch_of_an_offline_partition_gets_kafka_storage_error(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         cluster.brokers[1].set_offline([P0])
@@ -90,7 +92,7 @@ def test_an_offline_partition(run) -> None:
     run(scenario)
 
 
-def test_a_disk_error_takes_the_directory_offline(run) -> None:
+def test_read_error_takes_all_partitions_of_the_log_directory_offline(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster, 2)
         await put(cluster)
@@ -126,7 +128,9 @@ EPOCHS["newer"] = (5, ErrorCode.UNKNOWN_LEADER_EPOCH)
 
 @pytest.mark.parametrize(("epoch", "error"), EPOCHS.values(), ids=EPOCHS)
 @pytest.mark.parametrize("replica_id", [-1, 2])
-def test_the_leader_epoch_is_fenced(run, epoch: int, error: ErrorCode, replica_id: int) -> None:
+def test_fetch_with_an_older_or_newer_leader_epoch_is_rejected(
+    run, epoch: int, error: ErrorCode, replica_id: int
+) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, epoch=4, tell=[1])
         assert (await one(cluster, at(0, current_leader_epoch=epoch), replica_id=replica_id)).error is error
@@ -134,7 +138,7 @@ def test_the_leader_epoch_is_fenced(run, epoch: int, error: ErrorCode, replica_i
     run(scenario)
 
 
-def test_who_may_read_from_a_follower(run) -> None:
+def test_only_consumers_that_allow_it_may_fetch_from_a_follower(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         await cluster.produce(1)
@@ -151,7 +155,7 @@ def test_who_may_read_from_a_follower(run) -> None:
 @pytest.mark.parametrize(
     ("epoch", "error"), [(0, ErrorCode.UNKNOWN_LEADER_EPOCH), (-1, ErrorCode.NOT_LEADER_OR_FOLLOWER)]
 )
-def test_a_follower_that_is_not_assigned(run, epoch: int, error: ErrorCode) -> None:
+def test_fetch_by_a_replica_that_is_not_assigned_is_rejected(run, epoch: int, error: ErrorCode) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1,), (1, 2))
         assert (await one(cluster, at(0, current_leader_epoch=epoch), replica_id=9)).error is error
@@ -171,7 +175,9 @@ DIVERGING = {
 
 
 @pytest.mark.parametrize(("epoch", "offset", "expected"), DIVERGING.values(), ids=DIVERGING)
-def test_a_log_that_left_the_leaders_is_told_where(run, epoch: int, offset: int, expected: EpochEnd | None) -> None:
+def test_diverged_follower_gets_the_diverging_epoch_and_end_offset(
+    run, epoch: int, offset: int, expected: EpochEnd | None
+) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await diverged(cluster)
         found = await one(cluster, at(offset, last_fetched_epoch=epoch), replica_id=2, max_wait_ms=1000)
@@ -183,7 +189,7 @@ def test_a_log_that_left_the_leaders_is_told_where(run, epoch: int, offset: int,
     run(scenario)
 
 
-def test_below_the_log_start_is_out_of_range_even_where_the_logs_diverged(run) -> None:
+def test_diverged_fetch_below_the_log_start_is_offset_out_of_range(run) -> None:
     """KAFKA-12996"""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -195,7 +201,7 @@ def test_below_the_log_start_is_out_of_range_even_where_the_logs_diverged(run) -
     run(scenario)
 
 
-def test_an_epoch_the_leader_cannot_know_is_out_of_range(run) -> None:
+def test_fetch_with_a_last_fetched_epoch_above_the_leaders_is_out_of_range(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await diverged(cluster)
         found = await one(cluster, at(6, last_fetched_epoch=8), replica_id=2)
@@ -213,7 +219,7 @@ async def diverged(cluster: ReplicaCluster) -> None:
 # ---- sizes
 
 
-def test_the_first_batch_comes_however_large(run) -> None:
+def test_first_batch_is_returned_even_above_max_bytes(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         await put(cluster, b"x" * 1000)
@@ -224,7 +230,7 @@ def test_the_first_batch_comes_however_large(run) -> None:
     run(scenario)
 
 
-def test_only_the_first_partition_with_data_may_exceed(run) -> None:
+def test_only_the_first_partition_with_data_may_exceed_max_bytes(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster, 3)
         await put(cluster, number=1)

@@ -20,7 +20,7 @@ def numbers(answer) -> list[int]:
     return [w.request.partition for w, _ in answer.partitions]
 
 
-def test_a_session_looks_only_at_what_moved(run) -> None:
+def test_incremental_fetch_reads_only_partitions_with_new_records(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster, 100)
         first = await ask(cluster, *(at(0, n) for n in range(100)))
@@ -39,7 +39,7 @@ def test_a_session_looks_only_at_what_moved(run) -> None:
     run(scenario)
 
 
-def test_a_waiting_session_is_woken_by_one_partition(run) -> None:
+def test_waiting_incremental_fetch_completes_when_one_partition_gets_records(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster, 10)
         first = await ask(cluster, *(at(0, n) for n in range(10)))
@@ -51,7 +51,7 @@ def test_a_waiting_session_is_woken_by_one_partition(run) -> None:
     run(scenario)
 
 
-def test_data_that_did_not_fit_comes_next_time(run) -> None:
+def test_records_above_max_bytes_are_returned_by_the_next_incremental_fetch(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster, 3)
         first = await ask(cluster, *(at(0, n) for n in range(3)))
@@ -69,7 +69,7 @@ def test_data_that_did_not_fit_comes_next_time(run) -> None:
     run(scenario)
 
 
-def test_a_follower_hears_of_a_high_watermark_without_being_woken(run) -> None:
+def test_high_watermark_change_reaches_a_follower_without_ending_its_wait(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1, 2, 3), tell=[1])
         await put(cluster)
@@ -86,7 +86,7 @@ def test_a_follower_hears_of_a_high_watermark_without_being_woken(run) -> None:
     run(scenario)
 
 
-def test_a_second_fetch_ends_the_wait_of_the_first_on_the_same_session(run) -> None:
+def test_second_fetch_on_a_session_ends_the_wait_of_the_first(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         first = await ask(cluster, at(0))
@@ -101,7 +101,7 @@ def test_a_second_fetch_ends_the_wait_of_the_first_on_the_same_session(run) -> N
     run(scenario)
 
 
-def test_a_fetch_in_a_session_that_ends_is_answered_at_once(run) -> None:
+def test_waiting_fetch_fails_at_once_when_its_session_is_replaced(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         first = await ask(cluster, at(0))
@@ -114,7 +114,7 @@ def test_a_fetch_in_a_session_that_ends_is_answered_at_once(run) -> None:
     run(scenario)
 
 
-def test_what_was_found_but_never_told_is_found_again(run) -> None:
+def test_change_read_by_a_cancelled_fetch_is_returned_by_the_next_one(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster, 2)
         await put(cluster)
@@ -133,7 +133,7 @@ def test_what_was_found_but_never_told_is_found_again(run) -> None:
     run(scenario)
 
 
-def test_a_session_finds_a_partition_that_was_made_anew(run) -> None:
+def test_session_reads_a_partition_that_was_removed_and_created_again(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await alone(cluster)
         first = await ask(cluster, at(0))

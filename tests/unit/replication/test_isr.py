@@ -15,13 +15,13 @@ def replica(broker: int, end: int, caught_up_ms: float = NEVER) -> RemoteReplica
     return made
 
 
-def test_the_maximal_isr_counts_everybody_who_may_be_a_member_by_now() -> None:
+def test_maximal_isr_includes_members_of_pending_expansions_and_shrinks() -> None:
     assert Committed((1, 2)).maximal == (1, 2)
     assert PendingExpand((1, 2), 3).maximal == (1, 2, 3)
     assert PendingShrink((1, 2, 3), frozenset({2})).maximal == (1, 2, 3)
 
 
-def test_what_is_proposed() -> None:
+def test_proposed_isr_adds_the_new_member_or_omits_the_removed_ones() -> None:
     assert PendingExpand((1, 2), 3).proposed == (1, 2, 3)
     assert PendingShrink((3, 2, 1), frozenset({2})).proposed == (3, 1)
 
@@ -48,7 +48,7 @@ HIGH_WATERMARKS = {
 
 
 @pytest.mark.parametrize("case", HIGH_WATERMARKS.values(), ids=HIGH_WATERMARKS)
-def test_high_watermark(case: HighWatermark) -> None:
+def test_high_watermark_is_the_lowest_log_end_of_isr_and_caught_up_replicas(case: HighWatermark) -> None:
     found = next_high_watermark(
         case.state, case.replicas, 10, now_ms=NOW, lag_time_max_ms=LAG, is_alive=lambda b: case.alive
     )
@@ -76,14 +76,14 @@ JOINS = {
 
 
 @pytest.mark.parametrize("case", JOINS.values(), ids=JOINS)
-def test_who_may_join(case: Join) -> None:
+def test_only_an_alive_caught_up_follower_may_join_a_committed_isr(case: Join) -> None:
     found = may_join(
         case.state, replica(2, case.end), alive=case.alive, high_watermark=10, epoch_start_offset=case.epoch_start
     )
     assert found is case.expected
 
 
-def test_who_is_out_of_sync() -> None:
+def test_members_behind_for_longer_than_the_lag_time_are_out_of_sync() -> None:
     replicas = {
         2: replica(2, 10),  # level
         3: replica(3, 9, NOW - LAG),  # was level just in time

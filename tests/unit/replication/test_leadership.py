@@ -49,7 +49,7 @@ async def stop(cluster: ReplicaCluster, leader_epoch: int, *, deletes: bool, par
 # ---- LeaderAndIsr
 
 
-def test_a_broker_epoch_older_than_ours_is_refused_as_a_whole(run) -> None:
+def test_leader_and_isr_with_an_older_broker_epoch_gets_stale_broker_epoch(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         assert await order(cluster, 1, 0, broker_epoch=99) == (ErrorCode.STALE_BROKER_EPOCH, None)
         assert cluster.brokers[1].partition(P0) is None
@@ -58,14 +58,14 @@ def test_a_broker_epoch_older_than_ours_is_refused_as_a_whole(run) -> None:
 
 
 @pytest.mark.parametrize("broker_epoch", [-1, 100, 101])
-def test_other_broker_epochs_are_accepted(run, broker_epoch: int) -> None:
+def test_leader_and_isr_with_an_equal_newer_or_no_broker_epoch_is_accepted(run, broker_epoch: int) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         assert await order(cluster, 1, 0, broker_epoch=broker_epoch) == (NONE, NONE)
 
     run(scenario)
 
 
-def test_an_older_controller_is_refused_for_every_partition(run) -> None:
+def test_request_of_an_older_controller_epoch_is_rejected_for_every_partition(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         assert await order(cluster, 1, 0, controller_epoch=5) == (NONE, NONE)
         stale = ErrorCode.STALE_CONTROLLER_EPOCH
@@ -78,7 +78,7 @@ def test_an_older_controller_is_refused_for_every_partition(run) -> None:
     run(scenario)
 
 
-def test_an_offline_partition_answers_storage_error(run) -> None:
+def test_leader_and_isr_for_an_offline_partition_gets_kafka_storage_error(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.brokers[1].set_offline([P0])
         assert await order(cluster, 1, 0) == (NONE, ErrorCode.KAFKA_STORAGE_ERROR)
@@ -86,7 +86,7 @@ def test_an_offline_partition_answers_storage_error(run) -> None:
     run(scenario)
 
 
-def test_a_topic_id_other_than_the_logs_is_refused(run) -> None:
+def test_leader_and_isr_with_another_topic_id_than_the_log_is_rejected(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.logs[1].logs[P0] = MemoryLog(topic_id=uuid.UUID(int=1))
         with capture_logs() as told:
@@ -98,7 +98,7 @@ def test_a_topic_id_other_than_the_logs_is_refused(run) -> None:
     run(scenario)
 
 
-def test_a_newer_epoch_makes_a_leader(run) -> None:
+def test_newer_leader_epoch_makes_the_named_broker_leader(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         assert await order(cluster, 1, 4, partition_epoch=9) == (NONE, NONE)
         partition = cluster.partition(1)
@@ -109,7 +109,7 @@ def test_a_newer_epoch_makes_a_leader(run) -> None:
     run(scenario)
 
 
-def test_a_newer_epoch_makes_a_follower(run) -> None:
+def test_newer_leader_epoch_with_another_leader_makes_a_follower(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         assert await order(cluster, 2, 4, partition_epoch=9) == (NONE, NONE)
         partition = cluster.partition(1)
@@ -120,7 +120,7 @@ def test_a_newer_epoch_makes_a_follower(run) -> None:
     run(scenario)
 
 
-def test_who_is_not_assigned_does_not_know_the_partition(run) -> None:
+def test_leader_and_isr_to_an_unassigned_broker_gets_unknown_topic_or_partition(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         assert await order(cluster, 2, 0, replicas=(2, 3)) == (NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         assert P0 not in cluster.logs[1].logs
@@ -128,7 +128,7 @@ def test_who_is_not_assigned_does_not_know_the_partition(run) -> None:
     run(scenario)
 
 
-def test_an_older_leader_epoch_is_stale(run) -> None:
+def test_leader_and_isr_with_an_older_leader_epoch_is_rejected(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4)
         assert await order(cluster, 2, 3) == (NONE, ErrorCode.STALE_CONTROLLER_EPOCH)
@@ -137,7 +137,7 @@ def test_an_older_leader_epoch_is_stale(run) -> None:
     run(scenario)
 
 
-def test_the_same_epoch_with_another_isr_is_ignored(run) -> None:
+def test_leader_and_isr_with_the_same_leader_epoch_does_not_change_the_isr(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4)
         assert await order(cluster, 1, 4, isr=(1,), partition_epoch=2) == (NONE, ErrorCode.STALE_CONTROLLER_EPOCH)
@@ -146,7 +146,7 @@ def test_the_same_epoch_with_another_isr_is_ignored(run) -> None:
     run(scenario)
 
 
-def test_the_same_epoch_brings_an_id_the_log_lacks(run) -> None:
+def test_leader_and_isr_with_the_same_leader_epoch_adds_a_missing_topic_id(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 2, 4, topic_id=ZERO_ID)
         await asyncio.sleep(2)
@@ -159,7 +159,7 @@ def test_the_same_epoch_brings_an_id_the_log_lacks(run) -> None:
     run(scenario)
 
 
-def test_the_same_epoch_without_id_turns_a_follower_back_to_names(run) -> None:
+def test_same_leader_epoch_without_topic_id_makes_a_follower_fetch_by_name(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 2, 4)
         assert await order(cluster, 2, 4, topic_id=ZERO_ID) == (NONE, NONE)
@@ -170,7 +170,7 @@ def test_the_same_epoch_without_id_turns_a_follower_back_to_names(run) -> None:
     run(scenario)
 
 
-def test_the_same_epoch_without_id_means_nothing_to_a_leader(run) -> None:
+def test_same_leader_epoch_without_topic_id_is_rejected_by_a_leader(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4)
         assert await order(cluster, 1, 4, topic_id=ZERO_ID) == (NONE, ErrorCode.STALE_CONTROLLER_EPOCH)
@@ -178,7 +178,7 @@ def test_the_same_epoch_without_id_means_nothing_to_a_leader(run) -> None:
     run(scenario)
 
 
-def test_a_newer_leader_epoch_is_taken_although_the_state_was_written_anew_from_version_0(run) -> None:
+def test_newer_leader_epoch_is_accepted_with_a_lower_partition_epoch(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4, partition_epoch=9)
         assert await order(cluster, 2, 5, partition_epoch=0) == (NONE, NONE)
@@ -190,7 +190,7 @@ def test_a_newer_leader_epoch_is_taken_although_the_state_was_written_anew_from_
     run(scenario)
 
 
-def test_a_log_that_cannot_be_made_leaves_the_epoch_so_that_it_can_be_ordered_again(run) -> None:
+def test_leader_and_isr_can_be_repeated_after_the_log_could_not_be_created(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.logs[1].refused[P0] = KlammError("ZooKeeper does not answer")
         await order(cluster, 1, 4)
@@ -203,7 +203,7 @@ def test_a_log_that_cannot_be_made_leaves_the_epoch_so_that_it_can_be_ordered_ag
 
 
 @pytest.mark.parametrize("trouble", [OSError(5, "I/O error"), StorageFailed("out of use")])
-def test_a_log_that_meets_a_broken_disk_is_offline(run, trouble: Exception) -> None:
+def test_storage_error_while_creating_the_log_takes_the_partition_offline(run, trouble: Exception) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.logs[1].refused[P0] = trouble
         assert await order(cluster, 1, 4) == (NONE, ErrorCode.KAFKA_STORAGE_ERROR)
@@ -212,7 +212,7 @@ def test_a_log_that_meets_a_broken_disk_is_offline(run, trouble: Exception) -> N
     run(scenario)
 
 
-def test_a_follower_whose_leader_is_not_known_yet_fetches_once_it_is(run) -> None:
+def test_follower_fetches_once_its_leader_appears_in_the_metadata(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.metadata.alive.discard(2)
         assert await order(cluster, 2, 0) == (NONE, NONE)
@@ -226,7 +226,7 @@ def test_a_follower_whose_leader_is_not_known_yet_fetches_once_it_is(run) -> Non
     run(scenario)
 
 
-def test_a_follower_without_leader_fetches_from_nobody(run) -> None:
+def test_follower_of_a_partition_without_leader_stops_fetching(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 2, 0)
         assert await order(cluster, -1, 1, isr=(2,)) == (NONE, NONE)
@@ -235,7 +235,7 @@ def test_a_follower_without_leader_fetches_from_nobody(run) -> None:
     run(scenario)
 
 
-def test_a_leader_does_not_fetch_any_more(run) -> None:
+def test_follower_that_becomes_leader_stops_fetching(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 2, 0)
         await asyncio.sleep(1)
@@ -247,7 +247,7 @@ def test_a_leader_does_not_fetch_any_more(run) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 4])
-def test_old_versions_answer_by_name(run, version: int) -> None:
+def test_leader_and_isr_below_version_5_is_answered_by_topic_name(run, version: int) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         request = leader_and_isr(1, (1,), (1,), 0, 1, topic_id=ZERO_ID)
         if version < 2:
@@ -260,7 +260,7 @@ def test_old_versions_answer_by_name(run, version: int) -> None:
     run(scenario)
 
 
-def test_new_versions_answer_by_id(run) -> None:
+def test_leader_and_isr_version_5_is_answered_by_topic_id(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         request = leader_and_isr(1, (1,), (1,), 0, 1)
         response = await cluster.brokers[1].become_leader_or_follower(request, 5)
@@ -280,7 +280,9 @@ def test_new_versions_answer_by_id(run) -> None:
         ({}, (1, 2, 3, 4), (0, 0)),
     ],
 )
-def test_a_move_is_counted_and_its_newcomers_are_not_missed(run, assigned, isr, expected) -> None:
+def test_reassigning_partition_is_counted_and_adding_replicas_are_not_under_replicated(
+    run, assigned, isr, expected
+) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 5, isr=isr, replicas=(1, 2, 3, 4), **assigned)
         health = await cluster.brokers[1].partition_health()
@@ -289,7 +291,7 @@ def test_a_move_is_counted_and_its_newcomers_are_not_missed(run, assigned, isr, 
     run(scenario)
 
 
-def test_high_watermarks_are_kept_from_the_first_order_on(run) -> None:
+def test_high_watermark_checkpoints_start_with_the_first_leader_and_isr(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await asyncio.sleep(6)
         assert cluster.logs[1].checkpoints == []
@@ -306,7 +308,7 @@ def test_high_watermarks_are_kept_from_the_first_order_on(run) -> None:
 # ---- make leader
 
 
-def test_a_new_leader_notes_its_epoch_before_any_record(run) -> None:
+def test_new_leader_writes_its_leader_epoch_before_any_record(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4)
         assert cluster.log(1).epoch_list() == [(4, 0)]
@@ -315,7 +317,7 @@ def test_a_new_leader_notes_its_epoch_before_any_record(run) -> None:
     run(scenario)
 
 
-def test_a_leader_that_stays_in_a_new_epoch_keeps_what_it_knows(run) -> None:
+def test_leader_reelected_in_a_new_epoch_keeps_its_followers_log_ends(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         await cluster.produce(1)
@@ -329,7 +331,7 @@ def test_a_leader_that_stays_in_a_new_epoch_keeps_what_it_knows(run) -> None:
     run(scenario)
 
 
-def test_a_leader_that_followed_before_knows_nothing(run) -> None:
+def test_new_leader_that_followed_before_knows_no_follower_log_end(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         await cluster.produce(1)
@@ -340,7 +342,7 @@ def test_a_leader_that_followed_before_knows_nothing(run) -> None:
     run(scenario)
 
 
-def test_becoming_leader_alone_moves_the_high_watermark(run) -> None:
+def test_leader_that_becomes_the_only_replica_advances_the_high_watermark(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, tell=[1])
         assert await cluster.produce(1, acks=1) is NONE
@@ -354,7 +356,7 @@ def test_becoming_leader_alone_moves_the_high_watermark(run) -> None:
 # ---- StopReplica
 
 
-def test_stop_with_an_older_broker_epoch(run) -> None:
+def test_stop_replica_with_an_older_broker_epoch_is_rejected(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4)
         assert await stop(cluster, 4, deletes=True, broker_epoch=99) == (ErrorCode.STALE_BROKER_EPOCH, [])
@@ -363,7 +365,7 @@ def test_stop_with_an_older_broker_epoch(run) -> None:
     run(scenario)
 
 
-def test_stop_from_an_older_controller(run) -> None:
+def test_stop_replica_of_an_older_controller_epoch_is_rejected(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4, controller_epoch=3)
         stale = ErrorCode.STALE_CONTROLLER_EPOCH
@@ -372,7 +374,7 @@ def test_stop_from_an_older_controller(run) -> None:
     run(scenario)
 
 
-def test_stop_offline(run) -> None:
+def test_stop_replica_of_an_offline_partition_gets_kafka_storage_error(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.brokers[1].set_offline([P0])
         assert await stop(cluster, 4, deletes=True) == (NONE, [ErrorCode.KAFKA_STORAGE_ERROR])
@@ -381,7 +383,7 @@ def test_stop_offline(run) -> None:
 
 
 @pytest.mark.parametrize(("epoch", "stops"), [(-2, True), (-1, True), (3, False), (4, True), (5, True)])
-def test_stop_by_leader_epoch(run, epoch: int, stops: bool) -> None:
+def test_stop_replica_with_an_older_leader_epoch_gets_fenced_leader_epoch(run, epoch: int, stops: bool) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4)
         error = NONE if stops else ErrorCode.FENCED_LEADER_EPOCH
@@ -392,7 +394,7 @@ def test_stop_by_leader_epoch(run, epoch: int, stops: bool) -> None:
     run(scenario)
 
 
-def test_stop_without_delete_keeps_log_and_partition_but_fetches_no_more(run) -> None:
+def test_stop_replica_without_delete_keeps_the_log_and_stops_fetching(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 2, 4)
         assert cluster.brokers[1].fetchers.leader_of(P0) == 2
@@ -406,7 +408,7 @@ def test_stop_without_delete_keeps_log_and_partition_but_fetches_no_more(run) ->
 
 
 @pytest.mark.parametrize("deletes", [True, False])
-def test_stop_of_what_is_not_hosted(run, deletes: bool) -> None:
+def test_stop_replica_of_a_partition_not_hosted_deletes_only_a_leftover_log(run, deletes: bool) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         cluster.logs[1].logs[P1] = MemoryLog()
         assert await stop(cluster, 4, deletes=deletes, partition=P1) == (NONE, [NONE])
@@ -415,7 +417,7 @@ def test_stop_of_what_is_not_hosted(run, deletes: bool) -> None:
     run(scenario)
 
 
-def test_a_delete_that_meets_a_broken_disk(run) -> None:
+def test_storage_error_during_a_delete_takes_the_partition_offline(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4)
         cluster.logs[1].refused[P0] = StorageFailed("I/O error")
@@ -425,7 +427,7 @@ def test_a_delete_that_meets_a_broken_disk(run) -> None:
     run(scenario)
 
 
-def test_who_waits_on_a_deleted_partition_is_told(run) -> None:
+def test_waiting_produce_gets_not_leader_or_follower_when_the_partition_is_deleted(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, tell=[1])
         produced = asyncio.create_task(cluster.produce(1))
@@ -438,7 +440,7 @@ def test_who_waits_on_a_deleted_partition_is_told(run) -> None:
     run(scenario)
 
 
-def test_a_deleted_partition_can_be_made_again_in_an_older_epoch(run) -> None:
+def test_deleted_partition_can_be_created_again_with_an_older_leader_epoch(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4)
         await stop(cluster, -2, deletes=True)
@@ -448,7 +450,7 @@ def test_a_deleted_partition_can_be_made_again_in_an_older_epoch(run) -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_old_stop_versions_have_one_flag_for_all(run, version: int) -> None:
+def test_stop_replica_below_version_3_deletes_by_one_flag_for_all_partitions(run, version: int) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await order(cluster, 1, 4)
         request = StopReplicaRequest(controller_epoch=1, delete_partitions=True)
@@ -463,7 +465,7 @@ def test_old_stop_versions_have_one_flag_for_all(run, version: int) -> None:
     run(scenario)
 
 
-def test_who_runs_on_top_hears_of_every_change(run) -> None:
+def test_leadership_change_callback_gets_new_leaders_followers_and_deletions(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         heard = []
         cluster.brokers[1]._leadership._on_change = heard.append

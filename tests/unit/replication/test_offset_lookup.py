@@ -34,19 +34,21 @@ def found(timestamp: int, offset: int, epoch: int) -> FoundOffset:
     return FoundOffset(ErrorCode.NONE, timestamp, offset, epoch)
 
 
-CONSUMER_ASKS = {
+LIST_OFFSETS_CASES = {
     "latest": (Timestamp.LATEST, found(-1, 3, 7)),
     "earliest": (Timestamp.EARLIEST, found(-1, 0, 2)),
-    "earliest here": (Timestamp.EARLIEST_LOCAL, found(-1, 0, 2)),
-    "latest elsewhere": (Timestamp.LATEST_TIERED, NOTHING),
-    "largest timestamp": (Timestamp.MAX, found(40, 2, 2)),
-    "a time": (15, found(20, 1, 2)),
-    "a time that only the future reaches": (41, NOTHING),
+    "earliest local": (Timestamp.EARLIEST_LOCAL, found(-1, 0, 2)),
+    "latest tiered": (Timestamp.LATEST_TIERED, NOTHING),
+    "max timestamp": (Timestamp.MAX, found(40, 2, 2)),
+    "timestamp between two records": (15, found(20, 1, 2)),
+    "timestamp after the last record": (41, NOTHING),
 }
 
 
-@pytest.mark.parametrize(("timestamp", "expected"), CONSUMER_ASKS.values(), ids=CONSUMER_ASKS)
-def test_what_a_consumer_is_told(run, timestamp: int, expected: FoundOffset) -> None:
+@pytest.mark.parametrize(("timestamp", "expected"), LIST_OFFSETS_CASES.values(), ids=LIST_OFFSETS_CASES)
+def test_list_offsets_resolves_timestamps_and_kafkas_special_timestamps(
+    run, timestamp: int, expected: FoundOffset
+) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led(cluster)
         assert look(cluster, timestamp) == expected
@@ -54,7 +56,7 @@ def test_what_a_consumer_is_told(run, timestamp: int, expected: FoundOffset) -> 
     run(scenario)
 
 
-def test_how_far_each_may_see(run) -> None:
+def test_latest_offset_is_the_log_end_only_for_replicas_and_debugging_consumers(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led(cluster)
         assert look(cluster, Timestamp.LATEST, replica_id=2).offset == 4
@@ -68,7 +70,7 @@ def test_how_far_each_may_see(run) -> None:
     run(scenario)
 
 
-def test_a_new_leader_does_not_tell_an_end_that_may_go_back(run) -> None:
+def test_latest_offset_is_not_available_until_a_new_leader_commits_in_its_epoch(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led(cluster)
         cluster.log(1).high_watermark = 1
@@ -81,7 +83,7 @@ def test_a_new_leader_does_not_tell_an_end_that_may_go_back(run) -> None:
     run(scenario)
 
 
-def test_who_may_ask_whom(run) -> None:
+def test_list_offsets_on_a_follower_is_answered_only_for_debugging_consumers(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         await cluster.produce(1)
@@ -99,7 +101,7 @@ def test_who_may_ask_whom(run) -> None:
 @pytest.mark.parametrize(
     ("epoch", "error"), [(6, ErrorCode.FENCED_LEADER_EPOCH), (8, ErrorCode.UNKNOWN_LEADER_EPOCH), (7, ErrorCode.NONE)]
 )
-def test_the_leader_epoch_is_fenced(run, epoch: int, error: ErrorCode) -> None:
+def test_offset_lookup_with_an_older_or_newer_leader_epoch_is_rejected(run, epoch: int, error: ErrorCode) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led(cluster)
         assert look(cluster, Timestamp.LATEST, current_leader_epoch=epoch).error is error
@@ -112,7 +114,9 @@ EPOCH_ENDS = {-1: (-1, -1), 1: (1, 0), 2: (2, 3), 5: (2, 3), 7: (7, 4), 8: (-1, 
 
 
 @pytest.mark.parametrize(("epoch", "end"), EPOCH_ENDS.items())
-def test_where_an_epoch_ended(run, epoch: int, end: tuple[int, int]) -> None:
+def test_offset_for_leader_epoch_returns_the_end_of_the_largest_epoch_not_above(
+    run, epoch: int, end: tuple[int, int]
+) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led(cluster)
         assert cluster.brokers[1].end_of_epoch(P0, epoch) == (ErrorCode.NONE, end)
@@ -120,7 +124,7 @@ def test_where_an_epoch_ended(run, epoch: int, end: tuple[int, int]) -> None:
     run(scenario)
 
 
-def test_only_a_leader_says_where_an_epoch_ended(run) -> None:
+def test_offset_for_leader_epoch_on_a_follower_is_rejected(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(2)
         assert cluster.brokers[1].end_of_epoch(P0, 0) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, (-1, -1))
@@ -132,7 +136,7 @@ def test_only_a_leader_says_where_an_epoch_ended(run) -> None:
     ("trouble", "error"),
     [(StorageFailed("I/O"), ErrorCode.KAFKA_STORAGE_ERROR), (CorruptRecords("CRC"), ErrorCode.CORRUPT_MESSAGE)],
 )
-def test_a_log_that_cannot_be_searched(run, trouble: Exception, error: ErrorCode) -> None:
+def test_list_offsets_reports_storage_errors_and_corrupt_records(run, trouble: Exception, error: ErrorCode) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led(cluster)
 

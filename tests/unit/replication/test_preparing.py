@@ -114,7 +114,7 @@ async def three_of_which_the_last_is_prepared(
     return tasks
 
 
-def test_batch_that_ends_early_lets_nobody_pass_those_before_it(run_on_disk: RunOnDisk) -> None:
+def test_batch_whose_preparation_fails_does_not_let_later_ones_pass_earlier_ones(run_on_disk: RunOnDisk) -> None:
     async def body(cluster: ReplicaCluster, workers: HeldWorkers) -> None:
         tasks = await three_of_which_the_last_is_prepared(cluster, workers)
         workers.fail(1)
@@ -132,7 +132,7 @@ def test_batch_that_ends_early_lets_nobody_pass_those_before_it(run_on_disk: Run
     run_on_disk(scenario(body))
 
 
-def test_batch_whose_client_leaves_is_appended_all_the_same(run_on_disk: RunOnDisk) -> None:
+def test_batch_is_appended_even_if_its_client_disconnects(run_on_disk: RunOnDisk) -> None:
     """As in Kafka: a client with acks=0 may close its connection as soon as it has sent."""
 
     async def body(cluster: ReplicaCluster, workers: HeldWorkers) -> None:
@@ -165,7 +165,7 @@ def test_batch_is_not_appended_once_another_broker_leads(run_on_disk: RunOnDisk)
     run_on_disk(scenario(body))
 
 
-def test_invalid_records_are_told_one_by_one(run_on_disk: RunOnDisk) -> None:
+def test_invalid_records_are_reported_by_their_index_in_the_batch(run_on_disk: RunOnDisk) -> None:
     async def body(cluster: ReplicaCluster, workers: HeldWorkers) -> None:
         log = cluster.partition(1).hosted_log
         log.update_config(log.config.parse({"cleanup.policy": "compact"}))
@@ -179,7 +179,7 @@ def test_invalid_records_are_told_one_by_one(run_on_disk: RunOnDisk) -> None:
     run_on_disk(scenario(body))
 
 
-def test_what_is_wrong_with_a_header_is_told_without_a_worker(run_on_disk: RunOnDisk) -> None:
+def test_batch_with_a_wrong_crc_is_rejected_without_a_worker(run_on_disk: RunOnDisk) -> None:
     async def body(cluster: ReplicaCluster, workers: HeldWorkers) -> None:
         broken = bytearray(batch(b"a"))
         broken[-1] ^= 1

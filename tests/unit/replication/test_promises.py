@@ -62,7 +62,7 @@ async def heal(cluster: ReplicaCluster, keeper: StateKeeper) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_nothing_acknowledged_is_lost(run, seed: int) -> None:
+def test_random_failures_lose_no_record_acknowledged_with_acks_all(run, seed: int) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await live_through(cluster, random.Random(seed))
 
@@ -70,7 +70,7 @@ def test_nothing_acknowledged_is_lost(run, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(100, 103))
-def test_nothing_acknowledged_is_lost_on_disk(run_on_disk, seed: int) -> None:
+def test_random_failures_lose_no_record_acknowledged_with_acks_all_on_disk(run_on_disk, seed: int) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await live_through(cluster, random.Random(seed))
 

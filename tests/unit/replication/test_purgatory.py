@@ -4,14 +4,14 @@ from klamm.replication.purgatory import Purgatory
 from klamm.sim.loop import SimulatedLoop
 
 
-def test_what_is_done_already_does_not_wait() -> None:
+def test_operation_that_is_already_done_does_not_wait() -> None:
     async def main() -> None:
         assert await Purgatory().wait(["a"], lambda: True, 1) is True
 
     SimulatedLoop().run(main())
 
 
-def test_a_check_of_any_key_completes_what_is_done() -> None:
+def test_check_of_one_key_completes_the_operation_once_it_is_done() -> None:
     async def main() -> None:
         purgatory: Purgatory[str] = Purgatory()
         done = False
@@ -29,7 +29,7 @@ def test_a_check_of_any_key_completes_what_is_done() -> None:
     SimulatedLoop().run(main())
 
 
-def test_time_runs_out() -> None:
+def test_operation_not_done_in_time_returns_false_after_the_timeout() -> None:
     async def main() -> None:
         purgatory: Purgatory[str] = Purgatory()
         assert await purgatory.wait(["a"], lambda: False, 3) is False
@@ -40,7 +40,7 @@ def test_time_runs_out() -> None:
     SimulatedLoop().run(main())
 
 
-def test_one_more_than_the_limit_is_answered_at_once() -> None:
+def test_operation_above_the_limit_times_out_at_once() -> None:
     async def main() -> None:
         purgatory: Purgatory[str] = Purgatory(limit=1)
         first = asyncio.create_task(purgatory.wait(["a"], lambda: False, 10))
@@ -52,7 +52,7 @@ def test_one_more_than_the_limit_is_answered_at_once() -> None:
     SimulatedLoop().run(main())
 
 
-def test_who_gives_up_waiting_leaves_nothing_behind() -> None:
+def test_cancelled_operation_is_removed_from_the_purgatory() -> None:
     async def main() -> None:
         purgatory: Purgatory[str] = Purgatory()
         waiting = asyncio.create_task(purgatory.wait(["a"], lambda: False, 10))
@@ -64,7 +64,7 @@ def test_who_gives_up_waiting_leaves_nothing_behind() -> None:
     SimulatedLoop().run(main())
 
 
-def test_two_operations_of_one_key_complete_apart() -> None:
+def test_two_operations_of_one_key_complete_independently() -> None:
     async def main() -> None:
         purgatory: Purgatory[str] = Purgatory()
         reached = 0

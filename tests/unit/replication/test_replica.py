@@ -8,25 +8,25 @@ def fetched(*fetches: tuple[int, int, float]) -> RemoteReplica:
     return replica
 
 
-def test_a_fetch_at_the_leaders_end_is_level_now() -> None:
+def test_fetch_at_the_log_end_of_the_leader_is_caught_up_now() -> None:
     assert fetched((5, 5, 1000)).last_caught_up_ms == 1000
 
 
-def test_a_fetch_at_what_was_the_end_was_level_then() -> None:
+def test_fetch_at_the_previous_log_end_was_caught_up_at_the_previous_fetch() -> None:
     replica = fetched((0, 5, 1000), (5, 9, 2000))
 
     assert replica.last_caught_up_ms == 1000
 
 
-def test_a_fetch_below_that_changes_nothing() -> None:
+def test_fetch_below_the_previous_log_end_does_not_change_the_caught_up_time() -> None:
     assert fetched((0, 5, 1000), (4, 9, 2000)).last_caught_up_ms == NEVER
 
 
-def test_the_time_never_goes_back() -> None:
+def test_caught_up_time_never_decreases() -> None:
     assert fetched((5, 5, 1000), (5, 9, 2000), (5, 12, 3000)).last_caught_up_ms == 1000
 
 
-def test_a_fetch_that_names_no_partition_was_level_when_it_was_at_the_end() -> None:
+def test_incremental_fetch_without_the_partition_counts_as_caught_up_at_the_log_end() -> None:
     replica = fetched((5, 5, 1000))
 
     replica.was_level(5, 4000)
@@ -39,7 +39,7 @@ def test_a_fetch_that_names_no_partition_was_level_when_it_was_at_the_end() -> N
     assert replica.last_fetch_ms == 4000
 
 
-def test_a_new_leader_knows_nothing_but_gives_members_time() -> None:
+def test_new_leader_resets_log_ends_and_treats_isr_members_as_caught_up() -> None:
     member, outsider = fetched((5, 5, 1000)), fetched((5, 5, 1000))
 
     member.reset(in_isr=True, stays_known=False, epoch_start_offset=7, now_ms=9000)
@@ -50,7 +50,7 @@ def test_a_new_leader_knows_nothing_but_gives_members_time() -> None:
     assert outsider.last_caught_up_ms == NEVER
 
 
-def test_a_leader_that_stays_keeps_the_ends() -> None:
+def test_reelected_leader_keeps_the_log_end_of_a_replica() -> None:
     replica = fetched((5, 5, 1000))
 
     replica.reset(in_isr=True, stays_known=True, epoch_start_offset=7, now_ms=9000)
@@ -59,7 +59,7 @@ def test_a_leader_that_stays_keeps_the_ends() -> None:
     assert (replica.last_fetch_ms, replica.last_caught_up_ms) == (9000, 9000)
 
 
-def test_a_leader_that_stays_does_not_let_an_outsider_in_before_it_fetches() -> None:
+def test_reelected_leader_does_not_treat_a_replica_outside_the_isr_as_caught_up() -> None:
     replica = fetched((5, 5, 1000))
 
     replica.reset(in_isr=False, stays_known=True, epoch_start_offset=7, now_ms=9000)

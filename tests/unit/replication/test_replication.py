@@ -16,7 +16,7 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def test_acks_all_completes_after_two_rounds_of_fetching_and_no_timer(run_on) -> None:
+def test_acks_all_completes_after_two_rounds_of_fetches_without_a_timer(run_on) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         await asyncio.sleep(1)
@@ -44,7 +44,7 @@ def test_acks_one_and_zero_do_not_wait(run) -> None:
     run(scenario)
 
 
-def test_acks_two_are_no_acks(run) -> None:
+def test_acks_2_is_rejected_with_invalid_required_acks(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, tell=[1])
         assert await cluster.produce(1, acks=2) is ErrorCode.INVALID_REQUIRED_ACKS
@@ -53,7 +53,7 @@ def test_acks_two_are_no_acks(run) -> None:
     run(scenario)
 
 
-def test_a_lone_replica_acknowledges_at_once(run) -> None:
+def test_acks_all_with_a_single_replica_completes_at_once(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1,), (1,))
         assert await cluster.produce(1) is NONE
@@ -62,7 +62,7 @@ def test_a_lone_replica_acknowledges_at_once(run) -> None:
     run(scenario)
 
 
-def test_acks_all_that_is_not_replicated_in_time(run) -> None:
+def test_acks_all_not_replicated_in_time_gets_request_timed_out(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, tell=[1])
         assert await cluster.produce(1, timeout_ms=700) is ErrorCode.REQUEST_TIMED_OUT
@@ -72,7 +72,7 @@ def test_acks_all_that_is_not_replicated_in_time(run) -> None:
     run(scenario)
 
 
-def test_who_does_not_lead_refuses(run) -> None:
+def test_produce_to_a_follower_gets_not_leader_or_follower(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         assert await cluster.produce(2) is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -80,7 +80,7 @@ def test_who_does_not_lead_refuses(run) -> None:
     run(scenario)
 
 
-def test_what_the_log_refuses_is_told_in_full(run) -> None:
+def test_produce_returns_record_errors_and_storage_errors_of_the_log(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1,), (1,))
         cluster.make_batch = lambda *a, **k: b""
@@ -98,7 +98,7 @@ def test_what_the_log_refuses_is_told_in_full(run) -> None:
 # ---- min.insync.replicas
 
 
-def test_too_few_in_sync_replicas_refuse_acks_all_and_write_nothing(run) -> None:
+def test_produce_below_min_isr_gets_not_enough_replicas_and_writes_nothing(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1,), tell=[1])
         assert await cluster.produce(1) is ErrorCode.NOT_ENOUGH_REPLICAS
@@ -107,7 +107,7 @@ def test_too_few_in_sync_replicas_refuse_acks_all_and_write_nothing(run) -> None
     run(scenario, min_insync_replicas=2)
 
 
-def test_under_min_isr_nothing_becomes_visible(run) -> None:
+def test_high_watermark_does_not_advance_below_min_isr(run) -> None:
     """KAFKA-15583: acks=1 succeeds, the high watermark stays; also while a second member is only proposed."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -124,7 +124,7 @@ def test_under_min_isr_nothing_becomes_visible(run) -> None:
     run(scenario, min_insync_replicas=2)
 
 
-def test_min_isr_is_never_more_than_the_replicas(run) -> None:
+def test_effective_min_isr_is_bounded_by_the_replication_factor(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1,), (1,))
         assert await cluster.produce(1) is NONE
@@ -132,7 +132,7 @@ def test_min_isr_is_never_more_than_the_replicas(run) -> None:
     run(scenario, min_insync_replicas=2)
 
 
-def test_an_isr_that_became_too_small_after_the_append(run) -> None:
+def test_isr_shrunk_below_min_isr_after_the_append_gets_not_enough_replicas_after_append(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1, 2), (1, 2), tell=[1])
         produced = asyncio.create_task(cluster.produce(1))
@@ -149,7 +149,7 @@ def test_an_isr_that_became_too_small_after_the_append(run) -> None:
 # ---- leadership moves
 
 
-def test_a_partition_refused_because_the_leader_hears_later_is_tried_again_soon(run) -> None:
+def test_follower_retries_soon_when_the_new_leader_has_not_got_leader_and_isr_yet(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, partition=TopicPartition("orders", 1))
         await asyncio.sleep(2.1)
@@ -163,7 +163,7 @@ def test_a_partition_refused_because_the_leader_hears_later_is_tried_again_soon(
     run(scenario)
 
 
-def test_who_waits_on_a_leader_that_steps_down_is_told_at_once(run) -> None:
+def test_waiting_produce_fails_at_once_when_the_leader_becomes_a_follower(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, tell=[1])
         produced = asyncio.create_task(cluster.produce(1))
@@ -175,7 +175,7 @@ def test_who_waits_on_a_leader_that_steps_down_is_told_at_once(run) -> None:
     run(scenario)
 
 
-def test_leadership_moves_and_nothing_acknowledged_is_lost(run_on) -> None:
+def test_acknowledged_records_survive_leader_changes(run_on) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         acknowledged = []
         leaders = [1, 2, 3, 1, 3, 2]
@@ -193,7 +193,7 @@ def test_leadership_moves_and_nothing_acknowledged_is_lost(run_on) -> None:
     run_on(scenario)
 
 
-def test_a_deposed_leader_cuts_what_nobody_else_has(run_on) -> None:
+def test_former_leader_truncates_records_that_were_not_replicated(run_on) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         assert await cluster.produce(1, b"a") is NONE
@@ -212,7 +212,7 @@ def test_a_deposed_leader_cuts_what_nobody_else_has(run_on) -> None:
     run_on(scenario)
 
 
-def test_a_follower_that_restarts_keeps_records_above_its_high_watermark(run_on) -> None:
+def test_restarted_follower_keeps_records_above_its_high_watermark(run_on) -> None:
     """KIP-101, first scenario: cutting to the high watermark on the way up would lose an acknowledged record."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -236,7 +236,7 @@ def test_a_follower_that_restarts_keeps_records_above_its_high_watermark(run_on)
     run_on(scenario)
 
 
-def test_logs_that_diverged_at_the_same_offset_agree_again(run_on) -> None:
+def test_logs_that_diverged_at_the_same_offset_become_equal(run_on) -> None:
     """KIP-101, second scenario: both wrote offset 1, in different epochs."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -257,7 +257,7 @@ def test_logs_that_diverged_at_the_same_offset_agree_again(run_on) -> None:
     run_on(scenario)
 
 
-def test_fast_leader_changes_leave_no_divergence(run_on) -> None:
+def test_logs_become_equal_after_fast_leader_changes(run_on) -> None:
     """KIP-279: the follower's last epoch is one the leader never had; one answer is not enough to find the place."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -282,7 +282,7 @@ def test_fast_leader_changes_leave_no_divergence(run_on) -> None:
     run_on(scenario)
 
 
-def test_several_epochs_missed_under_one_leader_are_reconciled(run_on) -> None:
+def test_follower_that_missed_several_epochs_truncates_to_the_same_leaders_log(run_on) -> None:
     """KAFKA-7164: the leader is the same as before, but its epoch is newer."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -301,7 +301,7 @@ def test_several_epochs_missed_under_one_leader_are_reconciled(run_on) -> None:
     run_on(scenario)
 
 
-def test_an_unclean_leader_shortens_everybody(run_on) -> None:
+def test_followers_truncate_to_the_log_of_an_unclean_leader(run_on) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1, 2))
         cluster.cut |= {(1, 3), (2, 3)}
@@ -318,7 +318,7 @@ def test_an_unclean_leader_shortens_everybody(run_on) -> None:
     run_on(scenario)
 
 
-def test_an_ex_leader_does_not_show_what_it_has_to_cut(run) -> None:
+def test_former_leader_does_not_raise_its_high_watermark_before_truncating(run) -> None:
     """KAFKA-14704: the high watermark of the answer that says "diverging" is not applied."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -339,7 +339,7 @@ def test_an_ex_leader_does_not_show_what_it_has_to_cut(run) -> None:
     run(scenario)
 
 
-def test_a_follower_far_behind_starts_where_the_leader_does(run_on) -> None:
+def test_follower_below_the_leaders_log_start_restarts_at_that_offset(run_on) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1, (1,), (1, 2), tell=[1])
         for value in (b"a", b"b", b"c"):
@@ -354,7 +354,7 @@ def test_a_follower_far_behind_starts_where_the_leader_does(run_on) -> None:
     run_on(scenario)
 
 
-def test_the_leaders_log_start_reaches_its_followers(run_on) -> None:
+def test_log_start_offset_of_the_leader_reaches_its_followers(run_on) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         for value in (b"a", b"b"):
@@ -369,7 +369,7 @@ def test_the_leaders_log_start_reaches_its_followers(run_on) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_random_elections_and_cuts_never_lose_what_was_acknowledged(run, seed: int) -> None:
+def test_random_elections_and_partitioned_networks_lose_no_acknowledged_record(run, seed: int) -> None:
     """Clean elections only: the next leader comes from the ISR the controller knows."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -405,7 +405,7 @@ def test_random_elections_and_cuts_never_lose_what_was_acknowledged(run, seed: i
     run(scenario, min_insync_replicas=2, settings=None)
 
 
-def test_flush_messages_comes_before_the_acknowledgement_on_every_replica(run_on_disk) -> None:
+def test_flush_messages_flushes_every_replica_before_the_acknowledgement(run_on_disk) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         await asyncio.sleep(2)

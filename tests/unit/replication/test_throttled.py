@@ -63,7 +63,7 @@ async def led_by_one(cluster: ReplicaCluster, isr=(1,), partition: TopicPartitio
     ],
     ids=["out of sync", "listed", "in sync", "below the quota", "not listed", "consumer"],
 )
-def test_whom_a_leader_keeps_waiting(run, replica, isr, partitions, rate, is_held) -> None:
+def test_leader_quota_throttles_only_listed_out_of_sync_replicas(run, replica, isr, partitions, rate, is_held) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led_by_one(cluster, isr)
         throttle(cluster, 1, "leader", rate, partitions).record(SIZE)
@@ -74,7 +74,7 @@ def test_whom_a_leader_keeps_waiting(run, replica, isr, partitions, rate, is_hel
     run(scenario)
 
 
-def test_what_is_held_back_still_tells_where_the_follower_is(run) -> None:
+def test_throttled_fetch_still_updates_the_followers_log_end(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led_by_one(cluster)
         throttle(cluster, 1, "leader", 0).record(1)
@@ -84,7 +84,7 @@ def test_what_is_held_back_still_tells_where_the_follower_is(run) -> None:
     run(scenario)
 
 
-def test_a_held_partition_leaves_its_place_to_the_others(run) -> None:
+def test_throttled_partition_leaves_the_first_batch_to_another_partition(run) -> None:
     """The one batch that always goes out is another's, however small the request's limit."""
 
     async def scenario(cluster: ReplicaCluster) -> None:
@@ -98,7 +98,7 @@ def test_a_held_partition_leaves_its_place_to_the_others(run) -> None:
     run(scenario)
 
 
-def test_what_is_sent_of_throttled_partitions_counts_also_to_those_in_sync(run) -> None:
+def test_bytes_sent_to_in_sync_replicas_count_against_the_leader_quota(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led_by_one(cluster)
         await led_by_one(cluster, (1,), P1)
@@ -112,7 +112,7 @@ def test_what_is_sent_of_throttled_partitions_counts_also_to_those_in_sync(run) 
     run(scenario)
 
 
-def test_a_waiting_fetch_goes_on_when_the_quota_allows_it(run) -> None:
+def test_throttled_fetch_completes_when_the_quota_allows_it(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led_by_one(cluster)
         throttle(cluster, 1, "leader", SIZE).record(2 * SIZE)
@@ -123,7 +123,7 @@ def test_a_waiting_fetch_goes_on_when_the_quota_allows_it(run) -> None:
     run(scenario)
 
 
-def test_a_waiting_fetch_waits_no_longer_than_it_wants_to(run) -> None:
+def test_throttled_fetch_is_answered_empty_after_max_wait_ms(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led_by_one(cluster)
         throttle(cluster, 1, "leader", SIZE).record(2 * SIZE)
@@ -134,7 +134,7 @@ def test_a_waiting_fetch_waits_no_longer_than_it_wants_to(run) -> None:
     run(scenario)
 
 
-def test_of_two_that_wait_the_second_lets_the_first_go_ahead(run) -> None:
+def test_two_throttled_fetches_complete_one_after_the_other(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led_by_one(cluster)
         throttle(cluster, 1, "leader", SIZE).record(2 * SIZE)
@@ -150,7 +150,7 @@ def test_of_two_that_wait_the_second_lets_the_first_go_ahead(run) -> None:
     run(scenario)
 
 
-def test_what_is_at_the_end_is_not_held(run) -> None:
+def test_fetch_at_the_log_end_is_not_throttled(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led_by_one(cluster, (1, 2))
         throttle(cluster, 1, "leader", 0).record(1)
@@ -159,7 +159,7 @@ def test_what_is_at_the_end_is_not_held(run) -> None:
     run(scenario)
 
 
-def test_an_append_does_not_end_the_wait(run) -> None:
+def test_append_does_not_end_the_wait_of_a_throttled_fetch(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led_by_one(cluster)
         throttle(cluster, 1, "leader", SIZE).record(2 * SIZE)
@@ -174,7 +174,7 @@ def test_an_append_does_not_end_the_wait(run) -> None:
     run(scenario)
 
 
-def test_an_error_is_not_held_back(run) -> None:
+def test_error_is_returned_at_once_in_spite_of_the_throttle(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await led_by_one(cluster)
         throttle(cluster, 1, "leader", 0).record(1)
@@ -190,7 +190,7 @@ ONE_BATCH = ReplicationSettings(replica_fetch_max_bytes=1, replica_fetch_respons
 
 
 @pytest.mark.parametrize(("side", "rate"), [("leader", 2 * SIZE), ("follower", SIZE)])
-def test_a_new_replica_fills_at_the_rate_and_then_joins(run, side: str, rate: int) -> None:
+def test_new_replica_is_filled_at_the_quota_rate_and_then_joins_the_isr(run, side: str, rate: int) -> None:
     """A batch per second, and for the leader the one that it sends to the other follower.
 
     Producers with acks=all go on meanwhile, for the ISR is untouched.
@@ -223,7 +223,7 @@ def test_a_new_replica_fills_at_the_rate_and_then_joins(run, side: str, rate: in
     run(scenario, settings=ONE_BATCH)
 
 
-def test_a_follower_leaves_out_what_is_throttled_and_fetches_the_rest(run) -> None:
+def test_follower_quota_skips_throttled_partitions_and_fetches_the_others(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         for p in (P0, P1):
             await cluster.elect(1, (1, 2), partition=p, tell=[1, 2])
@@ -245,7 +245,7 @@ def test_a_follower_leaves_out_what_is_throttled_and_fetches_the_rest(run) -> No
     run(scenario)
 
 
-def test_a_follower_that_is_level_is_not_throttled(run) -> None:
+def test_caught_up_follower_is_not_throttled(run) -> None:
     async def scenario(cluster: ReplicaCluster) -> None:
         await cluster.elect(1)
         assert await cluster.produce(1, b"xxxx") is ErrorCode.NONE
