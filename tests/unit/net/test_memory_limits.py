@@ -83,7 +83,7 @@ def dial(connection: ServerConnection) -> FullSocket:
 
 
 @pytest.mark.parametrize("cold", [False, True])
-def test_a_peer_that_does_not_read_costs_one_chunk_of_a_file(cold: bool) -> None:
+def test_client_that_does_not_read_holds_one_file_chunk_in_memory(cold: bool) -> None:
     SimulatedLoop().run(peer_that_does_not_read(cold))
 
 
@@ -107,7 +107,7 @@ async def peer_that_does_not_read(cold: bool) -> None:
 
 
 @pytest.mark.parametrize("cold", [False, True])
-def test_the_next_request_waits_until_the_answer_is_read(cold: bool) -> None:
+def test_next_request_is_served_after_the_client_has_read_the_response(cold: bool) -> None:
     SimulatedLoop().run(two_requests(cold))
 
 
@@ -125,7 +125,7 @@ async def two_requests(cold: bool) -> None:
     assert client.written.endswith(b"xsecond")
 
 
-async def test_a_file_that_lost_its_bytes_ends_the_connection_and_sends_nothing_else() -> None:
+async def test_connection_is_closed_when_a_file_is_truncated_while_it_is_sent() -> None:
     from klamm.model.errors import KlammError
 
     class Lost(FromFile):
@@ -142,7 +142,7 @@ async def test_a_file_that_lost_its_bytes_ends_the_connection_and_sends_nothing_
     assert bytes(client.written) == b"x" * CHUNK_BYTES
 
 
-async def test_many_readers_that_stall_share_the_limit_in_small_chunks() -> None:
+async def test_stalled_clients_get_small_chunks_once_the_response_memory_is_used() -> None:
     limit = 4 * MAX
     memory = ResponseMemory(limit)
     files = [FromFile(10 * MAX) for _ in range(100)]
@@ -153,7 +153,7 @@ async def test_many_readers_that_stall_share_the_limit_in_small_chunks() -> None
     assert {f.read_bytes for f in files} == {CHUNK_BYTES, MIN_CHUNK_BYTES}
 
 
-def test_beyond_the_limit_the_longest_stalled_is_closed() -> None:
+def test_longest_stalled_connection_is_closed_above_the_response_memory_limit() -> None:
     async def scenario() -> None:
         memory = ResponseMemory(2 * MAX)
 
@@ -184,7 +184,7 @@ def test_beyond_the_limit_the_longest_stalled_is_closed() -> None:
 # ---- requests
 
 
-async def test_a_large_request_waits_until_others_are_served() -> None:
+async def test_large_request_is_read_once_request_memory_is_free() -> None:
     memory = RequestMemory(100 * KIB)
     parked: list[asyncio.Future[Answer]] = []
 
@@ -209,7 +209,7 @@ async def test_a_large_request_waits_until_others_are_served() -> None:
     assert memory.taken == 150 * KIB
 
 
-async def test_what_arrived_of_a_request_is_given_back_when_its_client_leaves() -> None:
+async def test_memory_of_an_incomplete_request_is_released_on_disconnect() -> None:
     memory = RequestMemory(100 * KIB)
     client = connect(serve(lambda request, connection: None, requests=memory))
     feed(client, frame(b"a" * 150 * KIB)[:50_000])
@@ -224,7 +224,7 @@ async def test_what_arrived_of_a_request_is_given_back_when_its_client_leaves() 
     assert memory.taken == 0
 
 
-async def test_without_a_limit_everything_is_taken() -> None:
+async def test_requests_are_read_at_once_without_a_memory_limit() -> None:
     memory = RequestMemory()
     clients = [connect(serve(lambda request, connection: None, requests=memory)) for _ in range(10)]
     for client in clients:

@@ -36,30 +36,30 @@ BODIES = [b"", b"a", b"b" * 10, b"c" * 16_380, b"d" * 16_381, b"e" * 70_000, b"f
 
 
 @pytest.mark.parametrize("cut", [1, 3, 7, 1000, 16_384, 65_536, 1 << 30])
-def test_frames_of_all_sizes_survive_any_cut(cut: int) -> None:
+def test_frames_are_reassembled_from_chunks_of_any_size(cut: int) -> None:
     bodies = BODIES if cut >= 1000 else [*BODIES[:4], b"x" * 20_000, *BODIES[:2]]
 
     assert frames_of(b"".join(map(framed, bodies)), cut) == bodies
 
 
 @given(bodies=st.lists(st.binary(max_size=40_000), max_size=8), cut=st.integers(1, 50_000))
-def test_any_bodies_any_cut(bodies: list[bytes], cut: int) -> None:
+def test_random_frames_are_reassembled_from_chunks_of_random_size(bodies: list[bytes], cut: int) -> None:
     assert frames_of(b"".join(map(framed, bodies)), max(cut, sum(map(len, bodies)) // 2000 + 1)) == bodies
 
 
 @pytest.mark.parametrize("size", [-1, -(2**31), LIMIT + 1, 2**31 - 1, int.from_bytes(b"GET ", "big")])
-def test_a_size_beyond_the_limit_is_refused_at_once(size: int) -> None:
+def test_frame_size_that_is_negative_or_above_the_limit_raises_bad_frame_size(size: int) -> None:
     with pytest.raises(BadFrameSize, match=str(size)):
         frames_of(size.to_bytes(4, "big", signed=True), 4)
 
 
-def test_the_largest_frame_allowed_is_taken() -> None:
+def test_frame_of_the_maximum_size_is_accepted() -> None:
     body = bytes(LIMIT)
 
     assert frames_of(framed(body), 100_000) == [body]
 
 
-def test_a_claim_takes_no_memory_until_bytes_arrive() -> None:
+def test_announced_frame_size_allocates_no_memory_before_bytes_arrive() -> None:
     huge = 1 << 30
     tracemalloc.start()
     try:
@@ -75,7 +75,7 @@ def test_a_claim_takes_no_memory_until_bytes_arrive() -> None:
     assert len(buffer.writable()) > 0
 
 
-def test_random_rubbish_ends_in_frames_or_a_refusal() -> None:
+def test_corrupted_stream_gives_frames_or_bad_frame_size() -> None:
     dice = random.Random(5)
     for _ in range(300):
         content = bytearray(b"".join(framed(dice.randbytes(dice.randrange(200))) for _ in range(5)))

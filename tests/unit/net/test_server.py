@@ -77,7 +77,7 @@ async def test_requests_are_answered_in_order(client: RecordingTransport) -> Non
     assert bytes(client.written) == frame(b"one") + frame(b"two") + frame(b"three")
 
 
-async def test_a_second_request_waits_for_the_first(client: RecordingTransport, desk: Desk) -> None:
+async def test_second_request_is_served_after_the_first_response(client: RecordingTransport, desk: Desk) -> None:
     feed(client, frame(b"wait") + frame(b"later"))
     assert desk.seen == [b"wait"]
     assert not client.written
@@ -88,7 +88,7 @@ async def test_a_second_request_waits_for_the_first(client: RecordingTransport, 
     assert bytes(client.written) == frame(b"done") + frame(b"later")
 
 
-async def test_reading_pauses_once_the_next_request_is_complete(client: RecordingTransport, desk: Desk) -> None:
+async def test_reading_pauses_while_a_complete_request_is_waiting(client: RecordingTransport, desk: Desk) -> None:
     feed(client, frame(b"wait"))
     assert client.reading
 
@@ -100,7 +100,7 @@ async def test_reading_pauses_once_the_next_request_is_complete(client: Recordin
     assert client.reading
 
 
-async def test_a_peer_that_does_not_read_is_not_served_further(client: RecordingTransport, desk: Desk) -> None:
+async def test_client_that_does_not_read_responses_is_not_served(client: RecordingTransport, desk: Desk) -> None:
     client.protocol.pause_writing()
     taken = feed(client, frame(b"a" * 30_000) * 20)
     assert desk.seen == []
@@ -112,14 +112,14 @@ async def test_a_peer_that_does_not_read_is_not_served_further(client: Recording
     assert len(desk.seen) == 1
 
 
-async def test_a_request_without_an_answer_writes_nothing(client: RecordingTransport, desk: Desk) -> None:
+async def test_request_without_a_response_writes_nothing(client: RecordingTransport, desk: Desk) -> None:
     feed(client, frame(b"nothing") + frame(b"echo"))
 
     assert bytes(client.written) == frame(b"echo")
 
 
 @pytest.mark.parametrize("request_", [b"!", b"x"])
-async def test_a_refusal_or_a_mistake_of_ours_closes_only_that_connection(
+async def test_handler_error_closes_only_its_own_connection(
     client: RecordingTransport, desk: Desk, table: ConnectionTable, request_: bytes
 ) -> None:
     other = connect(serve(desk, table))
@@ -132,7 +132,7 @@ async def test_a_refusal_or_a_mistake_of_ours_closes_only_that_connection(
     assert bytes(other.written) == frame(b"fine")
 
 
-async def test_a_failing_wait_closes_the_connection(client: RecordingTransport, desk: Desk) -> None:
+async def test_failed_response_future_closes_the_connection(client: RecordingTransport, desk: Desk) -> None:
     feed(client, frame(b"wait"))
     desk.waiting[0].set_exception(CloseConnection("no"))
     await asyncio.sleep(0)
@@ -140,7 +140,7 @@ async def test_a_failing_wait_closes_the_connection(client: RecordingTransport, 
     assert client.aborted
 
 
-async def test_an_answer_for_a_client_that_left_is_dropped(client: RecordingTransport, desk: Desk) -> None:
+async def test_response_is_dropped_after_the_client_disconnected(client: RecordingTransport, desk: Desk) -> None:
     feed(client, frame(b"wait") + frame(b"later"))
     client.protocol.connection_lost(None)
 
@@ -175,7 +175,7 @@ class Parked:
 
 @pytest.mark.parametrize("sends_more", [b"", frame(b"next"), frame(b"next") + frame(b"third")[:5]])
 @pytest.mark.parametrize("ends_with_client", [True, False])
-async def test_a_request_that_ends_with_its_client_is_cancelled_when_the_client_leaves(
+async def test_request_marked_ends_with_client_is_cancelled_on_disconnect(
     table: ConnectionTable, ends_with_client: bool, sends_more: bytes
 ) -> None:
     parked = Parked(ends_with_client)
@@ -193,7 +193,7 @@ async def test_a_request_that_ends_with_its_client_is_cancelled_when_the_client_
     assert parked.cancelled == ends_with_client
 
 
-async def test_a_connection_that_we_end_cancels_its_request_as_well(table: ConnectionTable) -> None:
+async def test_connection_closed_by_the_server_cancels_its_request(table: ConnectionTable) -> None:
     parked = Parked(ends_with_client=True)
     client = connect(serve(parked, table))
     feed(client, frame(b"fetch"))
@@ -208,7 +208,7 @@ async def test_a_connection_that_we_end_cancels_its_request_as_well(table: Conne
     assert client.aborted
 
 
-async def test_handlers_see_one_state_per_connection(table: ConnectionTable) -> None:
+async def test_handler_gets_the_same_connection_state_for_each_request(table: ConnectionTable) -> None:
     seen: list[ClientConnection] = []
 
     def handle(request: bytes, connection: ClientConnection) -> Answer:
@@ -227,14 +227,16 @@ async def test_handlers_see_one_state_per_connection(table: ConnectionTable) -> 
 
 
 @pytest.mark.parametrize("rubbish", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01", b"\xff" * 8])
-async def test_rubbish_closes_the_connection(client: RecordingTransport, desk: Desk, rubbish: bytes) -> None:
+async def test_bytes_of_another_protocol_close_the_connection(
+    client: RecordingTransport, desk: Desk, rubbish: bytes
+) -> None:
     feed(client, rubbish)
 
     assert client.aborted
     assert desk.seen == []
 
 
-async def test_a_large_answer_arrives_whole(table: ConnectionTable) -> None:
+async def test_large_response_is_written_completely(table: ConnectionTable) -> None:
     parts = [b"head", memoryview(b"r" * 300_000), b"tail"]
     client = connect(serve(lambda request, connection: parts, table))
 
@@ -247,7 +249,7 @@ class TestConnectionLimits:
     def dial(self, table: ConnectionTable, desk: Desk, host: str, listener: str = "PLAINTEXT") -> RecordingTransport:
         return connect(serve(desk, table, listener), (host, 1))
 
-    async def test_per_address(self, desk: Desk) -> None:
+    async def test_connection_above_max_connections_per_ip_is_closed(self, desk: Desk) -> None:
         table = ConnectionTable(ConnectionLimits(max_per_address=1, per_address={"h2": 2}))
 
         first, second = self.dial(table, desk, "h1"), self.dial(table, desk, "h1")
@@ -255,14 +257,14 @@ class TestConnectionLimits:
 
         assert [c.aborted for c in (first, second, *others)] == [False, True, False, False, True]
 
-    async def test_a_place_is_free_again_once_its_holder_left(self, desk: Desk) -> None:
+    async def test_disconnect_frees_a_place_under_max_connections(self, desk: Desk) -> None:
         table = ConnectionTable(ConnectionLimits(max_connections=1))
         self.dial(table, desk, "h1").protocol.connection_lost(None)
 
         assert not self.dial(table, desk, "h2").aborted
         assert self.dial(table, desk, "h3").aborted
 
-    async def test_a_broker_takes_the_place_of_the_least_used_client(self, desk: Desk) -> None:
+    async def test_inter_broker_connection_replaces_the_least_recently_used_client(self, desk: Desk) -> None:
         table = ConnectionTable(ConnectionLimits(max_connections=2), protected_listener="REPLICATION")
         first, second = self.dial(table, desk, "h1"), self.dial(table, desk, "h2")
         first.protocol.last_active = second.protocol.last_active + 1
@@ -297,7 +299,7 @@ class FakeNetwork:
         return Open()
 
 
-async def test_idle_connections_end_busy_ones_stay(desk: Desk) -> None:
+async def test_idle_connection_is_closed_and_one_with_a_request_in_progress_stays(desk: Desk) -> None:
     network = FakeNetwork()
     server = Server(network, ServerLimits(max_idle_ms=1000))
     assert await server.bind("PLAINTEXT", "", 0) == 4711
@@ -316,7 +318,7 @@ async def test_idle_connections_end_busy_ones_stay(desk: Desk) -> None:
     assert busy.aborted
 
 
-async def test_a_stream_cut_at_every_byte_serves_only_whole_requests(table: ConnectionTable, desk: Desk) -> None:
+async def test_stream_that_ends_at_any_byte_serves_only_complete_requests(table: ConnectionTable, desk: Desk) -> None:
     content = frame(b"first") + frame(b"second" * 3)
     for cut in range(len(content)):
         desk.seen.clear()
