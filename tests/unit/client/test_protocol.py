@@ -28,40 +28,40 @@ def answer(correlation_id: int) -> bytes:
 
 
 class TestProtocol:
-    def test_a_request_carries_its_number_and_the_client_id(self) -> None:
+    def test_request_carries_correlation_id_and_client_id(self) -> None:
         protocol: ClientProtocol[InFlight] = ClientProtocol("b1:9092", "me")
 
         frames = [b"".join(protocol.send(InFlight(FETCH, 4), FetchRequest()))[4:] for _ in range(2)]
 
         assert [decode_request_header(f)[0] for f in frames] == [(FETCH, 4, 0, "me"), (FETCH, 4, 1, "me")]
 
-    def test_answers_are_matched_in_order(self) -> None:
+    def test_responses_are_matched_to_requests_in_order(self) -> None:
         protocol, sent = protocol_with(3)
 
         assert [protocol.match(answer(n)) for n in range(3)] == sent
         assert len(protocol) == 0
 
-    def test_an_answer_out_of_order_is_refused(self) -> None:
+    def test_response_with_an_unexpected_correlation_id_raises_connection_lost(self) -> None:
         protocol, _ = protocol_with(2)
 
         with pytest.raises(ConnectionLost, match="b1:9092: answer 1 came where 0 was due"):
             protocol.match(answer(1))
 
     @pytest.mark.parametrize("frame", [b"\0", answer(0)])
-    def test_bytes_that_no_request_waits_for_are_refused(self, frame: bytes) -> None:
+    def test_bytes_without_a_request_in_flight_raise_connection_lost(self, frame: bytes) -> None:
         protocol, _ = protocol_with(0)
 
         with pytest.raises(ConnectionLost, match="bytes came that no request is waiting for"):
             protocol.match(frame)
 
-    def test_an_unreadable_answer_is_named_with_its_request(self) -> None:
+    def test_malformed_response_raises_an_error_that_names_its_request(self) -> None:
         protocol, _ = protocol_with(1)
         frame = answer(0)[:-1]
 
         with pytest.raises(ConnectionLost, match="b1:9092: unreadable answer to API_VERSIONS v0"):
             protocol.decode(protocol.match(frame), frame)
 
-    def test_the_end_tells_what_will_not_be_answered(self) -> None:
+    def test_end_returns_the_requests_without_a_response(self) -> None:
         protocol, sent = protocol_with(2)
 
         assert list(protocol.end()) == sent
@@ -85,31 +85,31 @@ REFUSAL = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
 
 
 class TestVersions:
-    def test_a_broker_is_asked_once(self) -> None:
+    def test_version_negotiation_takes_one_api_versions_request(self) -> None:
         versions, agreed = handshake(OFFER)
 
         assert versions == [3]
         assert agreed.agreed(Request(FETCH, FetchRequest())) == 12
 
-    def test_an_old_broker_is_asked_again_in_the_oldest_version(self) -> None:
+    def test_api_versions_is_repeated_in_version_0_for_an_old_broker(self) -> None:
         assert handshake(REFUSAL, OFFER)[0] == [3, 0]
 
-    def test_a_broker_that_refuses_that_too_is_given_up(self) -> None:
+    def test_broker_that_rejects_api_versions_version_0_raises_connection_lost(self) -> None:
         with pytest.raises(ConnectionLost, match="does not say which versions it speaks: UNSUPPORTED_VERSION"):
             handshake(REFUSAL, REFUSAL)
 
-    def test_the_caller_bounds_the_version(self) -> None:
+    def test_negotiated_version_stays_within_the_bounds_of_the_request(self) -> None:
         _, agreed = handshake(OFFER)
 
         assert agreed.agreed(Request(FETCH, FetchRequest(), newest=11)) == 11
         with pytest.raises(UnsupportedVersion, match=r"b1:9092 offers Fetch 4-12, needed is 13-17 .*upgrade"):
             agreed.agreed(Request(FETCH, FetchRequest(), oldest=13))
 
-    def test_an_api_that_is_not_offered_is_named(self) -> None:
+    def test_api_that_the_broker_does_not_offer_raises_unsupported_version(self) -> None:
         with pytest.raises(UnsupportedVersion, match="b1:9092 does not offer Metadata"):
             handshake(OFFER)[1].agreed(Request(ApiKey.METADATA, ApiVersionsRequest()))
 
-    def test_the_message_may_depend_on_the_version(self) -> None:
+    def test_message_is_built_for_the_negotiated_version(self) -> None:
         build: Callable[[int], FetchRequest] = lambda version: FetchRequest(min_bytes=version)  # noqa: E731
 
         assert Request(FETCH, build).body(7) == FetchRequest(min_bytes=7)
