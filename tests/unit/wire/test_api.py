@@ -72,7 +72,7 @@ ADVERTISED = {
 }
 
 
-def test_exactly_the_advertised_apis_and_versions() -> None:
+def test_apis_and_versions_are_exactly_those_kafka_advertises() -> None:
     ours = {
         a.key: (
             a.name,
@@ -88,7 +88,7 @@ def test_exactly_the_advertised_apis_and_versions() -> None:
     assert {k.value for k in ApiKey} == set(ADVERTISED)
 
 
-def test_classes_know_their_key() -> None:
+def test_message_classes_have_the_api_key_and_name_of_their_api() -> None:
     for a in APIS.values():
         assert a.request.API_KEY == a.response.API_KEY == a.key
         assert (a.request.__name__, a.response.__name__) == (a.name + "Request", a.name + "Response")
@@ -109,12 +109,14 @@ def test_classes_know_their_key() -> None:
         (ApiKey.ALTER_PARTITION, 0, 2, 1),
     ],
 )
-def test_headers(key: ApiKey, version: int, request_header: int, response_header: int) -> None:
+def test_header_versions_follow_api_and_version(
+    key: ApiKey, version: int, request_header: int, response_header: int
+) -> None:
     assert api(key).request_header_version(version) == request_header
     assert api(key).response_header_version(version) == response_header
 
 
 @pytest.mark.parametrize("key", [-1, 52, 55, 59, 62, 64, 70, 71, 74, 32767])
-def test_keys_that_no_zookeeper_broker_serves(key: int) -> None:
+def test_api_key_not_served_in_zookeeper_mode_raises_unknown_api(key: int) -> None:
     with pytest.raises(UnknownApi, match=str(key)):
         api(key)

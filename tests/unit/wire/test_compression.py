@@ -19,12 +19,12 @@ CONTENT = b"".join(b"record number %d, " % number for number in range(10_000))
 
 @pytest.mark.parametrize("codec", list(Codec))
 @given(content=st.binary(max_size=3000))
-def test_compressed_content_is_decompressed_to_itself(codec: Codec, content: bytes) -> None:
+def test_compression_round_trip_returns_the_content(codec: Codec, content: bytes) -> None:
     assert decompress(codec, memoryview(compress(codec, memoryview(content)))) == content
 
 
 @pytest.mark.parametrize("codec", REAL)
-def test_long_content_is_decompressed_to_itself(codec: Codec) -> None:
+def test_long_content_shrinks_and_round_trips(codec: Codec) -> None:
     packed = compress(codec, CONTENT)
 
     assert len(packed) < len(CONTENT) / 2
@@ -32,12 +32,12 @@ def test_long_content_is_decompressed_to_itself(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize(("codec", "level"), [(Codec.GZIP, 9), (Codec.GZIP, -1), (Codec.LZ4, 12), (Codec.ZSTD, 19)])
-def test_levels(codec: Codec, level: int) -> None:
+def test_content_compressed_at_any_level_is_decompressed(codec: Codec, level: int) -> None:
     assert decompress(codec, compress(codec, CONTENT, level)) == CONTENT
 
 
 @pytest.mark.parametrize("codec", REAL)
-def test_a_bomb_is_stopped_at_the_limit(codec: Codec) -> None:
+def test_decompression_above_max_bytes_raises_bad_compression(codec: Codec) -> None:
     bomb = compress(codec, bytes(20_000_000))
 
     with pytest.raises(BadCompression, match="more than 1000 bytes"):
@@ -45,14 +45,14 @@ def test_a_bomb_is_stopped_at_the_limit(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", REAL)
-def test_output_of_exactly_the_limit_is_fine(codec: Codec) -> None:
+def test_decompression_to_exactly_max_bytes_is_allowed(codec: Codec) -> None:
     assert len(decompress(codec, compress(codec, CONTENT), max_bytes=len(CONTENT))) == len(CONTENT)
     with pytest.raises(BadCompression):
         decompress(codec, compress(codec, CONTENT), max_bytes=len(CONTENT) - 1)
 
 
 @pytest.mark.parametrize("codec", REAL)
-def test_data_cut_at_any_byte_is_refused(codec: Codec) -> None:
+def test_truncated_data_raises_bad_compression(codec: Codec) -> None:
     packed = compress(codec, b"some words, some words, and some more")
     whole_blocks = {16} if codec is Codec.SNAPPY else set()  # a snappy stream may end between blocks
     for size in range(1, len(packed)):
@@ -63,16 +63,16 @@ def test_data_cut_at_any_byte_is_refused(codec: Codec) -> None:
 
 @pytest.mark.parametrize("codec", REAL)
 @given(content=st.binary(min_size=1, max_size=200))
-def test_random_bytes_are_refused_or_bounded(codec: Codec, content: bytes) -> None:
+def test_random_bytes_raise_bad_compression_or_stay_within_max_bytes(codec: Codec, content: bytes) -> None:
     with contextlib.suppress(BadCompression):
         assert len(decompress(codec, content, max_bytes=10_000)) <= 10_000
 
 
-def test_a_bare_snappy_block_as_librdkafka_sends_it() -> None:
+def test_raw_snappy_block_from_librdkafka_is_decompressed() -> None:
     assert decompress(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(CONTENT))) == CONTENT
 
 
-def test_snappy_in_java_framing_has_blocks_of_32_kib() -> None:
+def test_snappy_output_has_java_framing_with_32_kib_blocks() -> None:
     packed = compress(Codec.SNAPPY, bytes(70_000))
 
     assert packed[:16] == b"\x82SNAPPY\0" + b"\0\0\0\1" * 2
@@ -85,16 +85,16 @@ def test_snappy_in_java_framing_has_blocks_of_32_kib() -> None:
     assert lengths == [32768, 32768, 4464]
 
 
-def test_snappy_block_with_a_false_length_allocates_nothing() -> None:
+def test_snappy_block_with_an_impossible_length_raises_bad_compression() -> None:
     with pytest.raises(BadCompression, match="more than"):
         decompress(Codec.SNAPPY, b"\xff\xff\xff\xff\x0f" + b"x" * 10)
 
 
-def test_gzip_of_several_members() -> None:
+def test_gzip_data_of_several_members_is_decompressed() -> None:
     assert decompress(Codec.GZIP, compress(Codec.GZIP, b"one ") + compress(Codec.GZIP, b"two")) == b"one two"
 
 
-def test_zstd_with_and_without_content_size_and_of_several_frames() -> None:
+def test_zstd_frames_with_and_without_content_size_are_decompressed() -> None:
     with_size = zstandard.ZstdCompressor().compress(CONTENT)
     without = compress(Codec.ZSTD, CONTENT)
 
@@ -102,11 +102,11 @@ def test_zstd_with_and_without_content_size_and_of_several_frames() -> None:
     assert decompress(Codec.ZSTD, with_size + without) == CONTENT * 2
 
 
-def test_lz4_is_a_frame_that_java_reads() -> None:
+def test_lz4_output_uses_the_frame_options_of_kafkas_java_client() -> None:
     info = lz4.frame.get_frame_info(compress(Codec.LZ4, CONTENT))
 
     assert (info["block_linked"], info["block_size"], info["content_size"]) == (False, 65536, 0)
 
 
-def test_gzip_is_one_member() -> None:
+def test_gzip_output_is_a_single_member() -> None:
     assert zlib.decompress(compress(Codec.GZIP, CONTENT), wbits=31) == CONTENT

@@ -74,7 +74,7 @@ def test_tagged_fields_of_a_header_are_skipped() -> None:
     assert (header.client_id, at) == ("a", 16)
 
 
-def test_the_header_of_an_unknown_api_versions_version_is_read() -> None:
+def test_header_of_an_unknown_api_versions_version_is_decoded() -> None:
     header, _ = decode_request_header(bytes.fromhex("0012 0063 00000009 0000 00"))
 
     assert header == RequestHeader(ApiKey.API_VERSIONS, 99, 9, "")
@@ -105,7 +105,7 @@ def test_response_is_decoded_as_encoded(version: int) -> None:
     assert decode_response(frame, ApiKey.HEARTBEAT, version) == (77, body)
 
 
-def test_a_response_with_large_records_keeps_them_whole() -> None:
+def test_response_with_large_records_is_encoded_without_loss() -> None:
     records = memoryview(bytes(50_000))
     body = FetchResponse(
         responses=[FetchableTopicResponse("t", partitions=[FetchResponsePartitionData(0, records=records)])]
@@ -189,7 +189,7 @@ def test_frame_of_the_maximum_size_is_allowed() -> None:
     assert FrameReader(max_bytes=100).feed(framed(bytes(100))) == [bytes(100)]
 
 
-def test_announced_size_allocates_nothing() -> None:
+def test_announced_frame_size_allocates_no_memory() -> None:
     tracemalloc.start()
     reader = FrameReader()
     reader.feed(struct.pack(">i", 100_000_000))

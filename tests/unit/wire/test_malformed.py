@@ -49,7 +49,7 @@ def caught(decode: Callable[[], Any]) -> Any:
 
 
 @by_message
-def test_truncated_message_is_refused(message: Message) -> None:
+def test_truncated_message_raises_malformed_message(message: Message) -> None:
     dice = random.Random(message.name)
     for version in versions(message):
         wire = generate(message, version, dice).encode(version)
@@ -59,7 +59,7 @@ def test_truncated_message_is_refused(message: Message) -> None:
 
 
 @by_message
-def test_flipped_bytes_give_a_message_or_a_wire_error(message: Message) -> None:
+def test_flipped_bytes_give_a_message_or_malformed_message(message: Message) -> None:
     dice = random.Random(message.name)
     for version in versions(message):
         for _ in range(3):
@@ -72,7 +72,7 @@ def test_flipped_bytes_give_a_message_or_a_wire_error(message: Message) -> None:
 
 
 @by_message
-def test_random_bytes_give_a_message_or_a_wire_error(message: Message) -> None:
+def test_random_bytes_give_a_message_or_malformed_message(message: Message) -> None:
     dice = random.Random(message.name)
     for version in versions(message):
         for size in (0, 1, 2, 7, 30, 200):
@@ -103,7 +103,7 @@ HUGE_COUNTS = {
 
 
 @pytest.mark.parametrize(("cls", "version", "wire"), HUGE_COUNTS.values(), ids=HUGE_COUNTS)
-def test_huge_count_allocates_nothing(cls: Any, version: int, wire: bytes) -> None:
+def test_huge_array_count_raises_malformed_message_and_allocates_little(cls: Any, version: int, wire: bytes) -> None:
     with pytest.raises(MalformedMessage):
         cls.decode(wire, version)  # once, so that compiling is not measured
 
@@ -116,7 +116,7 @@ def test_huge_count_allocates_nothing(cls: Any, version: int, wire: bytes) -> No
     assert peak < 100_000
 
 
-def test_an_element_takes_at_least_a_byte_so_a_count_is_bounded_by_what_remains() -> None:
+def test_every_array_element_has_a_minimum_size_above_zero() -> None:
     for message, version in ALL:
         for struct_ in message.structs():
             for f in struct_.fields:
@@ -130,7 +130,7 @@ def test_min_bytes_is_at_most_the_size_of_any_element() -> None:
         assert least <= len(class_of(message)().encode(version))
 
 
-def test_the_error_names_message_version_field_and_offset() -> None:
+def test_malformed_message_names_message_version_field_and_offset() -> None:
     one_broker_cut_in_its_port = struct.pack(">iih8sh", 1, 5, 8, b"hostname", 9)
 
     with pytest.raises(MalformedMessage) as error:
@@ -141,14 +141,14 @@ def test_the_error_names_message_version_field_and_offset() -> None:
     assert str(error.value) == "MetadataResponse v1: brokers[0].port at byte 18: 4 bytes expected, 2 remain"
 
 
-def test_null_is_refused_where_it_is_not_allowed() -> None:
+def test_null_in_a_non_nullable_field_raises_malformed_message() -> None:
     with pytest.raises(MalformedMessage, match="topics at byte 4: null"):
         MetadataRequest.decode(struct.pack(">i", -1), 0)
 
     assert MetadataRequest.decode(struct.pack(">i", -1), 1).topics is None
 
 
-def test_tagged_field_must_have_its_declared_size() -> None:
+def test_tagged_field_with_a_wrong_size_raises_malformed_message() -> None:
     good = ApiVersionsResponse(finalized_features_epoch=5).encode(3)
     assert good[-11:] == bytes.fromhex("01 01 08 0000000000000005")
 
@@ -157,7 +157,7 @@ def test_tagged_field_must_have_its_declared_size() -> None:
 
 
 @pytest.mark.parametrize("length", [32767, 32768])
-def test_a_string_longer_than_kafka_reads_is_refused(length: int) -> None:
+def test_string_longer_than_32767_bytes_raises_malformed_message(length: int) -> None:
     wire = b"\x02" + uvarint(length + 1) + b"x" * length + bytes(5)
 
     read = outcome(MESSAGES["MetadataRequest"], 9, wire)
@@ -172,7 +172,7 @@ def test_unknown_tagged_fields_are_skipped() -> None:
     assert MetadataRequest.decode(tagged, 9) == MetadataRequest(topics=[])
 
 
-def test_a_tagged_section_of_more_than_127_fields() -> None:
+def test_more_than_127_unknown_tagged_fields_are_skipped() -> None:
     wire = MetadataRequest(topics=[]).encode(9)[:-1] + uvarint(300) + b"\x05\x01z" * 300
 
     assert MetadataRequest.decode(wire, 9) == MetadataRequest(topics=[])
@@ -184,7 +184,7 @@ def test_uvarints_are_decoded_as_encoded(value: int) -> None:
 
 
 @pytest.mark.parametrize("wire", ["ffffffff08", "ffffffffff01", "8080808080"])
-def test_uvarints_beyond_31_bits_are_refused(wire: str) -> None:
+def test_uvarints_beyond_31_bits_raise_parse_error(wire: str) -> None:
     raw = bytes.fromhex(wire)
     with pytest.raises(ParseError):
         read_uvarint(raw, 0)
@@ -192,5 +192,5 @@ def test_uvarints_beyond_31_bits_are_refused(wire: str) -> None:
         more_uvarint(raw, 1, raw[0])
 
 
-def test_facts_are_there() -> None:
+def test_all_124_message_schemas_are_loaded() -> None:
     assert len(MESSAGES) == 124

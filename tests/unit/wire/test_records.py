@@ -55,7 +55,7 @@ def rebased(content: list[NewRecord], base: int) -> list[Record]:
 
 @pytest.mark.parametrize("codec", list(Codec))
 @given(content=NEW_RECORDS, base=st.integers(0, 2**50))
-def test_built_batches_are_read_back(codec: Codec, content: list[NewRecord], base: int) -> None:
+def test_built_batch_is_read_back_with_a_valid_crc(codec: Codec, content: list[NewRecord], base: int) -> None:
     batch = build_batch(content, codec, base_offset=base)
     (header,) = batches(batch)
 
@@ -65,7 +65,7 @@ def test_built_batches_are_read_back(codec: Codec, content: list[NewRecord], bas
     assert read(batch) == rebased(content, base)
 
 
-def test_header_fields() -> None:
+def test_batch_header_has_the_values_it_was_built_with() -> None:
     batch = build_batch(
         SAMPLE,
         Codec.GZIP,
@@ -96,7 +96,7 @@ def test_header_fields() -> None:
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.LZ4, Codec.ZSTD])
-def test_kafka_python_reads_ours(codec: Codec) -> None:
+def test_kafka_python_reads_batches_built_here(codec: Codec) -> None:
     batch = MemoryRecords(build_batch(SAMPLE, codec, base_offset=5)).next_batch()
 
     assert batch.validate_crc()
@@ -104,7 +104,7 @@ def test_kafka_python_reads_ours(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.LZ4, Codec.ZSTD])
-def test_we_read_kafka_pythons(codec: Codec) -> None:
+def test_batches_built_by_kafka_python_are_read(codec: Codec) -> None:
     builder = MemoryRecordsBuilder(2, int(codec), 1 << 20)
     for record in SAMPLE:
         builder.append(timestamp=record.timestamp, key=record.key, value=record.value, headers=list(record.headers))
@@ -116,7 +116,7 @@ def test_we_read_kafka_pythons(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_aiokafka_reads_ours(codec: Codec) -> None:
+def test_aiokafka_reads_batches_built_here(codec: Codec) -> None:
     batch = DefaultRecordBatch(bytearray(build_batch(SAMPLE, codec, base_offset=5)))
 
     assert batch.validate_crc()
@@ -124,7 +124,7 @@ def test_aiokafka_reads_ours(codec: Codec) -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_we_read_aiokafkas(codec: Codec) -> None:
+def test_batches_built_by_aiokafka_are_read(codec: Codec) -> None:
     builder = DefaultRecordBatchBuilder(2, int(codec), 0, -1, -1, -1, 1 << 20)
     for offset, record in enumerate(SAMPLE):
         builder.append(offset, record.timestamp, record.key, record.value, list(record.headers))
@@ -146,7 +146,7 @@ def test_incomplete_batch_at_the_end_is_skipped() -> None:
 
 
 @pytest.mark.parametrize("position", range(12))
-def test_flipped_bits_before_the_crc_change_the_header(position: int) -> None:
+def test_flipped_bits_before_the_crc_field_are_detected_from_byte_8_on(position: int) -> None:
     batch = bytearray(build_batch(SAMPLE))
     batch[position] ^= 0x41
 
@@ -170,7 +170,7 @@ def test_flipped_bits_after_the_crc_are_detected_by_magic_or_crc(position: int, 
 
 
 @given(payload=st.binary(max_size=60), count=st.integers(-1, 5))
-def test_random_bytes_as_records_raise_corrupt_records(payload: bytes, count: int) -> None:
+def test_random_bytes_give_the_declared_record_count_or_corrupt_records(payload: bytes, count: int) -> None:
     header = header_at(build_batch(SAMPLE))._replace(record_count=count, batch_length=49 + len(payload))
     buffer = bytes(61) + payload
     with contextlib.suppress(CorruptRecords):
@@ -185,7 +185,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("change", [MALFORMED["length beyond the batch"], MALFORMED["bytes left over"]])
-def test_record_with_a_wrong_length_is_refused(change: object) -> None:
+def test_record_with_a_wrong_length_raises_corrupt_records(change: object) -> None:
     batch = build_batch([NewRecord(b"v")])
     payload = change(batch[61:])  # type: ignore[operator]
     buffer = batch[:61] + payload
@@ -195,7 +195,7 @@ def test_record_with_a_wrong_length_is_refused(change: object) -> None:
         list(records(buffer, header))
 
 
-def test_every_negative_length_is_null() -> None:
+def test_key_or_value_with_a_negative_length_is_read_as_null() -> None:
     """As Apache Kafka reads it (Utils.readBytes), though it writes -1."""
     body = b"\0\0\0\x03\x7f\0"  # a key of length -2, a value of -64, no headers
     plain = build_batch([NewRecord(b"")])
@@ -210,7 +210,7 @@ def test_every_negative_length_is_null() -> None:
     ("field", "value"),
     [("key length", 100), ("header count", -1), ("header count", 90), ("header key", -1)],
 )
-def test_impossible_lengths_inside_a_record(field: str, value: int) -> None:
+def test_impossible_length_inside_a_record_raises_corrupt_records(field: str, value: int) -> None:
     body = bytearray(3)
     append_varint(body, value if field == "key length" else -1)
     append_varint(body, -1)
@@ -233,7 +233,7 @@ def test_log_append_time_applies_to_every_record() -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_stamped_header_keeps_the_records(codec: Codec) -> None:
+def test_log_append_time_header_keeps_the_records_and_a_valid_crc(codec: Codec) -> None:
     batch = b"...." + build_batch(SAMPLE, codec)
     header = header_at(batch, 4)
 
@@ -256,7 +256,7 @@ def test_assigning_offset_and_epoch_keeps_the_crc_valid() -> None:
     assert (now.base_offset, now.partition_leader_epoch, crc_is_valid(assigned, now)) == (1 << 40, 12, True)
 
 
-def test_end_markers() -> None:
+def test_transaction_end_marker_is_read_back() -> None:
     for kind in ControlType:
         batch = build_end_marker(EndMarker(kind, 8), 5, 1, 1234)
         header = header_at(batch)
@@ -281,14 +281,14 @@ def test_unknown_control_types_are_skipped_and_malformed_ones_refused() -> None:
 
 
 @given(value=st.integers(-(2**63), 2**63 - 1))
-def test_varints(value: int) -> None:
+def test_varint_round_trip_returns_the_value(value: int) -> None:
     encoded = bytearray()
     append_varint(encoded, value)
 
     assert read_varint(encoded, 0) == (value, len(encoded))
 
 
-def test_unterminated_varint_is_refused() -> None:
+def test_unterminated_varint_raises_index_error() -> None:
     with pytest.raises(IndexError):
         read_varint(b"\xff" * 11, 0)
 
@@ -302,7 +302,7 @@ def test_sequences_wrap_to_0() -> None:
 
 
 @pytest.mark.parametrize("magic", [0, 1])
-def test_legacy_entries_are_located_with_their_size(magic: int) -> None:
+def test_legacy_message_sets_are_listed_but_their_records_are_refused(magic: int) -> None:
     builder = MemoryRecordsBuilder(magic, 0, 1 << 20)
     for n in range(3):
         builder.append(timestamp=500 + n, key=None, value=b"v" * n)
@@ -349,7 +349,7 @@ def test_undefined_codecs_raise_corrupt_records() -> None:
         _ = header_at(build_batch(SAMPLE))._replace(attributes=6).codec
 
 
-def test_large_batches_are_checked_in_pieces() -> None:
+def test_crc_of_a_large_batch_detects_a_flipped_bit() -> None:
     batch = build_batch([NewRecord(bytes(300_000))])
     assert crc_is_valid(memoryview(batch), header_at(batch))
     hurt = bytearray(batch)

@@ -94,7 +94,7 @@ LENGTHS = {
 
 @pytest.mark.parametrize("version", range(8))
 @pytest.mark.parametrize("lengths", LENGTHS.values(), ids=LENGTHS)
-def test_partition_states_of_any_shape(lengths: list[int], version: int) -> None:
+def test_partition_states_of_any_array_lengths_round_trip(lengths: list[int], version: int) -> None:
     states = [partition_state(tuple(range(n))) for n in lengths]
     topic = LeaderAndIsrTopicState("t" * 130, partition_states=states)
     request = LeaderAndIsrRequest(1, False, 2, topic_states=[topic] * 3)
@@ -107,7 +107,7 @@ def test_partition_states_of_any_shape(lengths: list[int], version: int) -> None
     assert LeaderAndIsrRequest.decode(wire, version) == request
 
 
-def test_cache_of_shapes_is_bounded() -> None:
+def test_caches_of_compiled_array_lengths_are_bounded() -> None:
     for isr, replicas, adding in itertools.product(range(14), range(14), range(3)):
         state = LeaderAndIsrPartitionState(isr=(1,) * isr, replicas=(1,) * replicas, adding_replicas=(1,) * adding)
         request = LeaderAndIsrRequest(topic_states=[LeaderAndIsrTopicState("t", partition_states=[state] * 5)])
@@ -123,7 +123,7 @@ def vars_of(function: Callable[..., Any]) -> list[Any]:
     return list(function.__globals__.values())
 
 
-def test_a_tagged_field_inside_a_run_is_skipped() -> None:
+def test_tagged_field_between_flat_structs_is_skipped() -> None:
     state = partition_state((1, 2, 3))
     request = LeaderAndIsrRequest(topic_states=[LeaderAndIsrTopicState("t", partition_states=[state] * 9)])
     wire = bytearray(request.encode(7))
@@ -135,7 +135,7 @@ def test_a_tagged_field_inside_a_run_is_skipped() -> None:
     assert LeaderAndIsrRequest.decode(bytes(wire), 7) == request
 
 
-def test_arrays_may_be_given_as_lists() -> None:
+def test_array_given_as_a_list_is_encoded() -> None:
     given_as_list = partition_state([1, 2, 3])  # type: ignore[arg-type]
 
     wire = LeaderAndIsrRequest(topic_states=[LeaderAndIsrTopicState("t", partition_states=[given_as_list])]).encode(7)
@@ -154,7 +154,7 @@ def test_large_records_are_not_copied() -> None:
     assert len(parts) == 3
 
 
-def test_parts_that_end_in_records() -> None:
+def test_records_at_the_end_of_a_request_are_the_last_part() -> None:
     records = bytes(5000)
     request = ProduceRequest(topic_data=[TopicProduceData("t", [PartitionProduceData(0, records)])])
 
@@ -177,7 +177,7 @@ def test_small_pieces_are_joined_up_to_a_large_one() -> None:
     assert join_small([]) == []
 
 
-def test_records_are_views_into_the_frame() -> None:
+def test_decoded_records_are_memoryviews_of_the_frame() -> None:
     wire = ProduceRequest(topic_data=[TopicProduceData("t", [PartitionProduceData(0, b"abc")])]).encode(9)
 
     records = ProduceRequest.decode(wire, 9).topic_data[0].partition_data[0].records
@@ -187,21 +187,21 @@ def test_records_are_views_into_the_frame() -> None:
     assert bytes(records) == b"abc"
 
 
-def test_other_buffers_are_read_too() -> None:
+def test_bytearray_and_memoryview_are_decoded() -> None:
     wire = FetchRequest(max_wait_ms=7, rack_id="a").encode(12)
 
     assert FetchRequest.decode(bytearray(wire), 12) == FetchRequest.decode(memoryview(wire), 12)
     assert FetchRequest.decode(memoryview(wire), 12).max_wait_ms == 7
 
 
-def test_a_version_without_the_field_refuses_a_value_for_it() -> None:
+def test_value_for_a_field_missing_in_the_version_raises_unsupported_field() -> None:
     with pytest.raises(UnsupportedField, match="FetchRequest v6 cannot carry forgotten_topics_data"):
         FetchRequest(forgotten_topics_data=[ForgottenTopic("t")]).encode(6)
     with pytest.raises(UnsupportedField):
         plain.encode(MESSAGES["FetchRequest"], 6, FetchRequest(forgotten_topics_data=[ForgottenTopic("t")]))
 
 
-def test_an_ignorable_field_is_dropped_silently() -> None:
+def test_ignorable_field_missing_in_the_version_is_dropped() -> None:
     assert FetchRequest.decode(FetchRequest(rack_id="a").encode(10), 10) == FetchRequest()
 
 
@@ -212,14 +212,14 @@ def test_undefined_version_raises_unsupported_version() -> None:
         FetchRequest.decode(b"", -1)
 
 
-def test_null_where_it_is_not_allowed_names_the_field() -> None:
+def test_encoding_null_in_a_non_nullable_field_raises_unencodable_field() -> None:
     broken = MetadataRequest(topics=[MetadataRequestTopic(name="a"), MetadataRequestTopic(name=None)])
 
     with pytest.raises(UnencodableField, match=r"MetadataRequest v9: topics\[1\]\.name: None, where null"):
         broken.encode(9)
 
 
-def test_a_number_out_of_range_names_the_field() -> None:
+def test_encoding_a_number_out_of_range_names_the_field() -> None:
     state = partition_state((1, 2**31))
     request = LeaderAndIsrRequest(topic_states=[LeaderAndIsrTopicState("t", partition_states=[state])])
 
@@ -227,7 +227,7 @@ def test_a_number_out_of_range_names_the_field() -> None:
         request.encode(7)
 
 
-def test_value_that_is_no_sequence_is_refused() -> None:
+def test_encoding_a_generator_as_an_array_raises_unencodable_field() -> None:
     state = LeaderAndIsrPartitionState(isr=(n for n in (1, 2)))  # type: ignore[arg-type]
     request = LeaderAndIsrRequest(topic_states=[LeaderAndIsrTopicState("t", partition_states=[state])])
 
@@ -236,13 +236,13 @@ def test_value_that_is_no_sequence_is_refused() -> None:
 
 
 @pytest.mark.parametrize("value", [-1, 256, 1.5, "1"])
-def test_a_value_of_a_wrong_type_or_size_names_the_field(value: Any) -> None:
+def test_encoding_a_value_of_a_wrong_type_or_size_names_the_field(value: Any) -> None:
     with pytest.raises(UnencodableField, match="FetchRequest v12: isolation_level: "):
         FetchRequest(isolation_level=value if value != -1 else -129).encode(12)
 
 
 @pytest.mark.parametrize("version", [8, 9])
-def test_a_string_longer_than_kafka_allows(version: int) -> None:
+def test_encoding_a_string_longer_than_32767_bytes_raises_unencodable_field(version: int) -> None:
     with pytest.raises(UnencodableField, match="topics"):
         MetadataRequest(topics=[MetadataRequestTopic(name="x" * 32768)]).encode(version)
 
@@ -250,18 +250,18 @@ def test_a_string_longer_than_kafka_allows(version: int) -> None:
     assert MetadataRequest.decode(longest.encode(version), version) == longest
 
 
-def test_lone_surrogate_cannot_be_encoded() -> None:
+def test_lone_surrogate_raises_unencodable_field() -> None:
     with pytest.raises(UnencodableField, match="rack_id"):
         FetchRequest(rack_id="\ud800").encode(12)
 
 
-def test_text_that_is_not_utf_8_is_read_with_replacement_characters() -> None:
+def test_invalid_utf_8_is_decoded_with_replacement_characters() -> None:
     wire = FetchRequest(rack_id="ab").encode(12).replace(b"ab", b"a\xff")
 
     assert FetchRequest.decode(wire, 12).rack_id == "a\ufffd"
 
 
-def test_messages_are_values() -> None:
+def test_messages_compare_by_value_and_have_kafkas_defaults() -> None:
     one = FetchRequest(topics=[])
 
     assert one == FetchRequest()
