@@ -40,14 +40,16 @@ NAMED = ApiVersionsRequest(client_software_name="apache-kafka-java", client_soft
 
 
 @pytest.mark.parametrize("version", range(5))
-async def test_every_version_lists_what_is_offered(dispatcher: Dispatcher, version: int) -> None:
+async def test_every_api_versions_version_lists_the_offered_apis_and_versions(
+    dispatcher: Dispatcher, version: int
+) -> None:
     response = ask(dispatcher, frame(version, NAMED if version >= 3 else ApiVersionsRequest()), version)
 
     assert response.error_code == ErrorCode.NONE
     assert [(a.api_key, a.min_version, a.max_version) for a in response.api_keys] == [(1, 4, 17), (18, 0, 4)]
 
 
-async def test_an_unknown_version_is_answered_as_version_0(dispatcher: Dispatcher) -> None:
+async def test_an_unknown_api_versions_version_is_answered_in_version_0(dispatcher: Dispatcher) -> None:
     request = bytearray(frame(4, NAMED))
     request[2:4] = (9).to_bytes(2, "big")
     request += b"whatever a later version may bring"
@@ -59,7 +61,9 @@ async def test_an_unknown_version_is_answered_as_version_0(dispatcher: Dispatche
 
 
 @pytest.mark.parametrize("name", ["", "-x", "x-", "a b", "ä"])
-async def test_software_names_are_checked(dispatcher: Dispatcher, name: str) -> None:
+async def test_an_invalid_client_software_name_is_refused_with_invalid_request(
+    dispatcher: Dispatcher, name: str
+) -> None:
     wrong = ApiVersionsRequest(client_software_name=name, client_software_version="1")
 
     assert ask(dispatcher, frame(3, wrong), 3).error_code == ErrorCode.INVALID_REQUEST
@@ -77,12 +81,14 @@ CLOSED = {
 
 
 @pytest.mark.parametrize("request_", CLOSED.values(), ids=CLOSED)
-async def test_a_request_that_is_not_offered_closes_the_connection(dispatcher: Dispatcher, request_: bytes) -> None:
+async def test_a_request_of_an_api_that_is_not_offered_closes_the_connection(
+    dispatcher: Dispatcher, request_: bytes
+) -> None:
     with pytest.raises(CloseConnection):
         dispatcher(request_, CONNECTION)
 
 
-async def test_any_flipped_bit_is_answered_or_closes_the_connection(dispatcher: Dispatcher) -> None:
+async def test_a_request_with_a_flipped_bit_is_answered_or_closes_the_connection(dispatcher: Dispatcher) -> None:
     whole = frame(3, NAMED)
     for bit in range(len(whole) * 8):
         flipped = bytearray(whole)

@@ -24,7 +24,7 @@ async def test_the_ports_close_before_the_replicas_the_logs_the_controller_and_t
     ("line", "part"),
     [("klamm.journal.topic=journal", "journal topic"), ("inter.broker.protocol.version=2.6", "ISR changes")],
 )
-async def test_a_config_adds_its_part(tmp_path: Path, line: str, part: str) -> None:
+async def test_a_config_adds_its_optional_part_to_the_node(tmp_path: Path, line: str, part: str) -> None:
     _, lifecycle = build(tmp_path, line)
     assert sorted(set(lifecycle.names) - set(START_ORDER)) == [part]
 
@@ -40,7 +40,7 @@ class GroupCoordinator:
         self.calls.append("close")
 
 
-async def test_a_new_part_takes_one_line() -> None:
+async def test_a_part_added_to_the_lifecycle_is_started_and_closed() -> None:
     lifecycle = Lifecycle()
     coordinator = lifecycle.add("group coordinator", GroupCoordinator())
     await lifecycle.start()

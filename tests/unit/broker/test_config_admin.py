@@ -68,7 +68,7 @@ async def increment(
     return await admin(entities).increment(kind, name, changes, validate_only=validate_only)
 
 
-async def test_incremental_alter_configs_keeps_what_it_does_not_name() -> None:
+async def test_incremental_alter_configs_keeps_configs_that_it_does_not_name() -> None:
     entities = Entities({"topics/orders": {"retention.ms": "5", "cleanup.policy": "delete", "segment.ms": "9"}})
 
     outcome = await increment(
@@ -89,7 +89,7 @@ async def test_incremental_alter_configs_keeps_what_it_does_not_name() -> None:
     assert entities.written == ["topics/orders"]
 
 
-async def test_subtracting_from_what_was_never_set_starts_at_the_default() -> None:
+async def test_subtract_on_an_unset_list_config_starts_from_its_default() -> None:
     entities = Entities()
 
     await increment(entities, TOPIC, "orders", Change("cleanup.policy", "compact", APPEND))
@@ -99,7 +99,7 @@ async def test_subtracting_from_what_was_never_set_starts_at_the_default() -> No
     assert entities.held["topics/orders"].config == {"cleanup.policy": "compact"}
 
 
-async def test_alter_configs_removes_what_it_does_not_name() -> None:
+async def test_alter_configs_removes_configs_that_it_does_not_name() -> None:
     entities = Entities({"topics/orders": {"retention.ms": "5"}})
 
     await admin(entities).replace(TOPIC, "orders", [Change("segment.ms", "9")], validate_only=False)
@@ -107,14 +107,14 @@ async def test_alter_configs_removes_what_it_does_not_name() -> None:
     assert entities.held["topics/orders"].config == {"segment.ms": "9"}
 
 
-async def test_validate_only_creates_nothing() -> None:
+async def test_validate_only_writes_no_config_znode() -> None:
     entities = Entities()
 
     assert await increment(entities, TOPIC, "orders", Change("retention.ms", "1"), validate_only=True) == (0, None)
     assert entities.written == []
 
 
-async def test_brokers_and_the_clusters_defaults() -> None:
+async def test_broker_configs_and_cluster_defaults_are_written_to_their_own_znodes() -> None:
     entities = Entities({"brokers/<default>": {"broker.id": "7", "message.max.bytes": "5"}})
 
     assert await increment(entities, BROKER, "", Change("num.io.threads", "9")) == (0, None)
@@ -124,7 +124,7 @@ async def test_brokers_and_the_clusters_defaults() -> None:
     assert entities.held["brokers/1"].config == {"num.io.threads": "9"}
 
 
-async def test_a_concurrent_change_is_not_overwritten() -> None:
+async def test_a_concurrent_config_change_is_not_overwritten() -> None:
     entities = Entities({"topics/orders": {}})
     entities.interruptions = [{"retention.ms": "5"}]
 
@@ -150,20 +150,22 @@ REFUSALS = {
     "no such topic": (TOPIC, "gone", Change("segment.ms", "9"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "'gone'"),
     "no topic at all": (TOPIC, "", Change("segment.ms", "9"), ErrorCode.INVALID_REQUEST, "Default topic"),
     "no such topic config": (TOPIC, "orders", Change("no.such", "9"), ErrorCode.INVALID_CONFIG, "no.such"),
-    "a wrong value": (TOPIC, "orders", Change("segment.ms", "0"), ErrorCode.INVALID_CONFIG, "name='orders'"),
-    "append to what is no list": (
+    "invalid value": (TOPIC, "orders", Change("segment.ms", "0"), ErrorCode.INVALID_CONFIG, "name='orders'"),
+    "append to a config that is not a list": (
         TOPIC, "orders", Change("segment.ms", "1", APPEND), ErrorCode.INVALID_CONFIG, "append is not allowed"),
-    "no value": (TOPIC, "orders", Change("segment.ms", None), ErrorCode.INVALID_REQUEST, "Null value"),
-    "no such operation": (TOPIC, "orders", Change("segment.ms", "1", 9), ErrorCode.INVALID_REQUEST, "type 9"),
+    "null value": (TOPIC, "orders", Change("segment.ms", None), ErrorCode.INVALID_REQUEST, "Null value"),
+    "unknown operation": (TOPIC, "orders", Change("segment.ms", "1", 9), ErrorCode.INVALID_REQUEST, "type 9"),
     "another broker": (BROKER, "2", Change("num.io.threads", "9"), ErrorCode.INVALID_REQUEST, "expected 1"),
     "no broker id": (BROKER, "one", Change("num.io.threads", "9"), ErrorCode.INVALID_REQUEST, "must be an integer"),
     "a static config": (BROKER, "1", Change("broker.rack", "r"), ErrorCode.INVALID_REQUEST, "dynamically: broker.rack"),
-    "another kind": (32, "x", Change("a", "b"), ErrorCode.INVALID_REQUEST, "Unknown resource type 32"),
+    "unknown resource type": (32, "x", Change("a", "b"), ErrorCode.INVALID_REQUEST, "Unknown resource type 32"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "name", "change", "code", "words"), REFUSALS.values(), ids=REFUSALS)
-async def test_what_is_refused(kind: int, name: str, change: Change, code: ErrorCode, words: str) -> None:
+async def test_an_invalid_config_alteration_is_refused_and_writes_nothing(
+    kind: int, name: str, change: Change, code: ErrorCode, words: str
+) -> None:
     entities = Entities()
 
     error, message = await increment(entities, kind, name, change)
@@ -212,7 +214,7 @@ class NoInfiniteRetention:
             raise PolicyViolation(f"{asked.resource_name} must forget")
 
 
-async def test_an_alter_config_policy_may_refuse() -> None:
+async def test_an_alteration_that_the_policy_rejects_is_refused_with_policy_violation() -> None:
     entities = Entities()
     strict = ConfigAdmin(1, DynamicConfig(NODE), cache(), lambda: entities, NoInfiniteRetention())
 
@@ -223,7 +225,7 @@ async def test_an_alter_config_policy_may_refuse() -> None:
     assert fine == (ErrorCode.NONE, None)
 
 
-async def test_a_failing_policy_refuses_only_its_resource() -> None:
+async def test_an_alter_config_policy_that_raises_fails_only_that_resource() -> None:
     class Mistaken:
         def validate(self, asked: AlterationAsked) -> None:
             raise ZeroDivisionError
@@ -236,7 +238,7 @@ async def test_a_failing_policy_refuses_only_its_resource() -> None:
     assert "alter.config.policy.class.name failed on orders" in (said or "")
 
 
-def test_a_policy_is_loaded_by_name() -> None:
+def test_an_alter_config_policy_is_loaded_by_module_and_class_name() -> None:
     assert load_alter_policy(NODE) is None
     named = replace(NODE, alter_config_policy_class_name=f"{__name__}:NoInfiniteRetention")
     assert load_alter_policy(named) is not None

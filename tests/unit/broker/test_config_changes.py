@@ -72,7 +72,7 @@ class Room:
         return [decode_config_change(c, self.ensemble.nodes[f"{CHANGES}/{c}"].data) for c in sorted(children)]
 
 
-def test_a_change_is_announced_and_followed_once() -> None:
+def test_each_config_change_is_notified_and_applied_once() -> None:
     async def main() -> None:
         room = await Room().begin()
         room.changes.start()
@@ -90,7 +90,7 @@ def test_a_change_is_announced_and_followed_once() -> None:
     SimulatedLoop().run(main())
 
 
-def test_several_notifications_of_one_entity_are_one_read() -> None:
+def test_several_notifications_for_one_entity_cause_one_read() -> None:
     async def main() -> None:
         room = await Room().begin()
         for value in ("1", "2", "3"):
@@ -119,7 +119,7 @@ def test_configs_of_another_broker_are_not_applied() -> None:
     SimulatedLoop().run(main())
 
 
-def test_changes_between_two_sessions_are_applied() -> None:
+def test_config_changes_made_between_two_sessions_are_applied() -> None:
     async def main() -> None:
         room = await Room().begin()
         room.changes.start()
@@ -159,7 +159,7 @@ def test_malformed_config_change_notifications_are_skipped() -> None:
     SimulatedLoop().run(main())
 
 
-def test_old_notifications_are_deleted() -> None:
+def test_old_config_change_notifications_are_deleted() -> None:
     async def main() -> None:
         room = await Room().begin()
         await room.alter("topics", "orders", {})
@@ -176,7 +176,7 @@ def test_old_notifications_are_deleted() -> None:
     SimulatedLoop().run(main())
 
 
-def test_an_old_notification_that_cannot_be_deleted_does_not_block_others() -> None:
+def test_a_notification_that_cannot_be_deleted_does_not_block_later_ones() -> None:
     async def main() -> None:
         room = await Room().begin()
         room.ensemble.apply([Create(f"{CHANGES}/a", b"x"), Create(f"{CHANGES}/a/b", b"")])
@@ -189,7 +189,7 @@ def test_an_old_notification_that_cannot_be_deleted_does_not_block_others() -> N
     SimulatedLoop().run(main())
 
 
-def test_without_a_controller_nothing_is_written() -> None:
+def test_a_config_change_without_an_active_controller_writes_nothing() -> None:
     async def main() -> None:
         room = await Room().begin()
         room.ensemble.apply([Delete("/controller")])
@@ -201,7 +201,7 @@ def test_without_a_controller_nothing_is_written() -> None:
     SimulatedLoop().run(main())
 
 
-def test_nothing_is_written_after_the_controller_moved() -> None:
+def test_a_config_change_after_the_controller_moved_writes_nothing() -> None:
     async def main() -> None:
         room = await Room().begin()
 

@@ -70,7 +70,7 @@ class Node:
         self.advertised += [str(e) for e in config.advertised_endpoints]
 
 
-async def test_a_topics_overrides_reach_its_logs() -> None:
+async def test_topic_config_overrides_are_applied_to_the_topics_logs() -> None:
     node = Node()
     await node.follower.topics_changed({"orders": {"retention.ms": "5"}, "elsewhere": {"retention.ms": "6"}})
 
@@ -78,7 +78,7 @@ async def test_a_topics_overrides_reach_its_logs() -> None:
     assert node.told == ["orders", "elsewhere"]
 
 
-async def test_an_invalid_override_changes_nothing() -> None:
+async def test_an_invalid_topic_override_leaves_the_logs_unchanged() -> None:
     node = Node()
     await node.follower.topics_changed({"orders": {"retention.ms": "soon"}, "clicks": {"retention.ms": "6"}})
 
@@ -93,7 +93,7 @@ async def test_enabling_unclean_elections_of_a_topic_retries_its_election(value:
     assert node.unclean == told
 
 
-async def test_the_brokers_default_of_unclean_elections() -> None:
+async def test_a_changed_unclean_election_default_is_passed_to_the_controller_once() -> None:
     node = Node()
     await node.follower.brokers_changed({"unclean.leader.election.enable": "true"}, {})
     await node.follower.brokers_changed({"unclean.leader.election.enable": "true"}, {})
@@ -102,21 +102,21 @@ async def test_the_brokers_default_of_unclean_elections() -> None:
     assert node.unclean == [True, False]
 
 
-async def test_topics_get_new_defaults_below_their_own_overrides() -> None:
+async def test_new_broker_defaults_apply_to_topics_below_their_own_overrides() -> None:
     node = Node()
     await node.follower.brokers_changed({"message.max.bytes": "9"}, {})
 
     assert {t: c.max_message_bytes for t, c in node.logs.configs.items()} == {"orders": 9, "clicks": 7}
 
 
-async def test_defaults_that_topics_do_not_see_touch_no_log() -> None:
+async def test_broker_configs_without_a_topic_config_change_no_log() -> None:
     node = Node()
     await node.follower.brokers_changed({}, {"num.io.threads": "9"})
 
     assert node.logs.configs == {}
 
 
-async def test_topics_whose_overrides_cannot_be_read_now_get_the_defaults_later() -> None:
+async def test_new_defaults_are_applied_again_after_topic_overrides_could_not_be_read() -> None:
     node = Node()
     node.is_lost = True
     with pytest.raises(ConnectionLoss):
@@ -128,7 +128,7 @@ async def test_topics_whose_overrides_cannot_be_read_now_get_the_defaults_later(
     assert node.logs.configs["orders"].max_message_bytes == 9
 
 
-async def test_other_broker_configs_apply_at_run_time() -> None:
+async def test_dynamic_broker_configs_apply_at_run_time() -> None:
     node = Node()
     await node.follower.brokers_changed(
         {"max.connections.per.ip": "3", "producer.id.expiration.ms": "77"},
@@ -147,15 +147,17 @@ def throttled(node: Node, topic: str) -> tuple[list[int], list[int]]:
 
 
 LISTS = {
-    "own partitions": ("0:1,1:2,2:1", "1:1", ([0, 2], [1])),
-    "all": ("*", "0:1", ([0, 1, 2], [0])),
-    "of others alone": ("0:2", "0:12", ([], [])),
-    "empty": ("", "", ([], [])),
+    "replicas on this broker": ("0:1,1:2,2:1", "1:1", ([0, 2], [1])),
+    "all replicas": ("*", "0:1", ([0, 1, 2], [0])),
+    "only replicas on other brokers": ("0:2", "0:12", ([], [])),
+    "empty list": ("", "", ([], [])),
 }
 
 
 @pytest.mark.parametrize(("leader", "follower", "expected"), LISTS.values(), ids=LISTS)
-async def test_throttled_replicas_also_of_a_topic_not_hosted_yet(leader: str, follower: str, expected: object) -> None:
+async def test_throttled_replicas_are_set_and_cleared_for_a_topic_not_hosted_yet(
+    leader: str, follower: str, expected: object
+) -> None:
     node = Node()
     lists = {"leader.replication.throttled.replicas": leader, "follower.replication.throttled.replicas": follower}
     await node.follower.topics_changed({"elsewhere": lists})
@@ -170,7 +172,7 @@ async def test_throttled_replicas_also_of_a_topic_not_hosted_yet(leader: str, fo
     assert not node.quotas.follower.is_on
 
 
-async def test_an_invalid_list_of_throttled_replicas_changes_nothing() -> None:
+async def test_an_invalid_throttled_replicas_list_keeps_the_previous_throttle() -> None:
     node = Node()
     await node.follower.topics_changed({"orders": {"leader.replication.throttled.replicas": "0:1"}})
     await node.follower.topics_changed({"orders": {"leader.replication.throttled.replicas": "0:1,all"}})
@@ -178,7 +180,7 @@ async def test_an_invalid_list_of_throttled_replicas_changes_nothing() -> None:
     assert throttled(node, "orders") == ([0], [])
 
 
-async def test_a_brokers_throttled_rate_overrides_the_clusters() -> None:
+async def test_a_brokers_throttled_rate_overrides_the_cluster_default() -> None:
     node = Node()
     told = []
     for cluster, own in (({"leader": 5, "follower": 6}, {"follower": 0}), ({"leader": 5}, {"leader": 7}), ({}, {})):

@@ -90,14 +90,14 @@ async def leave(around: Surroundings) -> bool:
     return await ControlledShutdown(world, parse_node_config(text, "x"), US, 44, around).run()  # type: ignore[arg-type]
 
 
-async def test_the_controller_is_asked_with_our_epoch() -> None:
+async def test_controlled_shutdown_request_carries_the_broker_epoch() -> None:
     around = Surroundings([MOVED])
 
     assert await leave(around)
     assert [(r.broker_id, r.broker_epoch) for r in around.asked] == [(1, 44)]
 
 
-async def test_remaining_leaders_are_requested_again() -> None:
+async def test_controlled_shutdown_is_requested_again_while_leaders_remain() -> None:
     around = Surroundings([REMAIN, REMAIN, MOVED])
 
     assert await leave(around)
@@ -105,7 +105,7 @@ async def test_remaining_leaders_are_requested_again() -> None:
 
 
 @pytest.mark.parametrize("answer", [REMAIN, REFUSED, None], ids=["remains", "refused", "connection lost"])
-async def test_after_three_attempts_the_node_stops_anyway(answer: ControlledShutdownResponse | None) -> None:
+async def test_controlled_shutdown_gives_up_after_three_attempts(answer: ControlledShutdownResponse | None) -> None:
     around = Surroundings([answer] * 3)
 
     assert not await leave(around)

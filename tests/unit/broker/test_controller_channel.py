@@ -102,7 +102,9 @@ async def ask(channel: ControllerChannel) -> AlterPartitionResponse:
     return answer
 
 
-async def test_the_controller_of_the_metadata_is_asked(brokers: Brokers, channel: ControllerChannel) -> None:
+async def test_requests_go_to_the_controller_named_in_the_metadata(
+    brokers: Brokers, channel: ControllerChannel
+) -> None:
     brokers.answers["h1"] = AlterPartitionResponse()
 
     await ask(channel)
@@ -111,7 +113,9 @@ async def test_the_controller_of_the_metadata_is_asked(brokers: Brokers, channel
     assert brokers.asked == [("h1", 3), ("h1", 3)]
 
 
-async def test_the_version_is_one_the_controller_speaks(brokers: Brokers, channel: ControllerChannel) -> None:
+async def test_the_request_version_is_one_that_the_controller_supports(
+    brokers: Brokers, channel: ControllerChannel
+) -> None:
     brokers.answers["h1"] = AlterPartitionResponse()
     brokers.newest = 1
 
@@ -164,7 +168,7 @@ async def test_a_not_controller_error_older_than_the_metadata_is_ignored(
     assert (await asyncio.wait_for(asking, 1)).error_code == ErrorCode.NONE
 
 
-async def test_a_request_to_a_frozen_controller_goes_to_its_successor(
+async def test_a_request_to_a_frozen_controller_is_resent_to_its_successor(
     brokers: Brokers, channel: ControllerChannel, known: MetadataCache
 ) -> None:
     brokers.answers = {"h1": None, "h2": AlterPartitionResponse()}

@@ -100,7 +100,7 @@ def topic(
     )
 
 
-async def test_a_topic_is_written_and_described(cluster: Cluster) -> None:
+async def test_create_topics_writes_the_assignment_and_describes_the_new_topic(cluster: Cluster) -> None:
     (result,) = await cluster.create(topic("new", retention_ms="1000"))
 
     assert (result.error_code, result.num_partitions, result.replication_factor) == (ErrorCode.NONE, 3, 2)
@@ -121,7 +121,7 @@ async def test_old_protocol_versions_create_topics_without_an_id() -> None:
     assert result.topic_id == ZERO_ID
 
 
-async def test_topics_of_a_request_are_written_together_and_a_conflict_fails_one_only(cluster: Cluster) -> None:
+async def test_topics_of_a_request_are_written_together_and_a_conflict_fails_only_its_topic(cluster: Cluster) -> None:
     cluster.store.races = {"t3"}
     results = await cluster.create(*(topic(f"t{n}") for n in range(50)), topic("elsewhere"))
 
@@ -131,19 +131,19 @@ async def test_topics_of_a_request_are_written_together_and_a_conflict_fails_one
     assert len(cluster.store.written) == 49
 
 
-async def test_two_topics_of_a_request_may_collide_with_each_other(cluster: Cluster) -> None:
+async def test_two_new_topics_of_a_request_with_colliding_metric_names_are_both_created(cluster: Cluster) -> None:
     first, second = await cluster.create(topic("new.topic"), topic("new_topic"))
 
     assert (first.error_code, second.error_code) == (ErrorCode.NONE, ErrorCode.INVALID_TOPIC_EXCEPTION)
 
 
-async def test_defaults_of_the_broker(cluster: Cluster) -> None:
+async def test_partitions_and_replication_factor_of_minus_1_take_the_brokers_defaults(cluster: Cluster) -> None:
     await cluster.create(topic("new", -1, -1))
 
     assert [len(a.replicas) for a in cluster.store.written["new"].values()] == [2, 2, 2, 2]
 
 
-async def test_a_client_may_assign_the_replicas(cluster: Cluster) -> None:
+async def test_create_topics_with_a_replica_assignment_uses_it(cluster: Cluster) -> None:
     # unknown brokers are not refused: Kafka does not look either
     await cluster.create(topic("new", -1, -1, {0: (3, 1), 1: (9, 2)}))
 
@@ -154,23 +154,23 @@ REFUSED = {
     "exists": (topic("orders"), ErrorCode.TOPIC_ALREADY_EXISTS),
     "exists in ZooKeeper only": (topic("elsewhere"), ErrorCode.TOPIC_ALREADY_EXISTS),
     "illegal name": (topic("a b"), ErrorCode.INVALID_TOPIC_EXCEPTION),
-    "KRaft's own topic": (topic("__cluster_metadata"), ErrorCode.INVALID_REQUEST),
+    "KRaft's metadata topic": (topic("__cluster_metadata"), ErrorCode.INVALID_REQUEST),
     "no partitions": (topic("new", 0), ErrorCode.INVALID_PARTITIONS),
     "no replicas": (topic("new", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR),
     "more replicas than brokers": (topic("new", 1, 4), ErrorCode.INVALID_REPLICATION_FACTOR),
-    "counts and a placement": (topic("new", 1, -1, {0: (1,)}), ErrorCode.INVALID_REQUEST),
+    "partition count together with an assignment": (topic("new", 1, -1, {0: (1,)}), ErrorCode.INVALID_REQUEST),
     "a broker twice": (topic("new", -1, -1, {0: (1, 1)}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-    "a broker that cannot be": (topic("new", -1, -1, {0: (-1,)}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    "negative broker id": (topic("new", -1, -1, {0: (-1,)}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     "uneven replicas": (topic("new", -1, -1, {0: (1,), 1: (1, 2)}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-    "a gap": (topic("new", -1, -1, {0: (1,), 2: (2,)}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-    "no value": (topic("new", retention_ms=None), ErrorCode.INVALID_CONFIG),
-    "a wrong value": (topic("new", retention_ms="soon"), ErrorCode.INVALID_CONFIG),
+    "gap in the partition numbers": (topic("new", -1, -1, {0: (1,), 2: (2,)}), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    "null config value": (topic("new", retention_ms=None), ErrorCode.INVALID_CONFIG),
+    "invalid config value": (topic("new", retention_ms="soon"), ErrorCode.INVALID_CONFIG),
     "an unknown config": (topic("new", retention_msec="1"), ErrorCode.INVALID_CONFIG),
 }
 
 
 @pytest.mark.parametrize(("asked", "expected"), REFUSED.values(), ids=REFUSED)
-async def test_refusals_have_a_reason_and_do_not_affect_other_topics(
+async def test_an_invalid_topic_is_refused_with_a_reason_and_other_topics_are_created(
     cluster: Cluster, asked: CreatableTopic, expected: ErrorCode
 ) -> None:
     refused, made = await cluster.create(asked, topic("fine"))
@@ -181,26 +181,28 @@ async def test_refusals_have_a_reason_and_do_not_affect_other_topics(
 
 
 FIRST_OF_TWO = {
-    "the request before the placement": (topic("new", 0, -1, {0: (1, 1)}), ErrorCode.INVALID_REQUEST),
-    "the counts before the name": (topic("a b", 0), ErrorCode.INVALID_PARTITIONS),
-    "the name before the placement": (topic("a b", -1, -1, {0: (1, 1)}), ErrorCode.INVALID_TOPIC_EXCEPTION),
-    "what is there before the placement": (topic("elsewhere", -1, -1, {1: (1,)}), ErrorCode.TOPIC_ALREADY_EXISTS),
-    "the placement before the configs": (
+    "request shape before the assignment": (topic("new", 0, -1, {0: (1, 1)}), ErrorCode.INVALID_REQUEST),
+    "counts before the name": (topic("a b", 0), ErrorCode.INVALID_PARTITIONS),
+    "name before the assignment": (topic("a b", -1, -1, {0: (1, 1)}), ErrorCode.INVALID_TOPIC_EXCEPTION),
+    "existing topic before the assignment": (topic("elsewhere", -1, -1, {1: (1,)}), ErrorCode.TOPIC_ALREADY_EXISTS),
+    "assignment before the configs": (
         topic("new", -1, -1, {1: (1,)}, retention_ms="soon"),
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
     ),
-    "too many": (topic("new", 2**31 - 1), ErrorCode.INVALID_PARTITIONS),
+    "too many partitions": (topic("new", 2**31 - 1), ErrorCode.INVALID_PARTITIONS),
 }
 
 
 @pytest.mark.parametrize(("asked", "expected"), FIRST_OF_TWO.values(), ids=FIRST_OF_TWO)
-async def test_checks_come_in_kafkas_order(cluster: Cluster, asked: CreatableTopic, expected: ErrorCode) -> None:
+async def test_create_topics_checks_run_in_kafkas_order(
+    cluster: Cluster, asked: CreatableTopic, expected: ErrorCode
+) -> None:
     (result,) = await cluster.create(asked)
 
     assert result.error_code == expected
 
 
-async def test_a_policy_decides_after_all_checks_also_where_the_client_only_validates() -> None:
+async def test_create_topic_policy_runs_after_all_checks_also_with_validate_only() -> None:
     seen: list[TopicAsked] = []
 
     class NoSingles:
@@ -219,7 +221,7 @@ async def test_a_policy_decides_after_all_checks_also_where_the_client_only_vali
     assert (seen[1].partitions, seen[1].replicas) == (None, {0: (1,)})
 
 
-async def test_a_failing_policy_refuses_only_its_topic() -> None:
+async def test_a_create_topic_policy_that_raises_fails_only_that_topic() -> None:
     class Mistaken:
         def validate(self, asked: TopicAsked) -> None:
             if asked.topic == "a":
@@ -232,13 +234,13 @@ async def test_a_failing_policy_refuses_only_its_topic() -> None:
     assert fine.error_code == ErrorCode.NONE
 
 
-async def test_names_that_collide(cluster: Cluster) -> None:
+async def test_a_topic_name_that_collides_with_an_existing_one_is_refused(cluster: Cluster) -> None:
     (result,) = await cluster.create(topic("a_b"))
 
     assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-async def test_only_the_controller_creates(cluster: Cluster) -> None:
+async def test_create_topics_on_a_broker_that_is_not_controller_is_answered_not_controller(cluster: Cluster) -> None:
     cluster.is_controller = False
 
     results = await cluster.create(topic("a"), topic("b"))
@@ -246,13 +248,13 @@ async def test_only_the_controller_creates(cluster: Cluster) -> None:
     assert [r.error_code for r in results] == [ErrorCode.NOT_CONTROLLER] * 2
 
 
-async def test_the_same_topic_twice(cluster: Cluster) -> None:
+async def test_a_topic_named_twice_in_create_topics_is_an_invalid_request(cluster: Cluster) -> None:
     (result,) = await cluster.create(topic("a"), topic("a"))
 
     assert result.error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_validate_only_writes_nothing(cluster: Cluster) -> None:
+async def test_create_topics_with_validate_only_writes_nothing(cluster: Cluster) -> None:
     (result,) = await cluster.create(topic("new"), validate_only=True)
 
     assert result.error_code == ErrorCode.NONE
@@ -260,7 +262,7 @@ async def test_validate_only_writes_nothing(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("timeout_ms", [0, 1])
-async def test_without_leaders_in_time_the_topic_stays_and_is_answered_with_a_timeout(
+async def test_a_new_topic_without_leaders_in_time_stays_and_is_answered_with_a_timeout(
     cluster: Cluster, timeout_ms: int
 ) -> None:
     cluster.store.controller_acts = False
@@ -271,7 +273,7 @@ async def test_without_leaders_in_time_the_topic_stays_and_is_answered_with_a_ti
     assert "new" in cluster.store.written
 
 
-async def test_zookeeper_fails(cluster: Cluster) -> None:
+async def test_a_lost_zookeeper_connection_during_create_topics_is_answered_with_a_timeout(cluster: Cluster) -> None:
     cluster.store.fails = ConnectionLoss("/brokers/topics/new")
 
     (result,) = await cluster.create(topic("new"))
@@ -289,29 +291,35 @@ async def test_a_zookeeper_refusal_is_not_answered_as_a_timeout(cluster: Cluster
 
 
 class TestOnFirstUse:
-    async def test_it_is_made_by_the_brokers_defaults(self, cluster: Cluster) -> None:
+    async def test_auto_created_topic_takes_the_brokers_defaults(self, cluster: Cluster) -> None:
         assert await cluster.creation.create_on_first_use("new") is ErrorCode.LEADER_NOT_AVAILABLE
         assert len(cluster.store.written["new"]) == 4
 
-    async def test_internal_topics_have_sizes_of_their_own(self, cluster: Cluster) -> None:
+    async def test_auto_created_consumer_offsets_topic_has_its_own_partition_count_and_is_compacted(
+        self, cluster: Cluster
+    ) -> None:
         await cluster.creation.create_on_first_use("__consumer_offsets")
 
         assert len(cluster.store.written["__consumer_offsets"]) == 50
         assert cluster.store.configs["__consumer_offsets"]["cleanup.policy"] == "compact"
 
-    async def test_too_few_brokers(self, cluster: Cluster) -> None:
+    async def test_auto_creation_with_too_few_brokers_is_refused_with_invalid_replication_factor(
+        self, cluster: Cluster
+    ) -> None:
         cluster.known.update(update(brokers=[broker(1)]))
 
         assert await cluster.creation.create_on_first_use("new") is ErrorCode.INVALID_REPLICATION_FACTOR
 
-    async def test_made_meanwhile_by_another(self, cluster: Cluster) -> None:
+    async def test_auto_creation_of_a_topic_another_broker_just_created_answers_leader_not_available(
+        self, cluster: Cluster
+    ) -> None:
         assert await cluster.creation.create_on_first_use("elsewhere") is ErrorCode.LEADER_NOT_AVAILABLE
 
-    async def test_an_illegal_name(self, cluster: Cluster) -> None:
+    async def test_auto_creation_of_an_illegal_topic_name_is_refused(self, cluster: Cluster) -> None:
         assert await cluster.creation.create_on_first_use("a b") is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
-async def test_controller_only_brokers_get_replicas_only_by_assignment() -> None:
+async def test_controller_only_brokers_get_replicas_only_by_explicit_assignment() -> None:
     cluster = Cluster(configs=b"klamm.controller.only.brokers=3")
     cluster.known.update(update(brokers=[broker(1), broker(2), broker(3)]))
 

@@ -60,7 +60,7 @@ def entry(result: DescribeConfigsResult, name: str) -> DescribeConfigsResourceRe
     return next(c for c in result.configs if c.name == name)
 
 
-async def test_every_topic_config_with_its_source() -> None:
+async def test_each_topic_config_is_described_with_value_source_and_synonyms() -> None:
     result = await describe(TOPIC, "orders", overrides={"min.insync.replicas": "2"})
 
     isr, retention, policy = (entry(result, n) for n in ("min.insync.replicas", "retention.ms", "cleanup.policy"))
@@ -74,18 +74,18 @@ async def test_every_topic_config_with_its_source() -> None:
     assert policy.documentation
 
 
-async def test_only_the_keys_asked_for() -> None:
+async def test_describe_configs_with_keys_returns_only_those_that_exist() -> None:
     result = await describe(TOPIC, "orders", ["retention.ms", "no.such.key"], {})
 
     assert [c.name for c in result.configs] == ["retention.ms"]
 
 
 @pytest.mark.parametrize("keys", [None, []])
-async def test_no_keys_means_all(keys: list[str] | None) -> None:
+async def test_describe_configs_without_keys_returns_all_configs(keys: list[str] | None) -> None:
     assert len((await describe(TOPIC, "orders", keys, {})).configs) > 30
 
 
-async def test_the_broker_itself() -> None:
+async def test_broker_configs_are_described_with_sources_and_passwords_hidden() -> None:
     result = await describe(BROKER, "1")
 
     number, secret = entry(result, "broker.id"), entry(result, "sasl.jaas.config")
@@ -94,7 +94,7 @@ async def test_the_broker_itself() -> None:
     assert entry(result, "num.partitions").config_source == 5
 
 
-async def test_cluster_wide_dynamic_configs_are_none() -> None:
+async def test_cluster_defaults_are_empty_where_no_dynamic_config_is_set() -> None:
     result = await describe(BROKER, "")
 
     assert (result.error_code, result.configs) == (ErrorCode.NONE, [])
@@ -104,25 +104,27 @@ REFUSED: dict[str, tuple[int, str, dict[str, str] | None, ErrorCode]] = {
     "unknown topic": (TOPIC, "nowhere", {}, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     "illegal topic": (TOPIC, "a b", {}, ErrorCode.INVALID_TOPIC_EXCEPTION),
     "another broker": (BROKER, "2", {}, ErrorCode.INVALID_REQUEST),
-    "another kind": (16, "1", {}, ErrorCode.INVALID_REQUEST),
-    "ZooKeeper is away": (TOPIC, "orders", None, ErrorCode.UNKNOWN_SERVER_ERROR),
+    "unsupported resource type": (16, "1", {}, ErrorCode.INVALID_REQUEST),
+    "ZooKeeper unavailable": (TOPIC, "orders", None, ErrorCode.UNKNOWN_SERVER_ERROR),
 }
 
 
 @pytest.mark.parametrize(("kind", "name", "overrides", "expected"), REFUSED.values(), ids=REFUSED)
-async def test_refusals(kind: int, name: str, overrides: Mapping[str, str] | None, expected: ErrorCode) -> None:
+async def test_describe_configs_of_an_invalid_resource_is_refused(
+    kind: int, name: str, overrides: Mapping[str, str] | None, expected: ErrorCode
+) -> None:
     result = await describe(kind, name, overrides=overrides)
 
     assert (result.error_code, result.resource_name, result.configs) == (expected, name, [])
 
 
-async def test_version_0_only_tells_whether_a_value_is_the_default() -> None:
+async def test_describe_configs_version_0_returns_is_default_instead_of_a_source() -> None:
     result = await describe(TOPIC, "orders", ["retention.ms", "segment.ms"], {}, version=0)
 
     assert {c.name: c.is_default for c in result.configs} == {"retention.ms": False, "segment.ms": True}
 
 
-async def test_a_dynamic_config_overrides_the_file() -> None:
+async def test_a_dynamic_config_is_described_above_the_file_value() -> None:
     result = await describe(
         BROKER,
         "1",
@@ -148,7 +150,7 @@ async def test_topics_inherit_dynamic_defaults() -> None:
     assert (retention.value, retention.config_source) == ("7", 3)
 
 
-async def test_the_clusters_defaults_are_those_changed_at_run_time() -> None:
+async def test_cluster_defaults_list_only_dynamic_configs() -> None:
     assert (await describe(BROKER, "")).configs == []
 
     (size,) = (await describe(BROKER, "", cluster={"message.max.bytes": "9"}, broker={"num.io.threads": "9"})).configs

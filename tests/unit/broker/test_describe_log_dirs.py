@@ -47,7 +47,7 @@ async def describe(
     return {result.log_dir: result for result in response.results}
 
 
-async def test_every_directory_with_its_partitions_and_room() -> None:
+async def test_every_log_directory_is_described_with_partitions_sizes_and_free_bytes() -> None:
     found = await describe()
 
     assert [(t.name, [p.partition_index for p in t.partitions])
@@ -69,7 +69,7 @@ async def test_an_offline_log_directory_is_described_with_an_error() -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-async def test_only_what_was_asked_for(version: int) -> None:
+async def test_describe_log_dirs_with_partitions_returns_only_those(version: int) -> None:
     found = await describe([DescribableLogDirTopic("a", (1, 7))], version)
 
     assert found["/one"].topics == []

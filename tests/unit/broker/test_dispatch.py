@@ -16,7 +16,7 @@ FRAME = b"".join(encode_request(RequestHeader(ApiKey.METADATA, 4, 7, "c"), Metad
 
 
 @pytest.mark.parametrize("ends_with_client", [True, False])
-async def test_a_request_that_waits_says_whether_it_ends_with_its_client(ends_with_client: bool) -> None:
+async def test_only_a_route_that_ends_with_its_client_is_cancelled_on_disconnect(ends_with_client: bool) -> None:
     release = asyncio.Event()
 
     async def handle(request: Request, message: MetadataRequest) -> MetadataResponse:
@@ -31,7 +31,7 @@ async def test_a_request_that_waits_says_whether_it_ends_with_its_client(ends_wi
     assert await (answer.answer if isinstance(answer, EndsWithClient) else answer)  # type: ignore[misc]
 
 
-async def test_handlers_get_the_connection_with_its_principal() -> None:
+async def test_handlers_receive_the_connection_and_its_principal() -> None:
     seen: list[ClientConnection] = []
 
     def handle(request: Request, message: MetadataRequest) -> MetadataResponse:

@@ -45,7 +45,7 @@ def results(answer: ElectLeadersResponse) -> dict[int, int]:
     return {p.partition_id: p.error_code for topic in answer.replica_election_results for p in topic.partition_result}
 
 
-async def test_named_partitions_are_answered_one_by_one() -> None:
+async def test_elect_leaders_answers_each_named_partition_with_its_own_error() -> None:
     needless = Refusal(ErrorCode.ELECTION_NOT_NEEDED, "it leads already")
     controller = Controller(ElectionAnswer({A0: BrokerId(1)}, {A1: needless}))
 
@@ -75,7 +75,7 @@ async def test_an_election_that_is_not_in_the_metadata_in_time_is_answered_with_
     assert results(answer) == {0: ErrorCode.REQUEST_TIMED_OUT}
 
 
-async def test_a_leader_seen_once_counts_even_if_it_changes_before_the_last_leader_is_seen() -> None:
+async def test_elect_leaders_counts_an_elected_leader_that_changes_before_the_last_one_appears() -> None:
     metadata = known(1)
     controller = Controller(ElectionAnswer({A1: BrokerId(1), A0: BrokerId(1)}))
     answering = asyncio.create_task(elect(metadata, controller, ElectLeadersRequest(0, NAMED, 5_000)))

@@ -106,7 +106,7 @@ async def _unencodable(request: Any, message: Any) -> Any:
     return m.ListOffsetsResponse(throttle_time_ms="soon")  # type: ignore[arg-type]
 
 
-async def test_every_version_of_every_api_has_a_form_for_an_error(tmp_path: Path) -> None:
+async def test_every_version_of_every_api_can_encode_an_error_response(tmp_path: Path) -> None:
     parts, _ = build(tmp_path)
     for key, lowest, highest in (route.offered for route in routes(parts)):
         for version in range(lowest, highest + 1):
@@ -138,7 +138,9 @@ async def _ask(
 
 @pytest.mark.parametrize("handle", [_fail_at_once, _fail_later, _unencodable])
 @pytest.mark.parametrize("is_hot", [True, False])
-async def test_a_bug_in_a_handler_is_answered_counted_and_logged(handle: Handle, is_hot: bool) -> None:
+async def test_an_exception_in_a_handler_is_answered_with_unknown_server_error_counted_and_logged(
+    handle: Handle, is_hot: bool
+) -> None:
     with capture_logs() as logs:
         dispatcher, answer = await _ask(handle, is_hot=is_hot)
     _, response = decode_response(b"".join(answer)[4:], ApiKey.LIST_OFFSETS, 5)
@@ -150,18 +152,18 @@ async def test_a_bug_in_a_handler_is_answered_counted_and_logged(handle: Handle,
 
 
 @pytest.mark.parametrize("is_hot", [True, False])
-async def test_a_handler_may_still_close_the_connection(is_hot: bool) -> None:
+async def test_close_connection_raised_by_a_handler_closes_the_connection(is_hot: bool) -> None:
     with pytest.raises(CloseConnection, match="says so"):
         await _ask(_close, is_hot=is_hot)
 
 
-async def test_a_producer_that_expects_no_response_learns_of_a_bug_by_the_end_of_its_connection() -> None:
+async def test_an_exception_while_handling_acks_0_closes_the_connection() -> None:
     message = m.ProduceRequest(acks=0, topic_data=PRODUCE_DATA)
     with pytest.raises(CloseConnection, match="expects no response"):
         await _ask(_fail_later, key=ApiKey.PRODUCE, message=message, is_hot=True)
 
 
-async def test_a_request_carries_the_principal_of_its_connection() -> None:
+async def test_a_request_has_the_principal_of_its_connection() -> None:
     seen: list[Principal] = []
 
     def remember(request: Request, message: Any) -> m.ListOffsetsResponse:

@@ -34,11 +34,11 @@ async def choose(made: NodeConfig) -> int:
     return await choose_broker_id(DISK, made, "ours", Numbers())  # type: ignore[arg-type]
 
 
-async def test_the_configured_id(tmp_path: Path) -> None:
+async def test_the_configured_broker_id_is_used(tmp_path: Path) -> None:
     assert await choose(config(tmp_path, 7)) == 7
 
 
-async def test_the_id_in_the_directories(tmp_path: Path) -> None:
+async def test_without_a_configured_id_the_broker_id_in_meta_properties_is_used(tmp_path: Path) -> None:
     made = config(tmp_path)
     mark(tmp_path / "a")
 
@@ -49,7 +49,7 @@ async def test_a_new_broker_id_is_generated_by_zookeeper(tmp_path: Path) -> None
     assert await choose(config(tmp_path)) == 1001
 
 
-async def test_directories_of_another_broker(tmp_path: Path) -> None:
+async def test_a_log_directory_of_another_broker_is_refused_with_the_line_to_change(tmp_path: Path) -> None:
     made = config(tmp_path, 7)
     mark(tmp_path / "b")
 
@@ -60,7 +60,7 @@ async def test_directories_of_another_broker(tmp_path: Path) -> None:
         await choose(made)
 
 
-async def test_directories_of_two_brokers(tmp_path: Path) -> None:
+async def test_log_directories_of_two_brokers_are_refused(tmp_path: Path) -> None:
     made = config(tmp_path)
     mark(tmp_path / "a")
     mark(tmp_path / "b", 4)
@@ -69,7 +69,7 @@ async def test_directories_of_two_brokers(tmp_path: Path) -> None:
         await choose(made)
 
 
-async def test_directories_of_another_cluster(tmp_path: Path) -> None:
+async def test_a_log_directory_of_another_cluster_is_refused_with_the_remedy(tmp_path: Path) -> None:
     made = config(tmp_path)
     mark(tmp_path / "a", cluster="theirs")
 

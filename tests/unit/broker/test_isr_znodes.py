@@ -155,7 +155,7 @@ async def test_a_write_that_the_client_repeated_succeeds() -> None:
     assert room.stored == FIRST._replace(isr=(BrokerId(1),), partition_epoch=1)
 
 
-def test_isr_changes_are_notified_together_once_they_pause() -> None:
+def test_isr_changes_are_notified_together_after_a_pause() -> None:
     async def main() -> None:
         room = await Room().begin()
         room.isr.start()
@@ -172,7 +172,7 @@ def test_isr_changes_are_notified_together_once_they_pause() -> None:
     SimulatedLoop().run(main())
 
 
-def test_endless_isr_changes_are_notified_after_the_maximum_delay() -> None:
+def test_isr_changes_without_a_pause_are_notified_after_the_maximum_delay() -> None:
     async def main() -> None:
         room = await Room().begin()
         room.isr.start()

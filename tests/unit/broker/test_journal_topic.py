@@ -128,7 +128,7 @@ async def test_journal_lines_wait_while_the_leader_refuses_or_is_unreachable(tmp
     await topic.close()
 
 
-async def test_a_restarted_node_continues_at_its_position(tmp_path: Path) -> None:
+async def test_a_restarted_node_continues_the_journal_topic_at_its_saved_position(tmp_path: Path) -> None:
     cluster = Cluster()
     sink = write(tmp_path, b"one")
     first = publisher(tmp_path, cluster)
@@ -144,7 +144,7 @@ async def test_a_restarted_node_continues_at_its_position(tmp_path: Path) -> Non
     await second.close()
 
 
-async def test_a_batch_too_large_is_halved_and_a_single_line_is_left_out(tmp_path: Path) -> None:
+async def test_a_journal_batch_too_large_is_halved_and_a_single_line_too_large_is_left_out(tmp_path: Path) -> None:
     cluster = Cluster(most=8)
     write(tmp_path, b"aaa", b"x" * 20, b"bbb", b"ccc")
     topic = publisher(tmp_path, cluster)

@@ -69,7 +69,7 @@ def _no_requests(*_args: object) -> None:
     raise AssertionError("nobody asks")
 
 
-def test_an_address_that_nobody_can_bind_blames_no_other_process() -> None:
+def test_an_address_that_cannot_be_bound_is_refused_without_blaming_another_process() -> None:
     error = OSError(errno.EADDRNOTAVAIL, "asyncio's own words")
     assert str(cannot_bind("10.1.1.1", 9092, error, '"listeners" (f, line 1)')) == (
         'Cannot bind 10.1.1.1:9092: cannot assign requested address. Change "listeners" (f, line 1).'

@@ -67,7 +67,7 @@ def test_simultaneous_failures_share_a_notification_and_a_later_one_gets_its_own
     SimulatedLoop().run(main())
 
 
-def test_nothing_is_written_after_close() -> None:
+def test_a_log_dir_failure_after_close_writes_no_notification() -> None:
     async def main() -> None:
         ensemble = await ensemble_with_paths()
         notices = LogDirFailureNotifier(lambda: Store(ensemble.client()))

@@ -40,13 +40,25 @@ REFUSED = {
     "no such logger": ("1", Change("nothing", "DEBUG"), ErrorCode.INVALID_CONFIG, "nothing does not exist"),
     "no such level": ("1", Change("net", "LOUD"), ErrorCode.INVALID_CONFIG, "not a supported log level"),
     "lower case": ("1", Change("net", "debug"), ErrorCode.INVALID_CONFIG, "not a supported log level"),
-    "root goes": ("1", Change("root", None, DELETE), ErrorCode.INVALID_REQUEST, "root logger is not allowed"),
-    "append": ("1", Change("net", "DEBUG", APPEND), ErrorCode.INVALID_REQUEST, "APPEND operation is not allowed"),
+    "delete the root level": (
+        "1",
+        Change("root", None, DELETE),
+        ErrorCode.INVALID_REQUEST,
+        "root logger is not allowed",
+    ),
+    "append to a log level": (
+        "1",
+        Change("net", "DEBUG", APPEND),
+        ErrorCode.INVALID_REQUEST,
+        "APPEND operation is not allowed",
+    ),
 }
 
 
 @pytest.mark.parametrize(("name", "change", "error", "words"), REFUSED.values(), ids=REFUSED)
-def test_a_refused_alteration_changes_nothing(name: str, change: Change, error: ErrorCode, words: str) -> None:
+def test_a_refused_logger_alteration_changes_no_log_level(
+    name: str, change: Change, error: ErrorCode, words: str
+) -> None:
     levels = LogLevels()
 
     outcome = LoggerAdmin(1, levels).increment(name, [Change("topics", "DEBUG"), change], validate_only=False)
@@ -55,7 +67,7 @@ def test_a_refused_alteration_changes_nothing(name: str, change: Change, error: 
     assert set(levels.all().values()) == {"INFO"}
 
 
-def test_a_logger_without_a_level_has_that_of_root() -> None:
+def test_a_logger_without_a_level_is_described_with_the_root_level() -> None:
     levels = LogLevels()
     admin = LoggerAdmin(1, levels)
 

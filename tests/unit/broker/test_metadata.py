@@ -46,7 +46,7 @@ def named(*names: str, **fields: bool) -> MetadataRequest:
     return MetadataRequest(topics=[MetadataRequestTopic(name=n) for n in names], **fields)
 
 
-async def test_asking_for_all_topics_creates_none(creation: Creation) -> None:
+async def test_metadata_for_all_topics_lists_them_and_creates_none(creation: Creation) -> None:
     response = await ask(creation, MetadataRequest(topics=None))
 
     assert [t.name for t in response.topics] == ["orders"]
@@ -56,13 +56,15 @@ async def test_asking_for_all_topics_creates_none(creation: Creation) -> None:
 
 
 @pytest.mark.parametrize(("version", "expected"), [(0, ["orders"]), (1, [])])
-async def test_an_empty_list_meant_all_in_version_0(creation: Creation, version: int, expected: list[str]) -> None:
+async def test_an_empty_topic_list_means_all_topics_only_in_metadata_version_0(
+    creation: Creation, version: int, expected: list[str]
+) -> None:
     response = await ask(creation, MetadataRequest(topics=[]), version)
 
     assert [t.name for t in response.topics] == expected
 
 
-async def test_a_topic_with_its_partitions(creation: Creation) -> None:
+async def test_metadata_of_a_topic_has_its_id_and_each_partitions_leader_and_epoch(creation: Creation) -> None:
     (topic,) = (await ask(creation, named("orders"))).topics
 
     assert topic.topic_id == ORDERS_ID
@@ -72,7 +74,7 @@ async def test_a_topic_with_its_partitions(creation: Creation) -> None:
     ]
 
 
-async def test_topics_by_id(creation: Creation) -> None:
+async def test_metadata_by_topic_id_finds_the_topic_or_answers_unknown_topic_id(creation: Creation) -> None:
     unknown = uuid.UUID(int=5)
     asked = [MetadataRequestTopic(name=None, topic_id=i) for i in (ORDERS_ID, unknown)]
 
@@ -85,7 +87,7 @@ async def test_topics_by_id(creation: Creation) -> None:
 
 
 @pytest.mark.parametrize("version", [10, 11])
-async def test_ids_are_refused_before_version_12(creation: Creation, version: int) -> None:
+async def test_metadata_by_topic_id_before_version_12_is_an_invalid_request(creation: Creation, version: int) -> None:
     asked = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=ORDERS_ID)])
 
     (topic,) = (await ask(creation, asked, version)).topics
@@ -94,13 +96,13 @@ async def test_ids_are_refused_before_version_12(creation: Creation, version: in
 
 
 MISSING = {
-    "made on first use": (named("new", allow_auto_topic_creation=True), True, ErrorCode.LEADER_NOT_AVAILABLE),
-    "the client does not want it": (
+    "auto-created on first use": (named("new", allow_auto_topic_creation=True), True, ErrorCode.LEADER_NOT_AVAILABLE),
+    "client disallows auto creation": (
         named("new", allow_auto_topic_creation=False),
         True,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ),
-    "the broker does not": (named("new"), False, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    "broker disallows auto creation": (named("new"), False, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     "an illegal name": (named("a b"), False, ErrorCode.INVALID_TOPIC_EXCEPTION),
 }
 
@@ -120,7 +122,7 @@ def only(response: MetadataResponse) -> MetadataResponseTopic:
     return topic
 
 
-async def test_no_leader(creation: Creation) -> None:
+async def test_a_partition_without_a_leader_is_described_with_leader_not_available(creation: Creation) -> None:
     known = cache(update({"orders": [partition(0, -1)]}))
 
     (found,) = only(await ask(creation, named("orders"), known=known)).partitions
@@ -142,7 +144,7 @@ async def test_a_leader_without_the_clients_listener_is_answered_listener_not_fo
     assert [b.node_id for b in response.brokers] == [2]
 
 
-async def test_only_version_0_hides_replicas_that_are_gone(creation: Creation) -> None:
+async def test_only_metadata_version_0_leaves_out_replicas_on_dead_brokers(creation: Creation) -> None:
     known = cache(update({"orders": [partition(0, 1)]}, brokers=[broker(1), broker(2)]))
 
     (old,) = only(await ask(creation, named("orders"), 0, known)).partitions

@@ -15,7 +15,7 @@ from klamm.wire.messages import UpdateMetadataBroker, UpdateMetadataPartitionSta
 ORDERS_0 = TopicPartition("orders", 0)
 
 
-def test_brokers_are_replaced_and_partitions_merged() -> None:
+def test_update_metadata_replaces_brokers_and_merges_partitions() -> None:
     known = cache()
 
     known.update(update({"orders": [partition(1, 3)]}, brokers=[broker(2), broker(3)], controller=2))
@@ -25,7 +25,7 @@ def test_brokers_are_replaced_and_partitions_merged() -> None:
     assert {n: p.leader for n, p in known.partitions("orders").items()} == {0: 1, 1: 3}
 
 
-def test_a_deleted_topic_goes_with_its_last_partition() -> None:
+def test_a_topic_is_removed_from_the_cache_with_its_last_partition() -> None:
     known = cache()
 
     assert known.update(update({"orders": [partition(0, -2)]})) == [ORDERS_0]
@@ -57,7 +57,7 @@ def test_metadata_of_a_recreated_topic_replaces_the_older_partitions() -> None:
     assert {n: p.leader for n, p in known.partitions("orders").items()} == {0: 3}
 
 
-def test_a_deleted_topic_leaves_no_id() -> None:
+def test_the_topic_id_of_a_deleted_topic_is_removed() -> None:
     known = MetadataCache("PLAINTEXT")
 
     known.update(update({"orders": [partition(0, -2)]}))
@@ -65,7 +65,7 @@ def test_a_deleted_topic_leaves_no_id() -> None:
     assert known.topic_name(ORDERS_ID) is None
 
 
-def test_partitions_of_old_requests_stand_without_topics() -> None:
+def test_update_metadata_versions_with_a_flat_partition_list_are_applied() -> None:
     known = MetadataCache("PLAINTEXT")
     state = UpdateMetadataPartitionState(topic_name="old", partition_index=0, leader=1)
     live = UpdateMetadataBroker(id=1, v0_host="h1", v0_port=9092)
@@ -77,7 +77,7 @@ def test_partitions_of_old_requests_stand_without_topics() -> None:
     assert known.endpoint(BrokerId(1)) == ("h1", 9092)
 
 
-def test_endpoints_of_listeners() -> None:
+def test_an_endpoint_is_given_only_for_a_listener_that_the_broker_has() -> None:
     known = cache(update(brokers=[broker(1, "PLAINTEXT", "CLIENT"), broker(2, "CLIENT")]))
 
     assert known.endpoint(BrokerId(1)) == ("h1", 9092)
@@ -99,7 +99,7 @@ def test_brokers_from_zookeeper_are_used_only_before_the_first_update_metadata()
     assert known.controller_id == 1
 
 
-async def test_waiting_for_leaders() -> None:
+async def test_waiting_for_leaders_ends_once_every_partition_has_one() -> None:
     known = cache(update({"orders": [partition(0, 1), partition(1, -1)]}))
     waiting = asyncio.create_task(known.wait_until({"orders": lambda: known.has_leaders("orders", 2)}, 1000))
     await asyncio.sleep(0)
@@ -112,7 +112,7 @@ async def test_waiting_for_leaders() -> None:
     assert not await waiting
 
 
-async def test_a_topic_is_asked_again_only_by_updates_that_name_it() -> None:
+async def test_a_waiting_condition_is_checked_again_only_by_updates_of_its_topic() -> None:
     known = cache(update({}))
     asked: list[str] = []
 

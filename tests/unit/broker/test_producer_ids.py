@@ -18,7 +18,7 @@ class Controller:
         return ProducerIdBlock(1000 * (self.given - 1), 10)
 
 
-async def test_ids_run_through_blocks_without_repeating() -> None:
+async def test_producer_ids_continue_over_several_blocks_without_repeating() -> None:
     controller = Controller()
     ids = ProducerIds(controller.allocate)
 
@@ -27,7 +27,7 @@ async def test_ids_run_through_blocks_without_repeating() -> None:
     assert given == [*range(10), *range(1000, 1010), *range(2000, 2005)]
 
 
-async def test_the_next_block_is_fetched_before_it_is_needed() -> None:
+async def test_the_next_producer_id_block_is_fetched_before_the_current_one_is_used_up() -> None:
     controller = Controller()
     ids = ProducerIds(controller.allocate)
     for _ in range(9):
@@ -39,7 +39,7 @@ async def test_the_next_block_is_fetched_before_it_is_needed() -> None:
     assert [await ids.next_id() for _ in range(3)] == [9, 1000, 1001]
 
 
-async def test_many_at_once_get_different_ids() -> None:
+async def test_concurrent_requests_get_different_producer_ids() -> None:
     ids = ProducerIds(Controller().allocate)
 
     given = await asyncio.gather(*(ids.next_id() for _ in range(8)))
@@ -59,7 +59,7 @@ class Exhausted:
         return ProducerIdBlock(5000, 10) if self.mended else None
 
 
-def test_a_controller_without_producer_ids_is_retried_with_backoff_while_a_producer_waits() -> None:
+def test_a_refused_producer_id_block_is_requested_again_with_backoff() -> None:
     async def scenario() -> None:
         controller = Exhausted()
         ids = ProducerIds(controller.allocate)

@@ -44,7 +44,7 @@ class Controller:
         return self.listed
 
 
-async def test_each_partition_gets_its_own_answer() -> None:
+async def test_alter_partition_reassignments_answers_each_partition_with_its_own_error() -> None:
     refused = {A1: Refusal(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "nothing to cancel")}
     controller = Controller(ReassignmentAnswer(ErrorCode.NONE, refused), ReassignmentList(ErrorCode.NONE))
 
@@ -56,7 +56,7 @@ async def test_each_partition_gets_its_own_answer() -> None:
     assert results == [(0, 0, None), (1, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "nothing to cancel")]
 
 
-async def test_reassignments_are_listed_by_topic() -> None:
+async def test_ongoing_reassignments_are_listed_by_topic() -> None:
     moving = ReplicaAssignment((BrokerId(2), BrokerId(1)), (BrokerId(2),), (BrokerId(1),))
     controller = Controller(ReassignmentAnswer(ErrorCode.NONE), ReassignmentList(ErrorCode.NONE, {A0: moving}))
     handler = Reassignments(controller)

@@ -109,7 +109,9 @@ class TestProduce:
         return response
 
     @pytest.mark.parametrize("version", range(PRODUCE.min_version, PRODUCE.max_version + 1))
-    async def test_every_version_tells_where_the_records_are(self, replicas: Replicas, version: int) -> None:
+    async def test_every_produce_version_answers_base_offset_and_log_start_offset(
+        self, replicas: Replicas, version: int
+    ) -> None:
         response = await self.produce(replicas, version)
 
         assert response is not None
@@ -118,7 +120,9 @@ class TestProduce:
         assert replicas.appended == {ORDERS_0: BATCH}
 
     @pytest.mark.parametrize("version", range(PRODUCE.min_version, PRODUCE.max_version + 1))
-    async def test_every_version_tells_of_errors(self, replicas: Replicas, version: int) -> None:
+    async def test_every_produce_version_answers_a_partitions_error_and_its_bad_records(
+        self, replicas: Replicas, version: int
+    ) -> None:
         replicas.result = AppendResult(
             ErrorCode.NOT_LEADER_OR_FOLLOWER, record_errors=[RecordError(3, "no key")], message="not here"
         )
@@ -133,14 +137,16 @@ class TestProduce:
         assert [e.node_id for e in response.node_endpoints] == ([1] if version >= 10 else [])
 
     @pytest.mark.parametrize(("asked", "expected"), REFUSED.values(), ids=REFUSED)
-    async def test_refused_before_the_log(self, replicas: Replicas, asked: Any, expected: ErrorCode) -> None:
+    async def test_an_invalid_produce_request_is_refused_without_an_append(
+        self, replicas: Replicas, asked: Any, expected: ErrorCode
+    ) -> None:
         response = await self.produce(replicas, **asked)
 
         assert response is not None
         assert response.responses[0].partition_responses[0].error_code == expected
         assert replicas.appended == {}
 
-    async def test_acks_0_is_answered_by_silence_or_a_closed_connection(self, replicas: Replicas) -> None:
+    async def test_acks_0_gets_no_response_and_an_error_closes_the_connection(self, replicas: Replicas) -> None:
         assert await self.produce(replicas, acks=0) is None
         with pytest.raises(CloseConnection, match="nowhere-0 UNKNOWN_TOPIC_OR_PARTITION"):
             await self.produce(replicas, acks=0, topic="nowhere")
@@ -158,7 +164,9 @@ class TestFetch:
         return response
 
     @pytest.mark.parametrize("version", range(FETCH.min_version, FETCH.max_version + 1))
-    async def test_every_version_gets_the_records(self, replicas: Replicas, version: int) -> None:
+    async def test_every_fetch_version_answers_the_records_and_the_high_watermark(
+        self, replicas: Replicas, version: int
+    ) -> None:
         response = await self.fetch(replicas, version)
 
         answer = response.responses[0].partitions[0]
@@ -170,7 +178,9 @@ class TestFetch:
         assert params.max_bytes == 57_671_680
 
     @pytest.mark.parametrize("version", range(FETCH.min_version, FETCH.max_version + 1))
-    async def test_every_version_learns_that_another_leads(self, replicas: Replicas, version: int) -> None:
+    async def test_every_fetch_version_answers_not_leader_and_newer_ones_the_current_leader(
+        self, replicas: Replicas, version: int
+    ) -> None:
         replicas.data = FetchData(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
         response = await self.fetch(replicas, version)
@@ -182,12 +192,14 @@ class TestFetch:
     @pytest.mark.parametrize(
         ("version", "expected"), [(5, ErrorCode.NOT_LEADER_OR_FOLLOWER), (6, ErrorCode.KAFKA_STORAGE_ERROR)]
     )
-    async def test_a_failed_disk(self, replicas: Replicas, version: int, expected: ErrorCode) -> None:
+    async def test_fetch_versions_before_6_get_not_leader_instead_of_kafka_storage_error(
+        self, replicas: Replicas, version: int, expected: ErrorCode
+    ) -> None:
         replicas.data = FetchData(ErrorCode.KAFKA_STORAGE_ERROR)
 
         assert (await self.fetch(replicas, version)).responses[0].partitions[0].error_code == expected
 
-    async def test_a_diverging_epoch(self, replicas: Replicas) -> None:
+    async def test_fetch_answers_a_diverging_epoch_with_its_end_offset(self, replicas: Replicas) -> None:
         replicas.data = FetchData(diverging=EpochEnd(2, 40))
 
         response = await self.fetch(replicas, 12)
@@ -198,14 +210,16 @@ class TestFetch:
     @pytest.mark.parametrize(
         ("version", "fields"), [(14, {"replica_id": 3}), (15, {"replica_state": ReplicaState(3, 8)})]
     )
-    async def test_a_follower(self, replicas: Replicas, version: int, fields: Any) -> None:
+    async def test_a_followers_fetch_is_read_with_its_replica_id_in_old_and_new_versions(
+        self, replicas: Replicas, version: int, fields: Any
+    ) -> None:
         await self.fetch(replicas, version, **fields)
 
         assert replicas.fetched is not None
         assert replicas.fetched[0].replica_id == replicas.fetched[1].replica_id == 3
         assert replicas.fetched[0].max_bytes == 57_671_680  # fetch.max.bytes bounds whoever claims to be one, too
 
-    async def test_what_a_session_forgets(self, replicas: Replicas) -> None:
+    async def test_forgotten_partitions_of_a_fetch_session_are_resolved_by_topic_id(self, replicas: Replicas) -> None:
         unknown = uuid.UUID(int=1)
         forgotten = [
             ForgottenTopic(topic_id=ORDERS_ID, partitions=(1, 2)),
@@ -219,7 +233,7 @@ class TestFetch:
         assert (requested.session_id, requested.session_epoch) == (5, 2)
         assert requested.forgotten == [("orders", ORDERS_ID, 1), ("orders", ORDERS_ID, 2), (None, unknown, 0)]
 
-    async def test_isolation(self, replicas: Replicas) -> None:
+    async def test_fetch_with_isolation_level_1_reads_committed(self, replicas: Replicas) -> None:
         await self.fetch(replicas, 11, isolation_level=1)
 
         assert replicas.fetched is not None
@@ -236,14 +250,16 @@ class TestListOffsets:
         return response
 
     @pytest.mark.parametrize("version", range(LIST_OFFSETS.min_version, LIST_OFFSETS.max_version + 1))
-    def test_every_version(self, replicas: Replicas, version: int) -> None:
+    def test_every_list_offsets_version_answers_timestamp_and_offset(self, replicas: Replicas, version: int) -> None:
         answer = self.ask(replicas, version).topics[0].partitions[0]
 
         assert (answer.error_code, answer.timestamp, answer.offset) == (ErrorCode.NONE, 5, 6)
         assert answer.leader_epoch == (4 if version >= 4 else -1)
 
     @pytest.mark.parametrize(("version", "timestamp"), [(6, -3), (7, -4), (8, -5), (9, -6)])
-    def test_special_timestamps_of_later_versions(self, replicas: Replicas, version: int, timestamp: int) -> None:
+    def test_list_offsets_refuses_special_timestamps_of_later_versions(
+        self, replicas: Replicas, version: int, timestamp: int
+    ) -> None:
         answer = self.ask(replicas, version, timestamp).topics[0].partitions[0]
 
         assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
@@ -252,19 +268,21 @@ class TestListOffsets:
     @pytest.mark.parametrize(
         ("version", "expected"), [(4, ErrorCode.LEADER_NOT_AVAILABLE), (5, ErrorCode.OFFSET_NOT_AVAILABLE)]
     )
-    def test_a_new_leader_that_lags(self, replicas: Replicas, version: int, expected: ErrorCode) -> None:
+    def test_list_offsets_before_version_5_gets_leader_not_available_for_offset_not_available(
+        self, replicas: Replicas, version: int, expected: ErrorCode
+    ) -> None:
         replicas.found = FoundOffset(ErrorCode.OFFSET_NOT_AVAILABLE)
 
         assert self.ask(replicas, version).topics[0].partitions[0].error_code == expected
 
-    def test_a_partition_named_twice(self, replicas: Replicas) -> None:
+    def test_a_partition_named_twice_in_list_offsets_is_an_invalid_request(self, replicas: Replicas) -> None:
         answers = self.ask(replicas, 9, times=2).topics[0].partitions
 
         assert [a.error_code for a in answers] == [ErrorCode.INVALID_REQUEST] * 2
 
 
 @pytest.mark.parametrize("version", range(OFFSET_FOR_LEADER_EPOCH.min_version, OFFSET_FOR_LEADER_EPOCH.max_version + 1))
-def test_the_end_offset_of_a_leader_epoch(replicas: Replicas, version: int) -> None:
+def test_every_offset_for_leader_epoch_version_answers_the_epochs_end_offset(replicas: Replicas, version: int) -> None:
     asked = OffsetForLeaderTopic("orders", [OffsetForLeaderPartition(partition=0, leader_epoch=3)])
 
     response = LeaderEpochs(replicas).handle(  # type: ignore[arg-type]

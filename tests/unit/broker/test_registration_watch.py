@@ -52,7 +52,7 @@ class Room:
         await asyncio.sleep(2)
 
 
-def test_a_deleted_registration_is_made_again_with_a_new_broker_epoch() -> None:
+def test_a_deleted_broker_registration_is_made_again_with_a_new_broker_epoch() -> None:
     async def main() -> None:
         room = Room()
         await room.begin()
@@ -66,7 +66,7 @@ def test_a_deleted_registration_is_made_again_with_a_new_broker_epoch() -> None:
     SimulatedLoop().run(main())
 
 
-def test_in_a_new_session_the_controller_registers_first() -> None:
+def test_in_a_new_session_the_registration_watch_leaves_registering_to_the_controller() -> None:
     async def main() -> None:
         room = Room()
         await room.begin()

@@ -60,7 +60,7 @@ async def test_a_config_that_changes_while_a_log_is_created_is_applied_to_it() -
     replica_logs.topics_changed(["orders"])  # nobody is making it now
 
 
-async def test_a_topics_throttle_applies_from_its_first_log() -> None:
+async def test_a_topics_replication_throttle_applies_from_the_creation_of_its_first_log() -> None:
     logs: Any = FakeLogs()
     stored = {"orders": {"follower.replication.throttled.replicas": "*"}}
 

@@ -21,7 +21,7 @@ def brokers(count: int, racks: int = 0) -> dict[BrokerId, str | None]:
     return {BrokerId(n): f"r{n % racks}" if racks else None for n in range(count)}
 
 
-def test_kafkas_own_example() -> None:
+def test_replicas_are_placed_as_in_the_example_of_kafkas_sources() -> None:
     # the table in the comment of AdminUtils.assignReplicasToBrokers: 10 partitions, 3 replicas, 5 brokers
     placed = _over_brokers([BrokerId(n) for n in range(5)], range(10), 3, start=0, shift=0)
 
@@ -37,7 +37,7 @@ def test_kafkas_own_example() -> None:
     seed=st.integers(0, 1000),
     data=st.data(),
 )
-def test_leaders_are_even_and_no_broker_holds_a_partition_twice(
+def test_leaders_are_spread_evenly_and_no_broker_has_a_partition_twice(
     count: int, partitions: int, seed: int, data: st.DataObject
 ) -> None:
     factor = data.draw(st.integers(1, count))
@@ -62,18 +62,18 @@ def test_a_partition_uses_as_many_racks_as_it_can(per_rack: int, racks: int, par
         assert len(set(replicas)) == factor
 
 
-def test_racks_alternate() -> None:
+def test_neighbouring_brokers_are_in_different_racks_as_far_as_possible() -> None:
     racks = {BrokerId(0): "a", BrokerId(1): "a", BrokerId(2): "a", BrokerId(3): "b", BrokerId(4): "c", BrokerId(5): "c"}
 
     assert alternate_racks(racks) == [0, 3, 4, 1, 5, 2]
 
 
-def test_too_few_brokers() -> None:
+def test_a_replication_factor_above_the_number_of_brokers_is_refused() -> None:
     with pytest.raises(PlacementRefused, match="larger than the number of live brokers that may have replicas, 2"):
         place_replicas(brokers(2), 1, 3, random.Random(1))
 
 
-def test_racks_on_some_brokers_only() -> None:
+def test_placement_is_refused_where_only_some_brokers_have_a_rack() -> None:
     with pytest.raises(PlacementRefused, match=r"broker\.rack"):
         place_replicas({BrokerId(1): "a", BrokerId(2): None}, 1, 1, random.Random(1))
 

@@ -27,7 +27,7 @@ from klamm.wire.messages import (
 
 class TestDescribeCluster:
     @pytest.mark.parametrize("version", range(DESCRIBE_CLUSTER.max_version + 1))
-    def test_every_version(self, version: int) -> None:
+    def test_every_describe_cluster_version_answers_cluster_id_controller_and_brokers(self, version: int) -> None:
         handler = DescribeCluster(cache(), "the-cluster")
 
         response = handler.handle(request(ApiKey.DESCRIBE_CLUSTER, version), DescribeClusterRequest())
@@ -44,7 +44,9 @@ class TestDescribeCluster:
             (0, 2, ErrorCode.INVALID_REQUEST),
         ],
     )
-    def test_only_brokers_are_described(self, version: int, endpoint_type: int, expected: ErrorCode) -> None:
+    def test_describe_cluster_of_another_endpoint_type_is_refused(
+        self, version: int, endpoint_type: int, expected: ErrorCode
+    ) -> None:
         message = DescribeClusterRequest(endpoint_type=endpoint_type)
 
         response = DescribeCluster(cache(), "c").handle(request(ApiKey.DESCRIBE_CLUSTER, version), message)
@@ -65,7 +67,7 @@ class TestInitProducerId:
         return response
 
     @pytest.mark.parametrize("version", range(INIT_PRODUCER_ID.max_version + 1))
-    async def test_every_version_gives_an_id_and_epoch_0(self, version: int) -> None:
+    async def test_every_init_producer_id_version_answers_a_new_id_with_epoch_0(self, version: int) -> None:
         response = await self.ask(version)
 
         assert (response.error_code, response.producer_id, response.producer_epoch) == (0, 3000, 0)
@@ -78,7 +80,9 @@ class TestInitProducerId:
             ({"producer_id": 5}, ErrorCode.INVALID_REQUEST),
         ],
     )
-    async def test_refusals(self, fields: Any, expected: ErrorCode) -> None:
+    async def test_init_producer_id_with_a_transactional_id_or_a_producer_id_is_refused(
+        self, fields: Any, expected: ErrorCode
+    ) -> None:
         response = await self.ask(**fields)
 
         assert (response.error_code, response.producer_id) == (expected, -1)
@@ -95,7 +99,7 @@ class Controller:
 
 class TestForController:
     @pytest.mark.parametrize("version", range(2, CONTROLLED_SHUTDOWN.max_version + 1))
-    async def test_what_a_leaving_broker_still_leads(self, version: int) -> None:
+    async def test_controlled_shutdown_answers_the_partitions_that_the_broker_still_leads(self, version: int) -> None:
         handler = ControllerApis(Controller())  # type: ignore[arg-type]
 
         response = await handler.controlled_shutdown(
@@ -105,7 +109,7 @@ class TestForController:
         response.encode(version)
         assert [(p.topic_name, p.partition_index) for p in response.remaining_partitions] == [("orders", 1)]
 
-    async def test_a_block_of_producer_ids(self) -> None:
+    async def test_allocate_producer_ids_answers_start_and_length_of_the_block(self) -> None:
         handler = ControllerApis(Controller())  # type: ignore[arg-type]
 
         response = await handler.allocate_producer_ids(
@@ -138,7 +142,7 @@ def test_metadata_of_an_older_controller_epoch_is_ignored(epoch: int, error: int
     assert (response.error_code, empty.has_topic("orders")) == (error, known)
 
 
-def test_a_topic_is_gone_with_its_last_partition() -> None:
+def test_update_metadata_removes_a_topic_with_its_last_partition() -> None:
     known = MetadataCache("PLAINTEXT")
     gone: list[str] = []
     control = Control(known, Gate(), gone.append)  # type: ignore[arg-type]

@@ -60,7 +60,7 @@ def play(act: Callable[[Stage], Awaitable[None]]) -> None:
     SimulatedLoop().run(main())
 
 
-def test_a_new_controller_epoch_removes_deleted_topics() -> None:
+def test_a_new_controller_epoch_removes_topics_deleted_in_zookeeper_from_the_metadata() -> None:
     async def act(stage: Stage) -> None:
         stage.ensemble.apply([Delete(znodes.topic_path("gone"))])
         stage.tell(1)
@@ -76,7 +76,7 @@ def test_a_new_controller_epoch_removes_deleted_topics() -> None:
     play(act)
 
 
-def test_without_a_session_the_read_is_retried() -> None:
+def test_the_check_for_deleted_topics_is_retried_without_a_zookeeper_session() -> None:
     async def act(stage: Stage) -> None:
         store = stage.stores.pop()
         stage.ensemble.apply([Delete(znodes.topic_path("gone"))])
@@ -92,7 +92,7 @@ def test_without_a_session_the_read_is_retried() -> None:
     play(act)
 
 
-def test_an_unexpected_error_is_reported_and_the_next_controller_epoch_checks_again() -> None:
+def test_after_an_unexpected_error_the_next_controller_epoch_checks_for_deleted_topics_again() -> None:
     async def act(stage: Stage) -> None:
         stage.ensemble.apply([Delete(znodes.topic_path("gone"))])
 
@@ -113,7 +113,7 @@ def test_an_unexpected_error_is_reported_and_the_next_controller_epoch_checks_ag
     play(act)
 
 
-def test_a_topic_recreated_during_the_check_stays() -> None:
+def test_a_topic_recreated_during_the_check_stays_in_the_metadata() -> None:
     """It is told of between the look at ZooKeeper and the answer."""
 
     async def act(stage: Stage) -> None:

@@ -105,7 +105,7 @@ def to(count: int, lists: Sequence[Sequence[int]] | None = None, topic: str = "o
 # ---- growth
 
 
-async def test_partitions_are_added_and_the_answer_waits_for_their_leaders(cluster: Cluster) -> None:
+async def test_create_partitions_answers_once_the_new_partitions_have_leaders(cluster: Cluster) -> None:
     cluster.known.update(update({"orders": [partition(2, 3), partition(3, 1)]}))
 
     [result] = await cluster.grow(to(4))
@@ -114,13 +114,13 @@ async def test_partitions_are_added_and_the_answer_waits_for_their_leaders(clust
     assert cluster.assigned() == {0: (1, 2), 1: (2, 3), 2: (3, 1), 3: (1, 3)}
 
 
-async def test_on_the_brokers_that_the_client_names(cluster: Cluster) -> None:
+async def test_create_partitions_with_an_assignment_uses_those_brokers(cluster: Cluster) -> None:
     await cluster.grow(to(3, [(3, 1)]))
 
     assert cluster.assigned()[2] == (3, 1)
 
 
-async def test_without_leaders_in_time_the_partitions_stay(cluster: Cluster) -> None:
+async def test_new_partitions_without_leaders_in_time_stay_and_are_answered_with_a_timeout(cluster: Cluster) -> None:
     for timeout_ms in (1, 0):
         [result] = await cluster.grow(to(len(cluster.assigned()) + 1), timeout_ms=timeout_ms)
         assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
@@ -129,21 +129,21 @@ async def test_without_leaders_in_time_the_partitions_stay(cluster: Cluster) -> 
 
 REFUSED = {
     "no such topic": (to(3, topic="nobody"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
-    "fewer": (to(1), ErrorCode.INVALID_PARTITIONS),
-    "as many": (to(2), ErrorCode.INVALID_PARTITIONS),
-    "too many": (to(2**31 - 1), ErrorCode.INVALID_PARTITIONS),
+    "fewer partitions": (to(1), ErrorCode.INVALID_PARTITIONS),
+    "the same number of partitions": (to(2), ErrorCode.INVALID_PARTITIONS),
+    "too many partitions": (to(2**31 - 1), ErrorCode.INVALID_PARTITIONS),
     "unknown brokers": (to(3, [(1, 9)]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-    "too few lists": (to(4, [(1, 2)]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-    "an empty list": (to(3, [()]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    "too few replica lists": (to(4, [(1, 2)]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+    "empty replica list": (to(3, [()]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     "a broker twice": (to(3, [(1, 1)]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     "another replication factor": (to(3, [(1, 2, 3)]), ErrorCode.INVALID_REPLICA_ASSIGNMENT),
-    "the count before the lists": (to(2, [(1, 1)]), ErrorCode.INVALID_PARTITIONS),
+    "count before the replica lists": (to(2, [(1, 1)]), ErrorCode.INVALID_PARTITIONS),
 }
 
 
 @pytest.mark.parametrize(("asked", "expected"), REFUSED.values(), ids=REFUSED)
 @pytest.mark.parametrize("validate_only", [False, True])
-async def test_refusals_have_a_reason_and_change_nothing(
+async def test_an_invalid_create_partitions_is_refused_with_a_reason_and_changes_nothing(
     cluster: Cluster, asked: CreatePartitionsTopic, expected: ErrorCode, validate_only: bool
 ) -> None:
     [result] = await cluster.grow(asked, validate_only=validate_only)
@@ -152,7 +152,7 @@ async def test_refusals_have_a_reason_and_change_nothing(
     assert len(cluster.assigned()) == 2
 
 
-async def test_validation_alone_changes_nothing_and_does_not_wait(cluster: Cluster) -> None:
+async def test_create_partitions_with_validate_only_writes_nothing_and_does_not_wait(cluster: Cluster) -> None:
     [result] = await cluster.grow(to(5), validate_only=True, timeout_ms=60_000)
 
     assert result.error_code == ErrorCode.NONE
@@ -168,7 +168,7 @@ async def test_a_topic_under_reassignment_gets_no_partitions(cluster: Cluster) -
     assert result.error_code == ErrorCode.REASSIGNMENT_IN_PROGRESS
 
 
-async def test_a_duplicate_a_topic_in_deletion_and_a_request_to_another_broker_are_refused(cluster: Cluster) -> None:
+async def test_create_partitions_refuses_duplicates_topics_in_deletion_and_a_non_controller(cluster: Cluster) -> None:
     [twice] = await cluster.grow(to(3), to(4))
     assert twice.error_code == ErrorCode.INVALID_REQUEST
     cluster.to_be_deleted.add("orders")
@@ -179,7 +179,7 @@ async def test_a_duplicate_a_topic_in_deletion_and_a_request_to_another_broker_a
     assert elsewhere.error_code == ErrorCode.NOT_CONTROLLER
 
 
-async def test_a_topic_that_changes_in_between_is_read_again(cluster: Cluster) -> None:
+async def test_create_partitions_reads_a_topic_again_that_another_client_changed(cluster: Cluster) -> None:
     written = cluster.store.client.set
     grown = {n: ReplicaAssignment(ids(1, 2)) for n in range(3)}
 
@@ -220,7 +220,7 @@ async def test_a_topic_is_deleted_once_the_metadata_no_longer_has_it(cluster: Cl
     assert cluster.marked == ["orders"]
 
 
-async def test_by_id(cluster: Cluster) -> None:
+async def test_delete_topics_by_id_deletes_the_topic_or_answers_unknown_topic_id(cluster: Cluster) -> None:
     known, unknown = await cluster.delete(ORDERS, uuid.UUID(int=5))
 
     assert (known.name, known.topic_id, known.error_code) == ("orders", ORDERS, ErrorCode.REQUEST_TIMED_OUT)
@@ -236,7 +236,7 @@ async def test_a_deletion_that_times_out_continues_and_can_be_requested_again(cl
     assert cluster.marked == ["orders"]
 
 
-async def test_unknown_topics_are_refused(cluster: Cluster) -> None:
+async def test_delete_topics_of_an_unknown_topic_is_refused(cluster: Cluster) -> None:
     cluster.known.update(update({"ghost": [partition(0, 1)]}))
 
     results = await cluster.delete("ghost", "nobody", "orders/partitions", "")
@@ -253,7 +253,7 @@ async def test_a_topic_that_never_had_a_leader_can_be_deleted(cluster: Cluster) 
     assert (result.error_code, cluster.marked) == (ErrorCode.NONE, ["never"])
 
 
-async def test_a_half_deleted_topic_that_only_zookeeper_has_is_unknown(cluster: Cluster) -> None:
+async def test_a_topic_that_only_zookeeper_has_is_unknown_to_delete_topics(cluster: Cluster) -> None:
     await cluster.store.create_topic("going", {0: ReplicaAssignment(ids(9))}, uuid.UUID(int=8), {})
     await cluster.delete("going")
 
@@ -262,7 +262,7 @@ async def test_a_half_deleted_topic_that_only_zookeeper_has_is_unknown(cluster: 
     assert (result.error_code, cluster.marked) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ["going"])
 
 
-async def test_several_topics_are_deleted_together_even_if_another_client_deletes_one(cluster: Cluster) -> None:
+async def test_topics_of_a_request_are_deleted_together_even_if_another_client_deletes_one(cluster: Cluster) -> None:
     await cluster.store.create_topic("bills", {0: ReplicaAssignment(ids(1))}, uuid.UUID(int=8), {})
     cluster.known.update(update({"bills": [partition(0, 1)]}))
     marking = Create(znodes.delete_topic_path("orders"))
@@ -278,7 +278,7 @@ async def test_several_topics_are_deleted_together_even_if_another_client_delete
     assert sorted(cluster.marked) == ["bills", "orders"]
 
 
-async def test_with_deletion_disabled_old_versions_get_an_error_they_know(cluster: Cluster) -> None:
+async def test_disabled_deletion_is_an_invalid_request_before_delete_topics_version_3(cluster: Cluster) -> None:
     [old] = await cluster.delete("orders", version=2, is_enabled=False)
     [new] = await cluster.delete("orders", version=3, is_enabled=False)
 
@@ -286,7 +286,7 @@ async def test_with_deletion_disabled_old_versions_get_an_error_they_know(cluste
     assert cluster.marked == []
 
 
-async def test_only_the_controller_deletes_and_a_topic_has_a_name_or_an_id(cluster: Cluster) -> None:
+async def test_delete_topics_refuses_name_with_id_and_a_broker_that_is_not_controller(cluster: Cluster) -> None:
     handler = DeleteTopics(cluster.known, lambda: cluster.store, cluster, True)
     both = DeleteTopicsRequest([DeleteTopicState("orders", ORDERS)], (), 1)
     response = await handler.handle(request(ApiKey.DELETE_TOPICS, 6), both)

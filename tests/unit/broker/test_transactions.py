@@ -81,7 +81,7 @@ def describe(transactions: Transactions, partition: int = 0) -> PartitionRespons
 
 @pytest.mark.parametrize("commit", [False, True])
 @pytest.mark.parametrize("version", range(WRITE_TXN_MARKERS.min_version, WRITE_TXN_MARKERS.max_version + 1))
-def test_marker_ends_the_transaction_once_replicas_have_it(run: Run, commit: bool, version: int) -> None:
+def test_write_txn_markers_is_answered_once_the_replicas_have_the_marker(run: Run, commit: bool, version: int) -> None:
     async def body(cluster: ReplicaCluster, transactions: Transactions) -> None:
         assert cluster.partition(1).hosted_log.last_stable_offset == 1
 
@@ -116,7 +116,7 @@ def test_follower_writes_no_markers(run: Run) -> None:
     run(body)
 
 
-def test_open_transaction_is_described(run: Run) -> None:
+def test_describe_producers_returns_an_open_transaction(run: Run) -> None:
     async def body(cluster: ReplicaCluster, transactions: Transactions) -> None:
         (producer,) = describe(transactions).active_producers
         assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (PRODUCER, EPOCH, 0)

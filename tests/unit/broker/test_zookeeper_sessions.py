@@ -57,7 +57,7 @@ class Ensemble(ZooKeeperSessions):
         self._state_changed(self.given[-1], SessionState.EXPIRED)  # type: ignore[arg-type]
 
 
-def test_after_an_expiry_callers_wait_for_the_next_session() -> None:
+def test_after_a_session_expired_callers_wait_for_the_next_session() -> None:
     async def main() -> None:
         sessions = Ensemble()
         await sessions.start()
@@ -74,7 +74,7 @@ def test_after_an_expiry_callers_wait_for_the_next_session() -> None:
     SimulatedLoop().run(main())
 
 
-def test_an_expiry_after_close_opens_no_session() -> None:
+def test_a_session_that_expires_after_close_is_not_renewed() -> None:
     async def main() -> None:
         sessions = Ensemble()
         await sessions.start()

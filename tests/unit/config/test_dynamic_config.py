@@ -21,19 +21,19 @@ def refusal(configs: Mapping[str, str], *, per_broker: bool = True) -> str:
     return str(refused.value)
 
 
-def test_as_many_keys_are_dynamic_as_in_kafka() -> None:
+def test_the_number_of_dynamic_keys_equals_kafkas() -> None:
     assert len(DYNAMIC_KEYS) == 89
     assert is_dynamic("log.retention.ms")
     assert is_dynamic("a.plugins.own.key")
     assert not any(map(is_dynamic, ("log.retention.hours", "broker.id", "log.message.format.version")))
 
 
-def test_synonyms() -> None:
+def test_synonyms_of_a_key_are_listed_strongest_first() -> None:
     assert synonyms("log.retention.hours") == ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
     assert synonyms("listener.name.a.max.connections") == ("listener.name.a.max.connections", "max.connections")
 
 
-def test_listeners_differ_from_broker_to_broker() -> None:
+def test_listener_keys_are_per_broker_configs() -> None:
     assert is_per_broker("advertised.listeners")
     assert is_per_broker("listener.name.a.ssl.keystore.type")
     assert not is_per_broker("listener.name.a.max.connections")
@@ -57,7 +57,7 @@ def test_a_dynamic_config_overrides_its_synonym_in_the_file() -> None:
     assert "log.retention.hours" not in config.current.given
 
 
-def test_on_change_is_called_once_per_change() -> None:
+def test_on_change_is_called_once_per_change_of_dynamic_configs() -> None:
     heard: list[tuple[NodeConfig, NodeConfig]] = []
     config = dynamic()
     config.on_change = lambda before, now: heard.append((before, now))
@@ -67,14 +67,14 @@ def test_on_change_is_called_once_per_change() -> None:
     assert [(before.message_max_bytes, now.message_max_bytes) for before, now in heard] == [(1_048_588, 2)]
 
 
-def test_invalid_stored_entries_are_left_out() -> None:
+def test_invalid_dynamic_configs_in_zookeeper_are_ignored() -> None:
     config = dynamic()
     config.take({"message.max.bytes": "many", "listeners": "A://:1"}, {"broker.id": "9", "num.io.threads": "9"})
 
     assert (dict(config.cluster), dict(config.broker)) == ({}, {"num.io.threads": "9"})
 
 
-def test_stored_entries_that_contradict_each_other_change_nothing() -> None:
+def test_contradicting_dynamic_configs_in_zookeeper_change_nothing() -> None:
     config = dynamic()
     config.take({}, {"log.cleaner.min.compaction.lag.ms": "5", "log.cleaner.max.compaction.lag.ms": "4"})
 
@@ -101,7 +101,7 @@ def test_an_invalid_dynamic_config_is_refused(configs: Mapping[str, str], words:
     assert words in refusal(configs)
 
 
-def test_what_only_one_broker_may_have() -> None:
+def test_a_per_broker_config_is_refused_as_a_cluster_default() -> None:
     assert "broker id must be specified" in refusal({"advertised.listeners": "PLAINTEXT://h:1"}, per_broker=False)
 
 
@@ -111,7 +111,7 @@ def test_a_valid_dynamic_config_is_accepted() -> None:
     config.check({"advertised.listeners": "PLAINTEXT://h:1"}, per_broker=True)
 
 
-def test_given_is_a_live_view() -> None:
+def test_given_reflects_later_dynamic_changes() -> None:
     config = dynamic(message_max_bytes="1")
     given = config.given
     config.take({"min.insync.replicas": "2"}, {"message.max.bytes": "3"})

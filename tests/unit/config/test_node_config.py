@@ -17,7 +17,7 @@ def refusal(text: str) -> str:
     return str(refused.value)
 
 
-def test_the_shortest_configuration_takes_kafkas_defaults() -> None:
+def test_unset_keys_take_kafkas_defaults() -> None:
     config = read("")
 
     assert config.broker_id == -1
@@ -35,14 +35,14 @@ def test_controller_only_brokers_are_parsed() -> None:
     assert "'x' is no broker.id" in refusal("klamm.controller.only.brokers=x")
 
 
-def test_every_default_of_the_table_is_a_value_of_its_type() -> None:
+def test_every_default_of_the_key_table_is_a_valid_value_of_its_type() -> None:
     assert len(BROKER_KEYS) > 300
     for key in BROKER_KEYS.values():
         if key.default is not None:
             parse_value(key, key.default)
 
 
-def test_listeners_with_names_of_their_own() -> None:
+def test_custom_listener_names_are_parsed_with_their_protocols() -> None:
     config = read(
         "listeners=CLIENT://:9092,REPL://[::1]:9093\n"
         "advertised.listeners=client://h1:19092,REPL://h1:9093\n"
@@ -55,13 +55,13 @@ def test_listeners_with_names_of_their_own() -> None:
     assert config.inter_broker_listener == "REPL"
 
 
-def test_chroot_and_several_hosts() -> None:
+def test_zookeeper_connect_is_split_into_hosts_and_chroot() -> None:
     config = parse_node_config(b"zookeeper.connect=z1:2181, z2:2182/kafka/a/", "x")
 
     assert (config.zookeeper_hosts, config.zookeeper_chroot) == ("z1:2181,z2:2182", "/kafka/a")
 
 
-def test_the_last_of_repeated_lines_counts() -> None:
+def test_the_last_line_of_a_repeated_key_counts() -> None:
     assert read("broker.id=1\nbroker.id=2").broker_id == 2
 
 
@@ -76,10 +76,13 @@ REFUSED = {
     "not a number": ("broker.id=one", "line 2: broker.id=one: write a whole number"),
     "too large": ("num.partitions=99999999999", "32 bits"),
     "below the range": ("num.partitions=0", "at least 1"),
-    "not a choice": ("log.cleanup.policy=delete,keep", "compact, delete"),
-    "not a truth value": ("auto.create.topics.enable=yes", "true or false"),
+    "not an allowed choice": ("log.cleanup.policy=delete,keep", "compact, delete"),
+    "not a boolean": ("auto.create.topics.enable=yes", "true or false"),
     "reserved broker id": ("broker.id=1001", "reserved.broker.max.id"),
-    "no id and none to be generated": ("broker.id.generation.enable=false", '"broker.id" is not set: write 0 or more'),
+    "no broker id and generation disabled": (
+        "broker.id.generation.enable=false",
+        '"broker.id" is not set: write 0 or more',
+    ),
     "no listener syntax": ("listeners=localhost:9092", "PLAINTEXT://localhost:9092"),
     "listener without protocol": ("listeners=FAST://:9092", "listener.security.protocol.map"),
     "TLS": ("listeners=SSL://:9093", "does not offer yet"),
@@ -90,13 +93,13 @@ REFUSED = {
     ),
     "same name": ("listeners=PLAINTEXT://:1,PLAINTEXT://:2", "a name of its own"),
     "unknown protocol": ("listener.security.protocol.map=A:TLS", "PLAINTEXT, SSL"),
-    "meta address": ("listeners=PLAINTEXT://0.0.0.0:9092", "advertised.listeners"),
-    "advertised only": (
+    "advertised wildcard address": ("listeners=PLAINTEXT://0.0.0.0:9092", "advertised.listeners"),
+    "advertised listener that is not a listener": (
         "listeners=PLAINTEXT://:1\nadvertised.listeners=B://h:2\nlistener.security.protocol.map=PLAINTEXT:PLAINTEXT,B:PLAINTEXT",
         "not among the listeners",
     ),
     "inter-broker listener": ("inter.broker.listener.name=REPL", "write one of PLAINTEXT"),
-    "two ways to say it": (
+    "inter-broker listener by name and by protocol": (
         "inter.broker.listener.name=PLAINTEXT\nsecurity.inter.broker.protocol=PLAINTEXT",
         "not both",
     ),
@@ -105,13 +108,13 @@ REFUSED = {
     "zookeeper port": ("zookeeper.connect=z1:abc", "is not host:port"),
     "directory twice": ("log.dirs=/a,/a", "twice"),
     "empty directory": ("log.dirs=/a,,/b", "at least one directory"),
-    "connections": ("max.connections.per.ip.overrides=h1", "host:count"),
+    "connection override without a count": ("max.connections.per.ip.overrides=h1", "host:count"),
     "nobody may connect": ("max.connections.per.ip=0", "nobody may connect"),
     "KRaft": ("process.roles=broker", "ZooKeeper mode"),
     "authorizer": ("authorizer.class.name=x.Y", "ACLs are not offered"),
     "old protocol": ("inter.broker.protocol.version=1.1", "2.0 to 3.9"),
-    "wait longer than lag": ("replica.lag.time.max.ms=100", "replica.lag.time.max.ms"),
-    "broken escape": ("log.dir=\\u00", "line 2"),
+    "fetch wait longer than the replica lag": ("replica.lag.time.max.ms=100", "replica.lag.time.max.ms"),
+    "invalid escape": ("log.dir=\\u00", "line 2"),
 }
 
 
@@ -123,7 +126,7 @@ def test_an_invalid_entry_is_refused_with_what_to_write(text: str, expected: str
     assert expected in message
 
 
-def test_zookeeper_must_be_named() -> None:
+def test_a_config_without_zookeeper_connect_is_refused() -> None:
     with pytest.raises(WrongConfig, match=r"\"zookeeper.connect\" is not set: .*localhost:2181"):
         parse_node_config(b"broker.id=1", "server.properties")
 

@@ -25,11 +25,11 @@ CASES = {
 
 
 @pytest.mark.parametrize(("content", "expected"), CASES.values(), ids=CASES)
-def test_entries(content: bytes, expected: list[tuple[str, str]]) -> None:
+def test_properties_are_parsed_as_java_does(content: bytes, expected: list[tuple[str, str]]) -> None:
     assert [(p.key, p.value) for p in parse_properties(content)] == expected
 
 
-def test_lines_are_counted_from_the_first_of_an_entry() -> None:
+def test_an_entry_over_several_lines_has_the_number_of_its_first() -> None:
     assert [p.line for p in parse_properties(b"# top\n\na=1\\\n  2\nb=3")] == [3, 5]
 
 

@@ -14,7 +14,7 @@ from klamm.config.topic_config import (
 )
 
 
-def test_every_row_is_a_field_and_its_default_is_allowed() -> None:
+def test_every_key_of_the_table_is_a_topic_config_field_with_a_valid_default() -> None:
     config = TopicConfig.parse()
 
     assert {key.field for key in TOPIC_KEYS.values()} == set(TopicConfig.__slots__)
@@ -23,7 +23,7 @@ def test_every_row_is_a_field_and_its_default_is_allowed() -> None:
     assert (config.is_deleted, config.is_compacted, config.uses_log_append_time) == (True, False, False)
 
 
-def test_the_topic_wins_over_the_broker_and_the_finer_unit_over_the_coarser() -> None:
+def test_topic_overrides_win_over_broker_settings_and_finer_units_over_coarser() -> None:
     broker = {"log.retention.hours": "2", "log.retention.minutes": "7", "message.max.bytes": "5000"}
 
     assert TopicConfig.parse({}, broker).retention_ms == 7 * 60_000
@@ -32,7 +32,7 @@ def test_the_topic_wins_over_the_broker_and_the_finer_unit_over_the_coarser() ->
     assert TopicConfig.parse({}, {"log.retention.hours": "-1"}).retention_ms == -1
 
 
-def test_where_a_value_comes_from() -> None:
+def test_origins_of_a_topic_config_are_listed_strongest_first() -> None:
     assert origins("segment.ms", {"segment.ms": "5"}, [(ConfigSource.BROKER, {"log.roll.hours": "2"})]) == [
         Origin("segment.ms", "5", ConfigSource.TOPIC),
         Origin("log.roll.hours", "2", ConfigSource.BROKER),
@@ -43,8 +43,11 @@ def test_where_a_value_comes_from() -> None:
 
 
 REFUSED = {
-    "unknown, with a neighbour": ({"retention.mss": "1"}, "retention.mss is not a config: did you mean retention.ms?"),
-    "unknown, without": ({"zzz": "1"}, "zzz is not a config: no topic config has a name like it"),
+    "unknown key with a similar one": (
+        {"retention.mss": "1"},
+        "retention.mss is not a config: did you mean retention.ms?",
+    ),
+    "unknown key without a similar one": ({"zzz": "1"}, "zzz is not a config: no topic config has a name like it"),
     "not a number": ({"segment.bytes": "big"}, "segment.bytes=big is not valid: it must be a whole number of 32 bits"),
     "too many bits": ({"segment.bytes": str(1 << 40)}, "a whole number of 32 bits"),
     "too small": ({"segment.bytes": "13"}, "segment.bytes=13 is not valid: it must be a number of at least 14"),
@@ -58,10 +61,10 @@ REFUSED = {
     "not a ratio": ({"min.cleanable.dirty.ratio": "2"}, "a number from 0 to 1"),
     "not a float": ({"min.cleanable.dirty.ratio": "half"}, "it must be a number"),
     "gzip level": ({"compression.gzip.level": "0"}, "-1 or a number from 1 to 9"),
-    "throttle": ({"leader.replication.throttled.replicas": "1-2"}, "PARTITION:BROKER"),
-    "tiering": ({"remote.storage.enable": "true"}, "remote storage is not offered"),
-    "version": ({"message.format.version": "new"}, "a Kafka version such as 3.0"),
-    "lags": (
+    "invalid throttled replicas": ({"leader.replication.throttled.replicas": "1-2"}, "PARTITION:BROKER"),
+    "remote storage": ({"remote.storage.enable": "true"}, "remote storage is not offered"),
+    "invalid message format version": ({"message.format.version": "new"}, "a Kafka version such as 3.0"),
+    "minimum compaction lag above the maximum": (
         {"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "8"},
         "min.compaction.lag.ms=9 is not valid: it must not exceed max.compaction.lag.ms, which is 8",
     ),
@@ -69,14 +72,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("overrides", "text"), REFUSED.values(), ids=REFUSED)
-def test_an_invalid_value_is_refused_with_what_is_allowed(overrides: dict[str, str], text: str) -> None:
+def test_an_invalid_topic_config_is_refused_with_the_allowed_values(overrides: dict[str, str], text: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
         TopicConfig.parse(overrides)
 
     assert text in str(caught.value)
 
 
-def test_values_of_every_kind() -> None:
+def test_topic_configs_are_parsed_by_their_type() -> None:
     config = TopicConfig.parse(
         {
             "cleanup.policy": " compact , delete ",
@@ -100,7 +103,7 @@ def test_the_deprecated_timestamp_key_applies_where_the_new_ones_are_unset() -> 
     assert TopicConfig.parse().message_timestamp_after_max_ms == MAX_LONG
 
 
-def test_short_and_string_values() -> None:
+def test_short_values_are_limited_to_16_bits_and_strings_stripped() -> None:
     assert parse_value("x", ConfigType.SHORT, "-1") == -1
     assert parse_value("x", ConfigType.STRING, " a ") == "a"
     with pytest.raises(InvalidConfig, match="16 bits"):

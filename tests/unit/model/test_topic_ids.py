@@ -5,7 +5,7 @@ import pytest
 from klamm.model.topic_ids import id_from_text, id_to_text, new_topic_id
 
 
-def test_text_has_22_characters_and_comes_back() -> None:
+def test_a_topic_id_is_22_characters_of_text_and_is_parsed_back() -> None:
     some = uuid.UUID("dd077990-9b0f-423d-955f-1918f8d2f1d2")
 
     assert len(id_to_text(some)) == 22
@@ -13,12 +13,12 @@ def test_text_has_22_characters_and_comes_back() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "short", "x" * 25, "!" * 22])
-def test_what_is_not_an_id_is_refused(text: str) -> None:
+def test_text_that_is_not_a_topic_id_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         id_from_text(text)
 
 
-def test_reserved_ids_and_leading_dashes_are_drawn_again() -> None:
+def test_a_new_topic_id_is_not_reserved_and_its_text_has_no_leading_dash() -> None:
     dash = bytes([0xFB]) + bytes(15)
     good = bytes(range(16))
     draws = iter([dash, good])

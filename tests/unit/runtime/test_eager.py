@@ -11,18 +11,18 @@ async def after(*futures: "asyncio.Future[int]") -> int:
     return sum([await future for future in futures])
 
 
-async def test_what_need_not_wait_is_done_at_once() -> None:
+async def test_a_coroutine_that_does_not_wait_completes_in_its_first_step() -> None:
     assert first_step(after()) == 0
 
 
-async def test_waiting_for_a_feature_epoch_that_is_known_returns_at_once() -> None:
+async def test_a_coroutine_that_awaits_a_completed_future_completes_in_its_first_step() -> None:
     future = asyncio.get_running_loop().create_future()
     future.set_result(3)
 
     assert first_step(after(future)) == 3
 
 
-async def test_the_rest_goes_on_where_it_stopped() -> None:
+async def test_awaiting_the_rest_continues_after_the_first_step() -> None:
     loop = asyncio.get_running_loop()
     first, second = loop.create_future(), loop.create_future()
     rest = first_step(after(first, second))
@@ -34,7 +34,7 @@ async def test_the_rest_goes_on_where_it_stopped() -> None:
     assert await rest == 3
 
 
-async def test_a_future_done_before_the_rest_is_awaited() -> None:
+async def test_a_future_completed_before_the_rest_is_awaited_gives_its_result() -> None:
     future = asyncio.get_running_loop().create_future()
     rest = first_step(after(future))
     future.set_result(4)
@@ -46,7 +46,7 @@ async def test_a_future_done_before_the_rest_is_awaited() -> None:
     assert await asyncio.create_task(whole()) == 4
 
 
-async def test_errors_come_through() -> None:
+async def test_an_exception_before_or_after_the_first_wait_is_raised() -> None:
     async def fails(wait: bool) -> None:
         if wait:
             await asyncio.sleep(0)
@@ -60,7 +60,7 @@ async def test_errors_come_through() -> None:
         await rest
 
 
-async def test_cancelling_reaches_the_coroutine() -> None:
+async def test_cancelling_a_task_that_awaits_the_rest_cancels_the_coroutine() -> None:
     ended: list[str] = []
 
     async def waits() -> None:

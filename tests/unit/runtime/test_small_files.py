@@ -60,7 +60,7 @@ def test_a_write_that_fails_leaves_no_temporary_file(tmp_path: Path) -> None:
     assert disk.list_directory(str(tmp_path)) == ["checkpoint"]
 
 
-def test_content_that_was_read_earlier_never_replaces_later_content(tmp_path: Path) -> None:
+def test_an_older_version_of_a_file_never_replaces_a_newer_one(tmp_path: Path) -> None:
     disk = RealDisk()
     file = SmallFile(f"{tmp_path}/checkpoint")
     earlier, later = _changed(file, b"earlier"), _changed(file, b"later")
@@ -73,7 +73,7 @@ def test_content_that_was_read_earlier_never_replaces_later_content(tmp_path: Pa
     assert disk.list_directory(str(tmp_path)) == ["checkpoint"]
 
 
-def test_a_file_is_changed_until_the_device_has_its_newest_content(tmp_path: Path) -> None:
+def test_a_file_is_dirty_until_its_newest_version_is_durable(tmp_path: Path) -> None:
     file = SmallFile(f"{tmp_path}/checkpoint")
     earlier = _changed(file, b"earlier")
     file.next_version()

@@ -24,7 +24,7 @@ def on_a_loop_whose_time_passes(main: Callable[[Callable[[float], None]], Awaita
     loop.run(run())
 
 
-def test_tasks_share_the_slice_of_a_pass_and_go_on_one_after_the_other() -> None:
+def test_tasks_share_one_time_slice_per_loop_iteration_and_take_turns() -> None:
     passes: list[str] = [""]
 
     async def main(compute: Callable[[float], None]) -> None:
@@ -49,7 +49,7 @@ def test_tasks_share_the_slice_of_a_pass_and_go_on_one_after_the_other() -> None
     assert "|".join(filter(None, passes)) == "aa|aa|bb|aa|bb|bb"
 
 
-def test_short_work_never_gives_the_loop_back() -> None:
+def test_work_shorter_than_a_slice_does_not_yield_to_the_loop() -> None:
     passed: list[bool] = []
 
     async def main(compute: Callable[[float], None]) -> None:
@@ -66,7 +66,7 @@ def test_short_work_never_gives_the_loop_back() -> None:
     on_a_loop_whose_time_passes(main)
 
 
-def test_time_that_others_take_or_that_is_waited_for_counts_for_no_slice() -> None:
+def test_time_spent_waiting_does_not_count_against_a_slice() -> None:
     passed: list[bool] = []
 
     async def main(compute: Callable[[float], None]) -> None:
@@ -82,7 +82,7 @@ def test_time_that_others_take_or_that_is_waited_for_counts_for_no_slice() -> No
     on_a_loop_whose_time_passes(main)
 
 
-def test_a_task_that_is_cancelled_while_it_waits_is_passed_over() -> None:
+def test_a_task_cancelled_while_it_waits_for_a_slice_does_not_block_the_others() -> None:
     seen: list[int] = []
 
     async def main(compute: Callable[[float], None]) -> None:
@@ -103,7 +103,7 @@ def test_a_task_that_is_cancelled_while_it_waits_is_passed_over() -> None:
     assert seen == [1, 2]
 
 
-async def test_pieces_keep_order_and_a_given_size() -> None:
+async def test_items_are_cut_into_pieces_of_the_given_size_in_order() -> None:
     slices = TimeSlices()
     assert [piece async for piece in slices.over(range(5), 3)] == [[0, 1, 2], [3, 4]]
     assert [n async for n in slices.each(range(2 * PIECE + 1))] == list(range(2 * PIECE + 1))
@@ -112,7 +112,7 @@ async def test_pieces_keep_order_and_a_given_size() -> None:
     assert not contents
 
 
-async def test_counted_slices_end_after_so_many_items_whatever_the_time() -> None:
+async def test_counted_slices_end_after_a_number_of_items_regardless_of_time() -> None:
     slices, passed = CountedSlices(10), list[int]()
     loop = asyncio.get_running_loop()
 
@@ -139,7 +139,7 @@ def collector() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("collector")
-async def test_what_long_work_made_is_passed_over_by_the_garbage_collector() -> None:
+async def test_objects_created_by_long_work_are_frozen_until_it_ends() -> None:
     work, kept = LongWork(), list[list[int]]()
     gc.collect()
     frozen = gc.get_freeze_count()
@@ -160,7 +160,7 @@ async def test_what_long_work_made_is_passed_over_by_the_garbage_collector() -> 
 
 
 @pytest.mark.usefixtures("collector")
-async def test_what_long_work_replaced_is_passed_over_too() -> None:
+async def test_objects_replaced_by_long_work_are_frozen() -> None:
     work, kept = LongWork(), [[n] for n in range(2 * YOUNG_OBJECTS)]
     for _ in range(LONG_WORK_SLICES):
         work.slice_ends()
@@ -176,7 +176,7 @@ async def test_what_long_work_replaced_is_passed_over_too() -> None:
     assert len(gc.get_objects(generation=0)) < YOUNG_OBJECTS
 
 
-def test_each_slice_and_the_end_of_the_work_are_told_to_the_observer() -> None:
+def test_the_observer_is_called_after_each_slice_and_at_the_end_of_the_work() -> None:
     told: list[str] = []
 
     class Observer:

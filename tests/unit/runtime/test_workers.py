@@ -24,24 +24,24 @@ async def workers() -> AsyncIterator[ProcessWorkers]:
     await made.close()
 
 
-async def test_call_returns_its_result(either: Workers) -> None:
+async def test_a_call_in_a_worker_process_returns_its_result(either: Workers) -> None:
     assert await asyncio.gather(*(either.run(divmod, number, 10) for number in range(20))) == [
         (number // 10, number % 10) for number in range(20)
     ]
 
 
-async def test_large_arguments_and_results(workers: ProcessWorkers) -> None:
+async def test_large_arguments_and_results_pass_to_a_worker_and_back(workers: ProcessWorkers) -> None:
     assert await workers.run(bytes.upper, b"a" * 5_000_000) == b"A" * 5_000_000
 
 
-async def test_one_process_serves_many_calls_and_is_not_this_one(workers: ProcessWorkers) -> None:
+async def test_one_worker_process_serves_many_calls(workers: ProcessWorkers) -> None:
     pids = {await workers.run(os.getpid) for _ in range(5)}
 
     assert len(pids) == 1
     assert os.getpid() not in pids
 
 
-async def test_exception_names_its_cause_and_the_process_goes_on(workers: ProcessWorkers) -> None:
+async def test_an_exception_in_a_call_is_named_and_the_worker_stays_usable(workers: ProcessWorkers) -> None:
     pid = await workers.run(os.getpid)
 
     with pytest.raises(WorkerFailed, match="ZeroDivisionError"):
@@ -50,19 +50,19 @@ async def test_exception_names_its_cause_and_the_process_goes_on(workers: Proces
     assert await workers.run(os.getpid) == pid
 
 
-async def test_process_that_ends_fails_its_call_and_is_replaced(workers: ProcessWorkers) -> None:
+async def test_a_worker_that_dies_fails_its_call_and_is_replaced(workers: ProcessWorkers) -> None:
     with pytest.raises(WorkerFailed, match="status 3"):
         await workers.run(os._exit, 3)
 
     assert await workers.run(divmod, 7, 2) == (3, 1)
 
 
-async def test_memory_of_a_worker_has_a_limit(workers: ProcessWorkers) -> None:
+async def test_a_call_beyond_the_memory_limit_of_a_worker_fails(workers: ProcessWorkers) -> None:
     with pytest.raises(WorkerFailed, match="MemoryError"):
         await workers.run(bytes, 2 * 1024 * 1024 * 1024)
 
 
-async def test_close_ends_what_runs_and_leaves_no_process(workers: ProcessWorkers) -> None:
+async def test_close_fails_running_calls_and_leaves_no_worker_process(workers: ProcessWorkers) -> None:
     pid = await workers.run(os.getpid)
     running = asyncio.ensure_future(workers.run(time.sleep, 600))
     waiting = asyncio.ensure_future(workers.run(time.sleep, 600))

@@ -55,7 +55,7 @@ def joined(run: list[tuple[list[Record], int]]) -> bytes:
 @pytest.mark.parametrize("find", WAYS.values(), ids=WAYS)
 @settings(max_examples=60)
 @given(run=runs)
-def test_every_record_is_as_kafka_python_reads_it(find: Finder, run: list[tuple[list[Record], int]]) -> None:
+def test_decoded_records_equal_those_of_kafka_python(find: Finder, run: list[tuple[list[Record], int]]) -> None:
     data = joined(run)
 
     assert [comparable(r) for r in rows_of(data, find=find)] == plain_rows(data)
@@ -72,7 +72,7 @@ def test_each_codec_gives_the_same_rows(codec: int) -> None:
     ]
 
 
-def test_snappy_without_javas_framing() -> None:
+def test_snappy_records_without_java_framing_are_decoded() -> None:
     import cramjam
 
     plain = batch([Record(b"k", b"v" * 100)])
@@ -84,14 +84,14 @@ def test_snappy_without_javas_framing() -> None:
     assert [r["value"] for r in rows_of(with_crc(raw))] == [b"v" * 100]
 
 
-def test_constant_columns_and_types() -> None:
+def test_topic_partition_offset_and_timestamp_type_columns_are_filled() -> None:
     (row,) = rows_of(batch([Record(b"k", b"v", 5)], 42))
 
     assert row["topic"] == "orders"
     assert (row["partition"], row["offset"], row["timestampType"], row["headers"]) == (3, 42, 0, None)
 
 
-def test_log_append_time_is_that_of_the_batch() -> None:
+def test_log_append_time_of_a_batch_is_the_timestamp_of_its_records() -> None:
     data = batch([Record(timestamp=1_000), Record(timestamp=9_000)], extra_attributes=LOG_APPEND_TIME_BIT)
 
     assert [(milliseconds(r["timestamp"]), r["timestampType"]) for r in rows_of(data)] == [(9_000, 1), (9_000, 1)]
@@ -128,7 +128,7 @@ def test_groups_of_batches_give_the_same_rows_as_one(monkeypatch: pytest.MonkeyP
     assert [(r["offset"], r["key"]) for r in rows] == [(o, b"%d" % o) for o in range(5, 395)]
 
 
-def test_many_rows_come_in_bounded_pieces() -> None:
+def test_decoded_rows_are_split_into_record_batches_of_limited_size() -> None:
     data = batch([Record(None, b"")] * (MAX_ROWS_PER_BATCH + 1))
 
     pieces = list(decode(read_run(data), RecordSelection(ORDERS, 0, MAX_ROWS_PER_BATCH + 1, ("offset",))))
@@ -136,7 +136,7 @@ def test_many_rows_come_in_bounded_pieces() -> None:
     assert [p.num_rows for p in pieces] == [MAX_ROWS_PER_BATCH, 1]
 
 
-def test_a_batch_cut_off_at_the_end_is_left_for_the_next_fetch() -> None:
+def test_a_batch_truncated_at_the_end_of_a_fetch_is_left_for_the_next_fetch() -> None:
     whole, torn = batch([Record(b"a")], 0), batch([Record(b"b")], 1)
 
     for cut in range(len(torn)):
@@ -156,20 +156,20 @@ class TestTransactions:
         ]
     )
 
-    def test_markers_are_never_rows(self) -> None:
+    def test_transaction_markers_are_never_rows(self) -> None:
         assert [r["offset"] for r in rows_of(self.DATA)] == [0, 1, 2, 5]
 
     def test_read_committed_skips_aborted_batches(self) -> None:
         assert [r["offset"] for r in rows_of(self.DATA, aborted=[Aborted(0, 7)])] == [1, 2, 5]
 
-    def test_an_abort_covers_one_transaction_of_a_producer(self) -> None:
+    def test_an_abort_marker_ends_one_transaction_of_its_producer(self) -> None:
         assert [r["offset"] for r in rows_of(self.DATA, aborted=[Aborted(5, 7), Aborted(0, 7)])] == [1, 2]
 
 
 class TestDamage:
     """Nothing damaged is ever given out as rows, and nothing but CorruptBatch is raised."""
 
-    def test_every_flipped_byte_behind_the_length_is_found(self) -> None:
+    def test_every_flipped_byte_after_the_length_is_reported_as_corrupt(self) -> None:
         data = batch([Record(b"key", b"value", headers=[("h", b"1")])], 5)
         for at in [*range(16, len(data))]:
             raw = bytearray(data)
@@ -177,7 +177,7 @@ class TestDamage:
             with pytest.raises(CorruptBatch):
                 rows_of(bytes(raw))
 
-    def test_the_error_names_partition_and_offsets(self) -> None:
+    def test_a_corrupt_batch_error_names_partition_and_offsets(self) -> None:
         raw = bytearray(batch([Record(b"a"), Record(b"b")], 40))
         raw[-1] ^= 1
 
@@ -187,7 +187,7 @@ class TestDamage:
     @pytest.mark.parametrize("find", WAYS.values(), ids=WAYS)
     @settings(max_examples=300)
     @given(at=st.integers(61, 140), value=st.integers(0, 255), count=st.integers(-2, 6))
-    def test_a_wrong_record_under_a_right_checksum_is_an_error_or_rows_in_range(
+    def test_a_damaged_record_with_a_valid_checksum_is_corrupt_or_gives_rows_in_range(
         self, find: Finder, at: int, value: int, count: int
     ) -> None:
         raw = bytearray(batch([Record(b"key", b"v" * 20, headers=[("h", b"1")])] * 2, 5))
@@ -202,7 +202,7 @@ class TestDamage:
     @pytest.mark.parametrize("find", WAYS.values(), ids=WAYS)
     @settings(max_examples=200)
     @given(body=st.binary(max_size=60), count=st.integers(0, 9))
-    def test_random_bytes_under_a_right_checksum_are_corrupt(self, find: Finder, body: bytes, count: int) -> None:
+    def test_random_bytes_with_a_valid_checksum_are_corrupt(self, find: Finder, body: bytes, count: int) -> None:
         raw = bytearray(batch([Record()])[:61] + body)
         struct.pack_into(">i", raw, 8, len(raw) - 12)
         struct.pack_into(">i", raw, 23, max(count - 1, 0))
@@ -219,7 +219,7 @@ class TestDamage:
         with pytest.raises(CorruptBatch, match="counts more records"):
             rows_of(with_crc(raw))
 
-    def test_bytes_behind_the_last_record_are_corrupt(self) -> None:
+    def test_bytes_after_the_last_record_are_corrupt(self) -> None:
         raw = bytearray(batch([Record(b"a")] * 3))
         struct.pack_into(">i", raw, 57, 2)
 
@@ -245,20 +245,20 @@ class TestDamage:
         with pytest.raises(CorruptBatch, match="key, value or headers reach beyond it"):
             rows_of(with_crc(raw), columns=("key", "value"), find=find)
 
-    def test_an_impossible_header_count_is_corrupt(self) -> None:
+    def test_a_record_with_an_impossible_header_count_is_corrupt(self) -> None:
         raw = bytearray(batch([Record(b"k", b"v", headers=[("h", b"1")])]))
         raw[raw.index(b"v", 61) + 1] = 80
 
         with pytest.raises(CorruptBatch, match="key, value or headers reach beyond it"):
             rows_of(with_crc(raw))
 
-    def test_repeated_offsets_are_corrupt(self) -> None:
+    def test_batches_with_repeated_offsets_are_corrupt(self) -> None:
         twice = batch([Record(b"a"), Record(b"b")], 5)
 
         with pytest.raises(CorruptBatch, match="not in order"):
             rows_of(twice + restamped(twice, 6))
 
-    def test_falling_offset_deltas_are_corrupt(self) -> None:
+    def test_records_with_falling_offset_deltas_are_corrupt(self) -> None:
         raw = bytearray(batch([Record(b"a"), Record(b"b")], 5))
         raw[raw.index(b"b") - 2] = 0  # the second record's offset delta becomes 0
 
@@ -266,7 +266,7 @@ class TestDamage:
             rows_of(with_crc(raw))
 
     @pytest.mark.parametrize("magic", [0, 1, 3])
-    def test_other_message_formats_are_named(self, magic: int) -> None:
+    def test_an_unsupported_message_format_is_refused_by_its_number(self, magic: int) -> None:
         raw = bytearray(batch([Record(b"a")]))
         raw[16] = magic
 

@@ -13,12 +13,12 @@ def names_in_table(heading: str) -> list[str]:
     return [line.split("`")[1] for line in rows]
 
 
-def test_every_option_is_in_the_manual_with_its_default() -> None:
+def test_every_spark_option_is_documented_with_its_default() -> None:
     assert names_in_table("Options") == [option.name for option in TABLE]
     for option in TABLE:
         row = next(line for line in MANUAL.splitlines() if line.startswith(f"| `{option.name}` |"))
         assert row.split("|")[2].strip().strip("`") == (option.default or "")
 
 
-def test_every_refused_option_is_in_the_manual() -> None:
+def test_every_refused_spark_option_is_documented() -> None:
     assert names_in_table("Rejected options") == list(REFUSED)

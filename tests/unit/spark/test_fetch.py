@@ -42,11 +42,11 @@ def after_fetches(world: ScriptedWorld, count: int, change: Callable[[], None]) 
     world.cluster.on_request = on_request
 
 
-def test_a_range_is_read_exactly() -> None:
+def test_a_range_read_returns_exactly_its_offsets() -> None:
     assert offsets_read(world_of_orders(), orders(13, 47)) == list(range(13, 47))
 
 
-def test_many_small_fetches_ask_for_each_batch_once() -> None:
+def test_many_small_fetches_request_each_batch_once() -> None:
     world = world_of_orders()
 
     assert offsets_read(world, orders(0, 100), **SMALL_FETCHES) == list(range(100))
@@ -76,7 +76,7 @@ def test_a_small_range_of_a_large_log_is_fetched_with_a_small_limit() -> None:
     assert limits == [64 * 1024, 2 * 1_000 * 1024]
 
 
-def test_the_limit_follows_the_size_of_the_records() -> None:
+def test_the_fetch_limit_follows_the_size_of_the_records() -> None:
     world = scripted(orders_0=log(0, 50_000, per_batch=1_000))
     limits = limits_of(world)
 
@@ -85,7 +85,7 @@ def test_the_limit_follows_the_size_of_the_records() -> None:
     assert limits[-1] < 300_000
 
 
-def test_several_ranges_of_one_task_share_connections() -> None:
+def test_ranges_of_one_task_share_connections() -> None:
     world = scripted(orders_0=log(0, 30), orders_1=log(0, 30, leader=2))
     ranges = [orders(0, 30), OffsetRange(TopicPartition("orders", 1), 5, 30)]
 
@@ -94,7 +94,7 @@ def test_several_ranges_of_one_task_share_connections() -> None:
     assert all(c.closed for c in world.connections)
 
 
-def test_offsets_that_compaction_took_are_gaps_not_losses() -> None:
+def test_offsets_removed_by_compaction_are_no_data_loss() -> None:
     world = world_of_orders()
     del world.cluster.logs[ORDERS].batches[2:5]
 
@@ -109,7 +109,7 @@ def test_an_empty_range_needs_no_connection() -> None:
 
 
 class TestLeaders:
-    def test_a_leader_that_moved_is_followed(self) -> None:
+    def test_a_read_continues_on_the_new_leader_after_a_leader_change(self) -> None:
         world = world_of_orders()
 
         def move(broker: int, request: Any) -> None:
@@ -137,7 +137,7 @@ class TestLeaders:
         assert offsets_read(world, orders(0, 100), **SMALL_FETCHES) == list(range(100))
         assert world.now > 3
 
-    def test_what_was_fetched_is_kept_when_the_next_request_cannot_be_sent(self) -> None:
+    def test_fetched_records_are_kept_when_the_next_request_cannot_be_sent(self) -> None:
         world = world_of_orders()
 
         def refuse_once(broker: int, request: Any) -> None:
@@ -149,21 +149,21 @@ class TestLeaders:
         assert offsets_read(world, orders(0, 100), **SMALL_FETCHES) == list(range(100))
 
     @pytest.mark.parametrize("code", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR])
-    def test_retriable_codes_are_retried_after_a_backoff(self, code: ErrorCode) -> None:
+    def test_retriable_fetch_errors_are_retried_after_a_backoff(self, code: ErrorCode) -> None:
         world = world_of_orders()
         world.cluster.errors[ORDERS] = [code] * 4
 
         assert offsets_read(world, orders(0, 100)) == list(range(100))
         assert world.now > 0.5
 
-    def test_a_code_that_is_not_retriable_fails_the_read_by_name(self) -> None:
+    def test_a_fetch_error_that_is_not_retriable_fails_the_read_and_is_named(self) -> None:
         world = world_of_orders()
         world.cluster.errors[ORDERS] = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
 
         with pytest.raises(KlammError, match="orders-0: the broker refuses with TOPIC_AUTHORIZATION_FAILED"):
             offsets_read(world, orders(0, 100))
 
-    def test_an_unknown_code_is_named_by_number(self) -> None:
+    def test_an_unknown_error_code_is_reported_by_its_number(self) -> None:
         world = world_of_orders()
         world.cluster.errors[ORDERS] = [999]  # type: ignore[list-item]
 
@@ -172,7 +172,7 @@ class TestLeaders:
 
 
 class TestTime:
-    def test_unreachable_brokers_fail_the_read_when_the_timeout_is_over(self) -> None:
+    def test_unreachable_brokers_fail_the_read_after_the_timeout(self) -> None:
         world = world_of_orders()
         world.down |= {1, 2}
 
@@ -183,7 +183,7 @@ class TestTime:
         assert "no connection to two:9092: connection refused" in str(caught.value)
         assert world.now <= 5
 
-    def test_progress_restarts_the_timeout(self) -> None:
+    def test_received_records_restart_the_read_timeout(self) -> None:
         world = world_of_orders()
 
         def be_slow_and_stumble(broker: int, request: Any) -> None:
@@ -198,13 +198,13 @@ class TestTime:
         assert read == list(range(100))
         assert world.now > 10
 
-    def test_a_range_beyond_the_high_watermark_fails_when_the_timeout_is_over(self) -> None:
+    def test_a_range_beyond_the_high_watermark_fails_after_the_timeout(self) -> None:
         world = world_of_orders(end=50)
 
         with pytest.raises(Unreachable, match=r"reading offset 50: .* the high watermark is 50"):
             offsets_read(world, orders(40, 60), kafkaConsumer__pollTimeoutMs="5000")
 
-    def test_backoff_doubles_up_to_a_second(self) -> None:
+    def test_the_retry_backoff_doubles_up_to_a_second(self) -> None:
         world = world_of_orders()
         world.down |= {1, 2}
         waits: list[float] = []
@@ -235,7 +235,7 @@ class TestLoss:
 
         assert read == list(range(60, 90))
 
-    def test_a_range_that_is_lost_as_a_whole_gives_no_rows_if_loss_is_allowed(self) -> None:
+    def test_a_range_that_is_wholly_lost_gives_no_rows_if_loss_is_allowed(self) -> None:
         with pytest.warns(UserWarning, match="offsets 10 to 49 are lost"):
             read = offsets_read(scripted(orders_0=log(60, 100)), orders(10, 50), failOnDataLoss="false")
 
@@ -294,7 +294,7 @@ class TestLoss:
         assert 0 < len(read) < 100
         assert read == list(range(len(read)))
 
-    def test_a_topic_that_one_broker_does_not_know_yet_is_waited_for(self) -> None:
+    def test_a_read_waits_for_a_topic_that_one_broker_does_not_know_yet(self) -> None:
         world = world_of_orders()
         ranges = plan(world)
         world.cluster.metadata_errors["orders"] = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 3
@@ -362,7 +362,7 @@ class TestWithoutTopicIds:
         with pytest.raises(DataLoss, match=r"orders-1: offsets 0 to 29 are lost: topic orders has no partition 1"):
             offsets_read(world, OffsetRange(TopicPartition("orders", 1), 0, 30))
 
-    def test_a_leader_without_fetch_by_id_gives_a_warning_and_the_topic_id_is_checked_once(self) -> None:
+    def test_a_leader_that_cannot_fetch_by_topic_id_gives_a_warning_and_one_topic_id_check(self) -> None:
         world = world_of_orders()
         world.cluster.offered[ApiKey.FETCH] = (0, 12)
         ranges = plan(world)
@@ -383,7 +383,7 @@ class TestOutOfRange:
 
 
 class TestBrokers:
-    def test_an_old_broker_is_asked_in_versions_that_it_knows(self) -> None:
+    def test_requests_to_an_old_broker_use_versions_that_it_supports(self) -> None:
         world = world_of_orders()
         world.cluster.offered = {
             ApiKey.FETCH: (0, 4),
@@ -401,7 +401,7 @@ class TestBrokers:
         with pytest.raises(UnsupportedVersion, match="one:9092 offers Fetch 0-3, needed is 4-12"):
             offsets_read(world, orders(0, 100))
 
-    def test_a_port_without_a_broker_is_named(self) -> None:
+    def test_an_address_that_is_no_kafka_broker_is_named_in_the_error(self) -> None:
         world = world_of_orders()
         world.cluster.answer = lambda broker, frame: [b"HTTP/1.1 400 Bad Request\r\n"]  # type: ignore[method-assign]
 
@@ -416,7 +416,7 @@ class TestBrokers:
 
         assert offsets_read(world, orders(0, 100), **SMALL_FETCHES) == list(range(100))
 
-    def test_an_old_message_format_is_named_with_partition_and_offset(self) -> None:
+    def test_an_old_message_format_fails_the_read_with_partition_and_offset(self) -> None:
         world = world_of_orders()
         first, last, content = world.cluster.logs[ORDERS].batches[0]
         world.cluster.logs[ORDERS].batches[0] = (first, last, content[:16] + b"\1" + content[17:])
@@ -463,7 +463,7 @@ class TestBrokers:
 
         assert offsets_read(world, orders(0, 100)) == list(range(100))
 
-    def test_a_frozen_broker_is_asked_after_those_that_answer(self) -> None:
+    def test_metadata_is_requested_last_from_a_frozen_broker(self) -> None:
         world = world_of_orders()
         world.cluster.logs[ORDERS].leader = 2
         frozen: list[int] = []

@@ -17,7 +17,7 @@ def refusal(**options: str) -> str:
     return str(caught.value)
 
 
-def test_defaults() -> None:
+def test_unset_options_have_sparks_defaults() -> None:
     options = read_options(LEAST)
 
     assert options.bootstrap == (("a", 1),)
@@ -66,7 +66,7 @@ def test_an_option_without_a_near_name_is_refused_with_the_list() -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_rejected_options_give_their_reason(name: str) -> None:
+def test_an_unsupported_option_is_refused_with_its_reason(name: str) -> None:
     assert refusal(**{name: "1"}) == f"option {name} {REFUSED[name]}"
 
 
@@ -78,34 +78,34 @@ WRONG = {
     "no boolean": ("failOnDataLoss", "yes", "must be true or false"),
     "no number": ("minPartitions", "many", "must be an integer above 0"),
     "zero": ("maxRecordsPerPartition", "0", "must be an integer above 0"),
-    "no isolation": ("kafka.isolation.level", "x", "must be read_uncommitted or read_committed"),
-    "encryption": ("kafka.security.protocol", "SSL", "must be plaintext"),
+    "unknown isolation level": ("kafka.isolation.level", "x", "must be read_uncommitted or read_committed"),
+    "unsupported security protocol": ("kafka.security.protocol", "SSL", "must be plaintext"),
     "starts at the end": ("startingOffsets", "latest", "a batch read would find nothing; give earliest or JSON"),
     "ends at the start": ("endingOffsets", "earliest", "a batch read would find nothing; give latest or JSON"),
     "neither word nor JSON": ("startingOffsets", "first", "give JSON as"),
     "JSON of another shape": ("startingOffsets", '["orders"]', "give JSON as"),
     "an offset that is text": ("startingOffsets", '{"orders": {"0": "1"}}', "give JSON as"),
-    "a partition that is none": ("startingOffsets", '{"orders": {"x": 1}}', "give JSON as"),
+    "partition that is not a number": ("startingOffsets", '{"orders": {"x": 1}}', "give JSON as"),
     "a negative partition": ("startingOffsets", '{"orders": {"-1": 1}}', "give JSON as"),
     "no partition": ("startingOffsets", "{}", "names no partition"),
-    "latest inside": ("startingOffsets", '{"orders": {"0": -1}}', "has -1 (latest) for orders-0"),
-    "earliest inside": ("endingOffsets", '{"orders": {"0": -2}}', "has -2 (earliest) for orders-0"),
+    "latest as a starting offset": ("startingOffsets", '{"orders": {"0": -1}}', "has -1 (latest) for orders-0"),
+    "earliest as an ending offset": ("endingOffsets", '{"orders": {"0": -2}}', "has -2 (earliest) for orders-0"),
     "below earliest": ("endingOffsets", '{"orders": {"0": -3}}', "has -3 for orders-0"),
-    "no time": ("startingTimestamp", "2026-01-01", "give milliseconds since 1970"),
+    "time that is not a number": ("startingTimestamp", "2026-01-01", "give milliseconds since 1970"),
     "a negative time": ("endingOffsetsByTimestamp", '{"orders": {"0": -5}}', "has -5 for orders-0"),
-    "two ways to say it": ("assign", '{"orders": [0]}', "found subscribe and assign"),
+    "subscribe and assign together": ("assign", '{"orders": [0]}', "found subscribe and assign"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "value", "expected"), WRONG.values(), ids=WRONG)
-def test_a_wrong_value_names_option_value_and_remedy(name: str, value: str, expected: str) -> None:
+def test_an_invalid_option_value_is_refused_with_option_value_and_remedy(name: str, value: str, expected: str) -> None:
     message = refusal(**{name: value})
 
     assert expected in message
     assert name in message
 
 
-def test_missing_options_are_named() -> None:
+def test_a_missing_required_option_is_named() -> None:
     with pytest.raises(BadOption, match=r"kafka\.bootstrap\.servers is missing"):
         read_options({"subscribe": "x"})
     with pytest.raises(BadOption, match=r"subscribe, subscribePattern, assign .* found none"):
@@ -113,30 +113,30 @@ def test_missing_options_are_named() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["(", "*"])
-def test_an_invalid_pattern_is_refused(pattern: str) -> None:
+def test_an_invalid_subscribe_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(BadOption, match="is no regular expression"):
         read_options({"kafka.bootstrap.servers": "a:1", "subscribePattern": pattern})
 
 
 @pytest.mark.parametrize("assigned", ["orders", "{}", '{"orders": 0}', '{"orders": [true]}', '{"orders": [-1]}'])
-def test_an_invalid_assignment_is_refused(assigned: str) -> None:
+def test_an_invalid_assign_option_is_refused(assigned: str) -> None:
     with pytest.raises(BadOption, match="option assign"):
         read_options({"kafka.bootstrap.servers": "a:1", "assign": assigned})
 
 
-def test_an_assignment_is_sorted() -> None:
+def test_partitions_of_the_assign_option_are_sorted() -> None:
     options = read_options({"kafka.bootstrap.servers": "a:1", "assign": '{"b": [1, 0], "a": ["10", 9]}'})
 
     assert options.subscription.partitions == (("a", 9), ("a", 10), ("b", 0), ("b", 1))
 
 
-def test_offsets_are_sorted_by_partition_number() -> None:
+def test_offset_options_are_sorted_by_partition_number() -> None:
     parsed = parse_offsets("startingOffsets", '{"b": {"10": 1, "9": -2}, "a": {"0": 3}}')
 
     assert list(parsed.items()) == [(("a", 0), 3), (("b", 9), -2), (("b", 10), 1)]
 
 
-def test_one_time_overrides_times_and_times_override_offsets() -> None:
+def test_one_timestamp_overrides_timestamps_per_partition_and_those_override_offsets() -> None:
     times, offsets = '{"orders": {"0": 5}}', '{"orders": {"0": 7}}'
     all_three = {"endingTimestamp": "9", "endingOffsetsByTimestamp": times, "endingOffsets": offsets}
     zero = TopicPartition("orders", 0)

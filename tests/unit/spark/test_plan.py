@@ -30,7 +30,7 @@ def planned(world: ScriptedWorld, **given: str) -> dict[str, tuple[int, int]]:
     return {str(r.topic_partition): (r.start, r.end) for r in plan(world, **given)}
 
 
-def test_by_default_all_offsets_are_planned(world: ScriptedWorld) -> None:
+def test_by_default_a_plan_reads_from_log_start_to_log_end(world: ScriptedWorld) -> None:
     assert planned(world) == {"orders-0": (0, 100), "orders-1": (20, 50)}
 
 
@@ -38,7 +38,9 @@ class TestPartitions:
     def test_several_topics_are_planned_together(self, world: ScriptedWorld) -> None:
         assert set(planned(world, subscribe="payments,orders")) == {"orders-0", "orders-1", "payments-0"}
 
-    def test_a_pattern_matches_anywhere_in_a_name_and_skips_internal_topics(self, world: ScriptedWorld) -> None:
+    def test_a_subscribe_pattern_matches_anywhere_in_a_name_and_skips_internal_topics(
+        self, world: ScriptedWorld
+    ) -> None:
         assert set(planned(world, subscribePattern="e")) == {"orders-0", "orders-1", "payments-0"}
         assert planned(world, subscribePattern="nothing like it") == {}
 
@@ -53,14 +55,14 @@ class TestPartitions:
         with pytest.raises(BadOption, match="assign names orders-7, which does not exist"):
             plan(world, assign='{"orders": [0, 7]}')
 
-    def test_a_topic_just_created_is_waited_for(self, world: ScriptedWorld) -> None:
+    def test_planning_waits_for_a_topic_just_created(self, world: ScriptedWorld) -> None:
         world.cluster.metadata_errors["orders"] = [
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE,
         ]  # fmt: skip
 
         assert len(planned(world)) == 2
 
-    def test_a_topic_that_the_broker_refuses_is_named_with_the_code(self, world: ScriptedWorld) -> None:
+    def test_a_topic_error_from_the_broker_is_reported_with_topic_and_code(self, world: ScriptedWorld) -> None:
         world.cluster.metadata_errors["orders"] = [ErrorCode.INVALID_TOPIC_EXCEPTION]
 
         with pytest.raises(BadOption, match="'orders' is refused by the broker with INVALID_TOPIC_EXCEPTION"):
@@ -84,17 +86,17 @@ class TestBounds:
         with pytest.raises(BadOption, match="endingOffsets names payments-0, which is not among"):
             plan(world, assign='{"orders": [0]}', endingOffsets='{"orders": {"0": 5}, "payments": {"0": 1}}')
 
-    def test_timestamps_become_offsets(self, world: ScriptedWorld) -> None:
+    def test_planned_timestamps_become_the_offsets_of_list_offsets(self, world: ScriptedWorld) -> None:
         given = {"assign": '{"orders": [0]}'}
 
         assert planned(world, **given, startingTimestamp="500", endingTimestamp="1500") == {"orders-0": (10, 60)}
         each = planned(world, **given, startingOffsetsByTimestamp='{"orders": {"0": 1001}}')
         assert each == {"orders-0": (60, 100)}
 
-    def test_an_end_time_after_all_records_is_the_log_end(self, world: ScriptedWorld) -> None:
+    def test_an_end_timestamp_after_all_records_becomes_the_log_end(self, world: ScriptedWorld) -> None:
         assert planned(world, assign='{"orders": [0]}', endingTimestamp="9999") == {"orders-0": (0, 100)}
 
-    def test_a_start_time_after_all_records_is_refused_or_reads_nothing(self, world: ScriptedWorld) -> None:
+    def test_a_start_timestamp_after_all_records_is_refused_or_reads_nothing(self, world: ScriptedWorld) -> None:
         with pytest.raises(BadOption, match=r"orders-1 has no record at or after 1600; .*Strategy to latest"):
             plan(world, assign='{"orders": [0, 1]}', startingTimestamp="1600")
 
@@ -145,7 +147,7 @@ class TestBounds:
 
 
 class TestTopicIds:
-    def test_a_range_has_the_topic_id(self, world: ScriptedWorld) -> None:
+    def test_a_planned_range_has_the_topic_id(self, world: ScriptedWorld) -> None:
         assert {r.topic_id for r in plan(world)} == {world.cluster.topic_id("orders")}
 
     def test_a_topic_recreated_while_it_is_planned_is_not_read_by_its_new_id(self, world: ScriptedWorld) -> None:
@@ -182,7 +184,7 @@ def delete_when_planned(world: ScriptedWorld) -> None:
 
 
 class TestBrokers:
-    def test_the_second_bootstrap_server_is_asked_if_the_first_is_down(self, world: ScriptedWorld) -> None:
+    def test_the_second_bootstrap_server_is_used_if_the_first_is_down(self, world: ScriptedWorld) -> None:
         world.down.add(1)
         for scripted_log in world.cluster.logs.values():
             scripted_log.leader = 2
@@ -201,7 +203,7 @@ class TestBrokers:
 
         assert planned(world) == {"orders-0": (0, 100), "orders-1": (20, 50)}
 
-    def test_unreachable_brokers_fail_planning_when_the_timeout_is_over(self, world: ScriptedWorld) -> None:
+    def test_unreachable_brokers_fail_planning_after_the_timeout(self, world: ScriptedWorld) -> None:
         world.down |= {1, 2}
 
         with pytest.raises(Unreachable, match=r"asking for metadata: no success within 60 s; .* one:9092: .* two:9092"):
@@ -227,7 +229,7 @@ class TestBrokers:
         with pytest.raises(KlammError, match="orders-1: the broker refuses with TOPIC_AUTHORIZATION_FAILED"):
             plan(world)
 
-    def test_a_partition_that_stays_leaderless_fails_planning(self, world: ScriptedWorld) -> None:
+    def test_a_partition_that_stays_without_a_leader_fails_planning(self, world: ScriptedWorld) -> None:
         world.cluster.logs[TopicPartition("orders", 1)].leader = -1
 
         with pytest.raises(Unreachable, match=r"asking for offsets: .*orders-1 has no leader"):

@@ -36,7 +36,7 @@ def rows(world: ScriptedWorld, pool: ClientPool, task: TaskRanges, **given: str)
     return sum(b.num_rows for b in read_ranges(world, options(**given), ("offset",), task, pool))
 
 
-def test_a_second_task_fetches_at_once(world: ScriptedWorld, pool: ClientPool) -> None:
+def test_a_second_task_reuses_the_connections_and_metadata_of_the_first(world: ScriptedWorld, pool: ClientPool) -> None:
     task = planned(world, pool)
     world.cluster.requests.clear()
 
@@ -45,14 +45,14 @@ def test_a_second_task_fetches_at_once(world: ScriptedWorld, pool: ClientPool) -
     assert len(world.connections) == 1
 
 
-def test_other_options_have_other_connections(world: ScriptedWorld, pool: ClientPool) -> None:
+def test_a_read_with_other_options_opens_its_own_connection(world: ScriptedWorld, pool: ClientPool) -> None:
     task = planned(world, pool)
 
     assert rows(world, pool, task, kafka__client__id="another") == 100
     assert len(world.connections) == 2
 
 
-def test_a_client_that_was_idle_for_long_is_closed(world: ScriptedWorld, pool: ClientPool) -> None:
+def test_a_client_idle_beyond_the_limit_is_closed(world: ScriptedWorld, pool: ClientPool) -> None:
     task = planned(world, pool)
     world.now += MAX_IDLE_S + 1
 
@@ -60,7 +60,7 @@ def test_a_client_that_was_idle_for_long_is_closed(world: ScriptedWorld, pool: C
     assert [c.closed for c in world.connections] == [True, False]
 
 
-def test_a_connection_that_the_broker_closed_is_opened_again(world: ScriptedWorld, pool: ClientPool) -> None:
+def test_a_pooled_connection_that_the_broker_closed_is_opened_again(world: ScriptedWorld, pool: ClientPool) -> None:
     task = planned(world, pool)
     world.connections[0].closed = True
 
@@ -78,7 +78,7 @@ def test_a_read_that_fails_closes_its_client(world: ScriptedWorld, pool: ClientP
     assert all(c.closed for c in world.connections)
 
 
-def test_a_read_that_is_left_half_way_keeps_no_connection_with_a_fetch_in_flight(
+def test_an_abandoned_read_returns_no_connection_with_a_fetch_in_flight_to_the_pool(
     world: ScriptedWorld, pool: ClientPool
 ) -> None:
     task = planned(world, pool)
@@ -90,7 +90,7 @@ def test_a_read_that_is_left_half_way_keeps_no_connection_with_a_fetch_in_flight
     assert rows(world, pool, task) == 100
 
 
-def test_two_reads_at_once_share_nothing(world: ScriptedWorld, pool: ClientPool) -> None:
+def test_concurrent_reads_use_separate_clients(world: ScriptedWorld, pool: ClientPool) -> None:
     task = planned(world, pool)
     first = read_ranges(world, options(), ("offset",), task, pool)
     count = next(first).num_rows
@@ -100,9 +100,7 @@ def test_two_reads_at_once_share_nothing(world: ScriptedWorld, pool: ClientPool)
     assert len(world.connections) == 2
 
 
-def test_a_topic_created_again_between_two_tasks_is_data_loss_by_its_planned_id(
-    world: ScriptedWorld, pool: ClientPool
-) -> None:
+def test_a_topic_recreated_between_two_tasks_is_data_loss(world: ScriptedWorld, pool: ClientPool) -> None:
     old = planned(world, pool)
     world.cluster.recreate_topic("orders", log(0, 100))
 
@@ -111,7 +109,9 @@ def test_a_topic_created_again_between_two_tasks_is_data_loss_by_its_planned_id(
     assert rows(world, pool, planned(world, pool)) == 100
 
 
-def test_an_absence_seen_by_an_earlier_task_does_not_count_for_the_next(world: ScriptedWorld, pool: ClientPool) -> None:
+def test_a_topic_missing_in_an_earlier_task_is_looked_up_again_by_the_next(
+    world: ScriptedWorld, pool: ClientPool
+) -> None:
     old = planned(world, pool)
     content = world.cluster.logs[ORDERS]
     world.cluster.delete_topic("orders")
@@ -123,7 +123,7 @@ def test_an_absence_seen_by_an_earlier_task_does_not_count_for_the_next(world: S
     assert rows(world, pool, old) == 100
 
 
-def test_a_leader_that_fetches_by_name_is_not_trusted_to_lead_the_same_topic(
+def test_the_topic_id_is_checked_again_for_each_task_on_a_leader_that_fetches_by_name(
     world: ScriptedWorld, pool: ClientPool
 ) -> None:
     world.cluster.offered[ApiKey.FETCH] = (0, 12)
@@ -136,7 +136,7 @@ def test_a_leader_that_fetches_by_name_is_not_trusted_to_lead_the_same_topic(
         rows(world, pool, task)
 
 
-def test_idle_clients_are_bounded(world: ScriptedWorld, pool: ClientPool) -> None:
+def test_the_number_of_idle_clients_is_bounded(world: ScriptedWorld, pool: ClientPool) -> None:
     task = planned(world, pool)
     for number in range(MAX_IDLE_CLIENTS + 2):
         rows(world, pool, task, kafka__client__id=f"client {number}")

@@ -18,7 +18,9 @@ sizes = st.lists(st.tuples(st.integers(0, 1_000), st.integers(0, 500)), min_size
 
 
 @given(sizes, st.integers(1, 20))
-def test_every_offset_is_in_exactly_one_task_and_tasks_are_even(given_sizes: list[tuple[int, int]], tasks: int) -> None:
+def test_every_offset_is_in_exactly_one_task_and_task_sizes_differ_by_one_at_most(
+    given_sizes: list[tuple[int, int]], tasks: int
+) -> None:
     ranges = [offset_range(i, start, start + size) for i, (start, size) in enumerate(given_sizes)]
     total = sum(r.size for r in ranges)
 
@@ -47,21 +49,23 @@ COUNTS = {
     "nothing to read": ((0, 2, None, None), 0),
     "little to read": ((500, 2, None, None), 1),
     "much to read": ((MIN_TASK_OFFSETS * 100, 2, None, None), 4),
-    "as much as three tasks are worth": ((MIN_TASK_OFFSETS * 3, 8, None, None), 3),
-    "more asked for": ((500, 2, 7, None), 7),
-    "less asked for than there would be": ((MIN_TASK_OFFSETS * 100, 2, 3, None), 4),
-    "never more than offsets": ((5, 2, 7, None), 5),
-    "a limit per task": ((1_001, 2, None, 100), 11),
+    "records for three tasks": ((MIN_TASK_OFFSETS * 3, 8, None, None), 3),
+    "minPartitions above the default": ((500, 2, 7, None), 7),
+    "minPartitions below the default": ((MIN_TASK_OFFSETS * 100, 2, 3, None), 4),
+    "never more tasks than offsets": ((5, 2, 7, None), 5),
+    "maxRecordsPerPartition": ((1_001, 2, None, 100), 11),
 }
 
 
 @pytest.mark.parametrize(("given_facts", "expected"), COUNTS.values(), ids=COUNTS)
-def test_task_count(given_facts: tuple[int, int, int | None, int | None], expected: int) -> None:
+def test_task_count_follows_offsets_processors_and_options(
+    given_facts: tuple[int, int, int | None, int | None], expected: int
+) -> None:
     assert task_count(*given_facts) == expected
 
 
 @given(st.integers(1, 10_000), st.integers(1, 300))
-def test_no_task_is_given_more_than_the_limit(total: int, limit: int) -> None:
+def test_no_task_exceeds_the_maximum_of_records(total: int, limit: int) -> None:
     packed = pack([OffsetRange(ORDERS, 0, total)], task_count(total, 2, None, limit))
 
     assert max(piece.size for task in packed for piece in task.ranges) <= limit

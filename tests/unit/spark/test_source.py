@@ -18,7 +18,7 @@ def test_spark_registers_the_source_by_its_package() -> None:
     assert pyspark_klamm.DefaultSource.name() == "klamm"
 
 
-def test_the_columns_of_sparks_kafka_source() -> None:
+def test_the_schema_has_the_columns_of_sparks_kafka_source() -> None:
     assert KlammSource(OPTIONS).schema().names == SPARKS
     assert KlammSource(OPTIONS | {"includeHeaders": "true"}).schema().names == [*SPARKS, "headers"]
 
@@ -29,24 +29,24 @@ def test_arrow_and_spark_types_are_equal() -> None:
     assert to_arrow_schema(schema, timezone="UTC").equals(arrow_schema(tuple(schema.names)))
 
 
-def test_a_wrong_option_is_refused_before_anything_is_read() -> None:
+def test_an_invalid_option_is_refused_before_any_read() -> None:
     with pytest.raises(BadOption, match="option subscribes is unknown"):
         KlammSource(OPTIONS | {"subscribes": "x"})
 
 
-def test_a_schema_chooses_columns() -> None:
+def test_a_user_schema_selects_and_orders_columns() -> None:
     chosen = StructType([StructField("value", BinaryType()), HEADERS, StructField("offset", LongType())])
 
     assert columns_of(chosen) == ("value", "headers", "offset")
 
 
 @pytest.mark.parametrize(("name", "kind"), [("id", LongType()), ("value", StringType()), ("Offset", LongType())])
-def test_an_unknown_column_is_refused_with_the_list(name: str, kind: DataType) -> None:
+def test_an_unknown_column_is_refused_with_the_list_of_columns(name: str, kind: DataType) -> None:
     with pytest.raises(BadOption, match=rf"the schema asks for {name} .*; klamm has key binary, value binary, topic"):
         columns_of(StructType([StructField(name, kind)]))
 
 
-def test_an_input_partition_of_sparks_own_reads_nothing() -> None:
+def test_an_input_partition_that_klamm_did_not_plan_reads_nothing() -> None:
     source = KlammSource(OPTIONS)
 
     assert list(source.reader(source.schema()).read(InputPartition(None))) == []

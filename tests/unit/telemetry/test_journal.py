@@ -41,7 +41,7 @@ def entries(*directories: Path) -> list[Entry]:
     return list(read_journals(RealDisk(), map(str, directories)))
 
 
-def test_every_line_names_its_cause_and_comes_in_order(tmp_path: Path) -> None:
+def test_every_journal_line_names_its_cause_and_keeps_the_order_of_writing(tmp_path: Path) -> None:
     journal = journal_in(tmp_path)
     cause = journal.event("BrokerChange", broker=3)
     journal.decision(cause, "offline", A0, 2, [(1, "not live")], leader_from=1, leader_to=2)
@@ -59,7 +59,7 @@ def test_every_line_names_its_cause_and_comes_in_order(tmp_path: Path) -> None:
     assert read[2].facts["partitions"] == {"a": [0, 1]}
 
 
-def test_nothing_is_written_before_the_flush_unless_it_grows(tmp_path: Path) -> None:
+def test_journal_lines_are_written_at_the_flush_or_when_the_buffer_is_full(tmp_path: Path) -> None:
     journal = journal_in(tmp_path)
     journal.event("BrokerChange")
     assert not journal_files(RealDisk(), str(tmp_path))
@@ -80,7 +80,7 @@ def test_each_start_writes_a_new_journal_file_with_its_own_causes(tmp_path: Path
     assert [number for _, number, _ in journal_files(RealDisk(), str(tmp_path))] == [1, 2]
 
 
-def test_files_rotate_and_only_the_newest_stay(tmp_path: Path) -> None:
+def test_journal_files_rotate_and_only_the_newest_are_kept(tmp_path: Path) -> None:
     journal = journal_in(tmp_path, max_file_bytes=200, max_files=3)
     journal_in(tmp_path, node=2).flush()
     (tmp_path / "klamm-journal-2-00000009.jsonl").write_text("")
@@ -100,7 +100,7 @@ def test_files_rotate_and_only_the_newest_stay(tmp_path: Path) -> None:
     assert [e.facts["n"] for e in entries(tmp_path)] == [6, 7, 8, 9]
 
 
-def test_a_node_that_restarts_often_keeps_older_journal_files(tmp_path: Path) -> None:
+def test_frequent_restarts_do_not_rotate_older_journal_files_away(tmp_path: Path) -> None:
     for n in range(50):
         journal = journal_in(tmp_path, max_file_bytes=10_000, max_files=3)
         journal.event("Startup", n=n)
@@ -109,7 +109,7 @@ def test_a_node_that_restarts_often_keeps_older_journal_files(tmp_path: Path) ->
     assert [e.facts["n"] for e in entries(tmp_path)] == list(range(50))
 
 
-def test_an_incomplete_last_line_is_skipped(tmp_path: Path) -> None:
+def test_an_incomplete_last_journal_line_is_skipped(tmp_path: Path) -> None:
     journal = journal_in(tmp_path)
     journal.event("Startup")
     journal.flush()
@@ -151,7 +151,7 @@ def test_a_full_disk_loses_journal_lines_and_their_number_is_written_later() -> 
     assert b'"event"' in second
 
 
-def test_a_failed_write_leaves_no_incomplete_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_no_incomplete_journal_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = JournalFiles(RealDisk(), str(tmp_path), 1)
     files.write(b"first\n")
     assert files._file is not None
@@ -214,7 +214,7 @@ def test_the_event_that_won_an_election_has_the_epoch_it_won() -> None:
     ]
 
 
-def test_leader_changes_tell_from_to_and_why() -> None:
+def test_leader_changes_have_old_leader_new_leader_and_cause() -> None:
     told = [
         entry(1, 0, "event", "x", event="BrokerChange", broker=None),
         entry(1, 1, "found", "x", dead=[1], new=[]),
@@ -231,13 +231,13 @@ def test_leader_changes_tell_from_to_and_why() -> None:
     assert (second.partition, second.leader_to, second.why) == (A1, -1, "")
 
 
-def test_an_event_line_is_described() -> None:
+def test_an_event_is_described_by_its_kind_and_facts() -> None:
     event = entry(1, 1, "event", event="ControlledShutdown", broker=3, waited_ms=0.1, version=None)
 
     assert why_of(event) == "ControlledShutdown: broker 3"
 
 
-def test_terms_and_the_time_nobody_was_controller() -> None:
+def test_controller_terms_and_the_absence_between_them_are_read_from_the_journal() -> None:
     told = [
         entry(1, 1, "elected", ts_ms=100),
         entry(1, 2, "ready", ts_ms=130),
@@ -259,7 +259,7 @@ def test_terms_and_the_time_nobody_was_controller() -> None:
     assert controller_absence_ms(second, third._replace(ready_ms=2_000), lost_at_ms=1_500) == 500
 
 
-def test_lines_of_inactive_nodes_come_in_order_of_time() -> None:
+def test_journal_lines_of_nodes_that_are_not_controller_are_ordered_by_time() -> None:
     told = [entry(0, 1, "event", ts_ms=9), entry(0, 5, "event", ts_ms=3)]
 
     assert [e.ts_ms for e in in_order(told)] == [3, 9]
@@ -285,7 +285,7 @@ def test_a_journal_continues_in_another_directory_with_a_new_incarnation(tmp_pat
     assert files().incarnation == 3
 
 
-def test_a_repeated_refusal_is_written_once(tmp_path: Path) -> None:
+def test_a_refusal_repeated_by_retries_is_written_once(tmp_path: Path) -> None:
     journal = journal_in(tmp_path)
 
     def event(repeats: str, *refused: str) -> None:

@@ -19,7 +19,7 @@ def _as_it_was() -> Iterator[None]:
     structlog.configure(**before)
 
 
-def test_every_name_that_modules_log_under_is_known() -> None:
+def test_every_logger_name_used_by_a_module_is_listed() -> None:
     found = [re.findall(r"structlog\.get_logger\((.*?)\)", path.read_text()) for path in SOURCE.rglob("*.py")]
 
     assert {name for names in found for name in names} == {f'"{name}"' for name in LOGGERS}

@@ -13,11 +13,11 @@ from klamm.telemetry.metric_table import COUNTER, SUMMARY, TABLE, as_markdown
 DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
 
 
-def test_the_page_in_docs_is_drawn_from_the_table() -> None:
+def test_the_metrics_page_in_docs_equals_the_metric_table() -> None:
     assert DOCS.read_text() == as_markdown()
 
 
-def test_names_are_the_exporters() -> None:
+def test_metric_names_are_those_of_the_jmx_exporter() -> None:
     for row in TABLE.values():
         assert re.fullmatch(r"(kafka|klamm)_[a-z_]+", row.name)
         assert row.sentence.endswith(".")
@@ -58,7 +58,7 @@ def readings() -> list[Reading]:
 
 
 @pytest.mark.parametrize("accept", ["", "text/plain", "application/openmetrics-text; version=1.0.0"])
-def test_prometheus_reads_it(accept: str) -> None:
+def test_rendered_metrics_are_valid_prometheus_and_openmetrics_text(accept: str) -> None:
     body, content_type = render(readings(), accept)
 
     text = body.decode()
@@ -72,6 +72,6 @@ def test_prometheus_reads_it(accept: str) -> None:
         assert families["kafka_controller_kafkacontroller_activecontrollercount"].samples[0].value == 1
 
 
-def test_a_reading_without_a_row_in_the_table_is_refused() -> None:
+def test_a_reading_that_is_not_in_the_metric_table_is_refused() -> None:
     with pytest.raises(KeyError):
         render([Reading("kafka_nobody_knows", 1)], "")
