@@ -53,30 +53,30 @@ def assert_one_sentence(done: subprocess.CompletedProcess[str], *words: str) -> 
     assert len(complaint.splitlines()) == 1, complaint
 
 
-def test_a_value_that_cannot_be_used(tmp_path: Path) -> None:
+def test_an_invalid_config_value_is_refused_with_file_line_and_key(tmp_path: Path) -> None:
     path = properties(tmp_path, log__segment__bytes="much")
 
     assert_one_sentence(run_klamm("node", path), path, "line 6", "log.segment.bytes=much")
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_config_file_is_named(tmp_path: Path) -> None:
     assert_one_sentence(run_klamm("node", str(tmp_path / "none.properties")), "none.properties")
 
 
-def test_an_override_that_is_none(tmp_path: Path) -> None:
+def test_an_override_without_key_and_value_is_refused(tmp_path: Path) -> None:
     done = run_klamm("node", properties(tmp_path), "--override", "broker.id")
 
     assert_one_sentence(done, "--override 'broker.id'", "KEY=VALUE")
 
 
-def test_an_ensemble_that_does_not_answer(tmp_path: Path) -> None:
+def test_a_zookeeper_ensemble_that_does_not_answer_is_named_with_its_address(tmp_path: Path) -> None:
     nowhere = f"127.0.0.1:{free_port()}"
 
     assert_one_sentence(run_klamm("node", properties(tmp_path, zookeeper__connect=nowhere)), nowhere)
     assert_one_sentence(run_klamm("up", "--data", str(tmp_path), "--zookeeper", nowhere), nowhere, "--zookeeper")
 
 
-def test_a_port_in_use(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
+def test_a_port_in_use_is_refused_with_its_number(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         path = properties(
@@ -94,21 +94,25 @@ def meta_properties(directory: Path, broker_id: int, cluster_id: str) -> None:
     (directory / "logs" / "meta.properties").write_text(f"version=0\nbroker.id={broker_id}\ncluster.id={cluster_id}\n")
 
 
-def test_the_directory_of_another_broker(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
+def test_a_log_directory_of_another_broker_is_refused_with_its_broker_id(
+    tmp_path: Path, zookeeper: ZooKeeperServer
+) -> None:
     meta_properties(tmp_path, 7, "AAAAAAAAAAAAAAAAAAAAAg")
     path = properties(tmp_path, zookeeper__connect=zookeeper.connect_string)
 
     assert_one_sentence(run_klamm("node", path), "meta.properties", "7")
 
 
-def test_the_directory_of_another_cluster(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
+def test_a_log_directory_of_another_cluster_is_refused_with_its_cluster_id(
+    tmp_path: Path, zookeeper: ZooKeeperServer
+) -> None:
     meta_properties(tmp_path, 1, "AAAAAAAAAAAAAAAAAAAAAg")
     path = properties(tmp_path, zookeeper__connect=zookeeper.connect_string)
 
     assert_one_sentence(run_klamm("node", path), "meta.properties", "AAAAAAAAAAAAAAAAAAAAAg")
 
 
-def test_a_directory_that_another_node_uses(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
+def test_a_log_directory_locked_by_another_node_is_refused(tmp_path: Path, zookeeper: ZooKeeperServer) -> None:
     with subprocess.Popen([sys.executable, "-c", HOLD_LOCK, str(tmp_path / "logs")], stdout=subprocess.PIPE) as holder:
         assert holder.stdout
         holder.stdout.readline()
@@ -128,17 +132,17 @@ time.sleep(600)
 """
 
 
-def test_no_java(tmp_path: Path) -> None:
+def test_a_missing_java_is_reported_with_java_home_and_the_version_needed(tmp_path: Path) -> None:
     done = run_klamm("up", "--data", str(tmp_path), environment={"JAVA_HOME": str(tmp_path / "no-jdk")})
 
     assert_one_sentence(done, "JAVA_HOME", "no-jdk", "Java 17")
 
 
-def test_no_node_asked_for(tmp_path: Path) -> None:
+def test_up_with_zero_nodes_is_refused(tmp_path: Path) -> None:
     assert_one_sentence(run_klamm("up", "--nodes", "0", "--data", str(tmp_path)), "--nodes 0")
 
 
-def test_a_wrong_word_is_refused() -> None:
+def test_an_unknown_command_is_refused_with_status_2() -> None:
     done = run_klamm("dance")
 
     assert done.returncode == 2
@@ -157,7 +161,7 @@ RUBBISH = {
 
 
 @pytest.mark.parametrize("rubbish", RUBBISH.values(), ids=RUBBISH)
-def test_rubbish_on_the_port_is_hung_up_on_and_others_are_served(cluster: Cluster, rubbish: bytes) -> None:
+def test_invalid_bytes_close_their_connection_and_other_clients_are_served(cluster: Cluster, rubbish: bytes) -> None:
     node = cluster.nodes[0]
     with socket.create_connection(("127.0.0.1", node.port), 5) as connection:
         connection.sendall(rubbish)

@@ -20,7 +20,7 @@ from klamm.spark.source import read_ranges
 WORLD = RealBlockingWorld()
 
 
-def test_a_topic_over_real_sockets() -> None:
+def test_blocking_reader_reads_a_whole_topic_over_real_sockets() -> None:
     with served(ScriptedCluster({TopicPartition("orders", 0): log(0, 5_000, leader=2)})) as bootstrap:
         given = options(kafka__bootstrap__servers=bootstrap, kafka__max__partition__fetch__bytes="20000")
         with read_client(WORLD, given) as cluster:
@@ -30,7 +30,7 @@ def test_a_topic_over_real_sockets() -> None:
     assert rows == 5_000
 
 
-def test_a_server_that_never_answers_is_given_up() -> None:
+def test_a_server_that_never_answers_fails_with_a_timeout() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as silent,
         pytest.raises(AnswerTimedOut, match="no answer to API_VERSIONS v3"),
@@ -38,7 +38,7 @@ def test_a_server_that_never_answers_is_given_up() -> None:
         BlockingConnection(WORLD, Address(*silent.getsockname()), BlockingSettings("test", 1.0, 0.1))
 
 
-def test_sleep_advances_the_clock_and_processors_are_counted() -> None:
+def test_blocking_world_sleeps_and_counts_processors() -> None:
     before = WORLD.now_s()
     WORLD.sleep(0.001)
 

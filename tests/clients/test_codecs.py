@@ -29,7 +29,7 @@ def available(witness: Witness) -> Witness:
 @pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "plain"])
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("witness", WITNESSES, ids=lambda w: w.name)
-def test_what_was_sent_is_read_back(
+def test_each_client_reads_back_its_records_with_every_codec(
     cluster: Cluster, witness: Witness, codec: str, idempotent: bool, record_count: int
 ) -> None:
     client = available(witness)
@@ -44,7 +44,9 @@ def test_what_was_sent_is_read_back(
 
 
 @pytest.mark.parametrize("writer", WITNESSES, ids=lambda w: w.name)
-def test_each_client_reads_what_another_sent(cluster: Cluster, writer: Witness, record_count: int) -> None:
+def test_each_client_reads_records_that_another_client_produced(
+    cluster: Cluster, writer: Witness, record_count: int
+) -> None:
     topic = a_topic(cluster, 1)
     records = make_records(record_count, printable=True)
 

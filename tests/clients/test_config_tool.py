@@ -40,7 +40,7 @@ def produce(cluster: Cluster, size: int) -> KafkaError | None:
 
 
 @needs_kafka
-def test_a_topics_config_counts_from_the_next_batch_on(cluster: Cluster) -> None:
+def test_a_topic_config_set_by_kafkas_tool_applies_from_the_next_batch(cluster: Cluster) -> None:
     topic = ("--entity-type", "topics", "--entity-name", "orders")
     assert produce(cluster, 5_000) is None
 
@@ -61,7 +61,7 @@ def test_a_topics_config_counts_from_the_next_batch_on(cluster: Cluster) -> None
 
 
 @needs_kafka
-def test_a_brokers_default_reaches_its_topics_and_outlives_a_restart(cluster: Cluster) -> None:
+def test_cluster_defaults_set_by_kafkas_tool_apply_to_topics_and_survive_a_restart(cluster: Cluster) -> None:
     defaults = ("--entity-type", "brokers", "--entity-default")
     configs(cluster, *defaults, "--alter", "--add-config", "message.max.bytes=2000")
     configs(cluster, "--entity-type", "brokers", "--entity-name", "1", "--alter", "--add-config", "num.io.threads=12")
@@ -90,7 +90,7 @@ def test_a_brokers_default_reaches_its_topics_and_outlives_a_restart(cluster: Cl
     assert largest_batch_on(cluster, 2, "orders") == "2000"
 
 
-def test_what_cannot_be_changed_is_refused_by_name(cluster: Cluster) -> None:
+def test_altering_a_config_that_is_not_dynamic_is_refused_and_named(cluster: Cluster) -> None:
     resource = ConfigResource("broker", "1", set_config={"broker.rack": "a"})
     admin = cluster.admin()
     with pytest.raises(KafkaException) as refused:

@@ -31,7 +31,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(directory)], check=True)
 
 
-def test_nothing_is_lost_on_a_full_disk(small_disk: Path, node_command: Command) -> None:
+def test_acknowledged_records_survive_a_full_disk_and_the_node_recovers(
+    small_disk: Path, node_command: Command
+) -> None:
     cluster = Cluster(small_disk.parent, command=node_command, overrides={"log.index.size.max.bytes": "65536"})
     try:
         cluster.start()

@@ -38,24 +38,24 @@ def campaign(own_cluster: Cluster, node_command: Command) -> Iterator[FaultCampa
     assert not workload.failures
 
 
-def test_the_controllers_node_is_killed(campaign: FaultCampaign) -> None:
+def test_no_acknowledged_record_is_lost_when_the_controllers_node_is_killed(campaign: FaultCampaign) -> None:
     campaign.kill(campaign.random_victim(controller=True))
 
 
-def test_another_node_is_killed(campaign: FaultCampaign) -> None:
+def test_no_acknowledged_record_is_lost_when_another_node_is_killed(campaign: FaultCampaign) -> None:
     campaign.kill(campaign.random_victim(controller=False))
 
 
-def test_each_node_is_stopped_in_turn(campaign: FaultCampaign) -> None:
+def test_no_acknowledged_record_is_lost_in_a_rolling_restart(campaign: FaultCampaign) -> None:
     for node in campaign.cluster.nodes:
         campaign.stop(node)
 
 
-def test_zookeeper_is_gone_for_a_while(campaign: FaultCampaign) -> None:
+def test_no_acknowledged_record_is_lost_while_zookeeper_is_down(campaign: FaultCampaign) -> None:
     campaign.stop_zookeeper(3)
 
 
-def test_the_controller_is_frozen_past_its_session(campaign: FaultCampaign) -> None:
+def test_another_controller_is_elected_when_the_controller_is_frozen_past_its_session(campaign: FaultCampaign) -> None:
     frozen = campaign.random_victim(controller=True)
 
     campaign.freeze(frozen, SESSION_TIMEOUT_S + 3)
@@ -63,9 +63,7 @@ def test_the_controller_is_frozen_past_its_session(campaign: FaultCampaign) -> N
     assert campaign.cluster.controller_id != frozen.broker_id
 
 
-def test_the_registration_of_each_living_node_is_deleted_by_hand(
-    campaign: FaultCampaign, node_command: Command
-) -> None:
+def test_a_node_whose_registration_is_deleted_registers_again(campaign: FaultCampaign, node_command: Command) -> None:
     if node_command is not klamm_node:
         pytest.skip("a broker of Apache Kafka does not notice")
     for node in campaign.cluster.nodes:

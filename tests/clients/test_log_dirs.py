@@ -68,7 +68,9 @@ def partitions(directory: dict[str, Any]) -> set[str]:
 
 
 @pytest.mark.skipif(apache_kafka.why_missing() is not None, reason=str(apache_kafka.why_missing()))
-def test_a_directory_fails_and_is_mended(failing_disk: Path, tmp_path: Path) -> None:
+def test_partitions_of_a_failed_log_directory_move_leaders_and_return_after_repair(
+    failing_disk: Path, tmp_path: Path
+) -> None:
     cluster = Cluster(tmp_path / "cluster", 2, overrides={"log.index.size.max.bytes": "65536"})
     good, bad = str(tmp_path / "good"), str(failing_disk / "logs")
     cluster.node(1).properties["log.dirs"] = f"{good},{bad}"
@@ -105,7 +107,9 @@ def test_a_directory_fails_and_is_mended(failing_disk: Path, tmp_path: Path) -> 
         cluster.kill()
 
 
-def test_the_journal_goes_on_in_the_next_directory(failing_disk: Path, tmp_path: Path) -> None:
+def test_the_journal_continues_in_another_log_directory_after_its_own_failed(
+    failing_disk: Path, tmp_path: Path
+) -> None:
     cluster = Cluster(tmp_path / "cluster", 2, overrides={"log.index.size.max.bytes": "65536"})
     good, bad = tmp_path / "good", failing_disk / "logs"
     cluster.node(1).properties["log.dirs"] = f"{bad},{good}"

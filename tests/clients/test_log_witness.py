@@ -98,7 +98,7 @@ def log(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return made
 
 
-def test_every_batch_and_record_is_read(log: Log) -> None:
+def test_dump_log_segments_reads_the_same_records_from_klamms_segments(log: Log) -> None:
     printed = dump(*files(log, ".log"), flags=("--deep-iteration", "--print-data-log"))
 
     ours = [
@@ -115,7 +115,7 @@ def test_every_batch_and_record_is_read(log: Log) -> None:
     assert printed.count("isvalid: true") == printed.count("baseOffset:")
 
 
-def test_offset_indexes_are_right(log: Log) -> None:
+def test_dump_log_segments_accepts_klamms_offset_indexes(log: Log) -> None:
     printed = dump(*files(log, ".index"))
 
     assert printed.count("offset: ") > 10
@@ -123,13 +123,13 @@ def test_offset_indexes_are_right(log: Log) -> None:
     assert "passed sanity check" in dump(*files(log, ".index"), flags=("--index-sanity-check",))
 
 
-def test_time_indexes_are_right(log: Log) -> None:
+def test_dump_log_segments_accepts_klamms_time_indexes(log: Log) -> None:
     assert dump(*files(log, ".timeindex")).count("timestamp: ") >= len(log.segments)
     assert dump(*files(log, ".timeindex"), flags=("--verify-index-only",))
     assert "passed sanity check" in dump(*files(log, ".timeindex"), flags=("--index-sanity-check",))
 
 
-def test_snapshots_hold_what_we_know(log: Log) -> None:
+def test_dump_log_segments_reads_klamms_producers_from_its_snapshot(log: Log) -> None:
     printed = dump(files(log, ".snapshot")[-1])
 
     theirs = re.findall(
@@ -141,7 +141,7 @@ def test_snapshots_hold_what_we_know(log: Log) -> None:
     assert len(ours) > 20
 
 
-def test_aborted_transactions_are_indexed(log: Log) -> None:
+def test_dump_log_segments_reads_klamms_aborted_transactions_from_the_index(log: Log) -> None:
     printed = dump(*files(log, ".txnindex"))
 
     theirs = re.findall(r"producerId: (\d+) firstOffset: (\d+) lastOffset: (\d+) lastStableOffset: (\d+)", printed)
@@ -150,7 +150,7 @@ def test_aborted_transactions_are_indexed(log: Log) -> None:
     assert len(ours) == 10
 
 
-def test_recovery_makes_the_same_indexes(tmp_path: Path) -> None:
+def test_indexes_rebuilt_by_recovery_are_accepted_by_dump_log_segments(tmp_path: Path) -> None:
     made = opened(tmp_path, {})
     fill(made)
     made.flush_now()
@@ -164,8 +164,8 @@ def test_recovery_makes_the_same_indexes(tmp_path: Path) -> None:
     dump(*files(back, ".log"), *files(back, ".index"), *files(back, ".timeindex"), *files(back, ".snapshot"))
 
 
-@pytest.mark.parametrize("is_clean", [True, False], ids=["left clean", "killed"])
-async def test_an_apache_broker_takes_the_directory_over_and_gives_it_back(
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean shutdown", "killed"])
+async def test_apache_kafka_opens_klamms_log_directory_and_klamm_opens_it_again(
     tmp_path: Path, shared_zookeeper: ZooKeeperServer, is_clean: bool
 ) -> None:
     chroot = f"/taken-over-{is_clean}"

@@ -31,7 +31,7 @@ def metrics(port: int) -> dict[str, float]:
     return {s.name: s.value for f in text_string_to_metric_families(page) for s in f.samples if not s.labels}
 
 
-def test_a_broker_that_waits_for_its_controlled_shutdown_says_so(tmp_path: Path) -> None:
+def test_the_broker_state_metric_is_6_during_controlled_shutdown(tmp_path: Path) -> None:
     ports = dict(zip((1, 2), free_ports(2), strict=True))
     cluster = Cluster(tmp_path, 2)
     for node in cluster.nodes:
@@ -49,7 +49,7 @@ def test_a_broker_that_waits_for_its_controlled_shutdown_says_so(tmp_path: Path)
         cluster.kill()
 
 
-def test_dashboards_see_a_failover(tmp_path: Path) -> None:
+def test_metrics_show_a_controller_failover(tmp_path: Path) -> None:
     ports = dict(zip((1, 2), free_ports(2), strict=True))
     cluster = Cluster(tmp_path, 2)
     for node in cluster.nodes:

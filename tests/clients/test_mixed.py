@@ -37,7 +37,7 @@ def mixed(operator: Operator) -> MixedCluster:
     return operator.cluster
 
 
-def test_kafkas_brokers_do_what_our_controller_says(operator: Operator, mixed: MixedCluster) -> None:
+def test_apache_kafka_brokers_work_under_klamms_controller(operator: Operator, mixed: MixedCluster) -> None:
     assert mixed.controller_id == KLAMM
     began, moved = {0: (1, 2), 1: (2, 3)}, {0: (3, 1), 1: (1, 2)}
     operator.create("orders", began, "retention.ms=3600000")
@@ -51,7 +51,9 @@ def test_kafkas_brokers_do_what_our_controller_says(operator: Operator, mixed: M
     operator.load_is_right()
 
 
-def test_a_kafka_broker_shuts_down_in_order(operator: Operator, mixed: MixedCluster) -> None:
+def test_controlled_shutdown_of_an_apache_kafka_broker_succeeds_under_klamms_controller(
+    operator: Operator, mixed: MixedCluster
+) -> None:
     mixed.stop_node(2)
     assert "Controlled shutdown request returned successfully" in Path(mixed.node(2).output_path).read_text()
     mixed.start_node(2)
@@ -59,7 +61,9 @@ def test_a_kafka_broker_shuts_down_in_order(operator: Operator, mixed: MixedClus
     operator.elect_preferred(operator.load.topic, THREE)
 
 
-def test_hand_back_with_a_reassignment_and_a_deletion_under_way(operator: Operator, mixed: MixedCluster) -> None:
+def test_apache_kafka_controller_completes_a_reassignment_and_a_deletion_begun_under_klamm(
+    operator: Operator, mixed: MixedCluster
+) -> None:
     work = HalfDone(operator, "handed-back")
     work.begin()
     mixed.stop_node(KLAMM)
@@ -69,7 +73,7 @@ def test_hand_back_with_a_reassignment_and_a_deletion_under_way(operator: Operat
     operator.load_is_right()
 
 
-def test_our_broker_leads_and_follows_under_kafkas_controller(operator: Operator, mixed: MixedCluster) -> None:
+def test_klamm_broker_leads_and_follows_under_apache_kafkas_controller(operator: Operator, mixed: MixedCluster) -> None:
     assert mixed.controller_id in KAFKA
     mixed.start_node(KLAMM)
     assignment = {0: (KLAMM, 1), 1: (2, KLAMM)}
@@ -83,7 +87,9 @@ def test_our_broker_leads_and_follows_under_kafkas_controller(operator: Operator
     operator.delete("shared")
 
 
-def test_take_over_with_a_reassignment_and_a_deletion_under_way(operator: Operator, mixed: MixedCluster) -> None:
+def test_klamm_controller_completes_a_reassignment_and_a_deletion_begun_under_apache_kafka(
+    operator: Operator, mixed: MixedCluster
+) -> None:
     work = HalfDone(operator, "taken-over")
     work.begin()
     epoch = mixed.controller_epoch
@@ -97,7 +103,7 @@ def test_take_over_with_a_reassignment_and_a_deletion_under_way(operator: Operat
     operator.load_is_right()
 
 
-def test_who_takes_over_ends_by_itself_what_was_left_behind(operator: Operator, mixed: MixedCluster) -> None:
+def test_a_new_klamm_controller_completes_the_work_found_in_zookeeper(operator: Operator, mixed: MixedCluster) -> None:
     mixed.move_controller(set(KAFKA))
     holder = mixed.controller_id
     work = LeftBehind(operator, "unseen", *(b for b in KAFKA if b != holder))
@@ -109,7 +115,7 @@ def test_who_takes_over_ends_by_itself_what_was_left_behind(operator: Operator, 
     operator.load_is_right()
 
 
-def test_kafkas_tools_say_the_same_of_klamm_and_of_kafka(
+def test_kafkas_tools_print_the_same_for_klamm_and_apache_kafka(
     operator: Operator, mixed: MixedCluster, cluster: Cluster, node_command: Command
 ) -> None:
     if node_command is not klamm_node:
@@ -121,7 +127,7 @@ def test_kafkas_tools_say_the_same_of_klamm_and_of_kafka(
     assert ours == theirs
 
 
-def test_nothing_was_lost_and_no_broker_complained(operator: Operator, mixed: MixedCluster) -> None:
+def test_no_record_was_lost_and_no_apache_kafka_broker_logged_an_error(operator: Operator, mixed: MixedCluster) -> None:
     operator.load.stop()
     verdict = operator.load.check()
     assert verdict.acknowledged > 0

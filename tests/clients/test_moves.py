@@ -49,7 +49,9 @@ def plan_file(path: Path, topic: str, replicas: Mapping[int, Sequence[int]]) -> 
     return str(path)
 
 
-def test_partitions_move_under_load_as_kafkas_tool_asks(cluster: Cluster, load: Workload, tmp_path: Path) -> None:
+def test_a_reassignment_by_kafkas_tool_completes_under_load_without_loss(
+    cluster: Cluster, load: Workload, tmp_path: Path
+) -> None:
     wanted = {0: (3, 1), 1: (2, 3), 2: (1, 2), 3: (3, 2)}
     plan = plan_file(tmp_path / "plan.json", load.topic, wanted)
 

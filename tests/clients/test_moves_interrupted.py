@@ -81,7 +81,7 @@ class Move:
         assert verdict.is_clean, verdict
 
 
-def test_a_reassignment_is_cancelled_under_load(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_reassignment_cancelled_under_load_restores_replicas_and_isr(cluster: Cluster, tmp_path: Path) -> None:
     move = Move(cluster, "called-off", tmp_path)
     move.begin()
 
@@ -97,7 +97,7 @@ def test_a_reassignment_is_cancelled_under_load(cluster: Cluster, tmp_path: Path
     move.judge()
 
 
-def test_nodes_are_killed_in_the_middle_of_a_reassignment(own_cluster: Cluster, tmp_path: Path) -> None:
+def test_a_reassignment_completes_after_nodes_are_killed_during_it(own_cluster: Cluster, tmp_path: Path) -> None:
     """The controller, and one that receives a replica; the reassignment waits, and ends when it may."""
     move = Move(own_cluster, "survivor", tmp_path)
     move.begin()

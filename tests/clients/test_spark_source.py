@@ -60,7 +60,7 @@ def failure(rows: DataFrame) -> str:
 
 
 class TestOnScriptedBrokers:
-    def test_the_rows_of_sparks_kafka_source(self, spark: SparkSession) -> None:
+    def test_rows_equal_those_of_sparks_kafka_source(self, spark: SparkSession) -> None:
         record = Record(b"k", None, 1_700_000_000_123, [("h", b"1"), ("h", None)])
         made = log(0, 0)
         made.batches = [(0, 1, batch([record, Record(None, b"")]))]
@@ -97,7 +97,7 @@ class TestOnScriptedBrokers:
             assert source.schema("value BINARY, partition INT").load().columns == ["value", "partition"]
             assert "the schema asks for offset string" in failure(source.schema("offset STRING").load())
 
-    def test_offset_options_limit_the_rows(self, spark: SparkSession, brokers: ScriptedCluster) -> None:
+    def test_starting_and_ending_offsets_limit_the_rows(self, spark: SparkSession, brokers: ScriptedCluster) -> None:
         given = {
             "assign": '{"orders": [0, 2]}',
             "startingOffsets": '{"orders": {"0": 990, "2": -2}}',
@@ -135,7 +135,7 @@ class TestOnScriptedBrokers:
             assert offsets(rows) == [(0, o) for o in range(1_000)]
         assert set(seen) == {1, 2}
 
-    def test_lost_records_fail_the_read_by_name(self, spark: SparkSession) -> None:
+    def test_lost_records_fail_the_read_and_are_named(self, spark: SparkSession) -> None:
         options = {"assign": '{"orders": [0]}', "startingOffsets": '{"orders": {"0": 100}}'}
         with served(ScriptedCluster({ORDERS: log(400, 500)})) as bootstrap:
             assert "orders-0: offsets 100 to 399 are lost: the log now begins at offset 400" in failure(
@@ -149,7 +149,7 @@ class TestOnScriptedBrokers:
         ):
             read(spark, "127.0.0.1:9", {"startingOffset": "earliest"})
 
-    def test_an_unreachable_broker_is_named(self, spark: SparkSession) -> None:
+    def test_an_unreachable_broker_fails_the_read_and_is_named(self, spark: SparkSession) -> None:
         message = failure(read(spark, "127.0.0.1:9", {"kafka.default.api.timeout.ms": 300}))
 
         assert "no success within 0.3 s" in message
@@ -220,7 +220,7 @@ class TestOnRealNodes:
             strict.count()
         assert lenient.count() == 0
 
-    def test_a_missing_topic_is_named(self, spark: SparkSession, cluster: Cluster) -> None:
+    def test_a_missing_topic_fails_the_read_and_is_named(self, spark: SparkSession, cluster: Cluster) -> None:
         assert "topic no-such-topic does not exist" in failure(
             spark.read.format("klamm")
             .option("kafka.bootstrap.servers", cluster.bootstrap)

@@ -49,7 +49,9 @@ def throttles(cluster: Cluster, kind: ResourceType, name: str) -> dict[str, str]
     return {n: e.value for n, e in found.items() if "replication.throttled" in n and e.value and not e.is_default}
 
 
-def test_a_throttled_reassignment(cluster: Cluster, producer: Producer, tmp_path: Path) -> None:
+def test_a_throttled_reassignment_keeps_to_its_rate_and_completes_once_it_is_raised(
+    cluster: Cluster, producer: Producer, tmp_path: Path
+) -> None:
     before = cluster.metadata().topics[TOPIC].partitions[0]
     [new] = {1, 2, 3} - set(before.replicas)
     stays = before.leader

@@ -105,7 +105,7 @@ def away_from(cluster: Cluster) -> tuple[NodeProcess, Sequence[int]]:
     return node, [n.broker_id for n in cluster.nodes if n is not node]
 
 
-def test_topics_are_made_shown_grown_and_deleted(cluster: Cluster) -> None:
+def test_topics_commands_create_describe_grow_and_delete_as_kafkas_tool(cluster: Cluster) -> None:
     made = ("--topic", "orders", "--partitions", "3", "--replication-factor", "2", "--config", "retention.ms=60000")
     assert klamm("topics", "create", *made, "--wait").out == "Created topic orders.\n"
     assert "TOPIC_ALREADY_EXISTS" in klamm("topics", "create", "--topic", "orders", status=1).err
@@ -139,7 +139,9 @@ def test_topics_are_made_shown_grown_and_deleted(cluster: Cluster) -> None:
     klamm("topics", "delete", "--topic", "orders", "--if-exists", "--yes")
 
 
-def test_plans_go_to_kafkas_tool_and_its_rollback_comes_back(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_reassignment_plan_is_executed_by_kafkas_tool_and_its_rollback_by_klamm(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     klamm("topics", "create", "--topic", "moved", "--replica-assignment", "1:2,2:1,1:2,2:3", "--wait")
     before = replicas(cluster, "moved")
     plan = klamm("reassign", "plan", "--topic", "moved", "--remove-broker", "1", "--json")
@@ -176,7 +178,9 @@ def no_throttle(cluster: Cluster, topic: str) -> bool:
     )
 
 
-def test_what_cannot_arrive_is_shown_and_cancelled(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_reassignment_to_a_paused_broker_is_shown_as_unfinished_and_cancelled(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     node, (first, second) = away_from(cluster)
     asked = ",".join(n.address for n in cluster.nodes if n is not node)
     klamm("topics", "create", "--topic", "stuck", "--replica-assignment", f"{first}:{second}", "--wait")
@@ -205,7 +209,7 @@ def test_what_cannot_arrive_is_shown_and_cancelled(cluster: Cluster, tmp_path: P
     assert no_throttle(cluster, "stuck")
 
 
-def test_leaders_go_where_they_are_preferred(cluster: Cluster, tmp_path: Path) -> None:
+def test_elect_preferred_moves_leaders_to_the_preferred_replicas(cluster: Cluster, tmp_path: Path) -> None:
     klamm("topics", "create", "--topic", "led", "--replica-assignment", "1:2,1:2", "--wait")
     path = tmp_path / "order.json"
     entries = [{"topic": "led", "partition": n, "replicas": [2, 1]} for n in (0, 1)]
@@ -227,7 +231,7 @@ def test_leaders_go_where_they_are_preferred(cluster: Cluster, tmp_path: Path) -
     assert "UNKNOWN_TOPIC_OR_PARTITION" in refused.err
 
 
-def test_configs_are_read_set_unset_and_explained(cluster: Cluster) -> None:
+def test_config_commands_set_get_unset_and_explain_configs(cluster: Cluster) -> None:
     klamm("topics", "create", "--topic", "kept", "--partitions", "1", "--wait")
     klamm("config", "set", "--topic", "kept", "retention.ms=1000", "cleanup.policy=compact,delete")
     found = configs(cluster, ResourceType.TOPIC, "kept")
@@ -256,7 +260,7 @@ def test_configs_are_read_set_unset_and_explained(cluster: Cluster) -> None:
     assert explained["now"] == {"value": "compact,delete", "source": "DYNAMIC_TOPIC_CONFIG"}
 
 
-def test_brokers_and_their_controller(cluster: Cluster) -> None:
+def test_brokers_and_controller_commands_list_replicas_racks_and_the_controller(cluster: Cluster) -> None:
     brokers = {b["id"]: b for b in klamm("brokers", "--json").json}
     held = [b for t in cluster.metadata().topics.values() for p in t.partitions.values() for b in p.replicas]
     assert {b: f["holds"] for b, f in brokers.items()} == {b: held.count(b) for b in brokers}
@@ -272,7 +276,7 @@ def test_brokers_and_their_controller(cluster: Cluster) -> None:
     cluster.wait_until("all have heard", lambda: cluster.controller_id == now["controller"])
 
 
-def test_control_queues_from_metrics_and_journal(cluster: Cluster, request: pytest.FixtureRequest) -> None:
+def test_controller_queues_are_read_from_metrics_and_journal(cluster: Cluster, request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--brokers") == "apache":
         pytest.skip("the metrics page is klamm's")
     metrics = [w for n in cluster.nodes for w in ("--metrics", f"127.0.0.1:{n.properties['klamm.metrics.port']}")]
@@ -284,7 +288,7 @@ def test_control_queues_from_metrics_and_journal(cluster: Cluster, request: pyte
     assert "Connection refused" in klamm("controller", "queues", "--metrics", "127.0.0.1:1", status=1).err
 
 
-def test_the_process_itself_in_a_pipe(cluster: Cluster) -> None:
+def test_klamm_in_a_pipe_has_exit_status_and_clean_standard_output(cluster: Cluster) -> None:
     """Status 0, 1 and 2; nothing on stdout but what was asked for, one line on stderr."""
 
     def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -301,7 +305,7 @@ def test_the_process_itself_in_a_pipe(cluster: Cluster) -> None:
     assert run("reassign", "plan").returncode == 2
 
 
-def test_a_node_that_is_gone_is_said(cluster: Cluster) -> None:
+def test_a_dead_broker_is_reported_with_its_under_replicated_partitions(cluster: Cluster) -> None:
     klamm("topics", "create", "--topic", "copies", "--partitions", "1", "--replication-factor", "3", "--wait")
     node, _ = away_from(cluster)
     node.kill()

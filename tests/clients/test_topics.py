@@ -59,7 +59,7 @@ def wait_until_no_trace(cluster: Cluster, znodes: KazooClient, topic: str) -> No
     cluster.wait_until(f"no znode of {topic} is left", lambda: not any(znodes.exists(p) for p in paths), 15)
 
 
-def test_created_grown_and_deleted_through_librdkafka(own_cluster: Cluster, znodes: KazooClient) -> None:
+def test_topics_are_created_grown_and_deleted_through_librdkafka(own_cluster: Cluster, znodes: KazooClient) -> None:
     cluster = own_cluster
     cluster.create_topic("orders", 2, 3)
     admin = cluster.admin()
@@ -88,7 +88,9 @@ def test_created_grown_and_deleted_through_librdkafka(own_cluster: Cluster, znod
     assert gone.value.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
-def test_deleted_and_created_again_at_once_under_another_id(own_cluster: Cluster, znodes: KazooClient) -> None:
+def test_a_topic_recreated_at_once_has_another_topic_id_and_no_old_records(
+    own_cluster: Cluster, znodes: KazooClient
+) -> None:
     cluster = own_cluster
     cluster.create_topic("phoenix", 3, 3)
     before = {node: topic_id(cluster, node, "phoenix-0") for node in (1, 2, 3)}
@@ -102,7 +104,7 @@ def test_deleted_and_created_again_at_once_under_another_id(own_cluster: Cluster
     assert not set(after.values()) & set(before.values())
 
 
-def test_kafkas_own_tool_works_unchanged(own_cluster: Cluster, znodes: KazooClient) -> None:
+def test_kafka_topics_tool_creates_describes_alters_and_deletes(own_cluster: Cluster, znodes: KazooClient) -> None:
     if why := apache_kafka.why_missing():
         pytest.skip(why)
     server = ("--bootstrap-server", own_cluster.bootstrap)
@@ -137,7 +139,7 @@ def returning(request: pytest.FixtureRequest) -> Command:
     return klamm_node
 
 
-def test_a_deletion_ends_without_a_dead_node_which_deletes_when_it_returns(
+def test_a_deletion_completes_without_a_dead_broker_which_deletes_its_replicas_on_return(
     own_cluster: Cluster, znodes: KazooClient, returning: Command
 ) -> None:
     """One of its two topics was made again meanwhile: its replica there begins anew, with the new topic's records."""

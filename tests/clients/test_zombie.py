@@ -37,7 +37,7 @@ def journal(cluster: Cluster) -> list[Entry]:
     return list(read_journals(RealDisk(), [node.journal_directory for node in cluster.nodes]))
 
 
-def test_the_writes_of_a_replaced_controller_are_refused(own_cluster: Cluster, node_command: Command) -> None:
+def test_zookeeper_writes_of_a_replaced_controller_are_refused(own_cluster: Cluster, node_command: Command) -> None:
     if node_command is not klamm_node:
         pytest.skip("only klamm keeps a journal")
     zombie = own_cluster.controller_id
