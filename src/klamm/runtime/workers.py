@@ -31,12 +31,15 @@ _START: Final = "import sys; sys.path[:] = sys.argv[1:]; from klamm.runtime.work
 
 
 class WorkerFailed(Exception):
-    """The call raised an exception, or its process ended. The text says which."""
+    """The call raised an exception, or its process ended twice. The text says which."""
 
 
 class Workers(Protocol):
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What `call`, a function of a module, returns. Raises WorkerFailed."""
+        """What `call`, a function of a module, returns. Raises WorkerFailed.
+
+        It runs a second time where its process ends the first time.
+        """
         ...
 
     async def close(self) -> None:
@@ -91,21 +94,40 @@ class ProcessWorkers:
             self._idle.pop().end()
 
     def _ask(self, request: object) -> tuple[bool, Any]:
-        """In a thread of ours: hand the request to an idle process, or to a new one, and wait for its answer."""
+        """In a thread of ours: hand the request to a process and wait for its answer.
+
+        Where the process ends (the kernel kills one when memory is short), a new one gets the request, once.
+        """
+        status = 0
+        for is_retry in (False, True):
+            try:
+                worker = self._take_worker(is_new=is_retry)
+            except OSError as error:
+                return False, f"cannot start a worker process: {error}"
+            if worker is None:
+                return False, "the workers are closed"
+            try:
+                return worker.ask(request)
+            except (OSError, EOFError):
+                status = worker.end()
+            finally:
+                self._give_back(worker)
+        return False, f"the worker process ended with status {status}"
+
+    def _take_worker(self, *, is_new: bool) -> "_Worker | None":
+        """None where the workers are closed. Raises OSError where no process can be started."""
         with self._lock:
             if self._is_closed:
-                return False, "the workers are closed"
-            worker = self._idle.pop() if self._idle else _Worker()
+                return None
+            worker = self._idle.pop() if self._idle and not is_new else _Worker()
             self._running.add(worker)
-        try:
-            return worker.ask(request)
-        except (OSError, EOFError):
-            return False, f"the worker process ended with status {worker.end()}"
-        finally:
-            with self._lock:
-                self._running.discard(worker)
-                if worker.is_running:
-                    self._idle.append(worker)
+            return worker
+
+    def _give_back(self, worker: "_Worker") -> None:
+        with self._lock:
+            self._running.discard(worker)
+            if worker.is_running:
+                self._idle.append(worker)
 
 
 class _Worker:

@@ -2,8 +2,12 @@
 
 import asyncio
 import os
+import signal
+import sys
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +59,37 @@ async def test_a_worker_that_dies_fails_its_call_and_is_replaced(workers: Proces
         await workers.run(os._exit, 3)
 
     assert await workers.run(divmod, 7, 2) == (3, 1)
+
+
+def exit_the_first_time(mark: Path) -> str:
+    if not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "done"
+
+
+async def test_a_call_whose_worker_is_killed_runs_again_in_a_new_one(workers: ProcessWorkers, tmp_path: Path) -> None:
+    assert await workers.run(exit_the_first_time, tmp_path / "mark") == "done"
+
+
+async def test_idle_workers_that_were_killed_fail_no_call() -> None:
+    workers = ProcessWorkers(2)
+    for pid in await asyncio.gather(workers.run(os.getpid), workers.run(os.getpid)):
+        with suppress(ProcessLookupError):  # one process may have served both calls
+            os.kill(pid, signal.SIGKILL)
+
+    assert await asyncio.gather(*(workers.run(divmod, 7, 2) for _ in range(4))) == [(3, 1)] * 4
+
+    await workers.close()
+
+
+async def test_a_worker_that_cannot_be_started_fails_the_call(
+    workers: ProcessWorkers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+
+    with pytest.raises(WorkerFailed, match="cannot start a worker process"):
+        await workers.run(divmod, 7, 2)
 
 
 async def test_a_call_beyond_the_memory_limit_of_a_worker_fails(workers: ProcessWorkers) -> None:
