@@ -44,7 +44,7 @@ log = structlog.get_logger("topics")
 class TopicStore(Protocol):
     """What creation needs of ZooKeeper; raises ZkError."""
 
-    async def look_at_new_topics(self, names: Sequence[str]) -> dict[str, str | None]: ...
+    async def check_new_topics(self, names: Sequence[str]) -> dict[str, str | None]: ...
     async def list_topics(self) -> list[str]: ...
     async def create_topics(self, wanted: Sequence[TopicToCreate]) -> dict[str, KlammError]: ...
 
@@ -133,7 +133,7 @@ class TopicCreation:
         """As ZooKeeper has it: the metadata cache may lag, and lacks topics that are being deleted."""
         names = [topic.name for topic in topics if not name_error(topic.name)]
         try:
-            why = await self._store().look_at_new_topics(names) if names else {}
+            why = await self._store().check_new_topics(names) if names else {}
             others = await self._store().list_topics() if any(map(may_collide, names)) else []
         except ZkError as error:
             for created in made:

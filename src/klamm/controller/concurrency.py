@@ -6,11 +6,11 @@ from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
-WIDTH: Final = 3
+MAX_CONCURRENT_STEPS: Final = 3
 
 
-async def gather_limited(steps: Iterable[Coroutine[Any, Any, T]], width: int = WIDTH) -> list[T]:
-    """Results in order, at most `width` steps under way; they must not touch the same partitions.
+async def gather_limited(steps: Iterable[Coroutine[Any, Any, T]], limit: int = MAX_CONCURRENT_STEPS) -> list[T]:
+    """Results in order, at most `limit` steps under way; they must not touch the same partitions.
 
     After a failure no further step begins; those under way end before the first failure is raised, so that nothing of
     this event goes on behind the next.
@@ -21,7 +21,7 @@ async def gather_limited(steps: Iterable[Coroutine[Any, Any, T]], width: int = W
     pending = iter(steps)
     while failure is None and (step := next(pending, None)) is not None:
         running.append(asyncio.ensure_future(step))
-        if len(running) >= width:
+        if len(running) >= limit:
             failure = await _finish(running, results)
     while running:
         failure = await _finish(running, results) or failure

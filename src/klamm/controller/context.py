@@ -288,7 +288,7 @@ class ControllerContext:
         """Requests announce the target from here on; the assignment changes once ZooKeeper has it."""
         partition.completing = assignment_of(partition.assignment.target)
 
-    def told_of_move(self, partitions: Iterable[Partition]) -> None:
+    def record_sent_assignments(self, partitions: Iterable[Partition]) -> None:
         """Their announced assignments were sent to their replicas with the leader epoch of now."""
         self.last_sent_assignments.update((p, (p.announced, p.leader_epoch)) for p in partitions)
 

@@ -52,7 +52,7 @@ MIN_RETRY_BACKOFF_S: Final = 1.0
 """After ZooKeeper refused a registration, or to read what a watch called for: an ACL may forbid it for a while."""
 MAX_RETRY_BACKOFF_S: Final = 16.0
 """What fails again and again may be much work each time."""
-STOP_PATIENCE_S: Final = 5.0
+STOP_TIMEOUT_S: Final = 5.0
 QUEUE_TIMES_KEPT_S: Final = 300.0
 
 HANDLERS: Final[dict[type[Event], Handler]] = {
@@ -187,7 +187,7 @@ class Controller:
         self._timers.close()
         self._queue.close(events.ShutdownEventThread())
         if self._worker is not None:
-            await asyncio.wait([self._worker], timeout=STOP_PATIENCE_S)
+            await asyncio.wait([self._worker], timeout=STOP_TIMEOUT_S)
             self._worker.cancel()  # it may wait for a ZooKeeper that is gone (KAFKA-9189)
             await asyncio.gather(self._worker, return_exceptions=True)
         await self._election.resign("", "shut down")

@@ -27,7 +27,7 @@ from klamm.zk.errors import BadVersion, NoNode
 from klamm.zk.fenced import ControllerMoved
 from klamm.zk.store import ControllerZnode, Store
 
-PAUSE_AFTER_FAILURE_S: Final = 0.25
+ELECTION_BACKOFF_S: Final = 0.25
 """What cannot be read now may be readable soon, or by another broker; elections in a tight loop help nobody."""
 
 
@@ -109,7 +109,7 @@ class ControllerElection:
             self._journal.line(cause, "failed", what="becoming controller", why=repr(error))
             was_elected = self.term is not None
             await self.move(cause, "could not become controller")
-            await asyncio.sleep(PAUSE_AFTER_FAILURE_S)
+            await asyncio.sleep(ELECTION_BACKOFF_S)
             if isinstance(error, NoNode):  # a tree that was restored by half; brokers make these when they start
                 await store.create_top_level_paths()
             if isinstance(error, KlammError) and not was_elected:

@@ -24,7 +24,7 @@ def are_sparse(requests: int, told: int, most: int) -> bool:
     return told < requests * most // SPARSE
 
 
-class _Lives:
+class _TopicIncarnations:
     """What was told of one name under which a topic goes, in order; by partition number the newest counts."""
 
     def __init__(self) -> None:
@@ -73,14 +73,14 @@ def merge_metadata(metadata: list[UpdateMetadataItem], most: int) -> Iterator[Up
             yield len(part)
 
 
-def _sorted(metadata: list[UpdateMetadataItem]) -> Generator[int, None, tuple[Collection[_Lives], States]]:
+def _sorted(metadata: list[UpdateMetadataItem]) -> Generator[int, None, tuple[Collection[_TopicIncarnations], States]]:
     """The lives of topics that went, and the newest of all others."""
     names: set[str] = set()
     for item in metadata:
         if item.deletes:
             names.update(p.topic for p, state in item.states.items() if state.leader == LEADER_DURING_DELETE)
             yield len(item.states)
-    lives = {name: _Lives() for name in sorted(names)}
+    lives = {name: _TopicIncarnations() for name in sorted(names)}
     newest: States = {}
     for item in metadata:
         yield len(item.states)

@@ -38,12 +38,12 @@ def have_much_in_common(stops: Sequence[StopReplicaItem], most: int) -> Generato
     return len(named) < told
 
 
-def merge_orders(items: Iterable[ControlItem], most: int) -> Steps:
+def merge_control_requests(items: Iterable[ControlItem], most: int) -> Steps:
     """`items` in the order in which they came. Metadata goes first: it may arrive earlier than it came."""
     metadata: list[UpdateMetadataItem] = []
     leading: list[LeaderAndIsrItem] = []
     stops: list[StopReplicaItem] = []
-    merged = _Orders()
+    merged = _MergedRequests()
     for item in items:
         if isinstance(item, UpdateMetadataItem):
             metadata.append(item)
@@ -80,7 +80,7 @@ class _Stop:
         return _Stop(state, {**self.partitions, **newer.partitions})
 
 
-class _Orders:
+class _MergedRequests:
     def __init__(self) -> None:
         self.before: dict[TopicPartition, _Stop] = {}
         """Before it is told again to be there."""

@@ -19,7 +19,7 @@ from klamm.controller.control_requests import (
     joined_causes,
 )
 from klamm.controller.merged_metadata import merge_metadata
-from klamm.controller.merged_stops import have_much_in_common, merge_orders
+from klamm.controller.merged_stops import have_much_in_common, merge_control_requests
 
 MAX_UNMERGED_REQUESTS: Final = 64
 """Requests waiting before large ones are merged, too."""
@@ -125,7 +125,7 @@ class _Compaction:
 def _compacted(items: list[ControlItem]) -> Steps:
     """Large stops with nothing in common stay; what is between two of them becomes metadata and one LeaderAndIsr."""
     if (yield from have_much_in_common([i for i in items if isinstance(i, StopReplicaItem)], REQUEST_PARTITIONS)):
-        yield from merge_orders(items, REQUEST_PARTITIONS)
+        yield from merge_control_requests(items, REQUEST_PARTITIONS)
         return
     metadata: list[UpdateMetadataItem] = []
     orders: list[LeaderAndIsrItem] = []

@@ -101,7 +101,7 @@ class ControllerSettings:
         return self.ibp >= FIRST_WITH_TOPIC_IDS
 
     @property
-    def orders_carry_topic_ids(self) -> bool:
+    def requests_carry_topic_ids(self) -> bool:
         """A broker can tell a topic from an earlier one of that name, and says so."""
         return self.versions.leader_and_isr >= FIRST_LEADER_AND_ISR_WITH_TOPIC_IDS
 

@@ -19,7 +19,7 @@ Part: TypeAlias = Callable[[Sequence[str]], Request[list[T] | None]]
 """Builds the read of some of the paths."""
 MultiRead: TypeAlias = Callable[[Sequence[str], str], Request[list[T] | None]]
 
-MOST_PER_REQUEST: Final = 1_000
+MAX_READS_PER_REQUEST: Final = 1_000
 REPLY_BYTES: Final = 512 << 10
 """What a reply is meant to hold: an eighth of the packet limit, so that a few large znodes do no harm."""
 FIRST_GUESS_BYTES: Final = 8 << 10
@@ -38,13 +38,13 @@ class BulkReads:
         answers = await self._multi_read(paths, watch, multi_get)
         for i, single in await self._singly(paths, answers, lambda full: requests.get(full, watch)):
             data, stat = single.value if single.code is ZkCode.OK else (None, None)
-            answers[i] = GetResult(paths[i], _settled(single), data, stat)
+            answers[i] = GetResult(paths[i], _code_of(single), data, stat)
         return cast("list[GetResult]", answers)
 
     async def children_many(self, paths: Sequence[str], watch: bool) -> list[ChildrenResult]:
         answers = await self._multi_read(paths, watch, multi_children)
         for i, single in await self._singly(paths, answers, lambda full: requests.children(full, watch)):
-            answers[i] = ChildrenResult(paths[i], _settled(single), single.value[0] if single.code is ZkCode.OK else [])
+            answers[i] = ChildrenResult(paths[i], _code_of(single), single.value[0] if single.code is ZkCode.OK else [])
         return cast("list[ChildrenResult]", answers)
 
     async def exists_many(self, paths: Sequence[str], watch: bool) -> list[Stat | None]:
@@ -78,7 +78,7 @@ def value_of(request: Request[T]) -> T:
     return request.value
 
 
-def _settled(request: Request[Any]) -> ZkCode:
+def _code_of(request: Request[Any]) -> ZkCode:
     """The code as data; raises where it ended the session."""
     code = request.code
     assert code is not None
@@ -127,7 +127,7 @@ class _Reading(Generic[T]):
         return True
 
     def _count(self) -> int:
-        return max(1, min(MOST_PER_REQUEST, int(REPLY_BYTES / self._expected_bytes)))
+        return max(1, min(MAX_READS_PER_REQUEST, int(REPLY_BYTES / self._expected_bytes)))
 
     async def _start(self, start: int, end: int) -> None:
         request = self._build(self._paths[start:end])

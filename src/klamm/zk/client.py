@@ -25,7 +25,7 @@ from klamm.zk.watches import WatchEvent
 
 T = TypeVar("T")
 
-_CLOSING_S: Final = 5.0
+_CLOSE_TIMEOUT_S: Final = 5.0
 
 
 class ZooKeeper:
@@ -120,7 +120,7 @@ class ZooKeeper:
         self._session.close()
         self._driver.wake()
         try:
-            async with asyncio.timeout(_CLOSING_S):
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
                 await self._driver.ended.wait()
         except TimeoutError:
             self._give_up()

@@ -1,6 +1,6 @@
-"""An operator's wish who shall be controller: `/klamm/next_controller`, `{"version":1,"broker":100,"epoch":7}`.
+"""An operator's request who shall be controller: `/klamm/next_controller`, `{"version":1,"broker":100,"epoch":7}`.
 
-The node it names replaces the controller in one transaction, and removes the wish; one for an epoch that is
+The node it names replaces the controller in one transaction, and removes the request; one for an epoch that is
 over is only removed. It goes with the session of whoever asks: nobody who gave up waiting gets it later. Apache Kafka's
 brokers never look there.
 """
@@ -21,10 +21,10 @@ class HandoverRequest(NamedTuple):
     """The controller epoch in which it was asked for, the only one in which it counts."""
     version: int
     zxid: int
-    """Of the write that brought it: another wish has another one."""
+    """Of the write that brought it: another request has another one."""
 
 
-class _Wish(msgspec.Struct):
+class _HandoverRequest(msgspec.Struct):
     broker: Int32
     epoch: Int32
 
@@ -32,9 +32,9 @@ class _Wish(msgspec.Struct):
 async def request_handover(client: ZooKeeperClient, broker: BrokerId, epoch: int) -> None:
     """Raises NodeExists where somebody else asks; it may be this session, where only the answer was lost."""
     await client.ensure_path(NEXT_CONTROLLER.rpartition("/")[0])
-    wish = encode_json({"version": 1, "broker": broker, "epoch": epoch})
+    request = encode_json({"version": 1, "broker": broker, "epoch": epoch})
     try:
-        await client.create(NEXT_CONTROLLER, wish, ephemeral=True)
+        await client.create(NEXT_CONTROLLER, request, ephemeral=True)
     except NodeExists:
         there = await client.exists(NEXT_CONTROLLER)
         if there is None or there.ephemeral_owner != client.session_id:
@@ -50,8 +50,8 @@ async def watch_handover_request(client: ZooKeeperClient) -> HandoverRequest | N
             if await client.exists(NEXT_CONTROLLER, watch=True) is None:
                 return None
             continue
-        wish = decode_json(NEXT_CONTROLLER, content, _Wish)
-        return HandoverRequest(BrokerId(wish.broker), wish.epoch, stat.version, stat.mzxid)
+        request = decode_json(NEXT_CONTROLLER, content, _HandoverRequest)
+        return HandoverRequest(BrokerId(request.broker), request.epoch, stat.version, stat.mzxid)
 
 
 async def remove_handover_request(client: ZooKeeperClient, version: int = -1) -> None:

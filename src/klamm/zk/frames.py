@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from klamm.zk.jute import INT, MalformedPacket
 
 HEAD_BYTES: Final = 16  # enough to tell whose reply an oversized packet is: xid, zxid, error
-MOST_BYTES: Final = 1 << 30
+MAX_BYTES: Final = 1 << 30
 
 
 class Packet(NamedTuple):
@@ -43,7 +43,7 @@ class PacketReader:
         try:
             while len(self._buffer) - start >= 4:
                 size: int = INT.unpack_from(self._buffer, start)[0]
-                if not 0 <= size <= MOST_BYTES:
+                if not 0 <= size <= MAX_BYTES:
                     raise MalformedPacket(f"a packet of {size} bytes announced")
                 if size > self.limit:
                     if len(self._buffer) - start < 4 + HEAD_BYTES:

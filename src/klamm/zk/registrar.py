@@ -58,7 +58,7 @@ class BrokerRegistrar:
                 return stat.czxid
             if refusal is not ZkCode.NODE_EXISTS:
                 raise error_of(refusal, path)
-            if (epoch := await self._settle(client, path)) is not None:
+            if (epoch := await self._resolve_conflict(client, path)) is not None:
                 self._sessions.add(client.session_id)
                 return epoch
 
@@ -100,7 +100,7 @@ class BrokerRegistrar:
             while asyncio.get_running_loop().time() < deadline and await client.exists(path):  # noqa: ASYNC110
                 await asyncio.sleep(RETRY_S)
 
-    async def _settle(self, client: ZooKeeperClient, path: str) -> int | None:
+    async def _resolve_conflict(self, client: ZooKeeperClient, path: str) -> int | None:
         """Whose is it? Ours from this session: its epoch. Ours from before: removed. None where it is gone now."""
         try:
             data, stat = await client.get(path)

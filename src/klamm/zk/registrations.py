@@ -14,7 +14,7 @@ from klamm.zk.znodes import Int16, MalformedZnode, broker_path, decode_json, enc
 VERSION_WITH_FEATURES: Final = 5  # inter.broker.protocol.version 2.7-IV0 and later
 VERSION_WITH_LISTENERS: Final = 4  # 0.10.0-IV1
 OLDEST_WRITTEN: Final = 2
-MOST_PORT: Final = 65_535
+MAX_PORT: Final = 65_535
 
 _ENDPOINT: Final = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
 
@@ -113,6 +113,6 @@ def _endpoint(path: str, text: str, protocols: Mapping[str, str] | None) -> Endp
 
 
 def _port(path: str, number: int) -> int:
-    if not -1 <= number <= MOST_PORT:
+    if not -1 <= number <= MAX_PORT:
         raise MalformedZnode(path, f"{number} is no port")
     return number

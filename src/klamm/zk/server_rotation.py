@@ -5,10 +5,10 @@ from typing import Final, Protocol
 
 from klamm.zk.hosts import Server
 
-FIRST_ATTEMPT_S: Final = 2.0
-FIRST_BACKOFF_S: Final = 0.05
-LONGEST_BACKOFF_S: Final = 1.0
-_MOST_DOUBLINGS: Final = 16
+FIRST_ATTEMPT_TIMEOUT_S: Final = 2.0
+MIN_BACKOFF_S: Final = 0.05
+MAX_BACKOFF_S: Final = 1.0
+_MAX_DOUBLINGS: Final = 16
 
 
 class Rng(Protocol):
@@ -29,7 +29,7 @@ class ServerRotation:
         self._failures = 0
         self.server = self._servers[0]
 
-    def go_on(self) -> None:
+    def advance(self) -> None:
         """Make the next server the one to try."""
         self.server = self._servers[self._next]
         self._next = (self._next + 1) % len(self._servers)
@@ -41,19 +41,19 @@ class ServerRotation:
         lives, as Kafka's client does with a single server, would then lose the session.
         """
         share = timeout_ms / 1000 / max(2, len(self._servers))
-        return min(share, FIRST_ATTEMPT_S * 2.0 ** min(self._rounds, _MOST_DOUBLINGS))
+        return min(share, FIRST_ATTEMPT_TIMEOUT_S * 2.0 ** min(self._rounds, _MAX_DOUBLINGS))
 
     def failed(self) -> float:
         """How long to wait now: not at all while there are servers not tried yet, then longer each round."""
         rounds, self._failures = self._rounds, self._failures + 1
         if not rounds:
             return 0.0
-        longest = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(rounds - 1, _MOST_DOUBLINGS))
+        longest = min(MAX_BACKOFF_S, MIN_BACKOFF_S * 2.0 ** min(rounds - 1, _MAX_DOUBLINGS))
         return longest * (0.5 + self._dice.random() / 2)
 
-    def was_good(self, lasted_s: float) -> None:
+    def connection_lasted(self, lasted_s: float) -> None:
         """A connection stood for so long: unless that was hardly more than a moment, hurry after the next again."""
-        if lasted_s > LONGEST_BACKOFF_S:
+        if lasted_s > MAX_BACKOFF_S:
             self._failures = 0
 
     @property

@@ -44,7 +44,7 @@ SERVER_PACKET_BYTES: Final = 0xFFFFF
 _HANDSHAKE_LIMIT: Final = 4096
 _WRITE_BYTES: Final = 1 << 20
 _WATCHES_BYTES: Final = 128 << 10
-_MOST_LOSSES: Final = 3  # of a request so large that it may be the cause
+_MAX_LOSSES: Final = 3  # of a request so large that it may be the cause
 
 _NOTIFICATION_XID: Final = -1
 _PING_XID: Final = -2
@@ -250,7 +250,7 @@ class Session:
 
     def _try_next(self, now: float) -> None:
         self._move(CONNECTING)
-        self._rotation.go_on()
+        self._rotation.advance()
         self.attempt += 1
         self._due = now + self._rotation.attempt_s(self.timeout_ms)
 
@@ -265,7 +265,7 @@ class Session:
         self._move(WAITING)
         if was_connected:
             self._outcomes.append(SessionState.DISCONNECTED)
-            self._rotation.was_good(now - self._connected_at)
+            self._rotation.connection_lasted(now - self._connected_at)
             self._send_again(hung_up)
         self._due = now + self._rotation.failed()
 
@@ -273,7 +273,7 @@ class Session:
         """What was in flight goes back to the front of the queue, in its order."""
         for request in reversed(self._in_flight):
             request.losses += hung_up
-            is_suspect = len(request.payload) + 4 > SERVER_PACKET_BYTES and request.losses >= _MOST_LOSSES
+            is_suspect = len(request.payload) + 4 > SERVER_PACKET_BYTES and request.losses >= _MAX_LOSSES
             if request.xid == _WATCHES_XID:
                 continue
             if is_suspect:

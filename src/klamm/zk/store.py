@@ -32,7 +32,7 @@ from klamm.zk.errors import BadVersion, NodeExists, NoNode, ZkCode, ZkError
 from klamm.zk.jute import Stat
 from klamm.zk.port import ZooKeeperClient
 from klamm.zk.registrations import Registration, decode_registration
-from klamm.zk.topic_creation import TopicToCreate, look, write_topics
+from klamm.zk.topic_creation import TopicToCreate, find_taken_names, write_topics
 from klamm.zk.topic_requests import TopicRequestStore
 from klamm.zk.znodes import MalformedZnode, TopicZnode
 
@@ -229,7 +229,7 @@ class Store:
         config: Mapping[str, str],
     ) -> None:
         """The config first, so that no controller acts before it is there. Raises TopicExists."""
-        if (why := (await self.look_at_new_topics([topic]))[topic]) is not None:
+        if (why := (await self.check_new_topics([topic]))[topic]) is not None:
             raise TopicExists(why)
         await self.write_config("topics", topic, config)
         try:
@@ -237,9 +237,9 @@ class Store:
         except NodeExists as error:
             raise TopicExists(f"Topic '{topic}' already exists.") from error
 
-    async def look_at_new_topics(self, names: Sequence[str]) -> dict[str, str | None]:
+    async def check_new_topics(self, names: Sequence[str]) -> dict[str, str | None]:
         """Why a name cannot be given to a new topic; None where it can."""
-        return await look(self.client, names)
+        return await find_taken_names(self.client, names)
 
     async def create_topics(self, wanted: Sequence[TopicToCreate]) -> dict[str, KlammError]:
         """As many at once as ZooKeeper takes; what became of those that were not created.

@@ -13,7 +13,7 @@ from klamm.zk.operations import Delete, Op, Set
 from klamm.zk.port import ZooKeeperClient
 
 
-class Left(Enum):
+class Remainder(Enum):
     """What stays of a request that is changed, where it is not another payload."""
 
     AS_IT_IS = "as it is"
@@ -42,7 +42,7 @@ class ToolRequestStore:
             return ToolRequest(data, stat.version)
         return None
 
-    async def change(self, path: str, rest: Callable[[bytes | None], bytes | Left]) -> bool:
+    async def change(self, path: str, rest: Callable[[bytes | None], bytes | Remainder]) -> bool:
         """Whether it was changed: `rest` says what of a payload stays.
 
         Guarded by the version read: what a tool asks for meanwhile is not lost. Raises ControllerMoved, WriteRefused.
@@ -53,9 +53,9 @@ class ToolRequestStore:
             except NoNode:
                 return False
             left = rest(payload)
-            if left is Left.AS_IT_IS:
+            if left is Remainder.AS_IT_IS:
                 return False
-            op: Op = Delete(path, stat.version) if left is Left.NOTHING else Set(path, left, stat.version)
+            op: Op = Delete(path, stat.version) if left is Remainder.NOTHING else Set(path, left, stat.version)
             [result] = await self._writer.write([op])
             if result.code in (ZkCode.OK, ZkCode.NO_NODE):
                 return True
@@ -65,6 +65,6 @@ class ToolRequestStore:
                 )
 
 
-def unless_changed(found: ToolRequest) -> Callable[[bytes | None], Left]:
+def unless_changed(found: ToolRequest) -> Callable[[bytes | None], Remainder]:
     """What stays of a request that was read before and is settled."""
-    return lambda now: Left.NOTHING if now == found.payload else Left.AS_IT_IS
+    return lambda now: Remainder.NOTHING if now == found.payload else Remainder.AS_IT_IS

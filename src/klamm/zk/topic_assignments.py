@@ -19,7 +19,7 @@ from klamm.zk.znodes import MalformedZnode, TopicZnode
 
 Changes = Mapping[int, ReplicaAssignment]
 
-TOPIC_CHUNK: Final = 50
+TOPICS_AT_ONCE: Final = 50
 REST_AFTER: Final = 500  # partitions
 
 
@@ -36,7 +36,7 @@ class AssignmentStore:
         `ids` are the topics as they are known: one deleted and created anew under its name is left alone.
         """
         failed: dict[str, str] = {}
-        for chunk in chunks(changes, TOPIC_CHUNK):
+        for chunk in chunks(changes, TOPICS_AT_ONCE):
             waiting, is_first = chunk, True
             while waiting:
                 waiting = await self._change({t: changes[t] for t in waiting}, ids, failed, is_first)

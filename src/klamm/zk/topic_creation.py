@@ -14,8 +14,8 @@ from klamm.zk.errors import ZkCode
 from klamm.zk.operations import Create, Op, Set
 from klamm.zk.port import ZooKeeperClient
 
-MOST_TOPICS: Final = 200
-MOST_BYTES: Final = 400_000  # under half of a server's usual packet limit
+MAX_TOPICS: Final = 200
+MAX_BYTES: Final = 400_000  # under half of a server's usual packet limit
 
 
 class TopicToCreate(NamedTuple):
@@ -25,7 +25,7 @@ class TopicToCreate(NamedTuple):
     config: Mapping[str, str]
 
 
-async def look(client: ZooKeeperClient, names: Sequence[str]) -> dict[str, str | None]:
+async def find_taken_names(client: ZooKeeperClient, names: Sequence[str]) -> dict[str, str | None]:
     """Why a name cannot be given to a new topic; None where it can."""
     marked = await client.exists_many([znodes.delete_topic_path(name) for name in names])
     there = await client.exists_many([znodes.topic_path(name) for name in names])
@@ -82,7 +82,7 @@ def _batches(pieces: Iterable[Piece]) -> Iterator[list[Piece]]:
     size = 0
     for piece in pieces:
         weight = sum(len(op.path) + len(op.data or b"") for op in piece[1] if isinstance(op, Create | Set))
-        if batch and (len(batch) >= MOST_TOPICS or size + weight > MOST_BYTES):
+        if batch and (len(batch) >= MAX_TOPICS or size + weight > MAX_BYTES):
             yield batch
             batch, size = [], 0
         batch.append(piece)

@@ -83,18 +83,18 @@ def bounces_unseen(patch: Patch) -> None:
 
 def earlier_runs_may_ask(patch: Patch) -> None:
     patch.setattr(isr, "check_sender", lambda context, broker, epoch: ErrorCode.NONE)
-    patch.setattr(shutdowns, "check_departure", lambda context, broker, epoch: ErrorCode.NONE)
+    patch.setattr(shutdowns, "check_controlled_shutdown", lambda context, broker, epoch: ErrorCode.NONE)
 
 
 def old_registration_is_fatal(patch: Patch) -> None:
-    settle = registrar.BrokerRegistrar._settle
+    settle = registrar.BrokerRegistrar._resolve_conflict
 
     async def of_this_session_only(self: Any, client: Any, path: str) -> Any:
         self._sessions.clear()
         self._payloads.clear()
         return await settle(self, client, path)
 
-    patch.setattr(registrar.BrokerRegistrar, "_settle", of_this_session_only)
+    patch.setattr(registrar.BrokerRegistrar, "_resolve_conflict", of_this_session_only)
 
 
 def only_learned_sessions_and_once(patch: Patch) -> None:
@@ -103,13 +103,13 @@ def only_learned_sessions_and_once(patch: Patch) -> None:
 
 
 def only_the_last_session_counts(patch: Patch) -> None:
-    settle = registrar.BrokerRegistrar._settle
+    settle = registrar.BrokerRegistrar._resolve_conflict
 
     async def of_known_sessions(self: Any, client: Any, path: str) -> Any:
         self._payloads.clear()
         return await settle(self, client, path)
 
-    patch.setattr(registrar.BrokerRegistrar, "_settle", of_known_sessions)
+    patch.setattr(registrar.BrokerRegistrar, "_resolve_conflict", of_known_sessions)
 
 
 def registered_once(patch: Patch) -> None:

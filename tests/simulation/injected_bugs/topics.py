@@ -22,7 +22,7 @@ def growth_while_dying(patch: Patch) -> None:
         made = [term.context.add_partition(topic, n, znode.partitions[n]) for n in added]
         await topics.on_new_partitions(term, made)
 
-    patch.setattr(topics, "_take_back", grow)
+    patch.setattr(topics, "_reject_new_partitions", grow)
 
 
 def deletions_do_not_wait(patch: Patch) -> None:

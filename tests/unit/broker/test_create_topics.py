@@ -41,7 +41,7 @@ class ZooKeeperTopics:
         self.writes = 0
         self.races: set[str] = set()
 
-    async def look_at_new_topics(self, names: Sequence[str]) -> dict[str, str | None]:
+    async def check_new_topics(self, names: Sequence[str]) -> dict[str, str | None]:
         if self.fails is not None:
             raise self.fails
         return {name: f"topic {name} already exists" if name == "elsewhere" else None for name in names}

@@ -19,7 +19,7 @@ async def test_results_come_in_order_and_few_are_under_way_at_once() -> None:
         under_way -= 1
         return number
 
-    assert await gather_limited((step(n) for n in range(8)), width=3) == list(range(8))
+    assert await gather_limited((step(n) for n in range(8)), limit=3) == list(range(8))
     assert most == 3
 
 
@@ -36,7 +36,7 @@ async def test_after_a_failure_nothing_begins_and_what_runs_ends_first() -> None
         ended.append(number)
 
     with pytest.raises(ValueError, match="no"):
-        await gather_limited((step(n) for n in range(9)), width=2)
+        await gather_limited((step(n) for n in range(9)), limit=2)
 
     assert begun == [0, 1, 2]
     assert ended == [0, 2]
@@ -52,7 +52,7 @@ async def test_a_cancelled_event_takes_its_steps_along() -> None:
             cancelled.append(number)
             raise
 
-    task = asyncio.ensure_future(gather_limited((step(n) for n in range(9)), width=3))
+    task = asyncio.ensure_future(gather_limited((step(n) for n in range(9)), limit=3))
     for _ in range(5):
         await asyncio.sleep(0)
     task.cancel()

@@ -193,7 +193,7 @@ async def test_a_failed_failover_deletes_the_controller_znode(nodes: Nodes, monk
             raise MalformedZnode("/feature", "rubbish")
 
     monkeypatch.setattr("klamm.controller.controller_election.on_controller_failover", broken)
-    monkeypatch.setattr("klamm.controller.controller_election.PAUSE_AFTER_FAILURE_S", 0)
+    monkeypatch.setattr("klamm.controller.controller_election.ELECTION_BACKOFF_S", 0)
     await nodes.start(1)
     await nodes.settle()
 
@@ -216,7 +216,7 @@ async def test_an_unclean_election_is_asked_for_by_configs(nodes: Nodes) -> None
 
 
 async def test_a_stop_does_not_wait_for_a_zookeeper_that_is_gone(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("klamm.controller.controller.STOP_PATIENCE_S", 0)
+    monkeypatch.setattr("klamm.controller.controller.STOP_TIMEOUT_S", 0)
     controller = await nodes.start(1)
     await nodes.settle()
 

@@ -282,7 +282,7 @@ async def test_a_pending_deletion_record_that_cannot_be_removed_is_journalled() 
 
 
 async def test_a_tree_that_was_restored_by_half_gets_back_what_brokers_expect(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("klamm.controller.controller_election.PAUSE_AFTER_FAILURE_S", 0)
+    monkeypatch.setattr("klamm.controller.controller_election.ELECTION_BACKOFF_S", 0)
     nodes = Nodes()
     await nodes.start(1)
     await nodes.settle()

@@ -20,7 +20,7 @@ from klamm.controller.control_requests import (
     leader_and_isr_state,
     metadata_state,
 )
-from klamm.controller.merged_stops import have_much_in_common, merge_orders
+from klamm.controller.merged_stops import have_much_in_common, merge_control_requests
 from klamm.controller.pending import MAX_UNMERGED_REQUESTS, PendingRequests
 from klamm.controller.settings import ControllerSettings
 from klamm.model.assignment import ReplicaAssignment
@@ -106,7 +106,7 @@ def waiting(items: Iterable[ControlItem]) -> list[ControlItem]:
 
 
 def merge(items: list[ControlItem]) -> list[ControlItem]:
-    return [step for step in merge_orders(items, 2_500) if not isinstance(step, int)]
+    return [step for step in merge_control_requests(items, 2_500) if not isinstance(step, int)]
 
 
 def answer(steps: Generator[int, None, bool]) -> bool:

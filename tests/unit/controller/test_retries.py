@@ -195,7 +195,7 @@ async def test_an_epoch_that_nobody_can_read_is_looked_at_until_it_is_put_right(
 ) -> None:
     """Nobody was elected, so nothing comes or goes that a watch could tell of."""
     monkeypatch.setattr("klamm.controller.controller.MIN_RETRY_BACKOFF_S", 0.001)
-    monkeypatch.setattr("klamm.controller.controller_election.PAUSE_AFTER_FAILURE_S", 0)
+    monkeypatch.setattr("klamm.controller.controller_election.ELECTION_BACKOFF_S", 0)
     controller = await nodes.start(1)
     await nodes.settle()
 

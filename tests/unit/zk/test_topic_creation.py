@@ -22,7 +22,7 @@ async def room_with(*names: str) -> Room:
 
 
 async def test_each_topic_has_its_config_and_its_znode(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_creation, "MOST_TOPICS", 3)
+    monkeypatch.setattr(topic_creation, "MAX_TOPICS", 3)
     room = await room_with()
     names = [f"t{n}" for n in range(8)]
 
@@ -65,6 +65,6 @@ async def test_names_that_are_taken_are_said_in_one_look() -> None:
     room = await room_with("t1")
     await room.client.create(znodes.delete_topic_path("t2"), None)
 
-    why = await room.store.look_at_new_topics(["t0", "t1", "t2"])
+    why = await room.store.check_new_topics(["t0", "t1", "t2"])
 
     assert why == {"t0": None, "t1": "Topic 't1' already exists.", "t2": "Topic 't2' is marked for deletion."}

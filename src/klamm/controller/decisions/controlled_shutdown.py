@@ -8,12 +8,12 @@ from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId
 
 
-class Departure(NamedTuple):
+class ControlledShutdownPlan(NamedTuple):
     led: list[Partition]
     followed: list[Partition]
 
 
-def check_departure(context: ControllerContext, broker: BrokerId, broker_epoch: int) -> ErrorCode:
+def check_controlled_shutdown(context: ControllerContext, broker: BrokerId, broker_epoch: int) -> ErrorCode:
     """An epoch of -1 (requests of version 0 and 1) is not compared."""
     known = context.registered.get(broker)
     if known is None:
@@ -23,8 +23,8 @@ def check_departure(context: ControllerContext, broker: BrokerId, broker_epoch: 
     return ErrorCode.NONE
 
 
-def plan_departure(
-    context: ControllerContext, broker: BrokerId, replicas: Iterable[Partition], into: Departure
+def plan_controlled_shutdown(
+    context: ControllerContext, broker: BrokerId, replicas: Iterable[Partition], into: ControlledShutdownPlan
 ) -> None:
     """Of these replicas those of partitions with another one to move to; a single one never holds a shutdown up."""
     for p in replicas:

@@ -64,7 +64,7 @@ def decide(
     topic: str,
     found: Survey,
     given_up: Collection[BrokerId],
-    patience_s: float,
+    timeout_s: float,
     orders_carry_ids: bool,
 ) -> Verdict:
     """The next step for a queued topic of which no replica is under way.
@@ -87,7 +87,7 @@ def decide(
         return Verdict(Step.WAIT, _unreachable(context, found.unreachable))
     waited_for = [b for b in found.gone if b not in given_up]
     if waited_for:
-        return Verdict(Step.WAIT, _gone(waited_for, patience_s))
+        return Verdict(Step.WAIT, _gone(waited_for, timeout_s))
     if found.gone and (context.topics[topic].id is None or not orders_carry_ids):
         why = f"brokers {_list(found.gone)} are gone, and without a topic id the replicas there cannot be told apart"
         return Verdict(Step.WAIT, f"{why} from those of a later topic; it goes on when they return")
@@ -115,10 +115,10 @@ def _unreachable(context: ControllerContext, found: ByBroker) -> str:
     return f"log directories failed on brokers {_list(found)}; it goes on when these are started again"
 
 
-def _gone(brokers: Collection[BrokerId], patience_s: float) -> str:
+def _gone(brokers: Collection[BrokerId], timeout_s: float) -> str:
     return (
         f"brokers {_list(brokers)} are gone; it goes on when they return, or without them once they have been gone"
-        f" for {patience_s:g} s"
+        f" for {timeout_s:g} s"
     )
 
 

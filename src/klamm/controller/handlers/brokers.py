@@ -10,7 +10,7 @@ from klamm.controller.events import BrokerChange, BrokerModifications
 from klamm.controller.handlers.partitions import trigger_online
 from klamm.controller.handlers.pending_deletions import on_brokers_return
 from klamm.controller.handlers.reassignment import advance_reassignments
-from klamm.controller.handlers.replicas import Replicas, Told, replicas_offline, replicas_online
+from klamm.controller.handlers.replicas import Replicas, SentStates, replicas_offline, replicas_online
 from klamm.controller.handlers.topic_deletion import deletions_on, replicas_failed, resume_deletions
 from klamm.controller.states import PartitionState
 from klamm.controller.term_context import TermContext
@@ -83,7 +83,7 @@ async def on_broker_startup(term: TermContext, brokers: Sequence[BrokerId]) -> N
 
 
 async def _delete_pending(term: TermContext, brokers: Sequence[BrokerId]) -> None:
-    """Without it they hear nothing until it is tried again: their first LeaderAndIsr has to be whole."""
+    """Where this fails they get no request until it is retried: their first LeaderAndIsr has to be complete."""
     try:
         await on_brokers_return(term, brokers)
     except KlammError:
@@ -93,7 +93,7 @@ async def _delete_pending(term: TermContext, brokers: Sequence[BrokerId]) -> Non
 
 
 async def on_broker_failure(term: TermContext, brokers: Collection[BrokerId]) -> None:
-    """Find new leaders for what they led, take them out of the ISRs, tell the survivors."""
+    """Elect new leaders for what they led, remove them from the ISRs, notify the live brokers."""
     context = term.context
     for broker in brokers:
         context.offline_dirs.pop(broker, None)
@@ -120,36 +120,36 @@ async def on_replicas_offline(term: TermContext, replicas: Replicas) -> None:
         context.move([p for p in chunk if not context.is_to_be_deleted(p)], PartitionState.OFFLINE)
     elected = await trigger_online(term)
     kept = not_to_be_deleted(term, replicas)
-    await replicas_offline(term, kept, await _told_to_all(term, leaderless))
+    await replicas_offline(term, kept, await _states_sent_to_all(term, leaderless))
     if context.topics_to_be_deleted:
         going = {b: [p for p in held if context.is_to_be_deleted(p)] for b, held in replicas.items()}
         await replicas_failed(term, going)
     if elected == 0 and not any(kept.values()):
-        # nothing changed for any partition: the brokers still must learn the new broker list (KAFKA-13225)
+        # no partition changed: the brokers must get the new broker list all the same (KAFKA-13225)
         term.batch.add_metadata(context.registered, ())
         await term.send_requests()
 
 
-async def _told_to_all(term: TermContext, partitions: Iterable[Partition]) -> Told:
-    """What an election just told to every replica whose broker is registered: none of these is passed over by it."""
+async def _states_sent_to_all(term: TermContext, partitions: Iterable[Partition]) -> SentStates:
+    """What an election just sent to every replica whose broker is registered."""
     context = term.context
-    told: dict[Partition, LeaderAndIsr | None] = {}
+    sent: dict[Partition, LeaderAndIsr | None] = {}
     if context.offline_dirs or context.leaving or not term.batch.coalesces_requests:
-        return told
+        return sent
     async for chunk in term.slices.over(partitions):
-        told.update({p: p.leadership for p in chunk if p.state is PartitionState.ONLINE})
-    return told
+        sent.update({p: p.leadership for p in chunk if p.state is PartitionState.ONLINE})
+    return sent
 
 
 def not_to_be_deleted(term: TermContext, replicas: Replicas) -> Replicas:
-    """Without those of topics that are queued for deletion: these are asked for nothing but to go."""
+    """Without those of topics that are queued for deletion: these get nothing but StopReplica."""
     if not term.context.topics_to_be_deleted:
         return replicas
     return {b: [p for p in partitions if not term.context.is_to_be_deleted(p)] for b, partitions in replicas.items()}
 
 
 async def on_broker_modifications(term: TermContext, event: BrokerModifications) -> None:
-    """A live broker changed its listeners: everyone is told."""
+    """A live broker changed its listeners: all brokers are notified."""
     known = term.context.registered.get(event.broker)
     try:
         read = await term.store.read_broker(event.broker, watch=True)

@@ -65,7 +65,7 @@ async def _elect(term: TermContext, asked: Sequence[TopicPartition], unclean: bo
     plan = RequestedElections()
     async for chunk in term.slices.over(asked):
         plan.add(term.context, chunk, unclean)
-    _tell_refused(term, plan.refused)
+    _journal_refused(term, plan.refused)
     await bring_online(term, list(plan.electable.values()), elect_unclean if unclean else elect_preferred)
     failed = {
         key: why for key, p in plan.electable.items() if (why := not_elected(term.context, p, unclean)) is not None
@@ -74,7 +74,7 @@ async def _elect(term: TermContext, asked: Sequence[TopicPartition], unclean: bo
     return ElectionAnswer(leaders, plan.refused | failed)
 
 
-def _tell_refused(term: TermContext, refused: dict[TopicPartition, Refusal]) -> None:
+def _journal_refused(term: TermContext, refused: dict[TopicPartition, Refusal]) -> None:
     """Of those that need no election only how many: they are often all there are."""
     told = {key: r for key, r in refused.items() if r.error is not ErrorCode.ELECTION_NOT_NEEDED}
     if needless := len(refused) - len(told):

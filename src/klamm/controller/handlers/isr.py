@@ -36,7 +36,7 @@ from klamm.zk.znodes import ISR_CHANGES, MalformedZnode
 FIRST_VERSION_WITH_BROKER_EPOCHS = 3
 
 
-class _Asked(NamedTuple):
+class _JudgedPartition(NamedTuple):
     """One partition of a request, and what became of it."""
 
     topic: AlterPartitionRequestTopicData
@@ -63,7 +63,7 @@ async def on_alter_partition(term: TermContext, event: AlterPartitionReceived) -
     await complete_if_in_sync(term, [p for p in accepted if p is not None])
 
 
-async def _write(term: TermContext, asked: list[_Asked]) -> StatesChanged:
+async def _write(term: TermContext, asked: list[_JudgedPartition]) -> StatesChanged:
     """What lost a race is refused, not decided again: the leader proposes anew.
 
     A write that ZooKeeper took although its answer was lost counts as written. Told that it failed, the leader would
@@ -86,7 +86,7 @@ def _judge(
     event: AlterPartitionReceived,
     topic: AlterPartitionRequestTopicData,
     data: AlterPartitionRequestPartitionData,
-) -> _Asked:
+) -> _JudgedPartition:
     proposal = Proposal(
         BrokerId(event.request.broker_id),
         data.leader_epoch,
@@ -97,10 +97,10 @@ def _judge(
     known = _topic(term, topic, event.version)
     if known is None and event.version >= FIRST_VERSION_WITH_TOPIC_IDS:
         verdict = Verdict(ErrorCode.UNKNOWN_TOPIC_ID, "no topic has this id")
-        return _Asked(topic, data.partition_index, None, proposal, verdict)
+        return _JudgedPartition(topic, data.partition_index, None, proposal, verdict)
     partition = known.partitions.get(data.partition_index) if known else None
     verdict = judge(term.context, partition, proposal, event.version)
-    return _Asked(topic, data.partition_index, partition, proposal, verdict)
+    return _JudgedPartition(topic, data.partition_index, partition, proposal, verdict)
 
 
 def _topic(term: TermContext, topic: AlterPartitionRequestTopicData, version: int) -> Topic | None:
@@ -116,7 +116,7 @@ def _new_isr(data: AlterPartitionRequestPartitionData, version: int) -> tuple[Br
     return tuple(BrokerId(b) for b in data.new_isr)
 
 
-def _refused(asked: list[_Asked]) -> dict[Partition, str]:
+def _refused(asked: list[_JudgedPartition]) -> dict[Partition, str]:
     return {
         a.partition: f"{a.verdict.error.name}: {a.verdict.why}"
         for a in asked
@@ -124,7 +124,7 @@ def _refused(asked: list[_Asked]) -> dict[Partition, str]:
     }
 
 
-def _response(asked: list[_Asked], changed: StatesChanged, version: int) -> AlterPartitionResponse:
+def _response(asked: list[_JudgedPartition], changed: StatesChanged, version: int) -> AlterPartitionResponse:
     topics: dict[tuple[str, uuid.UUID], AlterPartitionResponseTopicData] = {}
     for a in asked:
         key = (a.topic.topic_name, ZERO_ID) if version < FIRST_VERSION_WITH_TOPIC_IDS else ("", a.topic.topic_id)
@@ -133,7 +133,7 @@ def _response(asked: list[_Asked], changed: StatesChanged, version: int) -> Alte
     return AlterPartitionResponse(topics=list(topics.values()))
 
 
-def _partition_response(asked: _Asked, changed: StatesChanged) -> AlterPartitionResponsePartitionData:
+def _partition_response(asked: _JudgedPartition, changed: StatesChanged) -> AlterPartitionResponsePartitionData:
     partition, verdict = asked.partition, asked.verdict
     state = verdict.current
     error = verdict.error

@@ -43,9 +43,9 @@ async def trigger_online(term: TermContext, topic: str | None = None) -> int:
     for state in (PartitionState.NEW, PartitionState.OFFLINE):
         async for chunk in term.slices.over(list(term.context.in_state[state]), READ_PARTITIONS):
             asked = [p for p in chunk if (topic is None or p.topic == topic) and not term.context.is_to_be_deleted(p)]
-            hopeless = [p for p in asked if live.isdisjoint(p.replicas)]
-            term.refuse("election", dict.fromkeys(hopeless, "no replica is live"))
-            waiting += [p for p in asked if not live.isdisjoint(p.replicas)] if hopeless else asked
+            without_live_replica = [p for p in asked if live.isdisjoint(p.replicas)]
+            term.refuse("election", dict.fromkeys(without_live_replica, "no replica is live"))
+            waiting += [p for p in asked if not live.isdisjoint(p.replicas)] if without_live_replica else asked
     return await bring_online(term, waiting, elect_offline)
 
 

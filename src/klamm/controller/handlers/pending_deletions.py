@@ -95,9 +95,7 @@ async def on_brokers_return(term: TermContext, brokers: Sequence[BrokerId]) -> N
             record.told.clear()
         plan = plan_return(term.context, broker)
         if plan.stop:
-            await (
-                term.store.confirm_controllership()
-            )  # the next controller may have moved them back, unheard by this broker
+            await term.store.confirm_controllership()  # the next controller may have moved them back
         if plan.void:
             why = "the topic lives, and the broker holds them again: its deletion was called off, or they moved back"
             voided = by_topic(p for _, p in plan.void)
@@ -130,44 +128,44 @@ async def on_leader_and_isr_answers(
 
 
 async def on_replicas_deleted(term: TermContext, broker: BrokerId, partitions: Sequence[Partition]) -> None:
-    """Nothing is left under these names; where a later topic has one, its replica can be made now.
+    """These replicas are deleted; where a later topic has the name, its replica can be created now.
 
-    Unless an order to delete it once more waits: it came back in between, and went again. That one's answer counts.
+    Not where another request to delete it is queued: then the answer to that one counts.
     """
     if broker not in term.context.pending_deletions:
         return
     if term.context.offline_dirs.get(broker):
         return  # what is meant may lie where the broker cannot look
     again = term.channels.waiting_deletions(broker)
-    settled, ended = _settled(term, broker, [p for p in partitions if p.key not in again])
-    for p in settled:
+    finished, ended = _finished_deletions(term, broker, [p for p in partitions if p.key not in again])
+    for p in finished:
         later = term.context.partition(p.topic, p.partition)
         if later is not None and later.leadership is not None and _is_wanted(term, broker, later):
             if term.context.can_replica_move(broker, later, ReplicaState.NEW):  # it was to move away, and did not
                 term.context.move_replicas(broker, [later], ReplicaState.NEW)
             term.batch.add_leader_and_isr([broker], later, is_new=True)
-    await _remove_from_records(term, ended)  # where ZooKeeper fails in it they are told all the same
+    await _remove_from_records(term, ended)  # where ZooKeeper fails here the requests are sent all the same
     await term.send_requests()
 
 
 def _is_wanted(term: TermContext, broker: BrokerId, later: Partition) -> bool:
-    """Also where that topic's deletion waits for a reassignment, which would wait for this replica for ever."""
+    """True also where the deletion of that topic waits for a reassignment, which needs this replica."""
     return broker in later.replicas and later.topic not in term.context.topics_with_deletion_started
 
 
-def _settled(
+def _finished_deletions(
     term: TermContext, broker: BrokerId, partitions: Iterable[Partition]
 ) -> tuple[list[Partition], list[tuple[ReplicasPendingDeletion, Partition]]]:
     """Those whose name has pending deletions, and which replicas to remove from which record."""
-    settled: list[Partition] = []
+    finished: list[Partition] = []
     ended: list[tuple[ReplicasPendingDeletion, Partition]] = []
     named = pending_deletions_by_topic(term.context, broker)
     for p in partitions:
         held = [c for c in named.get(p.topic, ()) if p.partition in c.partitions]
         if held:
-            settled.append(p)
+            finished.append(p)
         ended += ((record, p) for record in held)
-    return settled, ended
+    return finished, ended
 
 
 async def _remove_from_records(term: TermContext, ended: Iterable[tuple[ReplicasPendingDeletion, Partition]]) -> None:

@@ -18,7 +18,7 @@ from klamm.controller.events import ZkPartitionReassignment
 from klamm.controller.handlers.partitions import bring_online
 from klamm.controller.handlers.pending_deletions import schedule_deletion_of_moved
 from klamm.controller.handlers.reassignment_znode import remove_finished_entries
-from klamm.controller.handlers.replicas import leave_isrs, replicas_gone, replicas_new, replicas_online
+from klamm.controller.handlers.replicas import remove_from_isrs, replicas_deleted, replicas_new, replicas_online
 from klamm.controller.handlers.state_changes import States, change_states
 from klamm.controller.handlers.topic_deletion import resume_deletions
 from klamm.controller.states import PartitionState, ReplicaState
@@ -35,15 +35,15 @@ Reasons = dict[Partition, str]
 
 
 async def begin_reassignments(term: TermContext, wanted: Assignments) -> Reasons:
-    """Take over new assignments, override and cancel what was under way, and go as far as it goes at once.
+    """Begin new assignments, override or cancel those in progress, and advance as far as possible.
 
-    Why not, for those that could not begin.
+    Returns the reasons of those that could not begin.
     """
     failed = await _move_leaders_first(term, wanted)
     dropped = await _dropped(term, {p: a for p, a in wanted.items() if p not in failed})
     touched = await _fence_leaders(term, dropped)
-    touched |= dict.fromkeys(await leave_isrs(term, dropped))
-    failed |= _undroppable(term, dropped, touched)
+    touched |= dict.fromkeys(await remove_from_isrs(term, dropped))
+    failed |= _not_droppable(term, dropped, touched)
     failed |= await schedule_deletion_of_moved(term, dropped)
     failed |= await _update_assignments(term, {p: a for p, a in wanted.items() if p not in failed})
     await _stop_dropped(term, dropped, failed)
@@ -58,10 +58,12 @@ async def begin_reassignments(term: TermContext, wanted: Assignments) -> Reasons
 async def advance_reassignments(term: TermContext, partitions: Collection[Partition], again: bool = False) -> None:
     """Phase B for those whose target is in sync, phase A for the others; resumes after a failover, too.
 
-    `again`: because ZooKeeper failed; whoever has begun with phase A does not begin once more.
+    `again`: a retry after ZooKeeper failed; phase A is not repeated where its requests were sent.
     """
     new = [p for p in partitions if p.state is PartitionState.NEW]
-    await _lead_first(term, [p for p in new if not term.context.is_to_be_deleted(p)])  # half deleted, perhaps
+    await _elect_first_leaders(
+        term, [p for p in new if not term.context.is_to_be_deleted(p)]
+    )  # its deletion may have begun
     waiting: dict[Partition, LeaderAndIsr] = {}
     complete = [p for p in partitions if not p.assignment.is_being_reassigned]
     stored = await _read_all(term, _moving(partitions))
@@ -76,14 +78,14 @@ async def advance_reassignments(term: TermContext, partitions: Collection[Partit
     await _complete(term, complete)
 
 
-async def _lead_first(term: TermContext, new: list[Partition]) -> None:
-    """Partitions that never had a leader get one now, an adding replica, perhaps."""
+async def _elect_first_leaders(term: TermContext, new: list[Partition]) -> None:
+    """Partitions that never had a leader get one now; an adding replica may lead."""
     await _start_replicas(term, new)
     await bring_online(term, new, elect_offline)
 
 
 async def _start_replicas(term: TermContext, partitions: Iterable[Partition]) -> None:
-    """Adding replicas appear; a broker that is away hears of them with its first LeaderAndIsr."""
+    """Adding replicas become New; a broker that is dead gets them with its first LeaderAndIsr."""
     new = _startable(term, partitions)
     await replicas_new(term, new)
     for broker, its in new.items():
@@ -102,7 +104,7 @@ def _startable(term: TermContext, partitions: Iterable[Partition]) -> dict[Broke
 
 
 async def complete_if_in_sync(term: TermContext, partitions: Iterable[Partition]) -> None:
-    """The ISRs of these changed: finish the reassignments that waited for it."""
+    """Complete the reassignments whose targets are in sync, now that these ISRs changed."""
     arrived = [p for p in partitions if p in term.context.reassigning and is_in_sync(p)]
     if not arrived:
         return
@@ -115,7 +117,7 @@ def _moving(partitions: Iterable[Partition]) -> Iterable[Partition]:
 
 
 async def _read(term: TermContext, partitions: list[Partition]) -> dict[Partition, LeaderAndIsr]:
-    """What is stored; where leaders write it themselves, their next change is told (U4)."""
+    """The stored states; where leaders write them themselves, their next change is watched (U4)."""
     if term.settings.controller_owns_partition_state:
         read, _ = await term.known_states(partitions)
     else:
@@ -128,7 +130,7 @@ async def _read(term: TermContext, partitions: list[Partition]) -> dict[Partitio
 
 
 async def _move_leaders_first(term: TermContext, wanted: Assignments) -> Reasons:
-    """Where an override drops the leader itself, one that stays leads before anything else is done."""
+    """Where an override drops the leader, first elect one of the replicas that stay."""
     leaving = {
         p: a.replicas async for p, a in term.slices.each(wanted.items()) if p.leader in unneeded(p.assignment, a)
     }
@@ -162,7 +164,7 @@ async def _fence_leaders(term: TermContext, dropped: Mapping[BrokerId, list[Part
     return dict.fromkeys(await _raise_epochs(term, await _read_all(term, led)))
 
 
-def _undroppable(
+def _not_droppable(
     term: TermContext, dropped: Mapping[BrokerId, list[Partition]], touched: Mapping[Partition, None]
 ) -> Reasons:
     """Why not, for those whose replica is in the ISR still, or whose leader could take it in."""
@@ -188,10 +190,10 @@ async def _update_assignments(term: TermContext, wanted: Assignments) -> Reasons
 
 
 async def _stop_dropped(term: TermContext, dropped: Mapping[BrokerId, list[Partition]], failed: Reasons) -> None:
-    """U3: the replicas that nobody wants any more."""
+    """U3: delete the replicas that the new assignment does not have."""
     going = {b: kept for b, partitions in dropped.items() if (kept := [p for p in partitions if p not in failed])}
     if going:
-        term.refuse("dropped replica", await replicas_gone(term, going))
+        term.refuse("dropped replica", await replicas_deleted(term, going))
 
 
 async def _write_assignments(term: TermContext, wanted: Assignments) -> Reasons:
@@ -211,12 +213,12 @@ async def _write_assignments(term: TermContext, wanted: Assignments) -> Reasons:
 
 
 async def _start_adding(term: TermContext, stored: Mapping[Partition, LeaderAndIsr]) -> None:
-    """A1: a new leader epoch tells everyone of the assignment. A2: adding replicas are New, and make their logs."""
+    """A1: send the assignment with a new leader epoch. A2: adding replicas become New and create their logs."""
     raised = await _raise_epochs(term, stored)
     async for p in term.slices.each(raised):
         term.batch.add_leader_and_isr(p.assignment.origin, p, is_new=False)
         term.batch.add_leader_and_isr(p.assignment.adding, p, is_new=True)
-    term.context.told_of_move(raised)
+    term.context.record_sent_assignments(raised)
     await term.send_requests()
     async for p in term.slices.each(raised):
         _journal(term, p, "waiting", p.assignment, p.assignment)
@@ -297,18 +299,18 @@ def _keep(term: TermContext, p: Partition, assignment: ReplicaAssignment, leader
     """Its reassignment goes on, the next trigger retries; `leader_epoch` is that of the beginning."""
     term.context.put_assignment(p, assignment)  # lists replicas again that were forgotten
     if p.leader_epoch != leader_epoch:
-        _tell_who_stays(term, p)
+        _notify_staying_replicas(term, p)
 
 
-def _tell_who_stays(term: TermContext, p: Partition) -> None:
-    """Its replicas that were to go heard nothing of the leader that was chosen without them: one may have led."""
+def _notify_staying_replicas(term: TermContext, p: Partition) -> None:
+    """Replicas that were to be removed did not get the new leader: one of them may have led."""
     staying = [b for b in p.assignment.removing if term.context.replicas_on(b).get(p) is ReplicaState.ONLINE]
     term.batch.add_leader_and_isr(staying, p, is_new=False)
 
 
 async def _finish(term: TermContext, before: Assignments) -> list[Partition]:
     """B3 to B6; the partitions that went all the way."""
-    led = await _settle_leaders(term, before)
+    led = await _ensure_leaders(term, before)
     removing: dict[BrokerId, list[Partition]] = {}
     for p in led:
         for broker in before[p].removing:
@@ -317,31 +319,31 @@ async def _finish(term: TermContext, before: Assignments) -> list[Partition]:
     term.refuse("reassignment", unwritten)
     led = [p for p in led if p not in unwritten]
     going = {b: left for b, its in removing.items() if (left := [p for p in its if p not in unwritten])}
-    kept = await replicas_gone(term, going) if going else {}  # B4, B5
+    kept = await replicas_deleted(term, going) if going else {}  # B4, B5
     term.refuse("removed replica", kept)
     failed = await _write_assignments(term, {p: p.announced for p in led if p not in kept})  # B6
     term.refuse("reassignment", failed)
     return [p for p in led if p not in kept and p not in failed]
 
 
-async def _settle_leaders(term: TermContext, before: Assignments) -> list[Partition]:
+async def _ensure_leaders(term: TermContext, before: Assignments) -> list[Partition]:
     """B3: a leader that stays gets a new epoch with the new replicas, any other is replaced.
 
     Where nobody can lead, replicas are kept (Kafka goes on and deletes them), unless none is to be removed. A move that
-    could not be finished comes here again, and finds its leaders settled.
+    could not be finished comes here again; leaders that got the assignment already keep their epoch.
     """
     context = term.context
     steady = [p for p in before if _has_staying_leader(term, p)]
-    settled = {p for p in steady if context.is_last_sent_assignment(p, p.announced)}
-    raised = await _raise_epochs(term, await _read_all(term, [p for p in steady if p not in settled]))
+    informed = {p for p in steady if context.is_last_sent_assignment(p, p.announced)}
+    raised = await _raise_epochs(term, await _read_all(term, [p for p in steady if p not in informed]))
     async for p in term.slices.each(raised):
         term.batch.add_leader_and_isr(p.announced.replicas, p, is_new=False)
     await term.send_requests()
     staying = set(steady)
     moving = [p for p in before if p not in staying]
     await bring_online(term, moving, elect_for_reassignment)
-    led = {*settled, *raised, *(p for p in moving if _has_staying_leader(term, p))}
-    context.told_of_move(led)
+    led = {*informed, *raised, *(p for p in moving if _has_staying_leader(term, p))}
+    context.record_sent_assignments(led)
     stuck = {p: "no live in-sync replica of the target can lead" for p in before if p not in led and before[p].removing}
     term.refuse("reassignment", stuck)
     return [p for p in before if p not in stuck]

@@ -11,7 +11,7 @@ from klamm.controller.handlers.tool_lists import change_list
 from klamm.controller.term_context import TermContext
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.zk.admin_znodes import decode_reassignment, encode_reassignment
-from klamm.zk.tool_requests import Left
+from klamm.zk.tool_requests import Remainder
 from klamm.zk.znodes import REASSIGN_PARTITIONS, MalformedZnode
 
 LIST: Final = "reassignment list"
@@ -32,14 +32,14 @@ async def remove_finished_entries(term: TermContext, finished: Iterable[Partitio
 async def remove_entries(term: TermContext, is_settled: Callable[[Entry], bool]) -> None:
     """One that nobody can read is left to the event that its creation brought."""
 
-    def rest(payload: bytes | None) -> bytes | Left:
+    def rest(payload: bytes | None) -> bytes | Remainder:
         try:
             listed = decode_reassignment(payload)
         except MalformedZnode:
-            return Left.AS_IT_IS
+            return Remainder.AS_IT_IS
         left = {p: replicas for p, replicas in listed.items() if not is_settled((p, replicas))}
         if not left:
-            return Left.NOTHING
-        return Left.AS_IT_IS if len(left) == len(listed) else encode_reassignment(left)
+            return Remainder.NOTHING
+        return Remainder.AS_IT_IS if len(left) == len(listed) else encode_reassignment(left)
 
     await change_list(term, REASSIGN_PARTITIONS, LIST, rest)

@@ -20,11 +20,11 @@ from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.zk.fenced import chunks
 
 Replicas: TypeAlias = Mapping[BrokerId, Iterable[Partition]]
-Told: TypeAlias = Mapping[Partition, LeaderAndIsr | None]
+SentStates: TypeAlias = Mapping[Partition, LeaderAndIsr | None]
 
 
 async def replicas_new(term: TermContext, replicas: Replicas) -> None:
-    """Replicas of new partitions; where a leader is known already they are told to create their logs."""
+    """Replicas of new partitions; where a leader is known already they get LeaderAndIsr, and create their logs."""
     for broker in sorted(replicas):
         async for chunk in term.slices.over(replicas[broker]):
             leading = {p: "a new replica cannot lead already" for p in chunk if p.leader == broker}
@@ -36,46 +36,46 @@ async def replicas_new(term: TermContext, replicas: Replicas) -> None:
 
 
 async def replicas_online(term: TermContext, replicas: Replicas, elections_follow: bool = False) -> None:
-    """Tell each replica who leads, unless it is new and was told when its partition was initialised.
+    """Send each replica its leader, unless it is new and got that when its partition was initialised.
 
-    Where elections follow, what they find is told in the same requests: who has no leader yet need not hear of that.
+    Where elections follow, their results go in the same requests: replicas without a leader get no request before.
     """
     for broker in sorted(replicas):
         async for chunk in term.slices.over(replicas[broker]):
             states = term.context.replicas_on(broker)
-            told = [p for p in chunk if p.leadership is not None and states.get(p) is not ReplicaState.NEW]
+            sent = [p for p in chunk if p.leadership is not None and states.get(p) is not ReplicaState.NEW]
             moved = _move(term, broker, chunk, ReplicaState.ONLINE)
             if len(moved) < len(chunk):
                 legal = set(moved)
-                told = [p for p in told if p in legal]
-            term.batch.add_known(broker, told)
+                sent = [p for p in sent if p in legal]
+            term.batch.add_known(broker, sent)
     if not (elections_follow and term.batch.coalesces_requests):
         await term.send_requests()
 
 
-async def replicas_offline(term: TermContext, replicas: Replicas, told: Told = MappingProxyType({})) -> None:
-    """Stop them, take them out of the ISRs, and tell the replicas that stay, but for what they were told just now."""
+async def replicas_offline(term: TermContext, replicas: Replicas, sent: SentStates = MappingProxyType({})) -> None:
+    """Stop them, remove them from the ISRs, and notify the replicas that stay, except of what was sent just now."""
     for broker in sorted(replicas):
-        steps = (_take_offline(term, broker, chunk, told) for chunk in chunks(replicas[broker], WRITE_PARTITIONS))
+        steps = (_take_offline(term, broker, chunk, sent) for chunk in chunks(replicas[broker], WRITE_PARTITIONS))
         await gather_limited(steps)
     await term.send_requests()
 
 
-async def leave_isrs(term: TermContext, replicas: Replicas) -> list[Partition]:
-    """Take replicas out of the ISRs they are in, and tell nobody yet; the partitions that were written."""
+async def remove_from_isrs(term: TermContext, replicas: Replicas) -> list[Partition]:
+    """Remove replicas from their ISRs without notifying anyone; returns the partitions that were written."""
     changed: dict[Partition, None] = {}
     for broker in sorted(replicas):
         members = (p for p in replicas[broker] if p.leadership is not None and broker in p.leadership.isr)
-        steps = (_remove_from_isrs(term, broker, chunk) for chunk in chunks(members, WRITE_PARTITIONS))
-        for settled in await gather_limited(steps):
-            changed.update(dict.fromkeys(settled))
+        steps = (_remove_broker_from_isrs(term, broker, chunk) for chunk in chunks(members, WRITE_PARTITIONS))
+        for left_isr in await gather_limited(steps):
+            changed.update(dict.fromkeys(left_isr))
     return list(changed)
 
 
-async def replicas_gone(term: TermContext, replicas: Replicas) -> dict[Partition, str]:
-    """Stop replicas for good, without waiting for their brokers: offline, deleted, forgotten.
+async def replicas_deleted(term: TermContext, replicas: Replicas) -> dict[Partition, str]:
+    """Delete replicas without waiting for their brokers' answers: offline, deleted, forgotten.
 
-    Partitions whose ISR could not be written keep their replica, and are given back with the reason.
+    Returns the partitions that keep their replica because their ISR could not be written, with the reason.
     """
     await replicas_offline(term, replicas)
     kept: dict[Partition, str] = {}
@@ -103,23 +103,23 @@ async def replicas_gone(term: TermContext, replicas: Replicas) -> dict[Partition
     return kept
 
 
-async def _take_offline(term: TermContext, broker: BrokerId, partitions: list[Partition], told: Told) -> None:
+async def _take_offline(term: TermContext, broker: BrokerId, partitions: list[Partition], sent: SentStates) -> None:
     allowed = [p for p in partitions if term.context.can_replica_move(broker, p, ReplicaState.OFFLINE)]
     for p in allowed:
         term.batch.add_stop_replica([broker], p, delete=False)
     led = [p for p in allowed if p.leadership is not None]
     leaderless = [p for p in allowed if p.leadership is None]
-    settled = await _remove_from_isrs(term, broker, led)
-    for p in settled:
-        if p not in told or told[p] != p.leadership:
+    left_isr = await _remove_broker_from_isrs(term, broker, led)
+    for p in left_isr:
+        if p not in sent or sent[p] != p.leadership:
             term.batch.add_leader_and_isr([b for b in p.announced.replicas if b != broker], p, is_new=False)
-    term.context.move_replicas(broker, settled, ReplicaState.OFFLINE)
+    term.context.move_replicas(broker, left_isr, ReplicaState.OFFLINE)
     if leaderless:
         term.batch.add_metadata(term.context.registered, leaderless)
         term.context.move_replicas(broker, leaderless, ReplicaState.OFFLINE)
 
 
-async def _remove_from_isrs(term: TermContext, broker: BrokerId, partitions: list[Partition]) -> list[Partition]:
+async def _remove_broker_from_isrs(term: TermContext, broker: BrokerId, partitions: list[Partition]) -> list[Partition]:
     """Those whose znode has the broker in its ISR no more, written or not."""
 
     async def plan(stored: States) -> StatePlan:
@@ -132,7 +132,7 @@ async def _remove_from_isrs(term: TermContext, broker: BrokerId, partitions: lis
 
 
 def _move(term: TermContext, broker: BrokerId, partitions: list[Partition], target: ReplicaState) -> list[Partition]:
-    """Those that moved; the others are written down."""
+    """Those that changed state; the others are journalled."""
     refused = term.context.move_replicas(broker, partitions, target)
     term.refuse(f"move to {target}", dict.fromkeys(refused, "not a legal move"))
     if not refused:

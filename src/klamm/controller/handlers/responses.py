@@ -49,7 +49,7 @@ async def on_leader_and_isr_response(term: TermContext, event: LeaderAndIsrRespo
             await on_leader_and_isr_answers(term, event.broker, chunk)
         changes.offline.extend(found.offline)
         changes.online.extend(found.online)
-        _tell_refused_replicas(term, event.broker, chunk)
+        _journal_refused_replicas(term, event.broker, chunk)
     if not changes.offline and not changes.online:
         return
     failed = term.context.offline_dirs.setdefault(event.broker, {})
@@ -63,7 +63,7 @@ async def on_leader_and_isr_response(term: TermContext, event: LeaderAndIsrRespo
         await on_replicas_offline(term, {event.broker: changes.offline})
 
 
-def _tell_refused_replicas(term: TermContext, broker: BrokerId, answers: Iterable[tuple[Partition, int]]) -> None:
+def _journal_refused_replicas(term: TermContext, broker: BrokerId, answers: Iterable[tuple[Partition, int]]) -> None:
     refused: dict[int, list[Partition]] = {}
     for partition, code in answers:
         if code not in _NOTHING_WRONG:

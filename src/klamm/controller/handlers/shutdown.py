@@ -1,9 +1,9 @@
 """A broker says that it is about to leave. Source: KafkaController.doControlledShutdown (3.9)."""
 
 from klamm.controller.decisions.controlled_shutdown import (
-    Departure,
-    check_departure,
-    plan_departure,
+    ControlledShutdownPlan,
+    check_controlled_shutdown,
+    plan_controlled_shutdown,
     remaining_leaders,
 )
 from klamm.controller.decisions.elections import elect_for_controlled_shutdown
@@ -18,20 +18,20 @@ from klamm.telemetry.journal import by_topic
 async def on_controlled_shutdown(term: TermContext, event: ControlledShutdown) -> None:
     """Move what it leads, stop what it follows; answer with what could not be moved."""
     context, broker = term.context, event.broker
-    error = check_departure(context, broker, event.broker_epoch)
+    error = check_controlled_shutdown(context, broker, event.broker_epoch)
     if error is not ErrorCode.NONE:
         event.refuse(error)
         return
     context.begin_shutdown(broker)
-    departure = Departure([], [])
+    plan = ControlledShutdownPlan([], [])
     async for chunk in term.slices.over(list(context.replicas_on(broker))):
-        plan_departure(context, broker, chunk, departure)
-    await bring_online(term, departure.led, elect_for_controlled_shutdown)
-    async for chunk in term.slices.over(departure.followed):
+        plan_controlled_shutdown(context, broker, chunk, plan)
+    await bring_online(term, plan.led, elect_for_controlled_shutdown)
+    async for chunk in term.slices.over(plan.followed):
         for p in chunk:
             term.batch.add_stop_replica([broker], p, delete=False)
     await term.send_requests()
-    await replicas_offline(term, {broker: departure.followed})
+    await replicas_offline(term, {broker: plan.followed})
     remaining = remaining_leaders(context, broker)
     term.journal.line(term.cause, "controlled-shutdown", broker=broker, partitions=by_topic(remaining))
     event.answer(ShutdownAnswer(ErrorCode.NONE, tuple(p.key for p in remaining)))

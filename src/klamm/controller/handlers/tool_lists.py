@@ -4,11 +4,13 @@ from collections.abc import Callable
 
 from klamm.controller.term_context import TermContext
 from klamm.zk.errors import WriteRefused
-from klamm.zk.tool_requests import Left
+from klamm.zk.tool_requests import Remainder
 
 
-async def change_list(term: TermContext, path: str, what: str, rest: Callable[[bytes | None], bytes | Left]) -> None:
-    """`rest` says what of it stays. One that ZooKeeper refuses to remove is journalled, and ends no failover."""
+async def change_list(
+    term: TermContext, path: str, what: str, rest: Callable[[bytes | None], bytes | Remainder]
+) -> None:
+    """`rest` says what remains of it. A refused removal is journalled, and ends no failover."""
     try:
         changed = await term.store.tool_requests.change(path, rest)
     except WriteRefused as error:

@@ -1,6 +1,6 @@
 """Deleting topics: replicas first, znodes once nothing is left to wait for. Source: TopicDeletionManager.scala (3.9).
 
-Whoever ends something that a deletion may wait for (a reassignment, a broker's absence) calls `resume_deletions`.
+Handlers that end what a deletion may wait for (a reassignment, a dead broker) call `resume_deletions`.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ async def on_topic_deletion(term: TermContext, event: TopicDeletion) -> None:
 
 
 async def queue_deletions(term: TermContext) -> list[str]:
-    """Queue what is asked for; those newly queued. A request for a topic that does not exist is removed."""
+    """Queue the requested deletions; returns the new ones. A request for a topic that does not exist is removed."""
     requested = await term.store.topic_deletion.list_requests()
     if not term.settings.delete_topic_enable:
         if requested:
@@ -60,7 +60,7 @@ async def queue_deletions(term: TermContext) -> list[str]:
 
 
 async def _look_for(term: TermContext, unknown: list[str]) -> None:
-    """A topic may be so new that its creation waits behind this event: then it is taken up first."""
+    """A topic may be so new that the event of its creation is queued behind this one: then it is loaded first."""
     found, unreadable = await term.store.read_topics(unknown)
     missing = [t for t in unknown if t not in found and t not in unreadable]
     if missing:
@@ -74,7 +74,7 @@ async def _look_for(term: TermContext, unknown: list[str]) -> None:
 
 
 async def resume_deletions(term: TermContext, topics: Iterable[str]) -> None:
-    """What they waited for may be over: look again. Topics that are not queued are passed over."""
+    """Check again whether they can go on. Topics that are not queued are ignored."""
     queued = [t for t in dict.fromkeys(topics) if t in term.context.topics_to_be_deleted]
     for topic in queued:
         term.context.topics_ineligible_for_deletion.pop(topic, None)
@@ -106,7 +106,7 @@ async def on_replica_deletion_answer(term: TermContext, event: TopicDeletionStop
     for error in sorted(set(failed.values())):
         partitions = [p for p, e in failed.items() if e is error]
         why = f"broker {broker} answered {error.name}; it goes on when that broker starts again"
-        _hold_back(term, partitions, why)
+        _suspend_deletions(term, partitions, why)
     await on_replicas_deleted(term, broker, [p for p, e in event.errors.items() if e is ErrorCode.NONE])
     await _advance(term, dict.fromkeys(p.topic for p in asked))
 
@@ -116,7 +116,7 @@ async def replicas_failed(term: TermContext, replicas: Replicas) -> None:
     touched: dict[str, None] = {}
     for broker, partitions in replicas.items():
         async for chunk in term.slices.over(partitions):
-            _put_aside(term, broker, chunk)
+            _mark_ineligible(term, broker, chunk)
             touched.update(dict.fromkeys(p.topic for p in chunk))
     await _advance(term, touched)
 
@@ -129,18 +129,18 @@ async def on_dead_broker_timeout(term: TermContext, event: DeadBrokerTimeout) ->
 
 
 async def _advance(term: TermContext, topics: Iterable[str]) -> None:
-    """The next step of each topic that has one. One with replicas under way goes on when they are answered for."""
+    """Take the next step of each topic that has one. Topics with unanswered StopReplica requests wait for them."""
     begin: dict[str, Survey] = {}
     complete: dict[str, Survey] = {}
     waiting: dict[str, list[str]] = {}
     in_sync: list[TopicPartition] = []
-    patience_s = term.settings.dead_broker_timeout_ms / 1000
+    timeout_s = term.settings.dead_broker_timeout_ms / 1000
     for topic in topics:
         if topic not in term.context.topics_to_be_deleted or term.context.started_deletions.get(topic):
             continue
         found = await _survey(term, topic)
-        given_up = _given_up(term, found, patience_s)
-        verdict = decide(term.context, topic, found, given_up, patience_s, term.settings.orders_carry_topic_ids)
+        given_up = _given_up(term, found, timeout_s)
+        verdict = decide(term.context, topic, found, given_up, timeout_s, term.settings.requests_carry_topic_ids)
         if verdict.step is Step.BEGIN:
             begin[topic] = found
         elif verdict.step is Step.COMPLETE:
@@ -166,12 +166,12 @@ async def _survey(term: TermContext, topic: str) -> Survey:
     return found
 
 
-def _given_up(term: TermContext, found: Survey, patience_s: float) -> set[BrokerId]:
-    """Of the gone brokers those nobody waits for any more; for the others a look is taken when that time comes."""
+def _given_up(term: TermContext, found: Survey, timeout_s: float) -> set[BrokerId]:
+    """The dead brokers whose timeout is over; for the others a timer is set."""
     now = asyncio.get_running_loop().time()
     given_up = set()
     for broker in found.gone:
-        left_s = term.context.gone_since.setdefault(broker, now) + patience_s - now
+        left_s = term.context.gone_since.setdefault(broker, now) + timeout_s - now
         if left_s <= 0:
             given_up.add(broker)
         else:
@@ -186,7 +186,7 @@ def _wait(term: TermContext, topics: list[str], why: str) -> None:
 
 
 async def _begin(term: TermContext, found: dict[str, Survey]) -> None:
-    """Brokers forget the topics, then those that live delete their replicas."""
+    """Send all brokers that the topics go, and live replicas that they be deleted."""
     await term.store.confirm_controllership()  # the next controller may have called the deletion off
     context = term.context
     topics = list(found)
@@ -199,11 +199,11 @@ async def _begin(term: TermContext, found: dict[str, Survey]) -> None:
             context.reassigning.pop(p, None)
         term.batch.add_metadata(context.registered, chunk)
     if len(context.reassigning) < under_way:
-        term.timers.put(ZkPartitionReassignment())  # what the old tools asked for will not come about
+        term.timers.put(ZkPartitionReassignment())  # entries of the old tools' list for these topics are removed
     context.topics_with_deletion_started.update(topics)
     for topic in topics:
         for broker, partitions in (*found[topic].gone.items(), *found[topic].unreachable.items()):
-            _put_aside(term, broker, partitions)
+            _mark_ineligible(term, broker, partitions)
     by_broker: dict[BrokerId, list[Partition]] = {}
     for topic in topics:
         for broker, partitions in found[topic].reachable.items():
@@ -215,14 +215,16 @@ async def _begin(term: TermContext, found: dict[str, Survey]) -> None:
             for p in chunk:
                 term.batch.add_stop_replica([broker], p, delete=True)
             if refused:
-                _hold_back(term, refused, f"replicas on broker {broker} are in a state from which none is deleted")
+                _suspend_deletions(
+                    term, refused, f"replicas on broker {broker} are in a state from which none is deleted"
+                )
     held = {t: sorted(context.topics[t].partitions) for t in topics}
     term.journal.line(term.cause, "deletion", step="begins", brokers=sorted(by_broker), partitions=held)
     await term.send_requests()
 
 
-def _put_aside(term: TermContext, broker: BrokerId, partitions: Iterable[Partition]) -> None:
-    """To state ReplicaDeletionIneligible, from wherever they are."""
+def _mark_ineligible(term: TermContext, broker: BrokerId, partitions: Iterable[Partition]) -> None:
+    """Move replicas to ReplicaDeletionIneligible from any state."""
     states = term.context.replicas_on(broker)
     aside = (ReplicaState.DELETION_SUCCESSFUL, ReplicaState.DELETION_INELIGIBLE)
     failing = [p for p in partitions if states.get(p) not in aside]
@@ -232,15 +234,15 @@ def _put_aside(term: TermContext, broker: BrokerId, partitions: Iterable[Partiti
 
 
 def _move_to_offline(term: TermContext, broker: BrokerId, partitions: Collection[Partition]) -> None:
-    """To state OfflineReplica; one that a reassignment was to add may not even have begun."""
+    """Move replicas to OfflineReplica; one that a reassignment was to add may be NonExistent."""
     states = term.context.replicas_on(broker)
     nonexistent = [p for p in partitions if states.get(p, ReplicaState.NON_EXISTENT) is ReplicaState.NON_EXISTENT]
     term.context.move_replicas(broker, nonexistent, ReplicaState.NEW)
     term.context.move_replicas(broker, partitions, ReplicaState.OFFLINE)
 
 
-def _hold_back(term: TermContext, partitions: Collection[Partition], why: str) -> None:
-    """Their topics are not tried again before something changes for them."""
+def _suspend_deletions(term: TermContext, partitions: Collection[Partition], why: str) -> None:
+    """Their topics wait until something changes for them."""
     topics = dict.fromkeys(p.topic for p in partitions)
     term.context.topics_ineligible_for_deletion.update(dict.fromkeys(topics, why))
     term.journal.line(term.cause, "deletion", step="held back", why=why, partitions=by_topic(partitions))

@@ -58,7 +58,7 @@ async def on_partition_modifications(term: TermContext, event: PartitionModifica
     """Partitions added to a topic we know. A topic deleted and created anew under its name starts afresh."""
     name = event.topic
     found, unreadable = await term.store.read_topics([name], watch=True)
-    _tell(term, unreadable)
+    _journal_unreadable(term, unreadable)
     if name in term.context.unreadable_topics:
         term.context.unreadable_topics.update(unreadable)
     znode = found.get(name)
@@ -82,7 +82,7 @@ async def on_partition_modifications(term: TermContext, event: PartitionModifica
     topic = term.context.topics[name]
     added = added_partitions(topic, znode.partitions)
     if added and name in term.context.topics_to_be_deleted:
-        await _take_back(term, topic, added)
+        await _reject_new_partitions(term, topic, added)
         return
     await on_new_partitions(term, [term.context.add_partition(topic, n, a) for n, a in added.items()])
 
@@ -94,7 +94,7 @@ def _forget(term: TermContext, name: str) -> None:
     term.context.remove_topic(name)
 
 
-async def _take_back(term: TermContext, topic: Topic, added: Collection[int]) -> None:
+async def _reject_new_partitions(term: TermContext, topic: Topic, added: Collection[int]) -> None:
     """A topic that is to be deleted does not grow: its new partitions would survive it (KAFKA-6612)."""
     why = "the topic is being deleted"
     term.journal.refused(term.cause, "new partitions", why, partitions={topic.name: sorted(added)})
@@ -130,13 +130,13 @@ async def load_topics(term: TermContext, names: Sequence[str]) -> list[Partition
     partitions: list[Partition] = []
     for chunk in chunks(names, READ_TOPICS):
         found, unreadable = await term.store.read_topics(chunk, watch=True)
-        _tell(term, unreadable)
+        _journal_unreadable(term, unreadable)
         term.context.unreadable_topics.update(unreadable)
         partitions += await _remember(term, found)
     return partitions
 
 
-def _tell(term: TermContext, unreadable: Mapping[str, Unreadable]) -> None:
+def _journal_unreadable(term: TermContext, unreadable: Mapping[str, Unreadable]) -> None:
     """Once for each change of a znode: such a topic is read again whenever topics come or go."""
     for topic, problem in unreadable.items():
         if term.context.unreadable_topics.get(topic) != problem:

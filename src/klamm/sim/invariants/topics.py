@@ -152,7 +152,7 @@ def deletions_finish(cluster: Cluster) -> str | None:
 
 def _waits_for_the_gone(cluster: Cluster, topic: str) -> bool:
     term = next((b.controller.term for b in cluster.running if b.controller.term is not None), None)
-    if term is None or term.settings.orders_carry_topic_ids:
+    if term is None or term.settings.requests_carry_topic_ids:
         return False
     assigned, running = cluster.history.topics.znodes[topic].partitions.values(), {b.number for b in cluster.running}
     return any(b not in running for a in assigned for b in a.replicas)  # a registration may be somebody's nonsense
