@@ -122,7 +122,7 @@ class Stage:
 
     def open_ends(self) -> list[End]:
         """Of the client's side."""
-        return self.network.ends_of("client")
+        return [end for end in self.network._ends if end.host.name == "client"]
 
     # ---- znodes, behind everybody's back
 
