@@ -19,7 +19,7 @@ from klamm.log.log_storage import LogStorage, Owner
 from klamm.log.lookup import FoundOffset, first_at, largest
 from klamm.log.names import PARTITION_METADATA
 from klamm.log.open_files import OpenFiles
-from klamm.log.partition_metadata import read_topic_id
+from klamm.log.partition_metadata import read_topic_id, write_topic_id
 from klamm.log.preparation import Preparation, Refusal
 from klamm.log.producers import BatchMark, Origin
 from klamm.log.retention import Limits, SegmentFacts, expired
@@ -84,8 +84,12 @@ class Log(LogStorage):
         known: Known | None = None,
         files: OpenFiles | None = None,
         owner: Owner | None = None,
+        new_topic_id: UUID | None = None,
     ) -> Self:
         """The log in `directory`, which is made where it does not exist; recovered unless `known` says it is clean.
+
+        A directory that is made gets a file with `new_topic_id`, so that a kill leaves no records without one; the
+        caller assigns it to the log, and it is synced after that.
 
         May run in any thread. Raises OSError, CorruptFile, CorruptRecords.
         """
@@ -98,6 +102,8 @@ class Log(LogStorage):
                 topic_id = _topic_id(disk, directory, loaded.notes)
             else:
                 disk.make_directories(directory)
+                if new_topic_id is not None:
+                    write_topic_id(disk, f"{directory}/{PARTITION_METADATA}", new_topic_id)
                 loaded, topic_id = loader.begin(), None
         finally:
             own.close()

@@ -219,7 +219,7 @@ class LogManager:
         """
         log = self._logs.get(partition)
         if log is None:
-            log = self._create(partition, config, is_new)
+            log = self._create(Wanted(partition, config, topic_id, is_new))
         return self._with_id(log, topic_id)
 
     async def get_or_create_many(self, wanted: Sequence[Wanted]) -> list[Log | StorageFailed]:
@@ -245,13 +245,13 @@ class LogManager:
         # one that was there or just made may have lost its directory since
         return refused.get(asked.partition) or StorageFailed(self._refusal(asked) or f"{asked.partition} is gone")
 
-    def _create(self, partition: TopicPartition, config: TopicConfig, is_new: bool) -> Log:
+    def _create(self, asked: Wanted) -> Log:
         refused: dict[TopicPartition, StorageFailed] = {}
-        places = self._places([Wanted(partition, config, None, is_new)], refused)
+        places = self._places([asked], refused)
         if refused:
-            raise refused[partition]
+            raise refused[asked.partition]
         (result,) = self._open_all(places)
-        return self._adopt_opened(partition, places[0][1], result)
+        return self._adopt_opened(asked.partition, places[0][1], result)
 
     def _places(
         self, wanted: Sequence[Wanted], refused: dict[TopicPartition, StorageFailed]
@@ -289,7 +289,13 @@ class LogManager:
         path = f"{home.path}/{asked.partition}"
         try:
             return Log.open(
-                self._world, path, asked.partition, asked.config, files=self._files, owner=self._housekeeping
+                self._world,
+                path,
+                asked.partition,
+                asked.config,
+                files=self._files,
+                owner=self._housekeeping,
+                new_topic_id=asked.topic_id,
             )
         except OSError as error:
             return error

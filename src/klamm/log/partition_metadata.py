@@ -14,6 +14,15 @@ def metadata_text(topic_id: UUID) -> bytes:
     return f"version: {_VERSION}\ntopic_id: {id_to_text(topic_id)}".encode()
 
 
+def write_topic_id(disk: Disk, path: str, topic_id: UUID) -> None:
+    """Write a new file; it is not synced. Raises OSError."""
+    file = disk.open(path, create=True)
+    try:
+        file.pwrite([metadata_text(topic_id)], 0)
+    finally:
+        file.close()
+
+
 def read_topic_id(disk: Disk, path: str) -> UUID | None:
     """None where there is no file. Raises OSError, CorruptFile."""
     try:

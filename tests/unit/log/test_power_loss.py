@@ -44,6 +44,24 @@ def test_a_topic_id_that_was_written_survives_power_loss() -> None:
         assert node.run(topic_ids) == [TOPIC_ID, TOPIC_ID], seed
 
 
+def test_a_node_that_is_killed_right_after_an_append_knows_the_topic_id() -> None:
+    """Without it, records of a deleted topic would pass for those of the next topic of this name."""
+    node = SimulatedNode()
+
+    async def append(logs: LogManager) -> None:
+        wanted = [Wanted(partition, TopicConfig.parse(), TOPIC_ID, is_new=True) for partition in (ORDERS, LAMPS)]
+        for log in await logs.get_or_create_many(wanted):
+            assert isinstance(log, Log)
+            log.append_as_leader(batch("a"), 3)
+
+    node.run(append)
+
+    async def topic_ids(logs: LogManager) -> list[tuple[UUID | None, list[str]]]:
+        return [(log.topic_id, values_of(log)) for log in logs.logs.values()]
+
+    assert node.run(topic_ids) == [(TOPIC_ID, ["a"])] * 2
+
+
 @pytest.mark.parametrize(
     "content",
     [None, b"", b"version: 0\ntopic_", bytes(43), b"version: 1\ntopic_id: AAAAAAAAAAAAAAAAAAAACQ", b"\xff\xfe rubbish"],
