@@ -129,17 +129,22 @@ class TimeSlices(_Pieces):
 
 
 class CountedSlices(_Pieces):
-    """Slices of so many items. Work on fewer never gives the loop back: what is simulated is small."""
+    """Slices of so many items in one pass of the loop. Work on fewer never gives the loop back."""
 
     def __init__(self, items: int = COUNTED_ITEMS) -> None:
         self._most = items
         self._count = 0
 
     async def checkpoint(self, items: int = 1) -> None:
+        if self._count == 0:
+            asyncio.get_running_loop().call_soon(self._next_pass)
         self._count += items
         if self._count > self._most:
-            self._count = items
             await asyncio.sleep(0)
+            self._count = items
 
     def close(self) -> None:
+        self._count = 0
+
+    def _next_pass(self) -> None:
         self._count = 0
