@@ -20,7 +20,7 @@ _DELETE_BY_STATE: Final = 6
 
 
 def error_response(api_key: ApiKey, message: Any, version: int, error: ErrorCode) -> Any:
-    """None where no response is owed: the connection has to be closed instead."""
+    """The response that carries `error` for the whole request; None where the request expects no response."""
     return _BUILD[api_key](message, version, error)
 
 
@@ -233,8 +233,8 @@ def _describe_producers(
     )
 
 
-def _only_code(response: Callable[..., Any]) -> Build:
-    """APIs with one error code for the whole response."""
+def _build_with_code(response: Callable[..., Any]) -> Build:
+    """A builder for a response that has one error code for the whole request."""
     return lambda message, version, error: response(error_code=error)
 
 
@@ -245,25 +245,25 @@ _BUILD: Final[Mapping[ApiKey, Build]] = {
     ApiKey.METADATA: _metadata,
     ApiKey.LEADER_AND_ISR: _leader_and_isr,
     ApiKey.STOP_REPLICA: _stop_replica,
-    ApiKey.UPDATE_METADATA: _only_code(m.UpdateMetadataResponse),
-    ApiKey.CONTROLLED_SHUTDOWN: _only_code(m.ControlledShutdownResponse),
-    ApiKey.API_VERSIONS: _only_code(m.ApiVersionsResponse),
+    ApiKey.UPDATE_METADATA: _build_with_code(m.UpdateMetadataResponse),
+    ApiKey.CONTROLLED_SHUTDOWN: _build_with_code(m.ControlledShutdownResponse),
+    ApiKey.API_VERSIONS: _build_with_code(m.ApiVersionsResponse),
     ApiKey.CREATE_TOPICS: _create_topics,
     ApiKey.DELETE_TOPICS: _delete_topics,
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
     ApiKey.DESCRIBE_CONFIGS: _describe_configs,
     ApiKey.ALTER_CONFIGS: _alter_configs,
-    ApiKey.DESCRIBE_LOG_DIRS: _only_code(m.DescribeLogDirsResponse),
+    ApiKey.DESCRIBE_LOG_DIRS: _build_with_code(m.DescribeLogDirsResponse),
     ApiKey.CREATE_PARTITIONS: _create_partitions,
     ApiKey.ELECT_LEADERS: _elect_leaders,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_reassignments,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _list_reassignments,
-    ApiKey.ALTER_PARTITION: _only_code(m.AlterPartitionResponse),
+    ApiKey.ALTER_PARTITION: _build_with_code(m.AlterPartitionResponse),
     ApiKey.WRITE_TXN_MARKERS: _write_txn_markers,
     ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
-    ApiKey.UPDATE_FEATURES: _only_code(m.UpdateFeaturesResponse),
-    ApiKey.DESCRIBE_CLUSTER: _only_code(m.DescribeClusterResponse),
-    ApiKey.ALLOCATE_PRODUCER_IDS: _only_code(m.AllocateProducerIdsResponse),
+    ApiKey.UPDATE_FEATURES: _build_with_code(m.UpdateFeaturesResponse),
+    ApiKey.DESCRIBE_CLUSTER: _build_with_code(m.DescribeClusterResponse),
+    ApiKey.ALLOCATE_PRODUCER_IDS: _build_with_code(m.AllocateProducerIdsResponse),
 }

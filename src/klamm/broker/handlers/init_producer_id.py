@@ -19,7 +19,7 @@ class InitProducerId:
         self._producer_ids = producer_ids
 
     async def handle(self, request: Request, message: InitProducerIdRequest) -> InitProducerIdResponse:
-        """An id that a producer brings along is not kept: as in Kafka, it gets a fresh one with epoch 0."""
+        """A new producer id with epoch 0. An id in the request is not continued, as in Kafka."""
         if message.transactional_id is not None:
             empty = message.transactional_id == ""
             return _refusal(ErrorCode.INVALID_REQUEST if empty else ErrorCode.COORDINATOR_NOT_AVAILABLE)
