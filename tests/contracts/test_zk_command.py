@@ -7,7 +7,7 @@ import pytest
 from kazoo.client import KazooClient
 from typer.testing import CliRunner
 
-from klamm.cli.admin.znodes import CannotRead, delete, read, read_state, write_state
+from klamm.cli.admin.znodes import CannotRead, delete, read_state, run_with_session, write_state
 from klamm.cli.app import app
 from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.model.errors import KlammError, UsageError
@@ -102,11 +102,11 @@ def test_nothing_is_written_without_confirmation_or_with_malformed_json(tree: st
 
 
 def test_a_znode_that_changed_meanwhile_is_not_overwritten(tree: str) -> None:
-    seen = read(tree, 10, lambda client: read_state(client, "/brokers/topics/a"))
+    seen = run_with_session(tree, 10, lambda client: read_state(client, "/brokers/topics/a"))
     klamm("set", "/brokers/topics/a", "{}", "--zookeeper", tree, "--yes")
 
     with pytest.raises(KlammError):
-        read(tree, 10, lambda client: write_state(client, seen, b"old"))
+        run_with_session(tree, 10, lambda client: write_state(client, seen, b"old"))
     with pytest.raises(KlammError, match="BAD_VERSION"):
-        read(tree, 10, lambda client: delete(client, seen))
+        run_with_session(tree, 10, lambda client: delete(client, seen))
     assert klamm("ls", "/brokers/topics/a/partitions", "--zookeeper", tree).split() == ["10", "9"]

@@ -8,7 +8,7 @@ from tests.unit.cli.admin.scripted_brokers import Brokers, run
 from klamm.cli.admin.client import CannotAsk
 from klamm.cli.admin.configs import change_configs
 from klamm.cli.commands.config import EntityType, entity
-from klamm.cli.config_reference import explain_key, rows
+from klamm.cli.config_reference import explain_key, explanation_rows
 from klamm.config.broker_keys import BROKER_KEYS
 from klamm.config.dynamic_keys import QUOTA_KEYS
 from klamm.config.entities import BROKER, TOPIC, Config, Entity, Synonym
@@ -69,7 +69,7 @@ def test_the_current_value_is_shown_with_all_its_sources() -> None:
     )
     now = Config("retention.ms", "1", ConfigSource.TOPIC, False, False, synonyms, None)
 
-    said = rows(explain_key("retention.ms", "topics")[0], now)[-3:]
+    said = explanation_rows(explain_key("retention.ms", "topics")[0], now)[-3:]
 
     assert [fact for _, fact in said] == [
         "1, from DYNAMIC_TOPIC_CONFIG",

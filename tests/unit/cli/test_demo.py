@@ -16,11 +16,11 @@ def test_runs_are_numbered_and_kept(tmp_path: Path) -> None:
     assert acknowledged_rows.begin_run() == 1
     assert acknowledged_rows.begin_run() == 2  # the first one was cut short
 
-    acknowledged_rows.keep(2, bytearray([1, 0, 1]))
+    acknowledged_rows.write_run(2, bytearray([1, 0, 1]))
 
     kept = pq.read_table(acknowledged_rows.paths).to_pylist()
     assert kept == [{"run": 2, "row": 0}, {"run": 2, "row": 2}]
-    acknowledged_rows.forget()
+    acknowledged_rows.remove_all()
     assert acknowledged_rows.paths == []
 
 

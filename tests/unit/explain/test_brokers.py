@@ -16,7 +16,7 @@ def test_a_broker_with_its_unanswered_requests() -> None:
     scene.journal.request("c", 2, "LEADER_AND_ISR", {}, count=1)
     scene.journal.response("c", 2, "LEADER_AND_ISR", ms=1)
 
-    gone, _ = brokers.broker(scene.found(), BrokerId(1))
+    gone, _ = brokers.explain_broker(scene.found(), BrokerId(1))
     assert gone[0] == "broker 1 now: not registered; leads 0 partitions (preferred for 1), has 1 replicas"
     assert gone[1].endswith("broker 1 is gone (controller 2, epoch 4)")
     assert "warning: orders-0: under-replicated, 1 not in sync" in gone
@@ -26,11 +26,11 @@ def test_a_broker_with_its_unanswered_requests() -> None:
         for line in gone
     )
 
-    slow, _ = brokers.broker(scene.found(), BrokerId(3))
+    slow, _ = brokers.explain_broker(scene.found(), BrokerId(3))
     assert slow[0] == "broker 3 now: registered, epoch 103; leads 1 partitions (preferred for 0), has 1 replicas"
     assert slow[1] == "LEADER_AND_ISR to broker 3 unanswered for 97.0 s: 12 partitions, merged from 2 events"
 
-    answered, _ = brokers.broker(scene.found(), BrokerId(2))
+    answered, _ = brokers.explain_broker(scene.found(), BrokerId(2))
     assert answered == [
         "broker 2 now: registered, epoch 102, the controller; leads 0 partitions (preferred for 0), has 1 replicas",
         NOTHING_PENDING,
@@ -47,7 +47,7 @@ def test_broker_changes_between_two_controllers() -> None:
     scene.journal.line("f", "ready", brokers=[2, 3])
 
     def changes_of(broker: int) -> list[str]:
-        lines = brokers.broker(scene.found(), BrokerId(broker)).lines
+        lines = brokers.explain_broker(scene.found(), BrokerId(broker)).lines
         return [line.partition("  ")[2] for line in lines if line.startswith("2023")]
 
     assert changes_of(1) == [
@@ -66,7 +66,7 @@ def test_the_gap_after_a_killed_controller_is_an_upper_bound() -> None:
     scene.journal.line("d", "elected")
     scene.journal.line("d", "ready")
 
-    assert "after at most 2.00 s without a controller" in brokers.controller(scene.found()).lines[1]
+    assert "after at most 2.00 s without a controller" in brokers.explain_controller(scene.found()).lines[1]
 
 
 def test_the_gap_after_a_frozen_controller_is_an_upper_bound() -> None:
@@ -79,7 +79,7 @@ def test_the_gap_after_a_frozen_controller_is_an_upper_bound() -> None:
     scene.journal.controller_epoch = 4
     scene.journal.line("c", "resigned", why="the ZooKeeper session expired")
 
-    assert "after at most 2.00 s without a controller" in brokers.controller(scene.found()).lines[1]
+    assert "after at most 2.00 s without a controller" in brokers.explain_controller(scene.found()).lines[1]
 
 
 def test_the_terms_of_controllers() -> None:
@@ -91,7 +91,7 @@ def test_the_terms_of_controllers() -> None:
     scene.journal.line("d", "elected")
     scene.journal.line("d", "ready")
 
-    lines, _ = brokers.controller(scene.found())
+    lines, _ = brokers.explain_controller(scene.found())
 
     assert lines == [
         "epoch 4: node 2, elected 2023-11-14 22:13:20.000, ready 2023-11-14 22:13:21.000, "
@@ -109,7 +109,7 @@ def test_a_reassignment_and_the_brokers_it_waits_for() -> None:
     cause = scene.journal.event("ApiPartitionReassignment")
     scene.journal.line(cause, "reassignment", step="begun", topic="orders", partition=0, adding=[9], awaited=[9])
 
-    lines, _ = brokers.reassignment(scene.found())
+    lines, _ = brokers.explain_reassignments(scene.found())
 
     assert lines[0].endswith("adding 9, removing none")
     assert lines[1].endswith("orders-0: reassignment begun, adding [9], awaited [9]")
@@ -124,6 +124,6 @@ def test_requests_to_a_dead_broker_are_not_reported() -> None:
     scene.journal.request("c", 1, "LEADER_AND_ISR", {}, count=12)
     scene.broker_died()
 
-    lines, _ = brokers.controller(scene.found())
+    lines, _ = brokers.explain_controller(scene.found())
 
     assert not [line for line in lines if "unanswered" in line]

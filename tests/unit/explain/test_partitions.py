@@ -19,7 +19,7 @@ def test_a_partition_with_its_findings_and_remedies() -> None:
     scene = Scene()
     scene.broker_died()
 
-    lines, known = partitions.partition(scene.found(), P)
+    lines, known = partitions.explain_partition(scene.found(), P)
 
     assert known
     assert lines[-4:] == [
@@ -34,7 +34,7 @@ def test_a_leaderless_partition_names_the_brokers_to_start() -> None:
     scene = Scene()
     scene.place(ReplicaAssignment(ids(1, 2)), LeaderAndIsr(BrokerId(-1), 9, ids(1), 4))
 
-    lines, _ = partitions.partition(scene.found(), P)
+    lines, _ = partitions.explain_partition(scene.found(), P)
 
     assert lines[0] == "orders-0 now: no leader (preferred: 1), leader epoch 9, ISR 1 of replicas 1, 2"
     assert any("no member of its ISR 1 is alive" in line for line in lines)
@@ -45,7 +45,7 @@ def test_a_partition_without_replicas() -> None:
     scene = Scene()
     scene.place(ReplicaAssignment(()), LeaderAndIsr(BrokerId(-1), 9, ids(1), 4))
 
-    assert partitions.partition(scene.found(), P).lines[0].startswith("orders-0 now: no leader, leader epoch 9")
+    assert partitions.explain_partition(scene.found(), P).lines[0].startswith("orders-0 now: no leader, leader epoch 9")
 
 
 def test_without_zookeeper_the_journal_gives_the_state() -> None:
@@ -53,7 +53,7 @@ def test_without_zookeeper_the_journal_gives_the_state() -> None:
     scene.broker_died()
 
     assert (
-        partitions.partition(scene.found(now=False), P).lines[-1]
+        partitions.explain_partition(scene.found(now=False), P).lines[-1]
         == "orders-0 now: leader is node 3, leader epoch 9, ISR 3"
     )
 
@@ -63,7 +63,7 @@ def test_a_possibly_stale_journal_does_not_claim_the_current_state() -> None:
     scene.broker_died()
     found = scene.found(now=False)._replace(where="topic __klamm_journal", may_be_stale=True)
 
-    assert partitions.partition(found, P).lines[-1].startswith("orders-0 then: leader is node 3")
+    assert partitions.explain_partition(found, P).lines[-1].startswith("orders-0 then: leader is node 3")
     assert zookeeper_problem(found) == [
         "this is the state of 2023-11-14 22:13:22.000, the last entry of the topic __klamm_journal: "
         "add --zookeeper HOST:PORT/chroot for the current state"
@@ -77,7 +77,7 @@ def test_a_topic_with_its_partitions_and_steps() -> None:
     cause = scene.journal.event("TopicDeletion")
     scene.journal.line(cause, "deletion", step="waits", why="broker 1 is not alive", partitions={"orders": [0]})
 
-    lines, _ = partitions.topic(scene.found(), "orders")
+    lines, _ = partitions.explain_topic(scene.found(), "orders")
 
     assert lines[0].startswith("orders-0: leader is node 3 (preferred: 1)")
     assert lines[0].endswith("since 2023-11-14 22:13:22.000 by BrokerChange: dead [1]")
@@ -89,7 +89,7 @@ def test_a_deleted_topic_still_has_a_history() -> None:
     cause = scene.journal.event("TopicDeletion")
     scene.journal.line(cause, "deletion", step="completed", partitions={"old": [0]})
 
-    lines, known = partitions.topic(scene.found(), "old")
+    lines, known = partitions.explain_topic(scene.found(), "old")
     assert known
     assert lines[0] == "topic old does not exist now"
     assert lines[-1] == NOTHING_PENDING
@@ -116,7 +116,8 @@ def test_the_first_leader_since_the_topic_was_created() -> None:
     scene.journal.leader_decision(cause, "initial", P, None, scene.now.states[P])
 
     assert (
-        "since 2023-11-14 22:13:21.000, by TopicChange: new ['orders']" in partitions.partition(scene.found(), P).lines
+        "since 2023-11-14 22:13:21.000, by TopicChange: new ['orders']"
+        in partitions.explain_partition(scene.found(), P).lines
     )
 
 
@@ -127,7 +128,7 @@ def test_a_malformed_state_is_restored_from_the_journal() -> None:
     scene.now.malformed["/brokers/topics/orders/partitions/0/state"] = "no JSON"
     scene.now.connect = "zk:2181/kafka"
 
-    lines, _ = partitions.partition(scene.found(), P)
+    lines, _ = partitions.explain_partition(scene.found(), P)
 
     assert "orders-0 now: replicas 1, 2, 3; the state znode is malformed (no JSON)" in lines
     assert [line for line in lines if line.startswith("critical: /brokers/topics/orders/partitions/0/state: malformed")]
@@ -143,8 +144,8 @@ def test_a_malformed_topic_is_reported() -> None:
     scene.now.assignments.clear()
     scene.now.malformed["/brokers/topics/orders"] = "no JSON"
 
-    of_topic, _ = partitions.topic(scene.found(), "orders")
-    of_partition, _ = partitions.partition(scene.found(), P)
+    of_topic, _ = partitions.explain_topic(scene.found(), "orders")
+    of_partition, _ = partitions.explain_partition(scene.found(), P)
 
     assert of_topic[0] == "the znode of orders is malformed: no JSON"
     assert "orders-0 now: unknown: the znode of its topic is malformed (no JSON)" in of_partition
@@ -156,8 +157,8 @@ def test_a_pending_deletion_is_reported() -> None:
     scene.now.deletions["orders"] = scene.now.taken_ms - 1_000
 
     due = "next: orders is deleted (requested at 2023-11-14 22:14:59.000), when broker 1 is back "
-    assert any(line.startswith(due) for line in partitions.topic(scene.found(), "orders").lines)
-    assert any(line.startswith(due) for line in partitions.partition(scene.found(), P).lines)
+    assert any(line.startswith(due) for line in partitions.explain_topic(scene.found(), "orders").lines)
+    assert any(line.startswith(due) for line in partitions.explain_partition(scene.found(), P).lines)
 
 
 def test_a_topic_with_many_partitions_is_summarized() -> None:
@@ -167,7 +168,7 @@ def test_a_topic_with_many_partitions_is_summarized() -> None:
         scene.now.assignments[p] = ReplicaAssignment(ids(2, 3))
         scene.now.states[p] = LeaderAndIsr(BrokerId(2), 9, ids(2, 3) if number > 100 else ids(2), 4)
 
-    lines, _ = partitions.topic(scene.found(), "orders")
+    lines, _ = partitions.explain_topic(scene.found(), "orders")
 
     assert lines[0] == (
         "orders: 1,000 partitions, 1,000 led by a live node, 899 with all replicas in sync; the others:"
@@ -181,7 +182,7 @@ def test_repeated_steps_are_one_line() -> None:
     for _ in range(50):
         scene.journal.refused("c", "rebalance", "the preferred replica is not alive", partitions={"orders": [0]})
 
-    lines = [line for line in partitions.topic(scene.found(), "orders").lines if "rebalance" in line]
+    lines = [line for line in partitions.explain_topic(scene.found(), "orders").lines if "rebalance" in line]
 
     assert len(lines) == 1
     assert lines[0].endswith("(50 times since 2023-11-14 22:13:20.000)")
@@ -191,7 +192,7 @@ def test_a_missing_controller_is_reported_for_every_subject() -> None:
     scene = Scene()
     scene.now.controller = None
 
-    assert any("there is no controller" in line for line in partitions.partition(scene.found(), P).lines)
+    assert any("there is no controller" in line for line in partitions.explain_partition(scene.found(), P).lines)
 
 
 def test_an_unreachable_zookeeper_is_reported() -> None:
@@ -199,7 +200,7 @@ def test_an_unreachable_zookeeper_is_reported() -> None:
     scene.broker_died()
     found = scene.found(now=False)._replace(zookeeper_problem="ZooKeeper at zk:1 does not answer")
 
-    assert partitions.partition(found, P).lines[-1] == "orders-0 then: leader is node 3, leader epoch 9, ISR 3"
+    assert partitions.explain_partition(found, P).lines[-1] == "orders-0 then: leader is node 3, leader epoch 9, ISR 3"
     assert zookeeper_problem(found)[0] == "critical: ZooKeeper at zk:1 does not answer"
     assert zookeeper_problem(scene.found()) == []
 
@@ -209,7 +210,7 @@ def test_a_long_history_is_cut_to_the_last_events() -> None:
     for _ in range(40):
         scene.broker_died()
 
-    lines, _ = partitions.partition(scene.found(), P, most_events=5)
+    lines, _ = partitions.explain_partition(scene.found(), P, most_events=5)
 
     assert lines[0] == "(35 earlier events: --all shows them)"
     assert sum("controller 2, epoch 4" in line for line in lines) == 5
@@ -222,7 +223,7 @@ def test_a_partition_shows_the_unanswered_requests_of_its_brokers() -> None:
     scene.journal.request("c", 2, "LEADER_AND_ISR", {"orders": [0]}, count=1)
     scene.journal.response("c", 2, "LEADER_AND_ISR", ms=1)
 
-    lines = partitions.partition(scene.found(), P).lines
+    lines = partitions.explain_partition(scene.found(), P).lines
 
     assert [line for line in lines if "has not answered" in line] == [
         "broker 3 has not answered LEADER_AND_ISR for 97.0 s: see klamm explain broker 3; restart the broker "

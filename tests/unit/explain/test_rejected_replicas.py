@@ -17,13 +17,13 @@ def test_a_partition_shows_since_when_it_has_its_isr() -> None:
     facts = {"leader_from": 3, "leader_to": 3, "leader_epoch": 9, "isr_from": [3], "isr": [3, 2]}
     scene.journal.decision(cause, "alter-partition", P, 3, rejected=[], **facts)
 
-    lines, _ = partitions.partition(scene.found(), P)
+    lines, _ = partitions.explain_partition(scene.found(), P)
 
     assert "since 2023-11-14 22:13:22.000, by BrokerChange: dead [1]" in lines
     assert "with this ISR since 2023-11-14 22:13:24.000, by AlterPartitionReceived: version 3" in lines
 
     scene.place(ReplicaAssignment(ids(1, 2, 3)), LeaderAndIsr(BrokerId(3), 9, ids(3), 4))  # by whom, no journal tells
-    assert not any(line.startswith("with this ISR") for line in partitions.partition(scene.found(), P).lines)
+    assert not any(line.startswith("with this ISR") for line in partitions.explain_partition(scene.found(), P).lines)
 
 
 def rejected(scene: Scene, broker: int, error: str = "INCONSISTENT_TOPIC_ID") -> None:
@@ -37,9 +37,9 @@ def test_a_replica_that_its_broker_rejected_is_reported_with_a_remedy() -> None:
     rejected(scene, 2)  # which leads, as ZooKeeper has it
 
     for lines, _ in (
-        partitions.partition(scene.found(), P),
-        partitions.topic(scene.found(), "orders"),
-        brokers.broker(scene.found(), BrokerId(2)),
+        partitions.explain_partition(scene.found(), P),
+        partitions.explain_topic(scene.found(), "orders"),
+        brokers.explain_broker(scene.found(), BrokerId(2)),
     ):
         assert lines[-2].startswith("warning: orders-0: broker 2 rejects its replica (INCONSISTENT_TOPIC_ID)")
         back, _, fresh = lines[-1].partition("; otherwise ")
@@ -50,15 +50,17 @@ def test_a_replica_that_its_broker_rejected_is_reported_with_a_remedy() -> None:
         )
         assert fresh.startswith("stop broker 2, move the directory orders-0 out of its log.dirs")
         assert NOTHING_PENDING not in lines
-    assert brokers.broker(scene.found(), BrokerId(3)).lines[-1] == NOTHING_PENDING
-    assert partitions.partition(scene.found(now=False), P).lines[-1].startswith("    remedy: to keep that log")
+    assert brokers.explain_broker(scene.found(), BrokerId(3)).lines[-1] == NOTHING_PENDING
+    assert partitions.explain_partition(scene.found(now=False), P).lines[-1].startswith("    remedy: to keep that log")
 
 
 def test_other_rejections_refer_to_the_log_of_the_broker() -> None:
     scene = Scene()
     rejected(scene, 3, "UNKNOWN_SERVER_ERROR")
 
-    assert partitions.partition(scene.found(), P).lines[-1].startswith("    remedy: find the reason in the log of")
+    assert (
+        partitions.explain_partition(scene.found(), P).lines[-1].startswith("    remedy: find the reason in the log of")
+    )
 
 
 @pytest.mark.parametrize("listed", [{"orders": [0]}, {}], ids=["listed", "too many to be listed"])
@@ -67,18 +69,18 @@ def test_a_new_request_clears_the_rejection_of_that_broker(listed: dict[str, lis
     scene.place(ReplicaAssignment(ids(2, 3)), LeaderAndIsr(BrokerId(2), 9, ids(2, 3), 4))
     rejected(scene, 2)
     scene.journal.request("c", 3, "LEADER_AND_ISR", listed, count=1)
-    assert NOTHING_PENDING not in partitions.partition(scene.found(), P).lines
+    assert NOTHING_PENDING not in partitions.explain_partition(scene.found(), P).lines
 
     scene.journal.request("c", 2, "LEADER_AND_ISR", listed, count=1)
-    assert partitions.partition(scene.found(), P).lines[-1] == NOTHING_PENDING
+    assert partitions.explain_partition(scene.found(), P).lines[-1] == NOTHING_PENDING
 
 
 def test_rejections_of_in_sync_followers_and_deleted_topics_are_not_reported() -> None:
     scene = Scene()
     scene.place(ReplicaAssignment(ids(2, 3)), LeaderAndIsr(BrokerId(2), 9, ids(2, 3), 4))
     rejected(scene, 3)
-    assert partitions.partition(scene.found(), P).lines[-1] == NOTHING_PENDING
+    assert partitions.explain_partition(scene.found(), P).lines[-1] == NOTHING_PENDING
 
     rejected(scene, 2)
     scene.journal.line("c", "deletion", step="completed", partitions={"orders": [0]})
-    assert partitions.partition(scene.found(), P).lines[-1] == NOTHING_PENDING
+    assert partitions.explain_partition(scene.found(), P).lines[-1] == NOTHING_PENDING

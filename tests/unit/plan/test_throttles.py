@@ -11,8 +11,8 @@ from klamm.config.topic_config import ConfigSource
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.cluster import Partition
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.plan.progress import MoveState, describe, is_complete, is_over, progress_of
-from klamm.plan.throttles import copying, plan_removal, plan_throttle
+from klamm.plan.progress import MoveState, is_complete, is_over, progress_of, progress_text
+from klamm.plan.throttles import plan_copies, plan_removal, plan_throttle
 
 
 def ids(*numbers: int) -> tuple[BrokerId, ...]:
@@ -27,7 +27,7 @@ def config(name: str, value: str, source: ConfigSource) -> Config:
 
 
 def test_leaders_and_followers_are_throttled() -> None:
-    copies = copying({P0: ids(2, 3)}, {P0: ids(1, 2)}, {})
+    copies = plan_copies({P0: ids(2, 3)}, {P0: ids(1, 2)}, {})
     rates: dict[str, str | None] = {LEADER_THROTTLED_RATE: "500", FOLLOWER_THROTTLED_RATE: "500"}
 
     assert plan_throttle(copies, 500, ids(1, 2, 3)) == {
@@ -39,7 +39,7 @@ def test_leaders_and_followers_are_throttled() -> None:
 
 
 def test_a_dead_broker_gets_no_throttle() -> None:
-    changes = plan_throttle(copying({P0: ids(1, 3)}, {P0: ids(1, 9)}, {}), 500, ids(1, 3))
+    changes = plan_throttle(plan_copies({P0: ids(1, 3)}, {P0: ids(1, 9)}, {}), 500, ids(1, 3))
 
     assert [entity.name for entity in changes if entity.type == BROKER] == ["1", "3"]
     assert changes[Entity(TOPIC, "t")] == {LEADER_THROTTLED_REPLICAS: "0:1,0:9", FOLLOWER_THROTTLED_REPLICAS: "0:3"}
@@ -48,7 +48,7 @@ def test_a_dead_broker_gets_no_throttle() -> None:
 def test_running_reassignments_are_throttled_too() -> None:
     moving = {P1: ReplicaAssignment(replicas=ids(4, 1), adding=ids(4), removing=ids(1))}
 
-    changes = plan_throttle(copying({P0: ids(2)}, {P0: ids(2)}, moving), 500, ids(1, 2, 4))
+    changes = plan_throttle(plan_copies({P0: ids(2)}, {P0: ids(2)}, moving), 500, ids(1, 2, 4))
 
     assert changes[Entity(TOPIC, "t")] == {LEADER_THROTTLED_REPLICAS: "0:2,1:1", FOLLOWER_THROTTLED_REPLICAS: "1:4"}
 
@@ -56,7 +56,7 @@ def test_running_reassignments_are_throttled_too() -> None:
 def test_a_replaced_reassignment_copies_from_the_existing_replicas() -> None:
     moving = {P0: ReplicaAssignment(replicas=ids(4, 1), adding=ids(4), removing=ids(1))}
 
-    assert copying({P0: ids(5)}, {P0: ids(4, 1)}, moving)[P0] == (ids(1), ids(5))
+    assert plan_copies({P0: ids(5)}, {P0: ids(4, 1)}, moving)[P0] == (ids(1), ids(5))
 
 
 def test_only_configs_set_on_the_entity_itself_are_removed() -> None:
@@ -81,7 +81,7 @@ def test_the_progress_of_a_reassignment() -> None:
     done, moving, unknown = progress_of(wanted, found, moves, ids(1, 2, 3))
 
     assert (done.state, moving.state, unknown.state) == (MoveState.COMPLETE, MoveState.MOVING, MoveState.UNKNOWN)
-    assert describe(moving) == "in progress: 3 not in sync yet"
+    assert progress_text(moving) == "in progress: 3 not in sync yet"
     assert not is_over([done, moving])
     assert is_complete([done])
     [elsewhere] = progress_of({P0: ids(2, 1)}, found, {}, ids(1, 2))
@@ -97,4 +97,4 @@ def test_a_reassignment_to_a_dead_broker_is_stuck() -> None:
     [stuck] = progress_of({P0: ids(1, 3, 4)}, found, moves, ids(1, 3))
 
     assert (stuck.state, stuck.dead) == (MoveState.MOVING, ids(4))
-    assert describe(stuck) == "stuck: 4 not alive; start it, or run klamm reassign cancel"
+    assert progress_text(stuck) == "stuck: 4 not alive; start it, or run klamm reassign cancel"

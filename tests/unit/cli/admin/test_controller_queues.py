@@ -1,6 +1,6 @@
 """Queues as a metrics page tells them, and what journals say of requests that were not answered."""
 
-from klamm.cli.admin.controller import Queue, queues
+from klamm.cli.admin.controller import Queue, parse_queues
 from klamm.explain.unanswered import Unanswered, unanswered
 from klamm.telemetry.exposition import Reading, render
 from klamm.telemetry.journal_reader import Entry
@@ -19,7 +19,7 @@ def test_queue_depth_and_waiting_times_per_broker() -> None:
     timer = Timer()
     for ms in (1.0, 3.0):
         timer.observe(ms)
-    found = queues(
+    found = parse_queues(
         "b1:1", page(Reading(ACTIVE, 1), *(Reading(SIZE, n, (str(n),)) for n in (10, 2)), Reading(TIME, timer, ("2",)))
     )
 
@@ -29,7 +29,7 @@ def test_queue_depth_and_waiting_times_per_broker() -> None:
 
 
 def test_a_node_that_is_not_controller_has_no_queues() -> None:
-    assert queues("b1:1", page(Reading(ACTIVE, 0), Reading(SIZE, 3, ("2",)))) == []
+    assert parse_queues("b1:1", page(Reading(ACTIVE, 0), Reading(SIZE, 3, ("2",)))) == []
 
 
 def entry(seq: int, kind: str, **facts: object) -> Entry:
