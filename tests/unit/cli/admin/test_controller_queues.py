@@ -1,4 +1,4 @@
-"""Queues as a metrics page tells them, and what journals say of requests that were not answered."""
+"""Request queues from a metrics page, and unanswered control requests from a journal."""
 
 from klamm.cli.admin.controller import Queue, parse_queues
 from klamm.explain.unanswered import Unanswered, unanswered
@@ -15,7 +15,7 @@ def page(*readings: Reading) -> str:
     return render(readings, "text/plain")[0].decode()
 
 
-def test_queue_depth_and_waiting_times_per_broker() -> None:
+def test_queue_depth_and_waiting_times_are_parsed_for_each_broker() -> None:
     timer = Timer()
     for ms in (1.0, 3.0):
         timer.observe(ms)
@@ -36,7 +36,7 @@ def entry(seq: int, kind: str, **facts: object) -> Entry:
     return Entry(seq * 1000, 1, 1, seq, "c", kind, facts)
 
 
-def test_requests_without_an_answer() -> None:
+def test_only_control_requests_without_a_response_are_listed_as_unanswered() -> None:
     lines = [
         entry(1, "request", broker=2, api="UPDATE_METADATA", count=5),
         entry(2, "request", broker=2, api="LEADER_AND_ISR", count=7, causes=["a", "b"]),

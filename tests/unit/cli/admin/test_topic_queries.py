@@ -33,7 +33,7 @@ def cluster(*names: str) -> Cluster:
     return Cluster(BrokerId(1), {BrokerId(1): Broker(Address("b1", 1), None)}, topics)
 
 
-def test_topic_patterns_are_those_of_kafkas_tools() -> None:
+def test_topic_patterns_match_as_in_kafkas_tools() -> None:
     there = cluster("__own", "a", "a.b", "aXb", "b")
 
     assert select_topics(there, None) == ["__own", "a", "a.b", "aXb", "b"]
@@ -73,11 +73,11 @@ ALL = (FINE, OTHER_LEADS, BEHIND, TOO_FEW, UNOWNED, LEADER_AWAY, GROWING)
         (Filters(unavailable=True, non_preferred=True), (OTHER_LEADS, UNOWNED, LEADER_AWAY)),
     ],
 )
-def test_filters(filters: Filters, expected: tuple[Row, ...]) -> None:
+def test_each_filter_selects_only_partitions_with_that_problem(filters: Filters, expected: tuple[Row, ...]) -> None:
     assert filter_rows(ALL, filters, ids(1, 2)) == list(expected)
 
 
-def test_replica_assignments() -> None:
+def test_a_replica_assignment_with_unequal_or_repeated_replicas_is_rejected() -> None:
     assert parse_assignment("1:2,2:3") == [(1, 2), (2, 3)]
     for wrong, why in {"1:x": "BROKER:BROKER", "1:1": "twice", "1:2,3": "the same number", "": "BROKER:BROKER"}.items():
         with pytest.raises(UsageError, match=why):
