@@ -93,7 +93,7 @@ async def _read_node_context(
     check_log_directories(world.disk, config)
     broker_id = await choose_broker_id(world.disk, config, cluster_id, store)
     dynamic = DynamicConfig(config)
-    dynamic.take(*await read_broker_configs(ConfigStore(store.client), broker_id))
+    dynamic.apply(*await read_broker_configs(ConfigStore(store.client), broker_id))
     return NodeContext(world, dynamic.current, dynamic, broker_id, cluster_id, sessions, status, log_levels)
 
 
@@ -202,7 +202,7 @@ def _build_journal(context: NodeContext, storage: Storage) -> Journal:
 
     def move_journal(failure: DirectoryFailure) -> None:
         if logs.live_directories:
-            files.leave(failure.directory, logs.live_directories[0])
+            files.move_from(failure.directory, logs.live_directories[0])
 
     storage.log_dir_failures.add_listener(move_journal)
     return Journal(files, context.broker_id, context.world.clock)

@@ -86,7 +86,7 @@ class ConfigFollower:
         Raises KlammError where topic overrides cannot be read; call it again then.
         """
         before = self._dynamic.current
-        self._dynamic.take(cluster, broker)
+        self._dynamic.apply(cluster, broker)
         now = self._dynamic.current
         self._throttles.rates_changed(self._dynamic)
         if now is not before:

@@ -18,7 +18,7 @@ from klamm.client.producing import produce_request, produced_code
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.runtime.world import World
-from klamm.telemetry.journal_tail import Position, Tailed, read_on
+from klamm.telemetry.journal_tail import Position, Tailed, read_next_lines
 from klamm.wire.api import ApiKey
 from klamm.wire.compression import Codec
 from klamm.wire.messages import (
@@ -131,7 +131,7 @@ class JournalTopic:
             return Position()
 
     def _read_lines(self, position: Position) -> Tailed:
-        return read_on(self._world.disk, self._directory, self._node, position, self._batch_bytes)
+        return read_next_lines(self._world.disk, self._directory, self._node, position, self._batch_bytes)
 
     def _lost_line(self, files: int) -> bytes:
         """A journal line that stands for those that were rotated away before they were published."""

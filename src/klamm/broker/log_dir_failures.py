@@ -39,7 +39,7 @@ class LogDirFailures:
         await self._notifier.close()
 
     def on_failure(self, failure: DirectoryFailure, logs: LogManager) -> None:
-        """Take the failed directory's replicas offline; without any directory left, the node fails."""
+        """Call the listeners and notify the controller; without any live directory left, the node fails."""
         log.error("log directory failed", directory=failure.directory, reason=failure.reason)
         for listener in self._listeners:
             listener(failure)

@@ -63,7 +63,7 @@ class Node:
         self._without_controller.set()
 
     async def _hand_over_leaders(self) -> None:
-        """Run the controlled shutdown, unless it is disabled or skipped."""
+        """Run the controlled shutdown until it ends or is skipped."""
         self.parts.replicas.begin_shutdown()
         context = self._context
         shutdown = ControlledShutdown(

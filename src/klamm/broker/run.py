@@ -10,7 +10,7 @@ from klamm.broker.node import Node, start_node
 from klamm.config.node_config import NodeConfig, WrongConfig, parse_node_config
 from klamm.model.errors import KlammError
 from klamm.runtime.large_buffers import keep_large_buffers
-from klamm.runtime.main_loop import allow_many_open_files, run_loop, say, settle_memory
+from klamm.runtime.main_loop import allow_many_open_files, freeze_startup_objects, run_loop, say
 from klamm.runtime.network import reason_of
 from klamm.runtime.signals import on_stop_signals
 from klamm.runtime.world import World, real_world
@@ -53,7 +53,7 @@ async def _run_until_stopped(world: World, config: NodeConfig, log_levels: LogLe
     if node is None:
         log.info("stopped while starting")
         return OK
-    settle_memory()
+    freeze_startup_objects()
     failure = await requests.wait_for_end(node)
     await node.stop()
     if failure:

@@ -23,11 +23,11 @@ from klamm.model.ids import TopicPartition
 from klamm.telemetry.journal_reader import (
     Entry,
     LeaderChange,
+    current_leader_changes,
+    describe_event,
     in_order,
     leader_changes,
-    leaders_since,
-    story_of,
-    why_of,
+    lines_about_partition,
 )
 from klamm.zk import znodes
 
@@ -37,7 +37,7 @@ _SLOW_MS: Final = 2_000
 
 def explain_partition(inputs: ExplainInputs, subject: TopicPartition, most_events: int | None = None) -> Answer:
     """Explain a partition: its (last) events, its leader now and since when, and what is pending or wrong."""
-    story = story_of(inputs.entries, subject)
+    story = lines_about_partition(inputs.entries, subject)
     state = state_now(inputs.now, subject)
     if not story and state is None:
         return Answer([f"There is nothing about {subject} in {inputs.where}{_known_partitions_text(inputs)}."], False)
@@ -46,7 +46,7 @@ def explain_partition(inputs: ExplainInputs, subject: TopicPartition, most_event
     lines += timeline_lines(events)
     if state is not None:
         lines.append(f"{subject} now: {state}")
-        if (change := leaders_since(inputs.entries).get(subject)) and _is_still_leader(inputs.now, change):
+        if (change := current_leader_changes(inputs.entries).get(subject)) and _is_still_leader(inputs.now, change):
             lines.append(f"since {utc_time(change.ts_ms)}, by {change.why or 'an event that is not in the journal'}")
             lines += _isr_since(inputs.now, subject, story, change.ts_ms)
         lines += _unanswered_by_replicas(inputs, inputs.now.assignments.get(subject) if inputs.now else None)
@@ -70,7 +70,7 @@ def _isr_since(now: Snapshot | None, p: TopicPartition, story: Sequence[Entry], 
     state = now.states.get(p) if now else None
     if not changes or changes[-1].ts_ms <= led_since_ms or (state and tuple(changes[-1].facts["isr"]) != state.isr):
         return []
-    events = (why_of(e) for e in story if e.kind == "event" and e.cause == changes[-1].cause)
+    events = (describe_event(e) for e in story if e.kind == "event" and e.cause == changes[-1].cause)
     why = next(events, "an event that is not in the journal")
     return [f"with this ISR since {utc_time(changes[-1].ts_ms)}, by {why}"]
 
@@ -186,7 +186,7 @@ def _partition_lines(inputs: ExplainInputs, name: str, partitions: Sequence[Topi
     now = inputs.now
     if now is None or not partitions:
         return []
-    since = leaders_since(inputs.entries)
+    since = current_leader_changes(inputs.entries)
     if len(partitions) <= MAX_PARTITIONS:
         return [_partition_line(now, p, since) for p in partitions]
     unhealthy = [p for p in partitions if not _is_healthy(now, p)]

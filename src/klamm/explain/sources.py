@@ -13,7 +13,7 @@ from klamm.runtime.disk import Disk
 from klamm.runtime.main_loop import run_loop
 from klamm.runtime.world import real_world
 from klamm.telemetry.journal import JOURNAL_TOPIC
-from klamm.telemetry.journal_reader import Entry, Wanted, distinct, entries_of, read_journals
+from klamm.telemetry.journal_reader import Entry, Wanted, distinct, parse_lines, read_journals
 
 _ZOOKEEPER_TIMEOUT_S: Final = 3.0
 
@@ -79,7 +79,7 @@ def _read_journal(sources: Sources, disk: Disk, wanted: Wanted | None) -> tuple[
     if sources.bootstrap:
         addresses = [parse_address(text) for text in sources.bootstrap.split(",")]
         values = run_loop(read_values(real_world(), addresses, TopicPartition(JOURNAL_TOPIC, 0)))
-        return distinct(entries_of(b"\n".join(values), wanted)), f"topic {JOURNAL_TOPIC}"
+        return distinct(parse_lines(b"\n".join(values), wanted)), f"topic {JOURNAL_TOPIC}"
     directories = list(sources.journals) or journal_directories(disk, sources.data)
     for directory in directories:
         if not disk.is_directory(directory):

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any, Final
 
-from klamm.telemetry.journal_reader import Entry, why_of
+from klamm.telemetry.journal_reader import Entry, describe_event
 
 _KNOWN: Final = {"topic", "partition", "partitions", "causes"}
 
@@ -50,7 +50,7 @@ def utc_time(ts_ms: int) -> str:
 
 
 def _event_line(entry: Entry) -> str:
-    return f"{utc_time(entry.ts_ms)}  controller {entry.node}, epoch {entry.controller_epoch}: {why_of(entry)}"
+    return f"{utc_time(entry.ts_ms)}  controller {entry.node}, epoch {entry.controller_epoch}: {describe_event(entry)}"
 
 
 def _step_texts(entries: Sequence[Entry]) -> list[str]:

@@ -13,7 +13,7 @@ from klamm.embedded.zookeeper import ZooKeeperServer
 from klamm.model.assignment import ReplicaAssignment
 from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
-from klamm.telemetry.journal_reader import Entry, entries_of
+from klamm.telemetry.journal_reader import Entry, parse_lines
 from klamm.zk.acl import OPEN_ACL, READ_ACL
 from klamm.zk.client import ZooKeeper
 from klamm.zk.errors import NodeExists
@@ -138,7 +138,7 @@ async def assert_controller_works(store: Store, controller: Controller) -> None:
 
 
 def journal_entries(world: World, kind: str) -> list[Entry]:
-    return [e for e in entries_of(world.sinks[1].content) if e.kind == kind]
+    return [e for e in parse_lines(world.sinks[1].content) if e.kind == kind]
 
 
 async def assert_no_event_failed(world: World, controller: Controller) -> None:

@@ -17,7 +17,7 @@ from klamm.model.errors import ErrorCode
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.model.topic_ids import id_to_text
-from klamm.telemetry.journal_reader import controller_terms, entries_of, leader_changes
+from klamm.telemetry.journal_reader import controller_terms, leader_changes, parse_lines
 from klamm.wire.messages import (
     AlterPartitionRequest,
     AlterPartitionRequestPartitionData,
@@ -114,10 +114,10 @@ async def test_a_created_topic_gets_a_leader_and_a_new_one_when_that_dies(world:
     assert (again.leader, again.leader_epoch, again.is_new) == (2, 1, False)
     assert [kind for kind, _, _ in returned.received][:2] == ["UpdateMetadata", "LeaderAndIsr"]
 
-    [moved] = leader_changes(entries_of(world.sinks[1].content))
+    [moved] = leader_changes(parse_lines(world.sinks[1].content))
     assert (moved.partition, moved.leader_from, moved.leader_to) == (TopicPartition("orders", 0), 3, 2)
     assert (moved.why, moved.rejected) == ("BrokerChange: dead [3]", ((3, "not live"),))
-    [term] = controller_terms(entries_of(world.sinks[1].content))
+    [term] = controller_terms(parse_lines(world.sinks[1].content))
     assert term.ready_ms is not None
     assert term.ready_ms >= term.elected_ms
 

@@ -11,7 +11,7 @@ from klamm.model.ids import TopicPartition
 from klamm.runtime.disk import RealDisk
 from klamm.telemetry.journal import Journal
 from klamm.telemetry.journal_files import JournalFiles
-from klamm.telemetry.journal_reader import entries_of
+from klamm.telemetry.journal_reader import parse_lines
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -98,9 +98,11 @@ def test_explain_prints_the_history_with_a_warning_when_zookeeper_is_down(
 def test_explain_reads_only_journal_lines_about_its_subject(data: Path) -> None:
     content = (data / "node-2" / "logs" / "klamm-journal-2-00000001.jsonl").read_bytes()
 
-    orders = {(e.kind, e.facts.get("api")) for e in entries_of(content, parse_subject(["orders-0"]).needed_lines)}
-    others = {(e.kind, e.facts.get("api")) for e in entries_of(content, parse_subject(["other"]).needed_lines)}
-    controller = {(e.kind, e.facts.get("api")) for e in entries_of(content, parse_subject(["controller"]).needed_lines)}
+    orders = {(e.kind, e.facts.get("api")) for e in parse_lines(content, parse_subject(["orders-0"]).needed_lines)}
+    others = {(e.kind, e.facts.get("api")) for e in parse_lines(content, parse_subject(["other"]).needed_lines)}
+    controller = {
+        (e.kind, e.facts.get("api")) for e in parse_lines(content, parse_subject(["controller"]).needed_lines)
+    }
 
     requests = {("request", "LEADER_AND_ISR"), ("request", "UPDATE_METADATA"), ("response", "UPDATE_METADATA")}
     assert orders == {("event", None), ("decision", None), ("write", None), *requests}

@@ -12,7 +12,7 @@ from klamm.model.brokers import Broker
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.model.leader_and_isr import LeaderAndIsr
 from klamm.telemetry.journal import Journal
-from klamm.telemetry.journal_reader import entries_of
+from klamm.telemetry.journal_reader import parse_lines
 from klamm.zk.registrations import Registration
 
 P = TopicPartition("orders", 0)
@@ -60,4 +60,4 @@ class Scene:
     def inputs(self, *, now: bool = True) -> ExplainInputs:
         """What `klamm explain` would read; without `now`, ZooKeeper is not named."""
         self.journal.flush()
-        return ExplainInputs(list(entries_of(self._sink.content)), "here", self.now if now else None)
+        return ExplainInputs(list(parse_lines(self._sink.content)), "here", self.now if now else None)
