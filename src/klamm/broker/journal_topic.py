@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from klamm.client.connection import Connection
-from klamm.client.producing import produce_request, produced_code
+from klamm.client.producing import produce_error_code, produce_request
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
 from klamm.runtime.world import World
@@ -146,7 +146,7 @@ class JournalTopic:
         request = produce_request(TopicPartition(self._topic, 0), batch, _PRODUCE_TIMEOUT_S)
         connection = await self._connect_to_leader()
         answer = await connection.request(ApiKey.PRODUCE, _PRODUCE_VERSION, request.message, 2 * _PRODUCE_TIMEOUT_S)
-        error = ErrorCode(produced_code(answer))
+        error = ErrorCode(produce_error_code(answer))
         if error is ErrorCode.MESSAGE_TOO_LARGE:
             await self._produce_halves(lines)
         elif error is not ErrorCode.NONE:

@@ -6,7 +6,7 @@ Source: RemoteLeaderEndPoint.scala, BrokerBlockingSender.scala.
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from klamm.client.offsets import offsets_in
+from klamm.client.offsets import offsets_of
 from klamm.client.ports import BrokerConnection
 from klamm.model.errors import ErrorCode, KlammError
 from klamm.model.ids import BrokerId, TopicPartition
@@ -65,7 +65,7 @@ class LeaderEndPoint:
             replica_id=self._broker_id, topics=[ListOffsetsTopic(name=topic_partition.topic, partitions=[wanted])]
         )
         response: ListOffsetsResponse = await self._send_request(ApiKey.LIST_OFFSETS, LIST_OFFSETS_VERSION, request)
-        if topic_partition not in (found := offsets_in(response)):
+        if topic_partition not in (found := offsets_of(response)):
             raise PartitionRefused(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 f"{topic_partition} is missing in the ListOffsets response of broker {self._leader_id}",

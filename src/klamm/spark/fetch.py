@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from klamm.client.blocking import MAX_RESPONSE_BYTES, BlockingConnection
 from klamm.client.cluster import TopicGone
 from klamm.client.errors import ConnectionLost, RetriableError, retriable_or_raise
-from klamm.client.fetching import NEWEST_BY_NAME, FetchLimits, fetch_request, fetched_in
+from klamm.client.fetching import NEWEST_BY_NAME, FetchLimits, fetch_request, partition_data_of
 from klamm.client.offsets import EARLIEST, LATEST
 from klamm.client.versions import Request
 from klamm.model.errors import ErrorCode
@@ -120,7 +120,7 @@ class RangeReader:
         except ConnectionLost:
             self._brokers.client.drop(connection.address)
             raise
-        return fetched_in(response, self._partition, self._topic_id)
+        return partition_data_of(response, self._partition, self._topic_id)
 
     def _send_request(self) -> BlockingConnection:
         """Send the next fetch to the leader; the connection on which its answer comes."""

@@ -13,7 +13,7 @@ from klamm.client import addresses
 from klamm.client.asynchronous import AsyncClient, AsyncSettings
 from klamm.client.backoff import Backoff
 from klamm.client.errors import AnswerTimedOut, ConnectionRefused, Unreachable, UnsupportedVersion
-from klamm.client.routing import NoController, Unconfirmed, to_any, to_controller
+from klamm.client.routing import NoController, Unconfirmed, send_to_any, send_to_controller
 from klamm.client.steps import Ask, Steps, retried
 from klamm.client.versions import Build, Request
 from klamm.model.cluster import Address
@@ -93,7 +93,7 @@ class Admin:
 
         def attempt_at_any_broker() -> Steps[Any]:
             nonlocal timeout_s
-            steps = to_any(self._cluster, Request(key, message), min(timeout_s, self.left_s))
+            steps = send_to_any(self._cluster, Request(key, message), min(timeout_s, self.left_s))
             timeout_s *= 2  # a large answer may take its time
             return steps
 
@@ -131,7 +131,7 @@ class Admin:
 
         A request that is not `repeatable` is not sent again if it may have taken effect.
         """
-        steps = to_controller(
+        steps = send_to_controller(
             self._cluster,
             Request(key, message),
             self._backoff(),
@@ -158,7 +158,7 @@ class Admin:
 
     def update_brokers(self, metadata: Any) -> None:
         """Replace the known brokers and controller by those of a Metadata response."""
-        self._cluster.take(metadata)
+        self._cluster.update(metadata)
 
     async def _run_with_retries(self, attempt: Callable[[], Steps[T]], problem: str) -> T:
         """Run the steps of `attempt`, again after a retriable error. Raises CannotAsk with `problem` at the timeout."""
