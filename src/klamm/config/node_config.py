@@ -348,6 +348,7 @@ def _parse_zookeeper_connect(reader: _Reader) -> tuple[str, str]:
 
 
 def _log_directories(reader: _Reader) -> tuple[str, ...]:
+    """The directories of log.dirs, or of log.dir. Raises WrongConfig for empty and repeated ones."""
     key = "log.dirs" if reader.text("log.dirs") else "log.dir"
     directories = [d.strip() for d in (reader.text(key) or "").split(",")]
     reader.require(all(directories), key, "write at least one directory, several with commas between them")

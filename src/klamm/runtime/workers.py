@@ -149,7 +149,7 @@ class _Worker:
         self._process.kill()
 
     def end(self) -> int:
-        """Its exit status; negative where a signal ended it."""
+        """End the process and wait for it: its exit status, negative where a signal ended it."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):

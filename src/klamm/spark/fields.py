@@ -40,7 +40,7 @@ class HeaderFields(NamedTuple):
 
 
 def read_fields(raw: Bytes, bodies: Bodies) -> Fields:
-    """Raises CorruptBatch where a key or value leaves its record."""
+    """The fields of each record. Raises CorruptBatch where a key or value passes the end of its record."""
     timestamp_deltas, at = read_varints(raw, bodies.starts + 1)
     offset_deltas, at = read_varints(raw, at)
     keys = read_slices(raw, at, bodies.ends)
