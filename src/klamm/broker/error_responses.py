@@ -119,7 +119,7 @@ def _delete_topics_error(message: m.DeleteTopicsRequest, version: int, error: Er
     return m.DeleteTopicsResponse(responses=responses)
 
 
-def _create_partitions(
+def _create_partitions_error(
     message: m.CreatePartitionsRequest, version: int, error: ErrorCode
 ) -> m.CreatePartitionsResponse:
     return m.CreatePartitionsResponse(
@@ -133,7 +133,7 @@ def _init_producer_id_error(
     return m.InitProducerIdResponse(error_code=error, producer_id=_UNKNOWN, producer_epoch=_UNKNOWN)
 
 
-def _offset_for_leader_epoch(
+def _offset_for_leader_epoch_error(
     message: m.OffsetForLeaderEpochRequest, version: int, error: ErrorCode
 ) -> m.OffsetForLeaderEpochResponse:
     return m.OffsetForLeaderEpochResponse(
@@ -157,7 +157,7 @@ def _elect_leaders_error(message: m.ElectLeadersRequest, version: int, error: Er
     )
 
 
-def _alter_reassignments(
+def _alter_reassignments_error(
     message: m.AlterPartitionReassignmentsRequest, version: int, error: ErrorCode
 ) -> m.AlterPartitionReassignmentsResponse:
     return m.AlterPartitionReassignmentsResponse(
@@ -173,7 +173,7 @@ def _alter_reassignments(
     )
 
 
-def _list_reassignments(
+def _list_reassignments_error(
     message: m.ListPartitionReassignmentsRequest, version: int, error: ErrorCode
 ) -> m.ListPartitionReassignmentsResponse:
     return m.ListPartitionReassignmentsResponse(
@@ -201,7 +201,7 @@ def _alter_configs_error(message: m.AlterConfigsRequest, version: int, error: Er
     )
 
 
-def _incremental_alter_configs(
+def _incremental_alter_configs_error(
     message: m.IncrementalAlterConfigsRequest, version: int, error: ErrorCode
 ) -> m.IncrementalAlterConfigsResponse:
     result = m.IncrementalAlterConfigsResponseAlterConfigsResourceResponse
@@ -228,7 +228,7 @@ def _write_txn_markers_error(
     )
 
 
-def _describe_producers(
+def _describe_producers_error(
     message: m.DescribeProducersRequest, version: int, error: ErrorCode
 ) -> m.DescribeProducersResponse:
     return m.DescribeProducersResponse(
@@ -257,18 +257,18 @@ _BUILD: Final[Mapping[ApiKey, Build]] = {
     ApiKey.CREATE_TOPICS: _create_topics_error,
     ApiKey.DELETE_TOPICS: _delete_topics_error,
     ApiKey.INIT_PRODUCER_ID: _init_producer_id_error,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch_error,
     ApiKey.DESCRIBE_CONFIGS: _describe_configs_error,
     ApiKey.ALTER_CONFIGS: _alter_configs_error,
     ApiKey.DESCRIBE_LOG_DIRS: _build_with_code(m.DescribeLogDirsResponse),
-    ApiKey.CREATE_PARTITIONS: _create_partitions,
+    ApiKey.CREATE_PARTITIONS: _create_partitions_error,
     ApiKey.ELECT_LEADERS: _elect_leaders_error,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_reassignments,
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: _list_reassignments,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: _incremental_alter_configs_error,
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_reassignments_error,
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: _list_reassignments_error,
     ApiKey.ALTER_PARTITION: _build_with_code(m.AlterPartitionResponse),
     ApiKey.WRITE_TXN_MARKERS: _write_txn_markers_error,
-    ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
+    ApiKey.DESCRIBE_PRODUCERS: _describe_producers_error,
     ApiKey.UPDATE_FEATURES: _build_with_code(m.UpdateFeaturesResponse),
     ApiKey.DESCRIBE_CLUSTER: _build_with_code(m.DescribeClusterResponse),
     ApiKey.ALLOCATE_PRODUCER_IDS: _build_with_code(m.AllocateProducerIdsResponse),
